@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/collective.h"
+#include "smp/plan/dtype.h"
+
+namespace smp {
+
+enum class ReduceOp { kSum, kMax };
+std::string_view name_of(ReduceOp op);
+
+// A collective that could not be completed. `culprit` is the global rank that is to blame (-1 when
+// unknown); the text names both sides.
+class CommError : public std::runtime_error {
+ public:
+  enum class Kind { kPeerLost, kTimeout, kMismatch, kAborted };
+  CommError(Kind kind, int culprit, const std::string& text)
+      : std::runtime_error(text), kind(kind), culprit(culprit) {}
+  Kind kind;
+  int culprit;
+};
+
+// A collective under way. Progress does not depend on anybody waiting.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual bool done() = 0;  // throws CommError when the collective failed
+  virtual void wait() = 0;  // throws CommError when the collective failed
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+// Calls and payload bytes sent to peers, per label (a label is what the plan calls the traffic,
+// e.g. "data.gradients"), op and group size.
+struct TrafficCount {
+  std::string label;
+  CollectiveOp op;
+  int group_size;
+  int64_t calls = 0;
+  int64_t wire_bytes = 0;
+};
+
+// A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
+// until the Work is done. Every rank of the group makes the same calls in the same order (send and
+// recv: each pair of ranks in its own order); a rank that does otherwise ends every waiting call with
+// a CommError that names both sides. Calls on one Communicator come from one thread; different groups
+// may be used from different threads. Counts are in elements.
+//
+// Sums run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and fp16 are
+// widened to fp32 and rounded once.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;         // in this group
+  virtual int size() const = 0;
+  virtual int global_rank(int rank) const = 0;  // of a member of this group
+
+  // `label` names the traffic in counters and errors. in == out is allowed where the sizes agree.
+  virtual WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                             std::string_view label) = 0;
+  // in: `count` elements; out: size() * count, in rank order. in may lie in its place in out.
+  virtual WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                             std::string_view label) = 0;
+  // in: `count` elements, a multiple of size(); out: count / size(). out may lie in its place in in.
+  virtual WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                                 std::string_view label) = 0;
+  virtual WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                            std::string_view label) = 0;
+  virtual WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
+                       std::string_view label) = 0;
+  virtual WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) = 0;
+  virtual WorkPtr barrier(std::string_view label) = 0;
+
+  // A group of some of this group's ranks (given as ranks of this group, in the order they shall
+  // have). Collective over the *members* only; the same set may be split off several times.
+  virtual std::unique_ptr<Communicator> split(const std::vector<int>& members) = 0;
+
+  // Ends every waiting and later call of this group, here and at the peers, with kAborted.
+  virtual void abort(const std::string& reason) = 0;
+
+  virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op
+  virtual int64_t segment_bytes() const = 0;  // memory that this group maps for itself
+};
+
+}  // namespace smp

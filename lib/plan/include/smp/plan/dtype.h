@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace smp {
+
+// Element types that plans, messages and files name.
+enum class DType { kF32, kF64, kBF16, kF16, kI32, kI64, kU8 };
+
+int64_t bytes_of(DType dtype);
+std::string_view name_of(DType dtype);  // "fp32", "fp64", "bf16", "fp16", "int32", "int64", "uint8"
+
+}  // namespace smp
