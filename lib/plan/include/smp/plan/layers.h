@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/dtype.h"
+#include "smp/plan/job_spec.h"
+
+// A model is a sequence of layers, and this is all that can be known of a layer without running it:
+// its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass of each
+// kind is one file in lib/runtime, which must agree with this page to the byte (a test compares them).
+namespace smp {
+
+enum class LayerKind {
+  kEmbedding,   // token (and learned position) embedding
+  kGpt2Block,   // LayerNorm, attention, LayerNorm, GELU MLP; biases everywhere
+  kLlamaBlock,  // RMSNorm, attention with RoPE and grouped KV heads, RMSNorm, SwiGLU MLP; no biases
+  kHead,        // final norm, vocabulary projection, cross-entropy
+};
+
+struct LayerSpec {
+  LayerKind kind = LayerKind::kEmbedding;
+  int64_t index = 0;  // in the model's sequence: 0 = embedding, 1..L = blocks, L+1 = head
+  std::string name;   // "embedding", "layers.0", ..., "head"
+};
+
+std::vector<LayerSpec> layers_of(const ModelSpec& model);
+
+enum class Init { kNormal, kZeros, kOnes };
+
+// How the tensor-parallel ranks share one parameter.
+enum class TensorSplit {
+  kReplicated,  // every rank holds all of it; gradients come out equal
+  kRows,        // output features (or vocabulary rows, or heads) are cut; part_begin/part_size
+  kColumns,     // input features are cut
+  kKvHeads,     // rows by KV head; with t > KV heads, t / KV heads ranks hold the same head
+};
+
+// Weights are [out, in] as in torch.nn.Linear; vectors have cols == 1 and is_vector set.
+struct ParameterSpec {
+  std::string name;  // e.g. "layers.0.attention.q.weight"
+  int64_t rows = 0;
+  int64_t cols = 1;
+  bool is_vector = false;
+  TensorSplit split = TensorSplit::kReplicated;
+  Init init = Init::kNormal;
+  double init_std = 0;       // kNormal
+  bool weight_decay = false;  // matrices yes; norms, biases and position tables no
+
+  int64_t size() const { return rows * cols; }
+};
+
+// In the order in which a flat buffer holds them: q, k and v weights are neighbours, and so are their
+// biases, and gate and up, so that one matmul can use each group as a single matrix.
+// A tied head has no weight of its own here.
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer);
+
+// Of the whole model; a tied weight counts once.
+int64_t parameter_count(const ModelSpec& model);
+
+// Half-open rectangle of a parameter.
+struct Box {
+  int64_t row_begin = 0, row_end = 0;
+  int64_t col_begin = 0, col_end = 0;
+
+  int64_t rows() const { return row_end - row_begin; }
+  int64_t cols() const { return col_end - col_begin; }
+  int64_t size() const { return rows() * cols(); }
+  bool operator==(const Box&) const = default;
+};
+
+// What tensor rank `tensor_rank` of `tensor_degree` holds of a parameter.
+Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,
+               int64_t tensor_rank);
+
+// Ranks that hold the same KV head: max(1, t / num_kv_heads).
+int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
+
+// What one call of a layer works on.
+struct LayerCall {
+  int64_t micro_batch = 1;
+  int64_t sequence_length = 0;
+  int64_t tensor_degree = 1;
+  int64_t tensor_rank = 0;
+  DType dtype = DType::kF32;
+};
+
+// Matmul and attention flops of one call on one rank (a multiply-add is 2). Causal attention counts
+// the half of the square that is computed.
+struct LayerFlops {
+  double forward = 0;
+  double backward = 0;
+};
+LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
+
+// Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input lies
+// outside (it is the previous layer's output, or a receive buffer).
+struct LayerMemory {
+  int64_t output_bytes = 0;          // what goes to the next layer; part of saved_bytes
+  int64_t saved_bytes = 0;           // alive from the end of forward to the backward, output included
+  int64_t forward_peak_bytes = 0;    // most bytes alive during forward above those at its start
+  int64_t input_gradient_bytes = 0;  // what backward hands to the previous layer
+  // Most bytes alive during backward above those at its start. At the start live the saved bytes and
+  // the gradient of the output; both are released as backward goes.
+  int64_t backward_peak_bytes = 0;
+};
+LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
+
+}  // namespace smp

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/job_spec.h"
+#include "smp/plan/mesh.h"
+
+namespace smp {
+
+inline constexpr int kPlanFormatVersion = 1;
+
+// What a rank's memory is spent on.
+enum class MemoryCategory {
+  kWeights,
+  kGradients,
+  kOptimizer,
+  kActivations,    // kept from forward to backward
+  kWorkspace,      // temporaries of a layer, of the loss, of the optimizer step
+  kCommunication,  // receive buffers, shared segments
+  kData,           // batches
+};
+inline constexpr int kMemoryCategories = 7;
+std::string_view name_of(MemoryCategory category);  // "weights", "gradients", ...
+
+// One named term of the memory model, in bytes of one rank.
+struct MemoryTerm {
+  std::string name;     // e.g. "fp32 master weights"
+  MemoryCategory category = MemoryCategory::kWeights;
+  int64_t bytes = 0;
+  std::string formula;  // with its values, e.g. "4 B x 1,234,567 / 8"
+  std::string source;   // where the formula comes from
+};
+
+// All ranks with the same stage and tensor coordinate hold the same bytes.
+struct RankPrediction {
+  int64_t stage = 0;
+  int64_t tensor = 0;
+  int64_t peak_bytes = 0;
+  std::string peak_phase;         // "forward", "backward", "step"
+  std::vector<MemoryTerm> terms;  // at the peak; they sum to peak_bytes
+  int64_t busy_ns = 0;            // computing in one step; the rest of step_ns is idle
+};
+
+struct Predictions {
+  std::vector<RankPrediction> ranks;  // ordered by (stage, tensor)
+  int64_t step_ns = 0;
+  int64_t tokens_per_step = 0;
+  int64_t bubble_ppm = 0;  // idle share of the pipeline, parts per million
+};
+
+// A Plan is the fully resolved configuration: every optional of the job is set, and what is predicted
+// of it. smp-plan writes it, everything else reads it. Plain data.
+struct Plan {
+  JobSpec job;
+  Degrees degrees;  // pipeline, tensor, shard (z), replica; from job.parallel and the world size
+  std::vector<std::string> reasons;  // why this layout: one line each, for people
+  Predictions predictions;
+};
+
+// Degrees of a resolved job. Throws ConfigError when they do not fill the cluster.
+Degrees degrees_of(const JobSpec& job);
+
+// Element type of weights and activations.
+DType compute_dtype(const Plan& plan);
+
+// The same plan gives the same bytes. The text carries a format version and a hash of its content.
+std::string write_plan(const Plan& plan);
+
+// Throws ConfigError with file:line:column for text that is no plan of this version, that was edited
+// after it was written (hash), or that lacks something.
+Plan parse_plan(const std::string& path, const std::string& text);
+Plan read_plan(const std::string& path);
+
+}  // namespace smp
