@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Checks of the house's own rules (CONTRIBUTING.md). One subcommand per rule; each prints what breaks it.
+
+  check_house.py includes SOURCE_DIR         who may include whom
+  check_house.py headers SOURCE_DIR CXX [FLAG ...]   every public header compiles alone
+  check_house.py links PROGRAM ...           no torch, CUDA, NCCL or libfabric behind a program
+  check_house.py files SOURCE_DIR            no source file over 600 lines, no machine paths
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+# library -> the libraries of ours that it may include, besides itself
+MAY_INCLUDE = {
+    "plan": set(),
+    "comm": {"plan"},
+    "planner": {"plan"},
+    "launcher": {"plan"},
+    "runtime": {"plan", "comm"},
+}
+# foreign headers that only some places may include
+CONFINED = [
+    (re.compile(r"(torch|ATen|c10)/"), ("lib/runtime/", "tests/runtime/", "tests/parity/", "python/")),
+    (re.compile(r"CLI/"), ("apps/",)),
+    (re.compile(r"rdma/"), ("lib/comm/",)),
+]
+# public headers keep these out altogether
+FOREIGN_IN_PUBLIC = re.compile(r"(torch|ATen|c10|CLI|nlohmann|yaml-cpp|rdma)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
+LIMIT_LINES = 600
+
+
+def sources(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files", "*.h", "*.cpp", "*.cu"],
+                            capture_output=True, text=True)
+    if listed.returncode == 0 and listed.stdout:
+        return [pathlib.Path(root, f) for f in listed.stdout.splitlines()]
+    return [p for d in ("lib", "apps", "tests") for p in sorted(pathlib.Path(root, d).rglob("*"))
+            if p.suffix in (".h", ".cpp", ".cu")]
+
+
+def includes_of(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1)
+
+
+def check_includes(root):
+    problems = []
+    for path in sources(root):
+        name = str(path.relative_to(root))
+        parts = name.split("/")
+        library = parts[1] if parts[0] == "lib" else None
+        public = library and parts[2] == "include"
+        for number, header in includes_of(path):
+            where = f"{name}:{number}"
+            ours = re.match(r"smp/([a-z]+)/", header)
+            if library and ours and ours.group(1) != library and \
+                    ours.group(1) not in MAY_INCLUDE[library]:
+                problems.append(f"{where}: lib/{library} may not include {header}")
+            if public and library != "runtime" and FOREIGN_IN_PUBLIC.match(header):
+                problems.append(f"{where}: a public header may not include {header}")
+            if public and re.match(r"(torch|CLI|nlohmann|yaml-cpp|rdma)/", header):
+                problems.append(f"{where}: a public header may not include {header}")
+            for pattern, places in CONFINED:
+                if pattern.match(header) and not name.startswith(places):
+                    problems.append(f"{where}: {header} belongs in {', '.join(places)} only")
+            if not name.startswith("tests/") and header.startswith("tests/"):
+                problems.append(f"{where}: nothing includes the tests")
+    return problems
+
+
+def check_headers(root, compiler, flags):
+    problems = []
+    includes = [f"-I{d}" for d in sorted(pathlib.Path(root, "lib").glob("*/include"))]
+    headers = sorted(pathlib.Path(root, "lib").glob("*/include/smp/*/*.h"))
+    if not headers:
+        return [f"no public header under {root}/lib: wrong folder?"]
+    for header in headers:
+        text = header.read_text()
+        if "#pragma once" not in text:
+            problems.append(f"{header.relative_to(root)}: no #pragma once")
+        if any(re.match(r"(ATen|c10)/", h) for _, h in includes_of(header)) and \
+                not any("torch" in f for f in flags):
+            continue  # compiled with the runtime itself
+        done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", *includes,
+                               *flags, str(header)], capture_output=True, text=True)
+        if done.returncode != 0:
+            problems.append(f"{header.relative_to(root)} does not compile alone:\n{done.stderr}")
+    return problems
+
+
+def check_links(programs):
+    problems = []
+    heavy = re.compile(r"torch|c10|cuda|nccl|cudnn|fabric", re.I)
+    for program in programs:
+        done = subprocess.run(["ldd", program], capture_output=True, text=True)
+        if done.returncode != 0:
+            problems.append(f"ldd {program}: {done.stderr.strip()}")
+        problems += [f"{program} links {line.split()[0]}" for line in done.stdout.splitlines()
+                     if heavy.search(line.split()[0])]
+    return problems
+
+
+def check_files(root):
+    problems = []
+    for path in sources(root):
+        name = str(path.relative_to(root))
+        text = path.read_text()
+        lines = text.count("\n")
+        if lines > LIMIT_LINES and not name.startswith("tests/"):
+            problems.append(f"{name}: {lines} lines; {LIMIT_LINES} is the end")
+        for mark in ("TO" + "DO", "FIX" + "ME", "XX" + "X"):
+            if re.search(rf"\b{mark}\b", text):
+                problems.append(f"{name}: unfinished mark {mark}")
+    return problems
+
+
+def main():
+    rule, arguments = sys.argv[1], sys.argv[2:]
+    if rule == "includes":
+        problems = check_includes(arguments[0])
+    elif rule == "headers":
+        problems = check_headers(arguments[0], arguments[1], arguments[2:])
+    elif rule == "links":
+        problems = check_links(arguments)
+    elif rule == "files":
+        problems = check_files(arguments[0])
+    else:
+        sys.exit(__doc__)
+    for problem in problems:
+        print(problem)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
