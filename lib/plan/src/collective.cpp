@@ -45,4 +45,12 @@ int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
   check_failed(__FILE__, __LINE__, "unknown collective");
 }
 
+int64_t segment_bytes(int64_t group_size) {
+  if (group_size <= 1) return 0;
+  constexpr int64_t kLineBytes = 64, kPageBytes = 4096;
+  const int64_t control = (kControlLines + kControlLinesPerPeer * group_size) * kLineBytes;
+  const int64_t control_pages = (control + kPageBytes - 1) / kPageBytes;
+  return control_pages * kPageBytes + kRingSlots * kSlotBytes + kMailboxBytes;
+}
+
 }  // namespace smp

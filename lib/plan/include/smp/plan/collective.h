@@ -33,4 +33,15 @@ int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count, int64_t element_bytes,
                    int64_t root = 0);
 
+// Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that is
+// divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
+inline constexpr int64_t kRingSlots = 4;
+inline constexpr int64_t kSlotBytes = 64 << 10;
+inline constexpr int64_t kMailboxBytes = 128 << 10;
+inline constexpr int64_t kControlLines = 10;         // of a rank itself
+inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the group
+
+// Bytes that a group of `group_size` costs each of its ranks; 0 for a group of one.
+int64_t segment_bytes(int64_t group_size);
+
 }  // namespace smp
