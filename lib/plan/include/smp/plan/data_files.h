@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/job_spec.h"
+
+// The files that a job trains on, found and checked without reading them: the dry run and the
+// runtime use the same list.
+namespace smp {
+
+struct DataFile {
+  std::string path;
+  int64_t bytes = 0;
+};
+
+struct DataFiles {
+  std::string path;             // data.path, resolved
+  std::vector<DataFile> files;  // sorted by path below it; empty files are left out
+  int64_t total_bytes = 0;      // of the text: all files and one 0 byte between two
+};
+
+// Lists training.data_path: a file; a folder (its files with one of data_suffixes, all when there
+// are none; hidden files and folders, and symbolic links to folders, are left out); or
+// "python-stdlib", the .py files of the standard library of the python3 on PATH, without
+// site-packages. Throws ConfigError, with the path, for what is missing, unreadable, empty, or
+// shorter than one window of sequence_length + 1 bytes.
+DataFiles find_data_files(const TrainingSpec& training);
+
+// Throws ConfigError when the model cannot take bytes as tokens (vocab_size < 256).
+void check_byte_vocabulary(const ModelSpec& model);
+
+}  // namespace smp

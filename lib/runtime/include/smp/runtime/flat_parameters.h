@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "smp/plan/dtype.h"
+#include "smp/plan/layout.h"
+
+namespace at {
+class Tensor;
+}
+
+// The weights and gradients of one rank: two flat buffers laid out as its RankLayout says, and for
+// each parameter a view into each. Collectives and the optimizer work on the flat buffers, layers
+// on the views; the bytes are the same. Used by the rank's own thread, under its LedgerScope.
+namespace smp {
+
+class FlatParameters {
+ public:
+  // Allocates both buffers (categories weights and gradients), padding zeroed; weights and
+  // gradients are undefined until initialise() and zero_gradients(). dtype: kF32 or kF64.
+  FlatParameters(RankLayout layout, DType dtype);
+  ~FlatParameters();
+  FlatParameters(const FlatParameters&) = delete;
+  FlatParameters& operator=(const FlatParameters&) = delete;
+
+  const RankLayout& layout() const;
+  DType dtype() const;
+
+  // Initial weights (weight_init.h), the tied copy included: it equals its owner's.
+  void initialise(uint64_t seed);
+  void zero_gradients();  // the tied copy's as well
+
+  const at::Tensor& weights() const;    // [elements]
+  const at::Tensor& gradients() const;  // [elements]
+
+  // Views of layout().parameters[index], shaped as its box: [rows, cols], vectors [rows].
+  const at::Tensor& weight(int64_t index) const;
+  const at::Tensor& gradient(int64_t index) const;
+
+  // Indices into layout().parameters of the parameters of a layer (its model index), in the order
+  // of parameters_of: [first, last).
+  struct Range {
+    int64_t first = 0;
+    int64_t last = 0;
+  };
+  Range range_of(int64_t layer) const;
+
+  // One view over the neighbours [first, last) that share their column count, e.g. q, k and v as
+  // one matrix: [sum of rows, cols], vectors [sum of rows].
+  at::Tensor joined_weight(int64_t first, int64_t last) const;
+  at::Tensor joined_gradient(int64_t first, int64_t last) const;
+
+  // layout().tied_copy's own buffers; undefined tensors when there is none.
+  const at::Tensor& tied_weight() const;
+  const at::Tensor& tied_gradient() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace smp

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/plan.h"
+
+// The model in Hugging Face's clothes: names and shapes of GPT2LMHeadModel and LlamaForCausalLM,
+// and the config.json that AutoModelForCausalLM needs. Pure but for save_weights.
+namespace smp {
+
+class Communicator;
+class FlatParameters;
+
+// One tensor of the file, made of whole parameters of ours put below each other (q, k and v of
+// GPT-2 are one tensor there), then transposed where Hugging Face stores [in, out] (Conv1D).
+struct HuggingFaceTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<ParameterSpec> sources;
+  bool transposed = false;
+};
+
+std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model);
+std::string huggingface_config(const ModelSpec& model, DType dtype);  // config.json
+
+// Writes <dir>/model.safetensors and <dir>/config.json, each atomically, on rank 0. Collective over
+// `world`: every tensor is gathered to rank 0 in turn (traffic "save.weights"), so that rank 0
+// holds one whole tensor at a time, charged as workspace.
+void save_weights(const Plan& plan, const FlatParameters& parameters, Communicator& world,
+                  const std::string& dir);
+
+}  // namespace smp

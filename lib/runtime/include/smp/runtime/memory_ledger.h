@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "smp/plan/plan.h"
+
+// The MemoryLedger of a rank knows every byte the rank holds, by category: tensors report
+// themselves through the counting allocator, everything else (communication segments, host buffers)
+// is charged by hand. It keeps the peak with its breakdown and phase, and enforces the rank's
+// memory limit.
+//
+// Any thread may allocate and free; a block remembers its ledger and category, so a free on another
+// thread, under another category or after the ledger's end is right. Which ledger and category an
+// allocation goes to is a property of the thread (LedgerScope, CategoryScope). set_phase is for the
+// one thread that runs the schedule.
+namespace smp {
+
+using CategoryBytes = std::array<int64_t, kMemoryCategories>;
+
+// Where a rank is: "step 7: backward, microbatch 2, layer 3". -1 leaves a part out.
+struct Phase {
+  const char* name = "setup";  // a literal
+  int64_t step = -1;
+  int64_t microbatch = -1;
+  int64_t layer = -1;
+};
+std::string to_string(const Phase& phase);
+
+// An allocation that the rank's limit refuses.
+class OutOfMemory : public std::runtime_error {
+ public:
+  OutOfMemory(const std::string& phase, const std::string& text)
+      : std::runtime_error(text), phase(phase) {}
+  std::string phase;
+};
+
+// A moment of a ledger: all bytes, and their breakdown.
+struct MemoryUse {
+  int64_t bytes = 0;
+  CategoryBytes by_category{};
+  Phase phase;
+};
+
+class MemoryLedger {
+ public:
+  // limit_bytes 0 = none.
+  MemoryLedger(int64_t rank, int64_t limit_bytes);
+  ~MemoryLedger();
+  MemoryLedger(const MemoryLedger&) = delete;
+  MemoryLedger& operator=(const MemoryLedger&) = delete;
+
+  // Throws OutOfMemory when the live bytes would pass the limit; the ledger is unchanged then.
+  void charge(MemoryCategory category, int64_t bytes);
+  void release(MemoryCategory category, int64_t bytes);
+
+  void set_phase(const Phase& phase);
+  Phase phase() const;
+
+  MemoryUse live() const;
+  MemoryUse peak() const;  // the first moment at which most bytes were live
+  void reset_peak();       // from now on; the live bytes are the new peak
+
+  int64_t rank() const;
+  int64_t limit_bytes() const;
+
+  struct State;  // outlives the ledger while blocks point at it
+  State* state() const { return state_; }
+
+ private:
+  State* state_;
+};
+
+// Until its end, allocations of this thread go to `ledger`. Scopes nest.
+class LedgerScope {
+ public:
+  explicit LedgerScope(MemoryLedger& ledger);
+  ~LedgerScope();
+  LedgerScope(const LedgerScope&) = delete;
+  LedgerScope& operator=(const LedgerScope&) = delete;
+
+ private:
+  MemoryLedger::State* previous_;
+};
+
+// Until its end, allocations of this thread have this category. Without one: workspace.
+class CategoryScope {
+ public:
+  explicit CategoryScope(MemoryCategory category);
+  ~CategoryScope();
+  CategoryScope(const CategoryScope&) = delete;
+  CategoryScope& operator=(const CategoryScope&) = delete;
+
+ private:
+  MemoryCategory previous_;
+};
+
+// Bytes that no allocator sees, charged while this object lives.
+class MemoryCharge {
+ public:
+  MemoryCharge() = default;
+  MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
+  MemoryCharge(MemoryCharge&& other) noexcept;
+  MemoryCharge& operator=(MemoryCharge&& other) noexcept;
+  ~MemoryCharge();
+
+ private:
+  MemoryLedger::State* state_ = nullptr;
+  MemoryCategory category_ = MemoryCategory::kWorkspace;
+  int64_t bytes_ = 0;
+};
+
+// Makes every CPU tensor of this process report to the ledger of the thread that allocates it;
+// once, before the first tensor. Later calls do nothing.
+void install_counting_allocator();
+
+// The ledger of threads without a LedgerScope (torch's own worker threads) in a process that is one
+// rank; null = such allocations are not counted.
+void set_process_ledger(MemoryLedger* ledger);
+
+}  // namespace smp

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+// What a run says of each step: a line of metrics.jsonl and the step line on rank 0's stdout.
+// Used by one thread.
+namespace smp {
+
+struct StepMetrics {
+  int64_t step = 0;  // from 1: steps done
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  double tokens_per_s = 0;
+  double step_s = 0;
+  int64_t memory_live_bytes = 0;
+  int64_t memory_peak_bytes = 0;
+};
+std::string to_json(const StepMetrics& metrics);  // one line, without its end
+
+// Appends whole lines, one write each, so that a reader never sees half of one.
+class MetricsFile {
+ public:
+  explicit MetricsFile(const std::string& path);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  void append(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+// "step  20/200  loss 2.7312  grad norm 1.04  12,345 tokens/s  memory 23.4 MiB  3 s left".
+// On a terminal one line is rewritten; in a file there is a line for step 1, every `every` steps
+// and the last one.
+class StepLine {
+ public:
+  StepLine(std::FILE* out, int64_t steps, int64_t every);
+  StepLine(std::FILE* out, int64_t steps, int64_t every, bool is_terminal);
+  ~StepLine();  // leaves the terminal on a fresh line
+
+  void show(const StepMetrics& metrics);
+
+ private:
+  std::FILE* out_;
+  int64_t steps_;
+  int64_t every_;
+  bool is_terminal_;
+  bool open_ = false;  // a line without its end
+  double mean_step_s_ = 0;
+};
+
+std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_left);
+
+}  // namespace smp

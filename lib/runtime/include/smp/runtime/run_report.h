@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/plan.h"
+#include "smp/runtime/memory_ledger.h"
+
+// report.json: the run beside its plan, for each rank predicted and measured bytes of memory and of
+// traffic. Pure but for gather_rank_facts.
+namespace smp {
+
+// What one rank measured.
+struct RankFacts {
+  int64_t rank = 0;
+  MemoryUse peak;
+  double busy_s = 0;                  // computing, in all measured steps
+  double idle_s = 0;                  // waiting for others, in all measured steps
+  std::vector<TrafficCount> traffic;  // of all its groups; see add_traffic
+};
+
+// Adds the counts of one group, joining rows of the same label, op and group size.
+void add_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& group);
+
+// Every rank's facts in rank order, on every rank. Collective; traffic "save.report".
+std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, Communicator& world);
+
+// What the run as a whole measured.
+struct RunFacts {
+  int64_t steps = 0;
+  double first_loss = 0;
+  double last_loss = 0;
+  double tokens_per_s = 0;     // of the measured steps
+  double measured_step_s = 0;  // median
+};
+
+// The content of report.json. Wire bytes are of the whole run: those of one planned step times
+// `steps`, against the counted ones without labels "setup.*" and "save.*".
+std::string report_json(const Plan& plan, const RunFacts& run, const std::vector<RankFacts>& ranks);
+
+}  // namespace smp

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/data_files.h"
+
+// Training data: the bytes of text files as tokens. The files in order, a 0 byte between two, are
+// one long text; sample i of step s is the window of sequence_length + 1 bytes at a start drawn
+// from (seed, "data", s, i). i counts over the global batch, so each layout sees the same batch.
+// Windows are read from the files when asked for; nothing else is kept in memory. Immutable; safe
+// from any thread.
+namespace smp {
+
+class TextData {
+ public:
+  // Throws ConfigError where the text is shorter than a window (see data_files.h for the rest).
+  TextData(DataFiles files, int64_t sequence_length, uint64_t seed);
+
+  // tokens[k], targets[k]: samples first_sample + k of `step`; targets are one byte ahead. Both
+  // hold count * sequence_length elements. Throws ConfigError when a file has changed or cannot be
+  // read.
+  void read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
+            int64_t* targets) const;
+
+  int64_t window_start(int64_t step, int64_t sample) const;  // byte of the text
+  int64_t total_bytes() const { return files_.total_bytes; }
+
+ private:
+  void read_bytes(int64_t begin, int64_t count, unsigned char* out) const;
+
+  DataFiles files_;
+  std::vector<int64_t> begins_;  // first byte of each file in the text
+  int64_t sequence_length_;
+  uint64_t seed_;
+};
+
+}  // namespace smp
