@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "smp/launcher/error_file.h"
+#include "smp/launcher/host.h"
+
+// Which rank is to blame when a job fails. One death brings others: ranks that lose a peer, or wait
+// for it in vain, end too, and often sooner than the guilty one. Pure functions; any thread.
+namespace smp {
+
+// What is known of a rank.
+struct RankState {
+  bool ended = false;
+  ProcessEnd end;
+  bool ended_by_launcher = false;      // it ended after the launcher had begun to end the ranks
+  bool stopped = false;                // by SIGSTOP or the like
+  int order = 0;                       // of its end among all ends
+  std::chrono::milliseconds after{0};  // from the start of the job to its end
+  std::optional<RankError> error;
+
+  bool failed_by_itself() const { return ended && end.failed() && !ended_by_launcher; }
+};
+
+struct Cause {
+  int rank = 0;  // to blame
+  int first_failed =
+      0;               // the rank whose exit code the launcher returns: `rank`, if that has failed
+  bool alive = false;  // it did not end: others waited for it in vain
+  bool stopped = false;  // and the reason is SIGSTOP or the like
+  // How long after the first failure one should wait for a better answer: a rank that only blames
+  // another is no cause while that one's own end can still arrive.
+  std::chrono::milliseconds worth_waiting{0};
+};
+
+// Empty while no rank has failed.
+std::optional<Cause> find_cause(const std::vector<RankState>& ranks);
+
+}  // namespace smp

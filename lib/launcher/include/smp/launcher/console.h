@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string_view>
+
+#include "smp/launcher/host.h"
+
+namespace smp {
+
+// The launcher's own standard output and standard error. Each is written by a thread of its own
+// (one for both where they are the same file), so that a terminal that is stopped, or a reader that
+// is slow, does not hold up the supervision. Called from one thread.
+class Console {
+ public:
+  static constexpr size_t kQueueBytes = 8 << 20;
+  static constexpr std::chrono::seconds kPatience{5};
+
+  Console(int out_fd, int err_fd);
+  ~Console();  // flush(2 s); what a blocked terminal has not taken then is lost
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  // Whole lines. While the reader is stalled they are dropped and counted.
+  void write(Stream stream, std::string_view lines);
+
+  // More than kQueueBytes wait for the reader: time to hold the ranks' output.
+  bool full() const;
+  // The reader has taken nothing for kPatience while the queue was full: do not wait for it.
+  bool stalled() const;
+
+  // Returns false if the reader has not taken everything in time.
+  bool flush(std::chrono::milliseconds time);
+
+ private:
+  class Queue;
+  std::shared_ptr<Queue> out_, err_;  // shared with the writing threads, which may outlive us
+  int out_fd_ = -1, err_fd_ = -1;
+};
+
+}  // namespace smp

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <set>
+#include <vector>
+
+namespace smp {
+
+// Processes whose parent is this process, dead ones that nobody has waited for included.
+std::vector<pid_t> children_of_this_process();
+
+struct Sweep {
+  int ended = 0;            // how many were killed
+  std::vector<pid_t> left;  // those that did not die in time
+};
+
+// Kills and reaps the children of this process again and again, until none is left: a subreaper
+// inherits the children of those it kills, so all descendants go, whatever session they are in.
+// Spares `spared`. Gives up after `patience`: a process can hang inside the kernel.
+Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds patience);
+
+}  // namespace smp

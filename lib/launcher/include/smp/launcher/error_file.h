@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace smp {
+
+enum class RankErrorKind { kOwn, kPeerLost, kTimeout, kMismatch, kAborted, kOutOfMemory };
+
+// The last words of a rank, which it writes to SMP_ERROR_FILE before it ends on an exception.
+struct RankError {
+  int rank = 0;
+  RankErrorKind kind = RankErrorKind::kOwn;
+  int culprit = 0;  // the rank to blame; its own for kOwn and kOutOfMemory
+  std::string phase;
+  std::string message;
+
+  bool blames_another() const { return culprit != rank; }
+};
+
+// Empty if the rank left none, or was killed while it wrote: then its end has to speak for itself.
+std::optional<RankError> read_error_file(const std::string& path, int rank, int world_size);
+
+}  // namespace smp

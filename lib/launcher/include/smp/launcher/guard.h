@@ -1,0 +1,19 @@
+#pragma once
+
+#include <functional>
+
+namespace smp {
+
+// Runs `supervise(control_fd)` in a second process and returns its exit code, so that the two guard
+// each other: whichever is killed, even with SIGKILL, the other ends every process of the job.
+//
+//   caller        the process that the user sees; a subreaper. Passes the signals that reach it on,
+//                 one byte each, through a pipe. When the second process dies by a signal, it ends
+//                 all descendants and returns ExitCode::kLauncherError.
+//   second one    parent of all ranks, in a process group of its own, so that a Ctrl-C reaches it
+//                 once, through the pipe. End of file there: the first process has died.
+//
+// Call it from a process of one thread, before any other child is started.
+int run_guarded(const std::function<int(int control_fd)>& supervise);
+
+}  // namespace smp

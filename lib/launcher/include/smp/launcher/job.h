@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/cause.h"
+#include "smp/launcher/host.h"
+
+namespace smp {
+
+struct RankFiles {
+  std::string out_log, err_log;  // empty: no log files
+  std::string error_file;        // empty: the rank cannot leave last words
+};
+
+// What the launcher is asked to run and how. Plain data.
+struct Job {
+  std::vector<Command> commands;          // by rank
+  std::vector<RankFiles> files;           // by rank
+  std::set<int> shown_ranks{0};           // whose output goes to the console
+  std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+enum class JobEnd {
+  kSuccess,
+  kRankFailed,
+  kTimeout,        // --timeout
+  kInterrupted,    // by a signal to the launcher
+  kLauncherError,  // a rank could not be started, a log not written, ...
+};
+
+// What became of it. Plain data.
+struct JobResult {
+  JobEnd end = JobEnd::kSuccess;
+  int exit_code = 0;
+  std::optional<Cause> cause;
+  int interrupted_by = 0;      // signal
+  std::string launcher_error;  // for kLauncherError
+  std::vector<RankState> ranks;
+  std::vector<std::string> last_lines;  // of the standard error of the rank to blame
+  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds elapsed{0};
+  std::chrono::milliseconds ending{0};  // from the decision to end the ranks until all had ended
+  int left_behind = 0;                  // processes that the ranks had started and not ended
+};
+
+}  // namespace smp

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/launcher/file_descriptor.h"
+
+// What becomes of the bytes that a rank writes. One thread.
+namespace smp {
+
+// Cuts a stream into whole lines for the console, each behind a prefix.
+//   - A line that has not ended is held back until it does, or until flush().
+//   - A line that overwrites itself with '\r' (a progress bar) shows its last state, and while it
+//     goes on, its present state once a second, as lines of their own.
+//   - A line longer than kLongestLine is cut there, between two UTF-8 characters.
+class LineSplitter {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr size_t kLongestLine = 64 << 10;
+
+  explicit LineSplitter(std::string prefix) : prefix_(std::move(prefix)) {}
+  void feed(std::string_view bytes, Clock::time_point now, std::string& lines);
+  void flush(std::string& lines);
+
+ private:
+  void append(std::string_view text, std::string& lines);
+  void overwrite(Clock::time_point now, std::string& lines);
+  void end_line(std::string& lines);
+
+  std::string prefix_;
+  std::string line_;  // since the last line end
+  bool after_return_ = false;
+  Clock::time_point last_shown_{};
+};
+
+// The last bytes of a stream, enough for the lines that a failure report quotes.
+class Tail {
+ public:
+  void feed(std::string_view bytes);
+  std::vector<std::string> last_lines(size_t count) const;
+
+ private:
+  std::string bytes_;
+};
+
+// A rank's log: its bytes as they come. Errors are std::system_error with the path.
+class LogFile {
+ public:
+  explicit LogFile(const std::string& path);
+  void write(std::string_view bytes);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+};
+
+}  // namespace smp

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "smp/launcher/file_descriptor.h"
+
+namespace smp {
+
+// A TCP port of this host that nobody else is given while this object lives. It is bound but does
+// not listen, so a rank can bind it with SO_REUSEADDR, as torch's TCPStore does.
+class ReservedPort {
+ public:
+  ReservedPort();  // throws std::system_error when there is none
+  int number() const { return number_; }
+
+ private:
+  FileDescriptor socket_;
+  int number_ = 0;
+};
+
+// What the ranks of one job share.
+struct JobEnvironment {
+  int world_size = 1;
+  int master_port = 0;
+  std::string job_id;   // 16 hex digits
+  std::string job_key;  // 64 hex digits, secret
+  std::string plan;     // path; empty = none
+  std::string run_dir;  // empty = none
+  int cpus = 1;         // that the launcher may use
+};
+
+// Lower-case hex of `bytes` random bytes from the kernel.
+std::string random_hex(int bytes);
+
+// CPUs that this process may run on.
+int available_cpus();
+
+// The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, and
+// OMP_NUM_THREADS = max(1, cpus / ranks of the host) unless `inherited` has it. `error_file` may be
+// empty.
+std::vector<std::string> variables_of_rank(const JobEnvironment& job, int rank,
+                                           const std::string& error_file,
+                                           const std::vector<std::string>& inherited);
+
+// `inherited` with `set` in place of variables of the same names. Those of ours that are not set
+// (left over from an outer smp-launch) are taken out.
+std::vector<std::string> merged_environment(const std::vector<std::string>& inherited,
+                                            const std::vector<std::string>& set);
+
+// The environment of this process.
+std::vector<std::string> own_environment();
+
+}  // namespace smp

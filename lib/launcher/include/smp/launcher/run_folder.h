@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "smp/launcher/job.h"
+
+namespace smp {
+
+// The folder of one run: plan.yaml, metrics.jsonl, report.json, weights/ (written by others),
+// logs/rank-<r>.out and .err, errors/rank-<r>.json.
+class RunFolder {
+ public:
+  // Creates it with its parents. Throws ConfigError if it exists and is not empty, or cannot be
+  // created or written.
+  static RunFolder create(const std::string& path);
+  // "runs/<job>-<UTC yyyymmddThhmmssZ>", with "-2", "-3" behind it while that name is taken.
+  static std::string default_path(const std::string& job);
+  // Why create() would fail, in its words; empty if it would not. Changes nothing.
+  static std::string why_not(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string plan() const { return path_ + "/plan.yaml"; }
+  RankFiles files_of(int rank) const;
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;  // absolute
+};
+
+}  // namespace smp

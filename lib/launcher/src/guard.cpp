@@ -1,0 +1,104 @@
+#include "smp/launcher/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <set>
+#include <system_error>
+
+#include "smp/launcher/descendants.h"
+#include "smp/launcher/file_descriptor.h"
+#include "smp/plan/exit_code.h"
+
+namespace smp {
+namespace {
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr auto kPatience = std::chrono::milliseconds(10'000);
+
+// Those that a parent had us ignore (nohup; a background job of a script) stay ignored.
+sigset_t passed_on_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : kPassedOn) {
+    struct sigaction now = {};
+    sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
+  return set;
+}
+
+[[noreturn]] void be_second(const std::function<int(int)>& supervise, FileDescriptor control,
+                            const sigset_t& mask) {
+  prctl(PR_SET_NAME, "smp-supervise");
+  setpgid(0, 0);
+  for (int number : kPassedOn) signal(number, SIG_IGN);
+  signal(SIGTTOU, SIG_IGN);  // a background group may still write to the terminal
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  const int code = supervise(control.number());
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+// Passes signals on until the second process has ended; its wait status.
+int pass_signals_on(pid_t second, int control, sigset_t signals) {
+  sigaddset(&signals, SIGCHLD);
+  while (true) {
+    int status = 0;
+    if (waitpid(second, &status, WNOHANG) == second) return status;
+    const int number = sigwaitinfo(&signals, nullptr);
+    if (number <= 0 || number == SIGCHLD) continue;
+    const auto byte = static_cast<unsigned char>(number);
+    // A full pipe means that signals enough are waiting there.
+    if (write(control, &byte, 1) < 0 && errno != EAGAIN && errno != EPIPE) continue;
+  }
+}
+
+}  // namespace
+
+int run_guarded(const std::function<int(int)>& supervise) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  fcntl(write_end.number(), F_SETFL, O_NONBLOCK);
+
+  // Whatever this process had before (a shell may exec us with children) is not ours to end.
+  const std::vector<pid_t> strangers = children_of_this_process();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  sigset_t blocked = passed_on_signals(), mask;
+  const sigset_t passed_on = blocked;
+  sigaddset(&blocked, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &blocked, &mask);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // ignored, it would have the kernel throw the ends of children away
+  std::fflush(nullptr);
+  const pid_t second = fork();
+  if (second < 0)
+    throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
+  if (second == 0) {
+    write_end.reset();
+    be_second(supervise, std::move(read_end), mask);
+  }
+  read_end.reset();
+
+  const int status = pass_signals_on(second, write_end.number(), passed_on);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const Sweep sweep =
+      end_descendants(std::set<pid_t>(strangers.begin(), strangers.end()), kPatience);
+  std::fprintf(stderr,
+               "smp-launch: its supervising process was killed by signal %d; all processes of the "
+               "job were ended (%d by smp-launch)\n",
+               WTERMSIG(status), sweep.ended);
+  return static_cast<int>(ExitCode::kLauncherError);
+}
+
+}  // namespace smp

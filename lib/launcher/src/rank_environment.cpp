@@ -1,0 +1,114 @@
+#include "smp/launcher/rank_environment.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "smp/plan/environment.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
+constexpr const char* kThisHost = "127.0.0.1";
+// Meaningful only when this launcher sets them.
+constexpr const char* kOurs[] = {env::kPlan, env::kRunDir, env::kJobId, env::kJobKey,
+                                 env::kErrorFile};
+
+std::string_view name_in(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+std::system_error no_port() {
+  return std::system_error(errno, std::generic_category(), "cannot reserve a port for MASTER_PORT");
+}
+
+}  // namespace
+
+ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  if (!socket_.is_open()) throw no_port();
+  const int on = 1;
+  setsockopt(socket_.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof address;
+  if (bind(socket_.number(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw no_port();
+  number_ = ntohs(address.sin_port);
+}
+
+std::string random_hex(int bytes) {
+  std::string hex;
+  for (int i = 0; i < bytes; ++i) {
+    unsigned char byte = 0;
+    if (getrandom(&byte, 1, 0) != 1)
+      throw std::system_error(errno, std::generic_category(), "getrandom");
+    hex += fmt::format("{:02x}", byte);
+  }
+  return hex;
+}
+
+int available_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more than 1024 CPUs
+}
+
+std::vector<std::string> variables_of_rank(const JobEnvironment& job, int rank,
+                                           const std::string& error_file,
+                                           const std::vector<std::string>& inherited) {
+  std::vector<std::string> set;
+  const auto add = [&](const char* name, const auto& value) {
+    set.push_back(fmt::format("{}={}", name, value));
+  };
+  add(env::kRank, rank);
+  add(env::kLocalRank, rank);
+  add(env::kWorldSize, job.world_size);
+  add(env::kLocalWorldSize, job.world_size);
+  add(env::kGroupRank, 0);
+  add(env::kGroupWorldSize, 1);
+  add(env::kMasterAddr, kThisHost);
+  add(env::kMasterPort, job.master_port);
+  add(env::kRunId, job.job_id);
+  const bool has_omp = std::any_of(inherited.begin(), inherited.end(), [](const auto& variable) {
+    return name_in(variable) == kOmpThreads;
+  });
+  if (!has_omp) add(kOmpThreads, std::max(1, job.cpus / job.world_size));
+  add(env::kJobId, job.job_id);
+  add(env::kJobKey, job.job_key);
+  if (!job.plan.empty()) add(env::kPlan, job.plan);
+  if (!job.run_dir.empty()) add(env::kRunDir, job.run_dir);
+  if (!error_file.empty()) add(env::kErrorFile, error_file);
+  return set;
+}
+
+std::vector<std::string> merged_environment(const std::vector<std::string>& inherited,
+                                            const std::vector<std::string>& set) {
+  std::set<std::string_view> replaced(std::begin(kOurs), std::end(kOurs));
+  for (const std::string& variable : set) replaced.insert(name_in(variable));
+  std::vector<std::string> merged;
+  for (const std::string& variable : inherited) {
+    if (replaced.count(name_in(variable)) == 0) merged.push_back(variable);
+  }
+  merged.insert(merged.end(), set.begin(), set.end());
+  return merged;
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  return variables;
+}
+
+}  // namespace smp

@@ -1,0 +1,211 @@
+#include "smp/launcher/report.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "smp/launcher/duration.h"
+#include "smp/launcher/rank_list.h"
+
+namespace smp {
+namespace {
+
+constexpr size_t kListedConsequences = 8;
+
+std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+
+std::string indented(std::string_view text, std::string_view indent) {
+  std::string result;
+  while (!text.empty()) {
+    const std::string_view line = first_line(text);
+    result.append(indent).append(line).push_back('\n');
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return result;
+}
+
+std::string words_of(const RankError& error) {
+  return error.phase.empty() ? error.message : error.phase + ": " + error.message;
+}
+
+// The failed rank that names the cause as the culprit; the one that blamed it first.
+int witness_against(const JobResult& result) {
+  int witness = result.cause->first_failed;
+  int order = static_cast<int>(result.ranks.size());
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    const RankState& state = result.ranks[rank];
+    if (state.failed_by_itself() && state.error && state.error->culprit == result.cause->rank &&
+        state.order < order) {
+      witness = static_cast<int>(rank);
+      order = state.order;
+    }
+  }
+  return witness;
+}
+
+// "stopped responding": the cause in words, without its rank.
+std::string cause_text(const JobResult& result) {
+  const Cause& cause = *result.cause;
+  const RankState& state = result.ranks[cause.rank];
+  if (state.failed_by_itself())
+    return fmt::format("{}, {} after the start", text_of(state.end), text_of(state.after));
+  if (!cause.alive) return text_of(state.end) + " while other ranks still needed it";
+  if (cause.stopped) return "stopped responding: it was stopped by a signal (SIGSTOP or the like)";
+  const auto& error = result.ranks[witness_against(result)].error;
+  if (error && error->kind == RankErrorKind::kPeerLost)
+    return "was lost to the others, but is still running";
+  if (error && error->kind == RankErrorKind::kMismatch) return "does not do what the others do";
+  if (error && error->kind == RankErrorKind::kAborted) return "ended the job";
+  return "stopped responding";
+}
+
+std::string evidence_text(const Job& job, const JobResult& result) {
+  const Cause& cause = *result.cause;
+  const RankState& state = result.ranks[cause.rank];
+  std::string text;
+  const auto quote = [&](int rank) {
+    const auto& error = result.ranks[rank].error;
+    if (error) text += fmt::format("  rank {} said:\n", rank) + indented(words_of(*error), "    ");
+  };
+  if (state.failed_by_itself())
+    quote(cause.rank);
+  else
+    quote(witness_against(result));
+  const std::string& log = job.files[cause.rank].err_log;
+  const std::string where = log.empty() ? "" : " (" + log + ")";
+  if (result.last_lines.empty()) {
+    text += fmt::format("  rank {} wrote nothing to its standard error{}\n", cause.rank, where);
+  } else {
+    text += fmt::format("  last lines of its standard error{}:\n", where);
+    for (const std::string& line : result.last_lines) text += "    " + line + "\n";
+  }
+  if (state.failed_by_itself() && state.end.signal == SIGKILL)
+    text +=
+        "  SIGKILL comes from a person, a batch system, or the kernel when memory runs out (see "
+        "dmesg)\n";
+  return text;
+}
+
+std::string consequence_of(const Job& job, const RankState& state) {
+  if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
+  if (state.ended_by_launcher && state.end.signal == SIGKILL)
+    return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
+  if (state.ended_by_launcher) return "ended by smp-launch";
+  if (!state.end.failed()) return "had ended well";
+  const std::string words = state.error ? words_of(*state.error) : "";
+  return text_of(state.end) + (words.empty() ? "" : ": " + std::string(first_line(words)));
+}
+
+std::string consequences_text(const Job& job, const JobResult& result) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<int>> ranks;
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    if (result.cause && static_cast<int>(rank) == result.cause->rank) continue;
+    const std::string what = consequence_of(job, result.ranks[rank]);
+    if (ranks[what].empty()) order.push_back(what);
+    ranks[what].push_back(static_cast<int>(rank));
+  }
+  std::string text;
+  for (size_t i = 0; i < order.size() && i < kListedConsequences; ++i)
+    text += fmt::format("  consequence: {} {}\n", text_of_ranks(ranks[order[i]]), order[i]);
+  if (order.size() > kListedConsequences)
+    text += fmt::format("  and {} other consequences\n", order.size() - kListedConsequences);
+  return text;
+}
+
+}  // namespace
+
+std::string signal_name(int number) {
+  if (const char* name = sigabbrev_np(number)) return std::string("SIG") + name;
+  return fmt::format("SIGRTMIN+{}", number - SIGRTMIN);
+}
+
+std::string text_of(const ProcessEnd& end) {
+  if (end.signal == 0) return fmt::format("ended with exit code {}", end.exit_code);
+  const char* meaning = sigdescr_np(end.signal);
+  return fmt::format("was killed by {}{}{}", signal_name(end.signal),
+                     meaning == nullptr ? "" : fmt::format(" ({})", meaning),
+                     end.dumped_core ? ", core dumped" : "");
+}
+
+std::string report_text(const Job& job, const JobResult& result) {
+  std::string text;
+  switch (result.end) {
+    case JobEnd::kSuccess: break;
+    case JobEnd::kRankFailed:
+      text = fmt::format("smp-launch: rank {} {}\n", result.cause->rank, cause_text(result)) +
+             evidence_text(job, result) + consequences_text(job, result);
+      break;
+    case JobEnd::kTimeout:
+      text = fmt::format("smp-launch: the job had not ended after {} (--timeout)\n",
+                         text_of(result.timeout)) +
+             consequences_text(job, result);
+      break;
+    case JobEnd::kInterrupted:
+      text = fmt::format("smp-launch: interrupted by {}\n", signal_name(result.interrupted_by)) +
+             consequences_text(job, result);
+      break;
+    case JobEnd::kLauncherError:
+      text = fmt::format("smp-launch: {}\n", result.launcher_error);
+      break;
+  }
+  if (result.left_behind > 0)
+    text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
+                        result.left_behind, result.left_behind == 1 ? "" : "es");
+  if (result.end != JobEnd::kSuccess)
+    text +=
+        fmt::format("smp-launch: {} rank{} ended in {}; exit code {}\n", result.ranks.size(),
+                    result.ranks.size() == 1 ? "" : "s", text_of(result.ending), result.exit_code);
+  return text;
+}
+
+std::string report_json(const Job& job, const JobResult& result) {
+  using Json = nlohmann::ordered_json;
+  const auto end_of = [](const ProcessEnd& end) {
+    Json json;
+    if (end.signal != 0)
+      json["signal"] = signal_name(end.signal);
+    else
+      json["exit_code"] = end.exit_code;
+    return json;
+  };
+  constexpr const char* kEnds[] = {"success", "rank_failed", "timeout", "interrupted",
+                                   "launcher_error"};
+  Json json;
+  json["end"] = kEnds[static_cast<int>(result.end)];
+  json["exit_code"] = result.exit_code;
+  json["elapsed_ms"] = result.elapsed.count();
+  json["ending_ms"] = result.ending.count();
+  json["left_behind"] = result.left_behind;
+  if (!result.launcher_error.empty()) json["launcher_error"] = result.launcher_error;
+  if (result.interrupted_by != 0) json["interrupted_by"] = signal_name(result.interrupted_by);
+  if (result.cause) {
+    Json& cause = json["cause"];
+    cause["rank"] = result.cause->rank;
+    cause["text"] = fmt::format("rank {} {}", result.cause->rank, cause_text(result));
+    cause["alive"] = result.cause->alive;
+    cause["log"] = job.files[result.cause->rank].err_log;
+    cause["last_lines"] = result.last_lines;
+  }
+  json["ranks"] = Json::array();
+  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
+    const RankState& state = result.ranks[rank];
+    Json one;
+    one["rank"] = rank;
+    if (state.ended) one.update(end_of(state.end));
+    one["ended_by_launcher"] = state.ended_by_launcher;
+    one["after_ms"] = state.after.count();
+    if (state.error)
+      one["error"] = {{"culprit", state.error->culprit},
+                      {"phase", state.error->phase},
+                      {"message", state.error->message}};
+    json["ranks"].push_back(one);
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace smp

@@ -1,0 +1,76 @@
+#include "smp/launcher/run_folder.h"
+
+#include <errno.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string cannot_create(const std::string& path, const std::string& why) {
+  return fmt::format("cannot create run folder '{}': {}", path, why);
+}
+
+}  // namespace
+
+std::string RunFolder::default_path(const std::string& job) {
+  const std::string base =
+      fmt::format("runs/{}-{:%Y%m%dT%H%M%SZ}", job, fmt::gmtime(std::time(nullptr)));
+  std::string path = base;
+  std::error_code error;
+  for (int i = 2; fs::exists(path, error); ++i) path = fmt::format("{}-{}", base, i);
+  return path;
+}
+
+std::string RunFolder::why_not(const std::string& path) {
+  std::error_code error;
+  if (path.empty()) return cannot_create(path, "it has no name");
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_directory(status)) return cannot_create(path, "it is a file");
+  if (fs::is_directory(status)) {
+    const bool empty = fs::is_empty(path, error);
+    if (error) return cannot_create(path, error.message());
+    if (!empty)
+      return fmt::format(
+          "run folder '{}' is not empty: name another one with --run-dir, or remove it", path);
+    if (access(path.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
+    return "";
+  }
+  // The nearest parent that exists has to take a new folder.
+  fs::path parent = fs::absolute(path, error).lexically_normal().parent_path();
+  while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
+  if (!fs::is_directory(parent, error))
+    return cannot_create(path, fmt::format("'{}' is a file", parent.string()));
+  if (access(parent.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
+  return "";
+}
+
+RunFolder RunFolder::create(const std::string& path) {
+  if (const std::string why = why_not(path); !why.empty()) throw ConfigError(why);
+  std::error_code error;
+  const RunFolder folder(fs::absolute(path).lexically_normal().string());
+  for (const char* name : {"logs", "errors"}) {
+    fs::create_directories(fs::path(folder.path_) / name, error);
+    if (error) throw ConfigError(cannot_create(path, error.message()));
+  }
+  return folder;
+}
+
+RankFiles RunFolder::files_of(int rank) const {
+  RankFiles files;
+  files.out_log = fmt::format("{}/logs/rank-{}.out", path_, rank);
+  files.err_log = fmt::format("{}/logs/rank-{}.err", path_, rank);
+  files.error_file = fmt::format("{}/errors/rank-{}.json", path_, rank);
+  return files;
+}
+
+}  // namespace smp
