@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string_view>
+
+#include "smp/plan/job_spec.h"
+
+// The words that job files, plans and reports use for the choices of a JobSpec. Pure.
+namespace smp {
+
+std::string_view name_of(ModelFamily family);     // "gpt2", "llama"
+std::string_view name_of(DeviceKind device);      // "cpu", "cuda"
+std::string_view name_of(Precision precision);    // "fp32", "fp64", "bf16", "fp16"
+std::string_view name_of(Sharding sharding);      // "none", "optimizer_state", "gradients", ...
+std::string_view name_of(PipelineKind pipeline);  // "simple", "interleaved"
+
+}  // namespace smp

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "smp/plan/job_spec.h"
+#include "yaml_tree.h"
+
+// The one table of a job file's keys. The reader, the defaults, the JSON schema, docs/job-file.md
+// and the writer are loops over it, so a key is added in one place. Immutable after start-up.
+namespace smp {
+
+template <class T>
+using Member = T& (*)(JobSpec&);
+
+using Target =
+    std::variant<Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>,
+                 Member<bool>, Member<std::optional<bool>>, Member<std::string>,
+                 Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
+                 Member<ModelFamily>, Member<DeviceKind>, Member<std::optional<Precision>>,
+                 Member<std::optional<Sharding>>, Member<std::optional<PipelineKind>>>;
+
+enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
+
+struct Rule {
+  bool required = false;
+  Unit unit = Unit::kNone;
+  double min = 0;
+  double max = std::numeric_limits<double>::infinity();
+  bool min_excluded = false;
+  bool max_excluded = false;
+  std::string_view computed = {};        // how the default follows from other keys, in words
+  std::vector<std::string> words = {};   // of a text that is a choice
+  bool is_file_name = false;             // text that names files and folders
+  std::optional<ModelFamily> only = {};  // the one family that the key means something for
+};
+
+struct Field {
+  std::string_view section;  // "" = top level; "training.optimizer" lies in "training"
+  std::string_view key;
+  Target target;
+  std::string_view doc;
+  Rule rule = {};
+};
+
+struct Section {
+  std::string_view path;
+  std::string_view doc;
+};
+
+const std::vector<Section>& job_sections();  // parents before their parts
+const std::vector<Field>& job_fields();      // in the order of job_sections()
+
+std::string path_of(const Field& field);  // "training.optimizer.beta1"
+const Field* find_field(std::string_view path);
+const Section* find_section(std::string_view path);
+std::string joined_path(std::string_view section, std::string_view key);
+
+// What kind of value the key takes, for schema and docs.
+enum class Shape { kWhole, kUnsigned, kNumber, kBool, kText, kChoice, kWholeList, kTextList };
+Shape shape_of(const Field& field);
+std::vector<std::string> choices_of(const Field& field);  // of a kChoice
+
+// Whether `auto` may stand for the key: an open choice, or a default that follows from other keys.
+bool takes_auto(const Field& field);
+
+// Stores what `node` says. Returns what is wrong with it (words that follow the key), or "".
+// The word `auto` puts the default back.
+std::string assign(const Field& field, JobSpec& spec, const YamlNode& node);
+
+// The value as the writer shows it: YAML on one line, `auto` for an open choice; nothing for an
+// empty text, which a job file cannot write.
+std::optional<std::string> value_text(const Field& field, const JobSpec& spec);
+
+}  // namespace smp

@@ -1,0 +1,242 @@
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cmath>
+#include <type_traits>
+
+#include "choices.h"
+#include "field_table.h"
+#include "scalar.h"
+#include "yaml_writer.h"
+
+// What each kind of key takes and how it is written: the two visits of a field's target.
+namespace smp {
+
+namespace {
+
+Scale scale_of(Unit unit) {
+  switch (unit) {
+    case Unit::kNone:
+    case Unit::kSeconds: return Scale::kNone;
+    case Unit::kTokens:
+    case Unit::kFlopsPerS: return Scale::kCount;
+    case Unit::kBytes:
+    case Unit::kBytesPerS: return Scale::kBytes;
+  }
+  return Scale::kNone;
+}
+
+WholeRange whole_range(const Rule& rule) {
+  WholeRange range;
+  range.min = static_cast<int64_t>(rule.min);
+  if (std::isfinite(rule.max)) range.max = static_cast<uint64_t>(rule.max);
+  return range;
+}
+
+template <class T>
+std::string store(T& member, Read<T> read) {
+  if (read.value) member = std::move(*read.value);
+  return read.problem;
+}
+
+// Text that becomes the name of a file or folder.
+std::string file_name_problem(const std::string& text) {
+  for (const char c : text) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') {
+      return fmt::format("must be made of letters, digits, '.', '_' and '-', not {}",
+                         quoted_for_message(text));
+    }
+  }
+  return text[0] == '.' || text[0] == '-' ? "must not begin with '.' or '-'" : "";
+}
+
+struct Assign {
+  const Rule& rule;
+  const YamlNode& node;
+  std::string_view or_auto;
+
+  std::string operator()(int64_t& member) const {
+    return store(member, read_whole(node, scale_of(rule.unit), whole_range(rule), or_auto));
+  }
+  std::string operator()(uint64_t& member) const {
+    return store(member, read_unsigned(node, std::numeric_limits<uint64_t>::max()));
+  }
+  std::string operator()(double& member) const {
+    NumberRange range;
+    range.min = rule.min;
+    if (std::isfinite(rule.max)) range.max = rule.max;
+    range.min_excluded = rule.min_excluded;
+    range.max_excluded = rule.max_excluded;
+    return store(member, read_number(node, scale_of(rule.unit), range));
+  }
+  std::string operator()(bool& member) const { return store(member, read_bool(node, or_auto)); }
+
+  std::string operator()(std::string& member) const {
+    if (!rule.words.empty()) {
+      const Read<size_t> read = read_choice(node, rule.words);
+      if (read.value) member = rule.words[*read.value];
+      return read.problem;
+    }
+    Read<std::string> read = read_text(node);
+    if (read.value && rule.is_file_name) {
+      const std::string problem = file_name_problem(*read.value);
+      if (!problem.empty()) return problem;
+    }
+    return store(member, std::move(read));
+  }
+
+  std::string operator()(std::vector<int64_t>& member) const {
+    if (node.kind != YamlNode::Kind::kList) {
+      return fmt::format("must be a list of whole numbers such as [3, 3, 2]{}, not {}", or_auto,
+                         described(node));
+    }
+    std::vector<int64_t> values;
+    for (const YamlNode& item : node.items) {
+      const Read<int64_t> read = read_whole(item, Scale::kNone, whole_range(rule));
+      if (!read.value) return fmt::format("item {} {}", values.size() + 1, read.problem);
+      values.push_back(*read.value);
+    }
+    if (values.empty()) return "must not be empty; write auto to leave it open";
+    member = std::move(values);
+    return "";
+  }
+
+  std::string operator()(std::vector<std::string>& member) const {
+    if (node.kind != YamlNode::Kind::kList) {
+      return "must be a list of texts such as [.py, .md], not " + described(node);
+    }
+    std::vector<std::string> values;
+    for (const YamlNode& item : node.items) {
+      Read<std::string> read = read_text(item);
+      if (!read.value) return fmt::format("item {} {}", values.size() + 1, read.problem);
+      values.push_back(std::move(*read.value));
+    }
+    member = std::move(values);
+    return "";
+  }
+
+  template <class E>
+  requires std::is_enum_v<E> std::string operator()(E& member) const {
+    std::vector<std::string> names = choice_names<E>();
+    if (!or_auto.empty()) names.emplace_back("auto");
+    const Read<size_t> read = read_choice(node, names);
+    if (read.value == Choices<E>::kNames.size()) return "must be auto without quotes";
+    if (read.value) member = static_cast<E>(*read.value);
+    return read.problem;
+  }
+
+  template <class T>
+  std::string operator()(std::optional<T>& member) const {
+    T value{};
+    std::string problem = (*this)(value);
+    if (problem.empty()) member = value;
+    return problem;
+  }
+};
+
+struct Write {
+  std::optional<std::string> operator()(int64_t value) const { return std::to_string(value); }
+  std::optional<std::string> operator()(uint64_t value) const { return std::to_string(value); }
+  std::optional<std::string> operator()(double value) const { return number_text(value); }
+  std::optional<std::string> operator()(bool value) const { return value ? "true" : "false"; }
+  std::optional<std::string> operator()(const std::string& value) const {
+    if (value.empty()) return std::nullopt;
+    return yaml_text(value);
+  }
+  std::optional<std::string> operator()(const std::vector<int64_t>& values) const {
+    if (values.empty()) return "auto";
+    return fmt::format("[{}]", fmt::join(values, ", "));
+  }
+  std::optional<std::string> operator()(const std::vector<std::string>& values) const {
+    std::vector<std::string> out;
+    for (const std::string& value : values) out.push_back(yaml_text(value));
+    return fmt::format("[{}]", fmt::join(out, ", "));
+  }
+  template <class E>
+  requires std::is_enum_v<E> std::optional<std::string>
+  operator()(E value) const { return std::string(choice_name(value)); }
+  template <class T>
+  std::optional<std::string> operator()(const std::optional<T>& value) const {
+    if (!value) return "auto";
+    return (*this)(*value);
+  }
+};
+
+template <class T>
+constexpr bool kIsOpen = false;
+template <class T>
+constexpr bool kIsOpen<Member<std::optional<T>>> = true;
+template <>
+constexpr bool kIsOpen<Member<std::vector<int64_t>>> = true;
+
+template <class T>
+struct Inner {
+  using Type = T;
+};
+template <class T>
+struct Inner<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+using InnerOf = typename Inner<T>::Type;
+
+template <class T>
+constexpr Shape kShape = Shape::kChoice;  // of an enum
+template <>
+constexpr Shape kShape<int64_t> = Shape::kWhole;
+template <>
+constexpr Shape kShape<uint64_t> = Shape::kUnsigned;
+template <>
+constexpr Shape kShape<double> = Shape::kNumber;
+template <>
+constexpr Shape kShape<bool> = Shape::kBool;
+template <>
+constexpr Shape kShape<std::string> = Shape::kText;
+template <>
+constexpr Shape kShape<std::vector<int64_t>> = Shape::kWholeList;
+template <>
+constexpr Shape kShape<std::vector<std::string>> = Shape::kTextList;
+
+}  // namespace
+
+Shape shape_of(const Field& field) {
+  if (!field.rule.words.empty()) return Shape::kChoice;
+  return std::visit([]<class T>(Member<T>) { return kShape<InnerOf<T>>; }, field.target);
+}
+
+std::vector<std::string> choices_of(const Field& field) {
+  if (!field.rule.words.empty()) return field.rule.words;
+  return std::visit(
+      []<class T>(Member<T>) -> std::vector<std::string> {
+        if constexpr (std::is_enum_v<InnerOf<T>>) return choice_names<InnerOf<T>>();
+        return {};
+      },
+      field.target);
+}
+
+bool takes_auto(const Field& field) {
+  const bool open = std::visit([](auto member) { return kIsOpen<decltype(member)>; }, field.target);
+  return open || !field.rule.computed.empty();
+}
+
+std::string assign(const Field& field, JobSpec& spec, const YamlNode& node) {
+  const bool open = takes_auto(field);
+  return std::visit(
+      [&](auto member) -> std::string {
+        if (open && is_auto(node)) {
+          JobSpec defaults;
+          member(spec) = member(defaults);
+          return "";
+        }
+        return Assign{field.rule, node, open ? " or auto" : ""}(member(spec));
+      },
+      field.target);
+}
+
+std::optional<std::string> value_text(const Field& field, const JobSpec& spec) {
+  // Members are reached through mutable references; nothing is changed here.
+  return std::visit([&](auto member) { return Write{}(member(const_cast<JobSpec&>(spec))); },
+                    field.target);
+}
+
+}  // namespace smp

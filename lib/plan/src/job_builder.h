@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "diagnostics.h"
+#include "field_table.h"
+#include "smp/plan/job_spec.h"
+#include "yaml_tree.h"
+
+// Builds a JobSpec from trees and overrides, later ones over earlier ones, key by key. Mistakes go
+// to the Diagnostics; finish() fills the defaults that follow from other keys and checks what keys
+// say together. Not thread-safe; one per reading.
+namespace smp {
+
+class JobBuilder {
+ public:
+  explicit JobBuilder(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+
+  // `node` is the map that holds name, model, cluster, training, parallel.
+  void add(const YamlNode& node, bool complete);
+
+  // "parallel.tensor_parallel_degree=2", from a command line.
+  void add_override(const std::string& text);
+
+  // To be used only if the Diagnostics hold no error. `fallback_name` is the job's name if no key
+  // gives one.
+  JobSpec finish(const std::string& fallback_name);
+
+ private:
+  enum class State { kAbsent, kGiven, kBad };
+  struct Entry {
+    State state = State::kAbsent;
+    Place place;
+  };
+
+  void read_section(const YamlNode& node, std::string_view section);
+  void read_value(const Field& field, const YamlNode& node, const std::string& shown_name);
+  void report_unknown(const std::string& section, const std::string& key, Place place,
+                      const std::string& shown_path);
+  void require(const Field& field);
+  Place section_place(std::string_view section) const;
+
+  // For the checks of finish(), by path.
+  bool given(std::string_view path) const;
+  bool usable(std::initializer_list<std::string_view> paths) const;     // none of them is bad
+  Place place_of(std::initializer_list<std::string_view> paths) const;  // the first one given
+  void error(std::initializer_list<std::string_view> paths, std::string message);
+
+  void resolve_model();
+  void check_model();
+  void resolve_training();
+  void check_parallel();
+  void agree_on_sharding();
+
+  Diagnostics& diagnostics_;
+  JobSpec spec_;
+  bool complete_ = true;
+  std::map<std::string, Entry, std::less<>> entries_;   // by path
+  std::map<std::string, Place, std::less<>> sections_;  // where each was last opened
+};
+
+}  // namespace smp

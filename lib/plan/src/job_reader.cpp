@@ -1,0 +1,69 @@
+#include "smp/plan/job_reader.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "job_builder.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+
+namespace {
+
+// configs/jobs/quickstart.yaml -> quickstart
+std::string job_name_of(const std::string& path) {
+  std::string name = std::filesystem::path(path).stem().string();
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') c = '-';
+  }
+  name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
+  return name.empty() ? "job" : name;
+}
+
+}  // namespace
+
+JobSource load_job_source(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    throw ConfigError(fmt::format(
+        "{}: {}", path,
+        error && error != std::errc::no_such_file_or_directory ? error.message() : "no such file"));
+  }
+  if (std::filesystem::is_directory(status)) {
+    throw ConfigError(path + ": this is a folder; name a job file in it");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
+  JobSource source{path, std::string(YamlLimits{}.bytes + 1, '\0')};
+  file.read(source.text.data(), static_cast<std::streamsize>(source.text.size()));
+  if (file.bad()) throw ConfigError(path + ": cannot be read");
+  source.text.resize(static_cast<size_t>(file.gcount()));
+  if (source.text.size() > YamlLimits{}.bytes) {
+    throw ConfigError(
+        fmt::format("{}: larger than {} bytes; this is no job file", path, YamlLimits{}.bytes));
+  }
+  return source;
+}
+
+JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::string>& overrides) {
+  Diagnostics diagnostics;
+  JobBuilder builder(diagnostics);
+  for (const JobSource& source : sources) {
+    const int number = diagnostics.add_source(source.path, source.text);
+    const YamlTree tree = parse_yaml(source.text, number, diagnostics);
+    builder.add(tree.root, tree.complete);
+  }
+  if (sources.empty()) throw ConfigError("no job file was given");
+  for (const std::string& text : overrides) builder.add_override(text);
+  JobSpec spec = builder.finish(job_name_of(sources.front().path));
+  diagnostics.raise_if_any();
+  return spec;
+}
+
+}  // namespace smp

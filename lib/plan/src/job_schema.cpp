@@ -1,0 +1,121 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "field_table.h"
+#include "smp/plan/job_format.h"
+
+namespace smp {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSizePattern = "^[0-9]+(\\.[0-9]+)?([KMGTPE]i?)?B?$";
+constexpr const char* kCountPattern = "^[0-9]+(\\.[0-9]+)?([KMGTPE]i?)?$";
+constexpr const char* kFileNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]*$";
+
+// 1.0 is written 1, as the bounds of whole numbers must be.
+Json number(double value) {
+  if (value == std::floor(value) && std::abs(value) <= 0x1p60) return static_cast<int64_t>(value);
+  return value;
+}
+
+void add_range(const Rule& rule, Json& out) {
+  out[rule.min_excluded ? "exclusiveMinimum" : "minimum"] = number(rule.min);
+  if (std::isfinite(rule.max)) {
+    out[rule.max_excluded ? "exclusiveMaximum" : "maximum"] = number(rule.max);
+  }
+}
+
+// The ways to write the value, without `auto`.
+std::vector<Json> forms(const Field& field) {
+  const Rule& rule = field.rule;
+  switch (shape_of(field)) {
+    case Shape::kWhole:
+    case Shape::kUnsigned:
+    case Shape::kNumber: {
+      Json plain = {{"type", shape_of(field) == Shape::kNumber ? "number" : "integer"}};
+      add_range(rule, plain);
+      if (rule.unit == Unit::kNone || rule.unit == Unit::kSeconds) return {plain};
+      const bool bytes = rule.unit == Unit::kBytes || rule.unit == Unit::kBytesPerS;
+      return {plain, {{"type", "string"}, {"pattern", bytes ? kSizePattern : kCountPattern}}};
+    }
+    case Shape::kBool: return {{{"type", "boolean"}}};
+    case Shape::kText: {
+      // 2024 or true are texts here, which YAML gives an editor as a number or a boolean.
+      Json text = {{"type", "string"}, {"minLength", 1}};
+      if (rule.is_file_name) text["pattern"] = kFileNamePattern;
+      return {text, {{"type", "number"}}, {{"type", "boolean"}}};
+    }
+    case Shape::kChoice: return {{{"enum", choices_of(field)}}};
+    case Shape::kWholeList: {
+      Json item = {{"type", "integer"}};
+      add_range(rule, item);
+      return {{{"type", "array"}, {"items", item}, {"minItems", 1}}};
+    }
+    case Shape::kTextList:
+      return {{{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}};
+  }
+  return {};
+}
+
+Json default_of(const Field& field) {
+  const auto text = value_text(field, JobSpec{});
+  if (!text) return nullptr;
+  if (*text == "auto") return "auto";
+  const Shape shape = shape_of(field);
+  const bool is_text = shape == Shape::kText || shape == Shape::kChoice;
+  return is_text ? Json(*text) : Json::parse(*text);
+}
+
+Json described_field(const Field& field) {
+  Json out;
+  std::string doc(field.doc);
+  if (!field.rule.computed.empty()) doc += " (default: " + std::string(field.rule.computed) + ")";
+  out["description"] = doc;
+  if (field.rule.computed.empty() && !field.rule.required) {
+    if (const Json value = default_of(field); !value.is_null()) out["default"] = value;
+  }
+  std::vector<Json> ways = forms(field);
+  if (takes_auto(field)) ways.push_back({{"const", "auto"}});
+  if (ways.size() == 1) {
+    out.update(ways.front());
+  } else {
+    out["anyOf"] = ways;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string job_schema() {
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+               {"title", "smp job file"},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"required", {"model"}},
+               {"properties", Json::object()}};
+  for (const Section& section : job_sections()) {
+    Json* object = &root;
+    if (!section.path.empty()) {
+      std::string_view rest = section.path;
+      while (!rest.empty()) {
+        const size_t dot = rest.find('.');
+        object = &(*object)["properties"][std::string(rest.substr(0, dot))];
+        rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
+      }
+      *object = {{"description", section.doc},
+                 {"type", Json::array({"object", "null"})},
+                 {"additionalProperties", false},
+                 {"properties", Json::object()}};
+    }
+    for (const Field& field : job_fields()) {
+      if (field.section != section.path) continue;
+      (*object)["properties"][std::string(field.key)] = described_field(field);
+      if (field.rule.required) (*object)["required"].push_back(field.key);
+    }
+  }
+  return root.dump(2) + "\n";
+}
+
+}  // namespace smp

@@ -1,0 +1,30 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "field_table.h"
+#include "smp/plan/job_format.h"
+
+namespace smp {
+
+std::string write_job_yaml(const JobSpec& spec, int indent) {
+  std::string out;
+  for (const Section& section : job_sections()) {
+    const auto depth = section.path.empty() ? 0 : 1 + std::ranges::count(section.path, '.');
+    const std::string margin(static_cast<size_t>(indent + 2 * depth), ' ');
+    if (depth > 0) {
+      const std::string_view word = section.path.substr(section.path.rfind('.') + 1);
+      out += fmt::format("{}{}:\n", margin.substr(2), word);
+    }
+    for (const Field& field : job_fields()) {
+      if (field.section != section.path) continue;
+      if (field.rule.only && *field.rule.only != spec.model.family) continue;
+      if (const auto text = value_text(field, spec)) {
+        out += fmt::format("{}{}: {}\n", margin, field.key, *text);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace smp
