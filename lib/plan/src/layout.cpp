@@ -1,0 +1,153 @@
+#include "smp/plan/layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "smp/plan/check.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/plan.h"
+
+namespace smp {
+namespace {
+
+std::vector<LayerSpec> layers_of_stage(const Plan& plan, int64_t stage) {
+  const std::vector<int64_t> blocks = blocks_per_stage(
+      plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
+  const std::vector<LayerSpec> all = layers_of(plan.job.model);
+  const auto first_block =
+      all.begin() + 1 + std::accumulate(blocks.begin(), blocks.begin() + stage, int64_t{0});
+  const bool is_first = stage == 0;
+  const bool is_last = stage + 1 == plan.degrees.pipeline;
+  return {first_block - (is_first ? 1 : 0),
+          first_block + blocks[static_cast<size_t>(stage)] + (is_last ? 1 : 0)};
+}
+
+int64_t elements_of(const ModelSpec& model, const LayerSpec& layer, int64_t tensor_degree,
+                    int64_t tensor_rank) {
+  int64_t elements = 0;
+  for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+    elements += tensor_box(model, parameter, tensor_degree, tensor_rank).size();
+  }
+  return elements;
+}
+
+// Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
+// it holds bucket_bytes. Uneven cuts differ between tensor ranks by a row or so; tensor rank 0,
+// which holds the most, decides for all, because the ranks of a stage share one schedule.
+std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
+                                                     const std::vector<LayerSpec>& layers) {
+  std::vector<std::pair<size_t, size_t>> ranges;
+  const int64_t element_bytes = bytes_of(compute_dtype(plan));
+  size_t end = layers.size();
+  int64_t bytes = 0;
+  for (size_t i = layers.size(); i-- > 0;) {
+    bytes += elements_of(plan.job.model, layers[i], plan.degrees.tensor, 0) * element_bytes;
+    if (bytes >= plan.job.parallel.bucket_bytes || i == 0) {
+      ranges.emplace_back(i, end);
+      end = i;
+      bytes = 0;
+    }
+  }
+  return ranges;
+}
+
+int64_t copies_of(const Plan& plan, const ParameterSpec& parameter) {
+  switch (parameter.split) {
+    case TensorSplit::kReplicated: return plan.degrees.tensor;
+    case TensorSplit::kKvHeads: return kv_copies(plan.job.model, plan.degrees.tensor);
+    case TensorSplit::kRows:
+    case TensorSplit::kColumns: return 1;
+  }
+  check_failed(__FILE__, __LINE__, "unknown tensor split");
+}
+
+PlacedParameter place(const Plan& plan, const Coord& coord, const ParameterSpec& spec,
+                      int64_t layer, int64_t offset) {
+  PlacedParameter placed;
+  placed.spec = spec;
+  placed.box = tensor_box(plan.job.model, spec, plan.degrees.tensor, coord.tensor);
+  placed.layer = layer;
+  placed.offset = offset;
+  placed.copies = copies_of(plan, spec);
+  placed.counts = coord.tensor % placed.copies == 0;
+  return placed;
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
+                                      const std::vector<int64_t>& partition) {
+  SMP_CHECK(stages >= 1);
+  if (partition.empty()) {
+    if (stages > num_layers) {
+      throw ConfigError("pipeline_parallel_degree (" + std::to_string(stages) +
+                        ") exceeds num_layers (" + std::to_string(num_layers) +
+                        "): every stage needs at least one layer");
+    }
+    std::vector<int64_t> blocks(static_cast<size_t>(stages), num_layers / stages);
+    for (int64_t i = 0; i < num_layers % stages; ++i) ++blocks[static_cast<size_t>(i)];
+    return blocks;
+  }
+  const auto entries = static_cast<int64_t>(partition.size());
+  if (entries != stages) {
+    throw ConfigError("partition has " + std::to_string(entries) +
+                      (entries == 1 ? " entry" : " entries") + ", pipeline_parallel_degree is " +
+                      std::to_string(stages) + ": give one layer count for each stage");
+  }
+  if (*std::min_element(partition.begin(), partition.end()) < 1) {
+    throw ConfigError("partition: every stage needs at least one layer");
+  }
+  const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
+  if (sum != num_layers) {
+    throw ConfigError("partition sums to " + std::to_string(sum) + " layers, num_layers is " +
+                      std::to_string(num_layers));
+  }
+  return partition;
+}
+
+RankLayout rank_layout(const Plan& plan, int64_t rank) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const ModelSpec& model = plan.job.model;
+  RankLayout layout;
+  layout.rank = rank;
+  layout.coord = mesh.coord_of(rank);
+  layout.layers = layers_of_stage(plan, layout.coord.pipeline);
+  const auto ranges = bucket_ranges(plan, layout.layers);
+
+  // Offsets ascend in forward order, so the buckets are laid down last to first.
+  layout.buckets.resize(ranges.size());
+  int64_t offset = 0;
+  for (size_t b = ranges.size(); b-- > 0;) {
+    const auto [first, last] = ranges[b];
+    Bucket& bucket = layout.buckets[b];
+    bucket.begin = offset;
+    bucket.first_layer = layout.layers[first].index;
+    bucket.last_layer = layout.layers[last - 1].index;
+    for (size_t i = first; i < last; ++i) {
+      const LayerSpec& layer = layout.layers[i];
+      for (const ParameterSpec& spec : parameters_of(model, layer)) {
+        layout.parameters.push_back(place(plan, layout.coord, spec, layer.index, offset));
+        offset += layout.parameters.back().box.size();
+      }
+    }
+    offset = round_up(offset, plan.degrees.shard);
+    bucket.end = offset;
+  }
+  layout.elements = offset;
+  layout.optimizer_elements = offset / plan.degrees.shard;
+
+  const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
+  if (model.tied_embeddings && plan.degrees.pipeline > 1 && is_last) {
+    const LayerSpec embedding = layers_of(model).front();
+    layout.tied_copy = place(plan, layout.coord, parameters_of(model, embedding).front(), 0, 0);
+    layout.tied_copy->counts = false;
+  }
+  return layout;
+}
+
+}  // namespace smp

@@ -1,0 +1,179 @@
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+
+#include "plan/plan_samples.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/layout.h"
+
+using namespace smp;
+
+namespace {
+
+std::vector<std::string> layer_names(const RankLayout& layout) {
+  std::vector<std::string> names;
+  for (const LayerSpec& layer : layout.layers) names.push_back(layer.name);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("stages share the layers evenly, the first ones hold one more") {
+  CHECK(blocks_per_stage(5, 3, {}) == std::vector<int64_t>{2, 2, 1});
+  CHECK(blocks_per_stage(8, 1, {}) == std::vector<int64_t>{8});
+  CHECK(blocks_per_stage(5, 2, {1, 4}) == std::vector<int64_t>{1, 4});
+}
+
+TEST_CASE("a partition that does not fit is refused with its numbers") {
+  CHECK_THROWS_WITH_AS(blocks_per_stage(2, 3, {}),
+                       "pipeline_parallel_degree (3) exceeds num_layers (2): every stage needs at "
+                       "least one layer",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      blocks_per_stage(5, 3, {2, 3}),
+      "partition has 2 entries, pipeline_parallel_degree is 3: give one layer count for each stage",
+      ConfigError);
+  CHECK_THROWS_WITH_AS(blocks_per_stage(5, 2, {2, 2}),
+                       "partition sums to 4 layers, num_layers is 5", ConfigError);
+  CHECK_THROWS_WITH_AS(blocks_per_stage(5, 2, {5, 0}),
+                       "partition: every stage needs at least one layer", ConfigError);
+}
+
+TEST_CASE("embedding lies on the first stage, head on the last") {
+  const Plan plan = sample_plan(small_gpt2(), {.pipeline = 3});
+  CHECK(layer_names(rank_layout(plan, 0)) ==
+        std::vector<std::string>{"embedding", "layers.0", "layers.1"});
+  CHECK(layer_names(rank_layout(plan, 1)) == std::vector<std::string>{"layers.2", "layers.3"});
+  CHECK(layer_names(rank_layout(plan, 2)) == std::vector<std::string>{"layers.4", "head"});
+}
+
+TEST_CASE("parameters lie one after the other in forward order") {
+  const Plan plan = sample_plan(small_llama(), {.pipeline = 2, .tensor = 2});
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    const RankLayout layout = rank_layout(plan, rank);
+    int64_t offset = 0;
+    for (const PlacedParameter& p : layout.parameters) {
+      CHECK(p.offset == offset);
+      offset += p.box.size();
+    }
+    CHECK(layout.elements == offset);  // shard degree 1: nothing is padded
+    CHECK(layout.optimizer_elements == offset);
+  }
+}
+
+TEST_CASE("what counts over all ranks of one model copy is the model, exactly once") {
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    for (const SampleLayout& sample :
+         {SampleLayout{}, SampleLayout{.tensor = 2}, SampleLayout{.tensor = 4},
+          SampleLayout{.pipeline = 3, .tensor = 2}, SampleLayout{.pipeline = 5, .tensor = 4}}) {
+      const Plan plan = sample_plan(model, sample);
+      std::map<std::string, int64_t> counted;
+      int64_t total = 0;
+      for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+        for (const PlacedParameter& p : rank_layout(plan, rank).parameters) {
+          if (p.counts) counted[p.spec.name] += p.box.size();
+          if (p.counts) total += p.box.size();
+        }
+      }
+      CHECK(total == parameter_count(model));
+      for (const LayerSpec& layer : layers_of(model)) {
+        for (const ParameterSpec& spec : parameters_of(model, layer)) {
+          CHECK(counted[spec.name] == spec.size());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("copies of a KV head count on the first tensor rank that holds it") {
+  const Plan plan = sample_plan(small_llama(), {.tensor = 4});
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    for (const PlacedParameter& p : rank_layout(plan, rank).parameters) {
+      CAPTURE(p.spec.name);
+      if (p.spec.split == TensorSplit::kKvHeads) {
+        CHECK(p.copies == 2);
+        CHECK(p.counts == (rank % 2 == 0));
+      } else if (p.spec.split == TensorSplit::kReplicated) {
+        CHECK(p.copies == 4);
+        CHECK(p.counts == (rank == 0));
+      } else {
+        CHECK(p.copies == 1);
+        CHECK(p.counts);
+      }
+    }
+  }
+}
+
+TEST_CASE("buckets tile the flat buffer from its end, each padded to the shard degree") {
+  for (const int64_t shard : {1, 2, 3, 7}) {
+    const Plan plan = sample_plan(
+        small_gpt2(), {.pipeline = 2, .tensor = 2, .shard = shard, .bucket_bytes = 50'000});
+    for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+      const RankLayout layout = rank_layout(plan, rank);
+      int64_t end = layout.elements;
+      int64_t last_layer = layout.layers.back().index;
+      for (const Bucket& bucket : layout.buckets) {
+        CHECK(bucket.end == end);
+        CHECK(bucket.last_layer == last_layer);
+        CHECK(bucket.size() % shard == 0);
+        end = bucket.begin;
+        last_layer = bucket.first_layer - 1;
+        for (const PlacedParameter& p : layout.parameters) {
+          const bool inside = p.layer >= bucket.first_layer && p.layer <= bucket.last_layer;
+          CHECK(inside == (p.offset >= bucket.begin && p.offset < bucket.end));
+          if (inside) CHECK(p.offset + p.box.size() <= bucket.end);
+        }
+      }
+      CHECK(end == 0);
+      CHECK(last_layer == layout.layers.front().index - 1);
+      CHECK(layout.optimizer_elements * shard == layout.elements);
+    }
+  }
+}
+
+TEST_CASE("a bucket is closed at bucket_bytes and holds whole layers") {
+  // A block of this model has 28,320 elements = 113,280 bytes in fp32.
+  const auto bounds = [](int64_t bucket_bytes, Precision precision) {
+    const Plan plan =
+        sample_plan(small_gpt2(), {.bucket_bytes = bucket_bytes, .precision = precision});
+    std::vector<std::pair<int64_t, int64_t>> layers;
+    for (const Bucket& b : rank_layout(plan, 0).buckets) {
+      layers.emplace_back(b.first_layer, b.last_layer);
+    }
+    return layers;
+  };
+  using Bounds = std::vector<std::pair<int64_t, int64_t>>;
+  CHECK(bounds(1, Precision::kFp32) ==
+        Bounds{{6, 6}, {5, 5}, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {0, 0}});
+  CHECK(bounds(150'000, Precision::kFp32) == Bounds{{4, 6}, {2, 3}, {0, 1}});
+  CHECK(bounds(300'000, Precision::kFp64) == Bounds{{4, 6}, {2, 3}, {0, 1}});
+  CHECK(bounds(25 << 20, Precision::kFp32) == Bounds{{0, 6}});
+}
+
+TEST_CASE("all tensor ranks of a stage cut their buckets at the same layers") {
+  // Between the sizes of rank 0 (65 vocabulary rows) and of the others (64).
+  const Plan plan =
+      sample_plan(small_gpt2(), {.tensor = 4, .bucket_bytes = (65 * 48 + 16 * 48) * 4});
+  std::set<std::vector<int64_t>> cuts;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    std::vector<int64_t> layers;
+    for (const Bucket& b : rank_layout(plan, rank).buckets) layers.push_back(b.first_layer);
+    cuts.insert(layers);
+  }
+  CHECK(cuts.size() == 1);
+}
+
+TEST_CASE("a tied model's last stage holds a copy of the embedding that never counts") {
+  const Plan plan = sample_plan(small_gpt2(), {.pipeline = 2, .tensor = 2});
+  CHECK_FALSE(rank_layout(plan, 0).tied_copy.has_value());
+  const RankLayout last = rank_layout(plan, 3);
+  REQUIRE(last.tied_copy.has_value());
+  CHECK(last.tied_copy->spec.name == "embedding.tokens.weight");
+  CHECK(last.tied_copy->box == Box{129, 257, 0, 48});
+  CHECK(last.tied_copy->offset == 0);
+  CHECK_FALSE(last.tied_copy->counts);
+  for (const PlacedParameter& p : last.parameters) CHECK(p.spec.name != "embedding.tokens.weight");
+  CHECK_FALSE(rank_layout(sample_plan(small_gpt2(), {.tensor = 2}), 1).tied_copy.has_value());
+  CHECK_FALSE(rank_layout(sample_plan(small_llama(), {.pipeline = 2}), 1).tied_copy.has_value());
+}
