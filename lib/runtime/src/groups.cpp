@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 
 #include "smp/plan/check.h"
 #include "smp/plan/layers.h"
+#include "smp/runtime/run_report.h"
 
 namespace smp {
 
@@ -25,23 +25,24 @@ std::vector<Axis> used_axes(const Plan& plan) {
   return axes;
 }
 
-RankGroups::RankGroups(const Plan& plan, const Mesh& mesh, Communicator& world) : world_(world) {
+RankGroups::RankGroups(const Plan& plan, const Mesh& mesh, Communicator& world)
+    : world_(world, clock_) {
   const int64_t copies = kv_copies(plan.job.model, plan.degrees.tensor);
   for (Axis axis : used_axes(plan)) {
     const std::vector<int64_t> ranks = mesh.group(world.rank(), axis, copies);
     const std::vector<int> members(ranks.begin(), ranks.end());
     const bool member = std::find(members.begin(), members.end(), world.rank()) != members.end();
-    if (member && members.size() > 1) groups_[axis] = world.split(members);
+    if (member && members.size() > 1) groups_[axis] = world_.split(members);
   }
 }
 
-Communicator* RankGroups::find(Axis axis) const {
+Communicator* RankGroups::find(Axis axis) {
   if (axis == Axis::kWorld) return &world_;
   const auto found = groups_.find(axis);
   return found == groups_.end() ? nullptr : found->second.get();
 }
 
-Communicator& RankGroups::at(Axis axis) const {
+Communicator& RankGroups::at(Axis axis) {
   Communicator* group = find(axis);
   if (group == nullptr) {
     check_failed(__FILE__, __LINE__, "no group along axis " + std::string(name_of(axis)));
@@ -55,22 +56,10 @@ void RankGroups::abort(const std::string& reason) {
 }
 
 std::vector<TrafficCount> RankGroups::traffic() const {
-  std::map<std::tuple<std::string, CollectiveOp, int>, TrafficCount> rows;
-  const auto add = [&](const Communicator& group) {
-    for (const TrafficCount& count : group.traffic()) {
-      TrafficCount& row = rows[{count.label, count.op, count.group_size}];
-      const int64_t calls = row.calls + count.calls;
-      const int64_t bytes = row.wire_bytes + count.wire_bytes;
-      row = count;
-      row.calls = calls;
-      row.wire_bytes = bytes;
-    }
-  };
-  add(world_);
-  for (const auto& [axis, group] : groups_) add(*group);
-  std::vector<TrafficCount> sorted;
-  for (auto& [key, row] : rows) sorted.push_back(std::move(row));
-  return sorted;
+  std::vector<TrafficCount> all;
+  add_traffic(all, world_.traffic());
+  for (const auto& [axis, group] : groups_) add_traffic(all, group->traffic());
+  return all;
 }
 
 int64_t RankGroups::segment_bytes() const {

@@ -3,38 +3,45 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "smp/comm/communicator.h"
 #include "smp/plan/mesh.h"
 #include "smp/plan/plan.h"
+#include "smp/runtime/timed_communicator.h"
 
 namespace smp {
 
 // The groups in which one rank's messages of a training step travel: its part of the mesh as
 // communicators. Only groups of more than one rank that the plan uses are split off, in the order
 // of the enum Axis, so that every rank makes its splits in the same order and none waits for a
-// cycle. Used from the engine's thread. `world` must outlive it.
+// cycle. All of them add the time that is spent waiting to one clock. Used from the engine's
+// thread. `world` must outlive it.
 class RankGroups {
  public:
   RankGroups(const Plan& plan, const Mesh& mesh, Communicator& world);
+  RankGroups(const RankGroups&) = delete;
+  RankGroups& operator=(const RankGroups&) = delete;
 
-  Communicator& world() const { return world_; }
+  Communicator& world() { return world_; }
   // The group along `axis`, or nullptr where this rank is alone in it or the plan has no use for
   // it.
-  Communicator* find(Axis axis) const;
+  Communicator* find(Axis axis);
   // The group along `axis`; a bug in smp when there is none.
-  Communicator& at(Axis axis) const;
+  Communicator& at(Axis axis);
+
+  double waited_s() const { return clock_.seconds(); }
 
   // Ends every waiting call of every group, here and at the peers.
   void abort(const std::string& reason);
 
-  // Of all groups together, sorted by label and op; rows of one label, op and size are one.
-  std::vector<TrafficCount> traffic() const;
-  int64_t segment_bytes() const;
+  std::vector<TrafficCount> traffic() const;  // of all groups together
+  int64_t segment_bytes() const;              // of all groups together
 
  private:
-  Communicator& world_;
+  WaitClock clock_;
+  TimedCommunicator world_;
   std::map<Axis, std::unique_ptr<Communicator>> groups_;
 };
 
