@@ -16,12 +16,12 @@ struct DataFile {
 };
 
 struct DataFiles {
-  std::string path;             // data.path, resolved
+  std::string path;             // training.data.path, resolved
   std::vector<DataFile> files;  // sorted by path below it; empty files are left out
   int64_t total_bytes = 0;      // of the text: all files and one 0 byte between two
 };
 
-// Lists training.data_path: a file; a folder (its files with one of data_suffixes, all when there
+// Lists training.data.path: a file; a folder (its files with one of data.suffixes, all when there
 // are none; hidden files and folders, and symbolic links to folders, are left out); or
 // "python-stdlib", the .py files of the standard library of the python3 on PATH, without
 // site-packages. Throws ConfigError, with the path, for what is missing, unreadable, empty, or

@@ -20,7 +20,7 @@ class AtomicFile {
   void commit();
 
  private:
-  [[noreturn]] void fail(const char* what, int error);
+  [[noreturn]] void fail(int error);
 
   std::string path_;
   std::string temporary_;

@@ -16,6 +16,8 @@ class Tensor;
 // on the views; the bytes are the same. Used by the rank's own thread, under its LedgerScope.
 namespace smp {
 
+struct LayerParameters;  // layer.h
+
 class FlatParameters {
  public:
   // Allocates both buffers (categories weights and gradients), padding zeroed; weights and
@@ -51,6 +53,10 @@ class FlatParameters {
   // one matrix: [sum of rows, cols], vectors [sum of rows].
   at::Tensor joined_weight(int64_t first, int64_t last) const;
   at::Tensor joined_gradient(int64_t first, int64_t last) const;
+
+  // What make_layer wants: the layer's views, and for a tied head the token embedding's (the copy
+  // where there is one) at the end.
+  LayerParameters layer_parameters(int64_t layer) const;
 
   // layout().tied_copy's own buffers; undefined tensors when there is none.
   const at::Tensor& tied_weight() const;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
 
 // The model in Hugging Face's clothes: names and shapes of GPT2LMHeadModel and LlamaForCausalLM,

@@ -32,8 +32,8 @@ std::string to_string(const Phase& phase);
 // An allocation that the rank's limit refuses.
 class OutOfMemory : public std::runtime_error {
  public:
-  OutOfMemory(const std::string& phase, const std::string& text)
-      : std::runtime_error(text), phase(phase) {}
+  OutOfMemory(const std::string& where, const std::string& text)
+      : std::runtime_error(text), phase(where) {}
   std::string phase;
 };
 

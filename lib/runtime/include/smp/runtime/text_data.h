@@ -15,7 +15,7 @@ namespace smp {
 
 class TextData {
  public:
-  // Throws ConfigError where the text is shorter than a window (see data_files.h for the rest).
+  // files: as find_data_files() gives them for this sequence length.
   TextData(DataFiles files, int64_t sequence_length, uint64_t seed);
 
   // tokens[k], targets[k]: samples first_sample + k of `step`; targets are one byte ahead. Both

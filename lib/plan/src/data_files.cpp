@@ -1,0 +1,139 @@
+#include "smp/plan/data_files.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPythonStdlib = "python-stdlib";
+
+std::string python_stdlib_folder() {
+  constexpr const char* kCommand =
+      "python3 -c 'import sysconfig; print(sysconfig.get_path(\"stdlib\"))' 2>/dev/null";
+  std::string text;
+  int status = -1;
+  if (std::FILE* pipe = ::popen(kCommand, "re")) {
+    std::array<char, 4096> buffer{};
+    while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) text += buffer.data();
+    status = ::pclose(pipe);
+  }
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (status != 0 || text.empty()) {
+    throw ConfigError(
+        "training.data.path: python-stdlib needs a python3 on PATH, and running it failed: install "
+        "python3, "
+        "or give a file or a folder of text");
+  }
+  return text;
+}
+
+bool has_suffix(const std::string& name, const std::vector<std::string>& suffixes) {
+  return suffixes.empty() || std::any_of(suffixes.begin(), suffixes.end(), [&](const auto& suffix) {
+           return name.ends_with(suffix);
+         });
+}
+
+// Adds a file that exists; an empty one is left out.
+void add_file(DataFiles& found, const fs::path& path) {
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error || ::access(path.c_str(), R_OK) != 0) {
+    throw ConfigError(fmt::format("training.data.path: cannot read {}: {}", path.string(),
+                                  error ? error.message() : "Permission denied"));
+  }
+  if (bytes > 0) found.files.push_back({path.string(), static_cast<int64_t>(bytes)});
+}
+
+bool left_out(const fs::directory_entry& entry, bool is_stdlib) {
+  const std::string name = entry.path().filename().string();
+  return name.starts_with('.') ||
+         (is_stdlib && (name == "site-packages" || name == "dist-packages"));
+}
+
+void add_folder(DataFiles& found, const fs::path& folder, const std::vector<std::string>& suffixes,
+                bool is_stdlib) {
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;  // of a link that leads nowhere: no regular file
+    if (left_out(*entry, is_stdlib)) {
+      if (entry->is_directory(ignored)) entry.disable_recursion_pending();
+    } else if (entry->is_regular_file(ignored) &&
+               has_suffix(entry->path().filename().string(), suffixes)) {
+      add_file(found, entry->path());
+    }
+  }
+  if (error) {
+    throw ConfigError(
+        fmt::format("training.data.path: cannot list {}: {}", folder.string(), error.message()));
+  }
+  std::sort(found.files.begin(), found.files.end(),
+            [](const DataFile& a, const DataFile& b) { return a.path < b.path; });
+}
+
+std::string list_of(const std::vector<std::string>& suffixes) {
+  return fmt::format("{}", fmt::join(suffixes, ", "));
+}
+
+}  // namespace
+
+DataFiles find_data_files(const TrainingSpec& training) {
+  if (training.data_path.empty()) {
+    throw ConfigError(
+        "training.data.path: no training data given: name a file or a folder of text, or "
+        "python-stdlib");
+  }
+  const bool is_stdlib = training.data_path == kPythonStdlib;
+  const std::vector<std::string> suffixes =
+      is_stdlib ? std::vector<std::string>{".py"} : training.data_suffixes;
+  DataFiles found;
+  found.path = is_stdlib ? python_stdlib_folder() : training.data_path;
+
+  std::error_code error;
+  const fs::file_status status = fs::status(found.path, error);
+  if (!fs::exists(status)) {
+    throw ConfigError(fmt::format("training.data.path: {} does not exist", found.path));
+  }
+  if (fs::is_directory(status)) {
+    add_folder(found, found.path, suffixes, is_stdlib);
+  } else {
+    add_file(found, found.path);
+  }
+  if (found.files.empty()) {
+    throw ConfigError(
+        fs::is_directory(status) && !suffixes.empty()
+            ? fmt::format("training.data.path: {} holds no text in files ending in {}", found.path,
+                          list_of(suffixes))
+            : fmt::format("training.data.path: {} holds no text", found.path));
+  }
+  found.total_bytes = static_cast<int64_t>(found.files.size()) - 1;
+  for (const DataFile& file : found.files) found.total_bytes += file.bytes;
+  if (found.total_bytes < training.sequence_length + 1) {
+    throw ConfigError(fmt::format(
+        "training.data.path: {} holds {} bytes, fewer than one sample of {} "
+        "(sequence_length {} + 1)",
+        found.path, found.total_bytes, training.sequence_length + 1, training.sequence_length));
+  }
+  return found;
+}
+
+void check_byte_vocabulary(const ModelSpec& model) {
+  if (model.vocab_size < 256) {
+    throw ConfigError(fmt::format(
+        "model.vocab_size: {} is too small for byte tokens: give at least 256", model.vocab_size));
+  }
+}
+
+}  // namespace smp

@@ -1,0 +1,108 @@
+#include "smp/runtime/text_data.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "philox_rounds.h"
+#include "smp/plan/check.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) {
+      throw ConfigError(
+          fmt::format("training.data.path: cannot read {}: {}", path, std::strerror(errno)));
+    }
+  }
+  ~OpenFile() { ::close(fd_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+void read_file(const DataFile& file, int64_t offset, int64_t count, unsigned char* out) {
+  const OpenFile open(file.path);
+  while (count > 0) {
+    const ssize_t got = ::pread(open.fd(), out, static_cast<size_t>(count), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      throw ConfigError(
+          fmt::format("training.data.path: cannot read {}: {}", file.path, std::strerror(errno)));
+    }
+    if (got == 0) {
+      throw ConfigError(
+          fmt::format("training.data.path: {} has become shorter than the {} bytes it had at "
+                      "the start of the run",
+                      file.path, file.bytes));
+    }
+    out += got;
+    offset += got;
+    count -= got;
+  }
+}
+
+}  // namespace
+
+TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed)
+    : files_(std::move(files)), sequence_length_(sequence_length), seed_(seed) {
+  int64_t begin = 0;
+  for (const DataFile& file : files_.files) {
+    begins_.push_back(begin);
+    begin += file.bytes + 1;
+  }
+  SMP_CHECK(files_.total_bytes > sequence_length_);
+}
+
+int64_t TextData::window_start(int64_t step, int64_t sample) const {
+  const auto s = static_cast<uint64_t>(step);
+  const auto i = static_cast<uint64_t>(sample);
+  const PhiloxBlock block =
+      philox_rounds({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32),
+                     static_cast<uint32_t>(s), static_cast<uint32_t>(s >> 32)},
+                    stream_key(seed_, "data"));
+  const uint64_t random = uint64_t{block[1]} << 32 | block[0];
+  // Any start from which a whole window fits; the remainder's bias is below starts / 2^64.
+  const auto starts = static_cast<uint64_t>(files_.total_bytes - sequence_length_);
+  return static_cast<int64_t>(random % starts);
+}
+
+void TextData::read_bytes(int64_t begin, int64_t count, unsigned char* out) const {
+  const auto after = std::upper_bound(begins_.begin(), begins_.end(), begin);
+  for (auto i = static_cast<size_t>(after - begins_.begin() - 1); count > 0; ++i) {
+    const DataFile& file = files_.files[i];
+    const int64_t offset = begin - begins_[i];  // file.bytes: the 0 byte behind the file
+    const int64_t from_file = std::min(count, file.bytes - offset);
+    if (from_file > 0) read_file(file, offset, from_file, out);
+    out += from_file;
+    begin += from_file;
+    count -= from_file;
+    if (count == 0) return;
+    *out++ = 0;
+    ++begin;
+    --count;
+  }
+}
+
+void TextData::read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
+                    int64_t* targets) const {
+  std::vector<unsigned char> window(static_cast<size_t>(sequence_length_ + 1));
+  for (int64_t k = 0; k < count; ++k) {
+    read_bytes(window_start(step, first_sample + k), sequence_length_ + 1, window.data());
+    std::copy(window.begin(), window.end() - 1, tokens + k * sequence_length_);
+    std::copy(window.begin() + 1, window.end(), targets + k * sequence_length_);
+  }
+}
+
+}  // namespace smp

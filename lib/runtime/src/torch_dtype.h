@@ -1,0 +1,23 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "smp/plan/check.h"
+#include "smp/plan/dtype.h"
+
+namespace smp {
+
+inline c10::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return c10::ScalarType::Float;
+    case DType::kF64: return c10::ScalarType::Double;
+    case DType::kBF16: return c10::ScalarType::BFloat16;
+    case DType::kF16: return c10::ScalarType::Half;
+    case DType::kI32: return c10::ScalarType::Int;
+    case DType::kI64: return c10::ScalarType::Long;
+    case DType::kU8: return c10::ScalarType::Byte;
+  }
+  check_failed(__FILE__, __LINE__, "unknown dtype");
+}
+
+}  // namespace smp
