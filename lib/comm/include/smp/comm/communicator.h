@@ -21,8 +21,8 @@ std::string_view name_of(ReduceOp op);
 class CommError : public std::runtime_error {
  public:
   enum class Kind { kPeerLost, kTimeout, kMismatch, kAborted };
-  CommError(Kind kind, int culprit, const std::string& text)
-      : std::runtime_error(text), kind(kind), culprit(culprit) {}
+  CommError(Kind what_kind, int blamed, const std::string& text)
+      : std::runtime_error(text), kind(what_kind), culprit(blamed) {}
   Kind kind;
   int culprit;
 };
@@ -48,9 +48,9 @@ struct TrafficCount {
 
 // A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
 // until the Work is done. Every rank of the group makes the same calls in the same order (send and
-// recv: each pair of ranks in its own order); a rank that does otherwise ends every waiting call with
-// a CommError that names both sides. Calls on one Communicator come from one thread; different groups
-// may be used from different threads. Counts are in elements.
+// recv: each pair of ranks in its own order); a rank that does otherwise ends every waiting call
+// with a CommError that names both sides. Calls on one Communicator come from one thread; different
+// groups may be used from different threads. Counts are in elements.
 //
 // Sums run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and fp16 are
 // widened to fp32 and rounded once.
@@ -58,7 +58,7 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual int rank() const = 0;         // in this group
+  virtual int rank() const = 0;  // in this group
   virtual int size() const = 0;
   virtual int global_rank(int rank) const = 0;  // of a member of this group
 
@@ -68,7 +68,8 @@ class Communicator {
   // in: `count` elements; out: size() * count, in rank order. in may lie in its place in out.
   virtual WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
                              std::string_view label) = 0;
-  // in: `count` elements, a multiple of size(); out: count / size(). out may lie in its place in in.
+  // in: `count` elements, a multiple of size(); out: count / size(). out may lie in its place in
+  // in.
   virtual WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                                  std::string_view label) = 0;
   virtual WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
@@ -86,7 +87,7 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op
-  virtual int64_t segment_bytes() const = 0;  // memory that this group maps for itself
+  virtual int64_t segment_bytes() const = 0;              // memory that this group maps for itself
 };
 
 }  // namespace smp

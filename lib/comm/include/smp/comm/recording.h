@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+
+namespace smp {
+
+// One call as a dry run records it.
+struct RecordedCall {
+  std::string label;
+  CollectiveOp op;
+  std::vector<int> group;  // global ranks of the members
+  int64_t count = 0;
+  DType dtype = DType::kU8;
+  int64_t wire_bytes = 0;
+  int peer = -1;  // send, recv, broadcast: the other rank or the root, as rank of the group
+};
+
+// What one rank called, in order, on the communicator that it was given and on all that were split
+// off it. Safe from any thread.
+class Recording {
+ public:
+  void add(RecordedCall call);
+  std::vector<RecordedCall> calls() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<RecordedCall> calls_;
+};
+
+// A communicator for rank `rank` of `size` that moves nothing: every call is recorded and is done
+// at once. Buffers are never touched and may be null. Errors in arguments are those of the real
+// ones.
+std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
+                                                          std::shared_ptr<Recording> recording);
+
+}  // namespace smp

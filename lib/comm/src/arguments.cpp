@@ -1,0 +1,53 @@
+#include "arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace smp {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw std::invalid_argument(fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void check_count(CollectiveOp op, std::string_view label, int64_t count) {
+  if (count < 0) refuse("{} '{}': the count is {}", name_of(op), label, count);
+}
+
+void check_divisible(std::string_view label, int64_t count, int size) {
+  if (count % size != 0)
+    refuse("reduce_scatter '{}': the count {} is not divisible by the {} ranks of the group", label,
+           count, size);
+}
+
+void check_root(std::string_view label, int root, int size) {
+  if (root < 0 || root >= size)
+    refuse("broadcast '{}': no root {} in a group of {}", label, root, size);
+}
+
+void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size) {
+  if (peer < 0 || peer >= size)
+    refuse("{} '{}': no rank {} in a group of {}", name_of(op), label, peer, size);
+  if (peer == rank) refuse("{} '{}': rank {} is the caller itself", name_of(op), label, rank);
+}
+
+void check_rank(int rank, int size) {
+  if (rank < 0 || rank >= size) refuse("no rank {} in a group of {}", rank, size);
+}
+
+int place_in(const std::vector<int>& members, int rank, int size) {
+  for (auto it = members.begin(); it != members.end(); ++it) {
+    check_rank(*it, size);
+    if (std::find(members.begin(), it, *it) != it) refuse("split: rank {} is named twice", *it);
+  }
+  const auto place = std::find(members.begin(), members.end(), rank);
+  if (place == members.end()) refuse("split: rank {} calls it but is not one of the members", rank);
+  return int(place - members.begin());
+}
+
+}  // namespace smp

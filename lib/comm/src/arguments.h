@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/collective.h"
+
+// Checks of what callers pass, the same for all communicators. All throw std::invalid_argument.
+namespace smp {
+
+void check_count(CollectiveOp op, std::string_view label, int64_t count);
+void check_divisible(std::string_view label, int64_t count, int size);
+void check_root(std::string_view label, int root, int size);
+void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size);
+void check_rank(int rank, int size);
+// The place of `rank` among `members`.
+int place_in(const std::vector<int>& members, int rank, int size);
+
+}  // namespace smp

@@ -1,0 +1,62 @@
+#include "call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace smp::shm {
+
+std::string describe(const Call& call, int peer) {
+  std::string text = fmt::format("{} #{} '{}'", name_of(call.op), call.number, call.label);
+  if (call.op != CollectiveOp::kBarrier)
+    text += fmt::format(" of {} {}", call.count, name_of(call.dtype));
+  switch (call.op) {
+    case CollectiveOp::kAllReduce:
+    case CollectiveOp::kReduceScatter:
+      if (call.reduce_op != ReduceOp::kSum) text += fmt::format(" ({})", name_of(call.reduce_op));
+      break;
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kRecv: text += fmt::format(" from rank {}", peer); break;
+    case CollectiveOp::kSend: text += fmt::format(" to rank {}", peer); break;
+    default: break;
+  }
+  return text;
+}
+
+uint64_t fingerprint(const Call& call) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  const bool message = call.op == CollectiveOp::kSend || call.op == CollectiveOp::kRecv;
+  mix(message ? 0 : 1 + uint64_t(call.op));
+  mix(uint64_t(call.dtype));
+  mix(uint64_t(call.reduce_op));
+  mix(uint64_t(call.count));
+  mix(message ? 0 : uint64_t(call.peer + 1));
+  for (const char c : call.label) mix(uint8_t(c));
+  return hash;
+}
+
+void write(CallEntry& entry, const Call& call) {
+  entry.fingerprint = fingerprint(call);
+  entry.count = call.count;
+  entry.root = call.peer;
+  entry.op = uint8_t(call.op);
+  entry.dtype = uint8_t(call.dtype);
+  entry.reduce_op = uint8_t(call.reduce_op);
+  const size_t length = std::min(call.label.size(), kLabelBytes - 1);
+  memcpy(entry.label, call.label.data(), length);
+  entry.label[length] = 0;
+}
+
+Call read(const CallEntry& entry, uint64_t number) {
+  return Call{CollectiveOp(entry.op),
+              DType(entry.dtype),
+              ReduceOp(entry.reduce_op),
+              entry.count,
+              entry.root,
+              entry.label,
+              number};
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "layout.h"
+#include "smp/comm/communicator.h"
+
+namespace smp::shm {
+
+// One call of one rank, as it is compared with the peers' and named in errors.
+struct Call {
+  CollectiveOp op = CollectiveOp::kBarrier;
+  DType dtype = DType::kU8;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int64_t count = 0;
+  int peer = -1;  // broadcast: root; send, recv: the other rank (of the group)
+  std::string label;
+  uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
+
+  int64_t bytes() const { return count * bytes_of(dtype); }
+};
+
+// "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
+std::string describe(const Call& call, int peer);
+
+// Equal on ranks whose calls belong together.
+uint64_t fingerprint(const Call& call);
+
+void write(CallEntry& entry, const Call& call);  // without the number, which publishes it
+Call read(const CallEntry& entry, uint64_t number);
+
+}  // namespace smp::shm

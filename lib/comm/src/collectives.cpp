@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <cstring>
+
+#include "reduce.h"
+#include "steps.h"
+
+// The collectives of a group. Words: a *step* moves one chunk of each rank's data; a *part* is what
+// a rank owns of a reduced buffer; a *piece* is what a slot of a reduction holds for one reader.
+//
+// No program completes before it has seen the same call at every peer. A rank can therefore be at
+// most one call ahead of another, which bounds the number of call entries that are kept.
+namespace smp::shm {
+namespace {
+
+int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+void Group::post(const Operation& op) {
+  CallEntry& entry = block_.call(rank_, op.call.number);
+  write(entry, op.call);
+  entry.number.store(op.call.number);
+  ring_peers();
+}
+
+void Group::check_call(const Operation& op, int peer) const {
+  const CallEntry& entry = block_.call(peer, op.call.number);
+  if (entry.fingerprint == fingerprint(op.call)) return;
+  const Call theirs = read(entry, op.call.number);
+  auto text = [this](int rank, const Call& call) {
+    return fmt::format("rank {}: {}", global(rank),
+                       describe(call, call.peer < 0 ? -1 : global(call.peer)));
+  };
+  // The odd one out is to blame; between two, the higher rank.
+  int like_mine = 0, like_theirs = 0;
+  for (int p = 0; p < size_; ++p) {
+    const CallEntry& other = block_.call(p, op.call.number);
+    if (other.number.load() != op.call.number) continue;
+    like_mine += other.fingerprint == fingerprint(op.call);
+    like_theirs += other.fingerprint == entry.fingerprint;
+  }
+  int culprit = std::max(global(rank_), global(peer));
+  if (like_mine != like_theirs) culprit = global(like_mine > like_theirs ? peer : rank_);
+  const bool mine_first = global(rank_) < global(peer);
+  const std::string a = text(rank_, op.call), b = text(peer, theirs);
+  throw CommError(CommError::Kind::kMismatch, culprit,
+                  fmt::format("{} does not match {}", mine_first ? a : b, mine_first ? b : a));
+}
+
+bool Group::slot_free_now() const {
+  for (int step = 1; step < size_; ++step)
+    if (block_.taken(rank_, next(step)).value.load() + uint64_t(kRingSlots) <= published_)
+      return false;
+  return true;
+}
+
+void Group::publish(Operation& op, int64_t wire_bytes) {
+  block_.control(rank_).published.value.store(++published_);
+  op.wire_bytes += wire_bytes;
+  ring_peers();
+}
+
+void Group::take(int peer) {
+  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)]);
+  seat_->job->ring(global(peer));
+}
+
+void Group::take_all() {
+  for (int step = 1; step < size_; ++step) take(next(step));
+}
+
+Program Group::run_barrier(Operation& op) {
+  post(op);
+  for (int step = 1; step < size_; ++step) {
+    co_await called_by(op, next(step));
+    check_call(op, next(step));
+  }
+}
+
+Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes();
+  post(op);
+  for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+  if (bytes > 0) memcpy(my_slot(), in, size_t(bytes));
+  publish(op, bytes * (size_ - 1));
+  std::vector<ConstBytes> from(size_t(size_), in);
+  for (int step = 1; step < size_; ++step) {
+    const int p = next(step);
+    co_await slot_of(op, p);
+    check_call(op, p);
+    from[size_t(p)] = peer_slot(p);
+  }
+  reduce(out, from.data(), size_, op.call.count, op.call.dtype, op.call.reduce_op);
+  take_all();
+}
+
+Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes();
+  const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  post(op);
+  int64_t made = 0;
+  for (int64_t taken = 0; taken < steps; ++taken) {
+    while (made < steps && (made == taken || slot_free_now())) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+      if (n > 0) memcpy(my_slot(), in + at, size_t(n));
+      publish(op, n * (size_ - 1));
+      Bytes own = out + bytes * rank_ + at;
+      if (n > 0 && own != in + at) memcpy(own, in + at, size_t(n));
+    }
+    const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+    for (int step = 1; step < size_; ++step) {
+      const int p = next(step);
+      co_await slot_of(op, p);
+      if (taken == 0) check_call(op, p);
+      if (n > 0) memcpy(out + bytes * p + at, peer_slot(p), size_t(n));
+      take(p);
+    }
+  }
+}
+
+Program Group::run_broadcast(Operation& op, Bytes buffer) {
+  const int64_t bytes = op.call.bytes();
+  const int root = op.call.peer;
+  post(op);
+  if (rank_ != root) {
+    co_await called_by(op, root);
+    check_call(op, root);
+  }
+  for (int64_t at = 0; at < bytes; at += kSlotBytes) {
+    const int64_t n = std::min(kSlotBytes, bytes - at);
+    if (rank_ == root) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      memcpy(my_slot(), buffer + at, size_t(n));
+      publish(op, n * (size_ - 1));
+    } else {
+      co_await slot_of(op, root);
+      memcpy(buffer + at, peer_slot(root), size_t(n));
+      take(root);
+    }
+  }
+  for (int step = 1; step < size_; ++step) {
+    co_await called_by(op, next(step));
+    check_call(op, next(step));
+  }
+}
+
+int64_t Group::piece_bytes() const {
+  constexpr int64_t line = int64_t(kLineBytes);
+  return kSlotBytes / (size_ - 1) / line * line;
+}
+
+// Writes chunk `step` of every peer's part of `in` to the next slot.
+void Group::publish_pieces(Operation& op, ConstBytes in, int64_t step) {
+  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
+  const int64_t chunk = piece_bytes() / element, at = step * chunk;
+  int64_t wire = 0;
+  for (int distance = 1; distance < size_; ++distance) {
+    const int p = next(distance);
+    const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
+    if (n == 0) continue;
+    memcpy(my_slot() + (distance - 1) * piece_bytes(),
+           in + (part_begin(count, size_, p) + at) * element, size_t(n));
+    wire += n;
+  }
+  publish(op, wire);
+}
+
+// This rank's piece in the slot of `peer` that comes next.
+Group::ConstBytes Group::piece_from(int peer) const {
+  const int distance = (rank_ - peer + size_) % size_;
+  return peer_slot(peer) + (distance - 1) * piece_bytes();
+}
+
+Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
+  const int64_t chunk = piece_bytes() / element;
+  const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
+  std::vector<ConstBytes> from(static_cast<size_t>(size_));
+  post(op);
+  int64_t made = 0;
+  for (int64_t taken = 0; taken < steps; ++taken) {
+    while (made < steps && (made == taken || slot_free_now())) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      publish_pieces(op, in, made++);
+    }
+    const int64_t at = taken * chunk, n = std::min(chunk, part - at);
+    from[size_t(rank_)] = in + (part * rank_ + at) * element;
+    for (int step = 1; step < size_; ++step) {
+      const int p = next(step);
+      co_await slot_of(op, p);
+      if (taken == 0) check_call(op, p);
+      from[size_t(p)] = piece_from(p);
+    }
+    reduce(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+    take_all();
+  }
+}
+
+// A mesh reduce-scatter and a mesh all-gather, a chunk at a time. Each rank publishes, in this
+// order, pieces 0, pieces 1, sum 0, pieces 2, sum 1, ... and takes its peers' slots in the same
+// order: while a sum is on its way the next pieces are being summed.
+Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
+  const int64_t chunk = piece_bytes() / element;
+  const int64_t steps = div_up(part_size(count, size_, 0), chunk);
+  auto part_at = [&](int rank, int64_t step) {
+    return (part_begin(count, size_, rank) + step * chunk) * element;
+  };
+  auto length = [&](int rank, int64_t step) {
+    return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
+  };
+  std::vector<ConstBytes> from(static_cast<size_t>(size_));
+  post(op);
+  for (int64_t k = -1; k <= steps; ++k) {
+    if (k + 1 < steps) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      publish_pieces(op, in, k + 1);
+    }
+    if (k < 0) continue;
+    if (k < steps) {  // the sum of chunk k of this rank's part
+      from[size_t(rank_)] = in + part_at(rank_, k);
+      for (int step = 1; step < size_; ++step) {
+        const int p = next(step);
+        co_await slot_of(op, p);
+        if (k == 0) check_call(op, p);
+        from[size_t(p)] = piece_from(p);
+      }
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      const int64_t n = length(rank_, k);
+      reduce(my_slot(), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+      take_all();
+      if (n > 0) memcpy(out + part_at(rank_, k), my_slot(), size_t(n * element));
+      publish(op, n * element * (size_ - 1));
+    }
+    if (k == 0) continue;
+    for (int step = 1; step < size_; ++step) {  // the peers' sums of chunk k - 1
+      const int p = next(step);
+      co_await slot_of(op, p);
+      const int64_t n = length(p, k - 1);
+      if (n > 0) memcpy(out + part_at(p, k - 1), peer_slot(p), size_t(n * element));
+      take(p);
+    }
+  }
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,308 @@
+#include "engine.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "futex.h"
+#include "smp/plan/check.h"
+
+namespace smp::shm {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kBudget = 64;
+constexpr int kSpins = 2000;                 // pauses before the first yield, if CPUs suffice
+constexpr microseconds kYieldFor{60};        // then yields, then a futex
+constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
+constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
+constexpr milliseconds kThreadNap{100};
+
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+bool Operation::done() {
+  if (!finished()) engine_.poll();
+  if (!finished()) return false;
+  if (error_) std::rethrow_exception(error_);
+  return true;
+}
+
+void Operation::wait() {
+  if (!finished()) engine_.wait(*this);
+  if (error_) std::rethrow_exception(error_);
+}
+
+Engine::Engine(Job& job, int rank, milliseconds timeout)
+    : job_(job), rank_(rank), timeout_(timeout) {
+  spins_ = job.size() <= allowed_cpus() ? kSpins : 0;
+  thread_ = std::thread([this] { run_thread(); });
+}
+
+Engine::~Engine() {
+  stop_.store(true);
+  RankBoard& board = job_.board(rank_);
+  board.thread_bell.fetch_add(1);
+  futex_wake_all(board.thread_bell);
+  thread_.join();
+}
+
+void Engine::submit(std::shared_ptr<Operation> op) {
+  if (try_lock()) {
+    enqueue(std::move(op));
+    pass();
+    leave();
+    return;
+  }
+  {
+    std::lock_guard guard(inbox_mutex_);
+    inbox_.push_back(std::move(op));
+  }
+  inbox_filled_.store(true);
+  if (try_lock()) {
+    pass();
+    leave();
+  } else {
+    job_.ring(rank_);
+  }
+}
+
+void Engine::poll() {
+  if (!try_lock()) return;
+  pass();
+  check_health();
+  leave();
+}
+
+void Engine::wait(Operation& op) {
+  waiters_.fetch_add(1);
+  while (!op.finished()) {
+    if (try_lock()) {
+      lead(op);
+      leave();
+    } else {
+      follow(op);
+    }
+  }
+  waiters_.fetch_sub(1);
+}
+
+// Runs everybody's programs until `op` is finished.
+void Engine::lead(const Operation& op) {
+  RankBoard& board = job_.board(rank_);
+  board.sleeper.store(RankBoard::kNobody);
+  int spins = 0;
+  Clock::time_point idle_since;
+  bool slept = false;
+  while (!op.finished()) {
+    if (pass()) {
+      spins = 0;
+      continue;
+    }
+    if (spins++ < spins_) {
+      _mm_pause();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (spins == spins_ + 1) idle_since = now;
+    if (now - idle_since < kYieldFor) {
+      sched_yield();
+      continue;
+    }
+    if (!slept && !op.lane.operations.empty()) {
+      const Operation& head = *op.lane.operations.front();
+      board.blocked_on.store(head.peer_ < 0 ? 0 : op.lane.member->global(head.peer_) + 1);
+      slept = true;
+    }
+    const uint32_t bell = board.waiter_bell.load();
+    board.sleeper.store(RankBoard::kWaiter);
+    if (!pass()) {
+      check_health();
+      if (!op.finished()) futex_wait(board.waiter_bell, bell, kWaiterNap);
+    }
+    board.sleeper.store(RankBoard::kNobody);
+  }
+  if (slept) board.blocked_on.store(0);
+}
+
+// Another thread has the lock and runs our operation with its own.
+void Engine::follow(const Operation& op) {
+  followers_.fetch_add(1);
+  const uint32_t turn = turn_.load();
+  if (!op.finished() && locked_.load()) turn_.wait(turn);
+  followers_.fetch_sub(1);
+}
+
+void Engine::leave() {
+  RankBoard& board = job_.board(rank_);
+  for (;;) {
+    more_ = false;
+    if (!active_.empty()) {
+      board.sleeper.store(RankBoard::kThread);
+      pass();
+    }
+    if (active_.empty()) board.sleeper.store(RankBoard::kNobody);
+    const bool more = more_;
+    locked_.store(false);
+    if (followers_.load() > 0) {
+      turn_.fetch_add(1);
+      turn_.notify_all();
+    } else if (more && waiters_.load() == 0) {
+      job_.ring(rank_);
+    }
+    if (!inbox_filled_.load() || !try_lock()) return;
+    pass();
+  }
+}
+
+void Engine::run_thread() {
+  RankBoard& board = job_.board(rank_);
+  while (!stop_.load()) {
+    const uint32_t bell = board.thread_bell.load();
+    if (waiters_.load() == 0 && try_lock()) {
+      board.sleeper.store(RankBoard::kNobody);
+      Clock::time_point idle_since = Clock::now();
+      while (waiters_.load() == 0) {
+        if (pass()) {
+          idle_since = Clock::now();
+        } else if (active_.empty() || Clock::now() - idle_since > kThreadYieldFor) {
+          break;
+        } else {
+          sched_yield();
+        }
+      }
+      check_health();
+      leave();
+    }
+    if (!stop_.load()) futex_wait(board.thread_bell, bell, kThreadNap);
+  }
+}
+
+bool Engine::pass() {
+  if (inbox_filled_.load()) take_inbox();
+  bool moved = false;
+  more_ = false;
+  for (size_t i = 0; i < active_.size();) {
+    Lane& lane = *active_[i];
+    moved |= advance(lane);
+    if (lane.operations.empty()) {
+      lane.active = false;
+      active_[i] = active_.back();
+      active_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+void Engine::take_inbox() {
+  std::vector<std::shared_ptr<Operation>> taken;
+  std::vector<Closing*> closings;
+  {
+    std::lock_guard guard(inbox_mutex_);
+    taken.swap(inbox_);
+    closings.swap(closings_);
+    inbox_filled_.store(false);
+  }
+  for (auto& op : taken) enqueue(std::move(op));
+  for (Closing* closing : closings) finish(*closing);
+}
+
+void Engine::enqueue(std::shared_ptr<Operation> op) {
+  Lane& lane = op->lane;
+  lane.operations.push_back(std::move(op));
+  if (lane.active) return;
+  lane.active = true;
+  active_.push_back(&lane);
+}
+
+bool Engine::advance(Lane& lane) {
+  bool moved = false;
+  while (!lane.operations.empty()) {
+    const std::shared_ptr<Operation> op = lane.operations.front();
+    if (!op->started_) {
+      op->started_ = true;
+      op->start_ = Clock::now();
+      if (job_.failures() != 0) {
+        if (const auto failure = lane.member->failure()) {
+          fail_lane(lane, *failure);
+          return true;
+        }
+      }
+    } else if (!op->ready()) {
+      return moved;
+    }
+    moved = true;
+    op->counter_ = nullptr;
+    op->budget_ = kBudget;
+    op->program.resume();
+    if (!op->program.done()) {
+      if (op->budget_ > 0) continue;
+      more_ = true;
+      return true;
+    }
+    lane.operations.pop_front();
+    const std::exception_ptr error = op->program.error();
+    finish(*op, error);
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const CommError& e) {
+      report(e.kind, e.culprit, e.what());
+    } catch (const std::exception& e) {
+      report(CommError::Kind::kAborted, rank_, name(*op) + ": " + e.what());
+    }
+    return true;
+  }
+  return moved;
+}
+
+void Engine::finish(Operation& op, std::exception_ptr error) {
+  op.error_ = error;
+  op.lane.member->finished(op);
+  op.program = Program();
+  op.finished_.store(true);
+  if (followers_.load() > 0) {
+    turn_.fetch_add(1);
+    turn_.notify_all();
+  }
+}
+
+void Engine::close(const Member& member, std::vector<Lane*> lanes) {
+  Closing closing{member, std::move(lanes)};
+  {
+    std::lock_guard guard(inbox_mutex_);
+    closings_.push_back(&closing);
+  }
+  inbox_filled_.store(true);
+  while (!closing.done.load()) {
+    if (try_lock()) {
+      pass();
+      leave();
+    } else {
+      job_.ring(rank_);
+      sched_yield();
+    }
+  }
+}
+
+void Engine::finish(Closing& closing) {
+  const Failure failure{CommError::Kind::kAborted, rank_, rank_,
+                        "its communicator was destroyed before the call was complete"};
+  for (Lane* lane : closing.lanes) {
+    if (!lane->operations.empty()) fail_lane(*lane, closing.member.failure().value_or(failure));
+    std::erase(active_, lane);
+  }
+  closing.done.store(true);
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "call.h"
+#include "job.h"
+#include "program.h"
+#include "smp/comm/communicator.h"
+
+// One rank's engine runs the programs of its calls. Whoever has the lock makes progress: a thread
+// in wait() if there is one, else the engine's own thread, which sleeps until a peer rings.
+namespace smp::shm {
+
+class Engine;
+class Operation;
+
+// What the engine needs to know of a rank's side of a group.
+class Member {
+ public:
+  virtual ~Member() = default;
+  virtual int global(int rank) const = 0;
+  virtual std::optional<Failure> failure() const = 0;  // of the group, its parents or the job
+  virtual bool has_closed(int rank) const = 0;
+  virtual bool has_called(int rank, const Call& call) const = 0;
+  // Throws CommError when a peer has called something else in the place of `op`.
+  virtual void check_calls(const Operation& op) const = 0;
+  virtual void finished(const Operation& op) = 0;  // to count its traffic
+};
+
+// Operations of one lane run one after the other; lanes are independent. A group has one for its
+// collectives and one for each direction of each pair.
+struct Lane {
+  Member* member = nullptr;
+  std::deque<std::shared_ptr<Operation>> operations;
+  bool active = false;
+};
+
+class Operation final : public Work {
+ public:
+  Operation(Engine& engine, Lane& its_lane, Call made)
+      : call(std::move(made)), lane(its_lane), engine_(engine) {}
+
+  bool done() override;
+  void wait() override;
+  bool finished() const { return finished_.load(); }
+
+  // For co_await in a program: goes on when `counter`, which `peer` moves, has reached `target`.
+  auto reaches(const std::atomic<uint64_t>& counter, uint64_t target, int peer) {
+    struct Awaitable {
+      Operation& op;
+      const std::atomic<uint64_t>& counter;
+      uint64_t target;
+      int peer;
+      bool await_ready() const { return --op.budget_ > 0 && counter.load() >= target; }
+      void await_suspend(std::coroutine_handle<>) const {
+        op.counter_ = &counter;
+        op.target_ = target;
+        op.peer_ = peer;
+      }
+      void await_resume() const {}
+    };
+    return Awaitable{*this, counter, target, peer};
+  }
+
+  const Call call;
+  Lane& lane;
+  Program program;
+  int64_t wire_bytes = 0;
+
+ private:
+  friend class Engine;
+  bool ready() const { return counter_ == nullptr || counter_->load() >= target_; }
+
+  Engine& engine_;
+  const std::atomic<uint64_t>* counter_ = nullptr;  // what the program waits for
+  uint64_t target_ = 0;
+  int peer_ = -1;
+  int budget_ = 0;  // waits that it may still pass before other lanes get their turn
+  bool started_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::exception_ptr error_;
+  std::atomic<bool> finished_{false};
+};
+
+class Engine {
+ public:
+  Engine(Job& job, int rank, std::chrono::milliseconds timeout);
+  ~Engine();
+
+  int rank() const { return rank_; }
+  void submit(std::shared_ptr<Operation> op);
+  void wait(Operation& op);
+  void poll();  // one helping hand
+  // Ends what is outstanding on the lanes of `member`; afterwards the engine knows nothing of it.
+  void close(const Member& member, std::vector<Lane*> lanes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Closing {
+    const Member& member;
+    std::vector<Lane*> lanes;
+    std::atomic<bool> done{false};
+  };
+
+  bool try_lock() { return !locked_.load() && !locked_.exchange(true); }
+  void leave();  // gives the lock back and sees to it that somebody goes on
+  void lead(const Operation& op);
+  void follow(const Operation& op);
+  void run_thread();
+
+  bool pass();  // one round over all lanes; whether anything moved
+  bool advance(Lane& lane);
+  void enqueue(std::shared_ptr<Operation> op);
+  void finish(Operation& op, std::exception_ptr error);
+  void take_inbox();
+  void finish(Closing& closing);
+
+  void check_health();
+  void check_peer(Operation& op);
+  void fail_affected();
+  void fail_lane(Lane& lane, const Failure& failure);
+  void report(CommError::Kind kind, int culprit, const std::string& text);
+  std::string timeout_text(const Operation& op, int* culprit) const;
+  std::string last_call(int rank) const;
+  std::string name(const Operation& op) const;  // "rank 0: all_reduce #12 ..."
+
+  Job& job_;
+  const int rank_;
+  const std::chrono::milliseconds timeout_;
+  int spins_;
+
+  std::atomic<bool> locked_{false};
+  std::atomic<int> waiters_{0};
+  std::atomic<int> followers_{0};
+  std::atomic<uint32_t> turn_{0};  // moves when a follower should look again
+
+  std::mutex inbox_mutex_;
+  std::vector<std::shared_ptr<Operation>> inbox_;
+  std::vector<Closing*> closings_;
+  std::atomic<bool> inbox_filled_{false};
+
+  std::vector<Lane*> active_;  // under the lock, as all below
+  bool more_ = false;          // a lane could go on at once
+  uint32_t failures_seen_ = 0;
+  Clock::time_point health_checked_;
+
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace smp::shm

@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine.h"
+
+// The part of the engine that notices what went wrong and says so.
+namespace smp::shm {
+
+std::string Engine::name(const Operation& op) const {
+  const int peer = op.call.peer < 0 ? -1 : op.lane.member->global(op.call.peer);
+  return fmt::format("rank {}: {}", rank_, describe(op.call, peer));
+}
+
+std::string Engine::last_call(int rank) const {
+  const std::string text = load(job_.board(rank).last_call);
+  return text.empty() ? "it has made no call yet" : "its last call: " + text;
+}
+
+void Engine::report(CommError::Kind kind, int culprit, const std::string& text) {
+  job_.fail(job_.failure(), {kind, culprit, rank_, text});
+  failures_seen_ = job_.failures();
+  fail_affected();
+}
+
+void Engine::fail_affected() {
+  for (Lane* lane : std::vector<Lane*>(active_))
+    if (const auto failure = lane->member->failure()) fail_lane(*lane, *failure);
+}
+
+void Engine::fail_lane(Lane& lane, const Failure& failure) {
+  while (!lane.operations.empty()) {
+    const std::shared_ptr<Operation> op = lane.operations.front();
+    lane.operations.pop_front();
+    const std::string own = name(*op);
+    const bool names_it = failure.text.rfind(own, 0) == 0;
+    const bool both_sides = failure.kind == CommError::Kind::kMismatch;
+    finish(*op, std::make_exception_ptr(
+                    CommError(failure.kind, failure.culprit,
+                              names_it || both_sides ? failure.text : own + ": " + failure.text)));
+  }
+}
+
+// Cheap enough to be called whenever a thread is about to sleep.
+void Engine::check_health() {
+  if (job_.failures() != failures_seen_) {
+    failures_seen_ = job_.failures();
+    fail_affected();
+  }
+  for (Lane* lane : std::vector<Lane*>(active_))
+    if (!lane->operations.empty()) check_peer(*lane->operations.front());
+}
+
+void Engine::check_peer(Operation& op) {
+  if (op.counter_ == nullptr || op.peer_ < 0) return;
+  const Member& member = *op.lane.member;
+  const int peer = member.global(op.peer_);
+  try {
+    member.check_calls(op);
+  } catch (const CommError& e) {
+    report(e.kind, e.culprit, e.what());
+    return;
+  }
+  if (member.has_closed(op.peer_) && !op.ready()) {
+    report(CommError::Kind::kPeerLost, peer,
+           fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
+                       last_call(peer)));
+  } else if (Clock::now() - op.start_ > timeout_ && !op.ready()) {
+    int culprit = peer;
+    const std::string text = timeout_text(op, &culprit);
+    report(CommError::Kind::kTimeout, culprit, text);
+  }
+}
+
+// The rank that this operation waits for may itself wait for another one: follow the chain, so that
+// the one to blame is named.
+std::string Engine::timeout_text(const Operation& op, int* culprit) const {
+  const Member& member = *op.lane.member;
+  int blamed = member.global(op.peer_);
+  std::string text =
+      fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
+                  std::chrono::duration<double>(timeout_).count(), blamed,
+                  member.has_called(op.peer_, op.call) ? "stopped in it" : "has not called it",
+                  last_call(blamed));
+  std::set<int> seen = {rank_, blamed};
+  for (int next = job_.board(blamed).blocked_on.load() - 1; next >= 0 && seen.insert(next).second;
+       next = job_.board(next).blocked_on.load() - 1) {
+    text += fmt::format("; rank {} waits for rank {} ({})", blamed, next, last_call(next));
+    blamed = next;
+  }
+  *culprit = blamed;
+  return text;
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace smp::shm {
+
+// Sleeps while `word` has `value`, at most for `limit`; the word may lie in shared memory.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::milliseconds limit);
+void futex_wake_all(std::atomic<uint32_t>& word);
+
+}  // namespace smp::shm

@@ -1,0 +1,220 @@
+#include "group.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "arguments.h"
+
+namespace smp::shm {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64
+  hash += value + 0x9e3779b97f4a7c15;
+  hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
+  return hash ^ hash >> 31;
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+             std::vector<FailureRecord*> parents)
+    : seat_(std::move(seat)),
+      globals_(std::move(globals)),
+      rank_(rank),
+      size_(int(globals_.size())),
+      key_(key),
+      records_(std::move(parents)),
+      peers_(globals_.size()),
+      consumed_(globals_.size()) {
+  collectives_.member = this;
+  for (Peer& p : peers_) p.sends.member = p.recvs.member = this;
+  if (size_ == 1) {
+    alone_ = std::make_unique<FailureRecord>();
+    records_.insert(records_.begin(), alone_.get());
+    return;
+  }
+  place_ = seat_->job->open_group(key_, size_);
+  block_ = seat_->job->block(place_);
+  records_.insert(records_.begin(), &seat_->job->group_failure(place_));
+  populate(block_.share(rank_), block_.share_bytes());
+}
+
+Group::~Group() {
+  std::vector<Lane*> lanes = {&collectives_};
+  for (Peer& p : peers_) {
+    lanes.push_back(&p.sends);
+    lanes.push_back(&p.recvs);
+  }
+  seat_->engine.close(*this, std::move(lanes));
+  if (size_ == 1) return;
+  block_.control(rank_).closed.value.store(1);
+  ring_peers();
+  seat_->job->close_group(place_);
+}
+
+int Group::global_rank(int rank) const {
+  check_rank(rank, size_);
+  return global(rank);
+}
+
+std::optional<Failure> Group::failure() const {
+  for (const FailureRecord* record : records_)
+    if (auto failure = seat_->job->read(*record)) return failure;
+  return std::nullopt;
+}
+
+bool Group::has_closed(int rank) const { return block_.control(rank).closed.value.load() != 0; }
+
+bool Group::has_called(int rank, const Call& call) const {
+  switch (call.op) {
+    case CollectiveOp::kSend: return false;  // a receiver leaves no trace before it takes
+    case CollectiveOp::kRecv:
+      return block_.mail(rank, rank_).calls[call.number % kCallsKept].number.load() >= call.number;
+    default: return block_.call(rank, call.number).number.load() >= call.number;
+  }
+}
+
+void Group::check_calls(const Operation& op) const {
+  if (op.call.op == CollectiveOp::kSend || op.call.op == CollectiveOp::kRecv) return;
+  for (int step = 1; step < size_; ++step)
+    if (has_called(next(step), op.call)) check_call(op, next(step));
+}
+
+void Group::finished(const Operation& op) {
+  traffic_.add(op.call.label, op.call.op, op.wire_bytes);
+}
+
+Call Group::collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label) {
+  check_count(op, label, count);
+  Call call;
+  call.op = op;
+  call.dtype = dtype;
+  call.count = count;
+  call.label = label;
+  call.number = ++calls_;
+  return call;
+}
+
+std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
+  store(seat_->job->board(global(rank_)).last_call,
+        fmt::format("#{} {} '{}'", call.number, name_of(call.op), call.label));
+  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
+}
+
+WorkPtr Group::start(std::shared_ptr<Operation> op, Program program) {
+  op->program = std::move(program);
+  seat_->engine.submit(op);
+  return op;
+}
+
+WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                          std::string_view label) {
+  Call call = collective(CollectiveOp::kAllReduce, count, dtype, label);
+  call.reduce_op = op;
+  const auto from = static_cast<ConstBytes>(in);
+  const auto to = static_cast<Bytes>(out);
+  const auto work = operation(collectives_, std::move(call));
+  const int64_t bytes = work->call.bytes();
+  if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
+  return start(work, bytes <= kOneShotBytes ? run_one_shot(*work, from, to)
+                                            : run_mesh_all_reduce(*work, from, to));
+}
+
+WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
+                          std::string_view label) {
+  const auto work =
+      operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
+  const auto from = static_cast<ConstBytes>(in);
+  const auto to = static_cast<Bytes>(out);
+  if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
+  return start(work, run_all_gather(*work, from, to));
+}
+
+WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                              std::string_view label) {
+  check_divisible(label, count, size_);
+  Call call = collective(CollectiveOp::kReduceScatter, count, dtype, label);
+  call.reduce_op = op;
+  const auto work = operation(collectives_, std::move(call));
+  const auto from = static_cast<ConstBytes>(in);
+  const auto to = static_cast<Bytes>(out);
+  if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
+  return start(work, run_reduce_scatter(*work, from, to));
+}
+
+WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
+                         std::string_view label) {
+  check_root(label, root, size_);
+  Call call = collective(CollectiveOp::kBroadcast, count, dtype, label);
+  call.peer = root;
+  const auto work = operation(collectives_, std::move(call));
+  const auto data = static_cast<Bytes>(buffer);
+  if (size_ == 1) return start(work, run_alone(*work, data, data, 0));
+  return start(work, run_broadcast(*work, data));
+}
+
+WorkPtr Group::barrier(std::string_view label) {
+  const auto work =
+      operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
+  if (size_ == 1) return start(work, run_alone(*work, nullptr, nullptr, 0));
+  return start(work, run_barrier(*work));
+}
+
+WorkPtr Group::send(const void* in, int64_t count, DType dtype, int to, std::string_view label) {
+  check_count(CollectiveOp::kSend, label, count);
+  check_peer(CollectiveOp::kSend, label, to, rank_, size_);
+  Peer& p = peers_[size_t(to)];
+  Call call{CollectiveOp::kSend, dtype, ReduceOp::kSum, count, to, std::string(label), ++p.sent};
+  const auto work = operation(p.sends, std::move(call));
+  return start(work, run_send(*work, static_cast<ConstBytes>(in)));
+}
+
+WorkPtr Group::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
+  check_count(CollectiveOp::kRecv, label, count);
+  check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
+  Peer& p = peers_[size_t(from)];
+  Call call{CollectiveOp::kRecv, dtype,       ReduceOp::kSum, count, from,
+            std::string(label),  ++p.received};
+  const auto work = operation(p.recvs, std::move(call));
+  return start(work, run_recv(*work, static_cast<Bytes>(out)));
+}
+
+std::unique_ptr<Communicator> Group::split(const std::vector<int>& members) {
+  const int place = place_in(members, rank_, size_);
+  std::vector<int> globals;
+  uint64_t key = mix(key_, ++splits_[members]);
+  for (const int member : members) {
+    globals.push_back(global(member));
+    key = mix(key, uint64_t(globals.back()) + 1);
+  }
+  return std::make_unique<Group>(seat_, std::move(globals), place, key, records_);
+}
+
+void Group::abort(const std::string& reason) {
+  const int self = global(rank_);
+  seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
+                                       fmt::format("rank {} aborted: {}", self, reason)});
+}
+
+Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {
+  if (bytes > 0 && in != out) memcpy(out, in, size_t(bytes));
+  co_return;
+}
+
+void Group::ring_peers() const {
+  for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)));
+}
+
+std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {
+  std::vector<int> globals(size_t(seat->job->size()));
+  std::iota(globals.begin(), globals.end(), 0);
+  const int rank = seat->engine.rank();
+  FailureRecord& failure = seat->job->failure();
+  return std::make_unique<Group>(std::move(seat), std::move(globals), rank, 1,
+                                 std::vector<FailureRecord*>{&failure});
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine.h"
+#include "job.h"
+#include "seat.h"
+#include "smp/comm/communicator.h"
+#include "traffic_counter.h"
+
+namespace smp::shm {
+
+// One rank's side of a group. The public calls come from one thread and only make operations; the
+// programs (collectives.cpp, messages.cpp) run under the engine's lock and own the counters below.
+class Group final : public Communicator, private Member {
+ public:
+  // `records`: where failures of this group's parents are written, the job's last.
+  Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+        std::vector<FailureRecord*> parents);
+  ~Group() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int global_rank(int rank) const override;
+
+  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                     std::string_view label) override;
+  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         std::string_view label) override;
+  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                    std::string_view label) override;
+  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
+               std::string_view label) override;
+  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
+  WorkPtr barrier(std::string_view label) override;
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  void abort(const std::string& reason) override;
+  std::vector<TrafficCount> traffic() const override { return traffic_.counts(size_); }
+  int64_t segment_bytes() const override { return smp::segment_bytes(size_); }
+
+ private:
+  using Bytes = std::byte*;
+  using ConstBytes = const std::byte*;
+  struct Peer {
+    Lane sends, recvs;
+    uint64_t sent = 0, received = 0;         // messages, counted by the caller
+    uint64_t chunks_out = 0, chunks_in = 0;  // counted by the programs
+  };
+
+  int global(int rank) const override { return globals_[size_t(rank)]; }
+  std::optional<Failure> failure() const override;
+  bool has_closed(int rank) const override;
+  bool has_called(int rank, const Call& call) const override;
+  void check_calls(const Operation& op) const override;
+  void finished(const Operation& op) override;
+
+  Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
+  std::shared_ptr<Operation> operation(Lane& lane, Call call);
+  WorkPtr start(std::shared_ptr<Operation> op, Program program);
+
+  // Programs. Sizes are in bytes unless they say elements.
+  Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
+  Program run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out);
+  Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
+  Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
+  Program run_broadcast(Operation& op, Bytes buffer);
+  Program run_barrier(Operation& op);
+  Program run_send(Operation& op, ConstBytes in);
+  Program run_recv(Operation& op, Bytes out);
+  Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
+
+  // Steps of programs.
+  int next(int step) const { return (rank_ + step) % size_; }
+  void post(const Operation& op);
+  auto called_by(Operation& op, int peer);
+  void check_call(const Operation& op, int peer) const;
+  auto slot_free(Operation& op, int reader);
+  bool slot_free_now() const;
+  Bytes my_slot() const { return block_.slot(rank_, published_); }
+  void publish(Operation& op, int64_t wire_bytes);
+  auto slot_of(Operation& op, int peer);
+  ConstBytes peer_slot(int peer) const { return block_.slot(peer, consumed_[size_t(peer)]); }
+  void take(int peer);
+  void take_all();
+  int64_t piece_bytes() const;
+  void publish_pieces(Operation& op, ConstBytes in, int64_t step);
+  ConstBytes piece_from(int peer) const;
+  void ring_peers() const;
+
+  std::shared_ptr<Seat> seat_;
+  const std::vector<int> globals_;
+  const int rank_;
+  const int size_;
+  const uint64_t key_;
+  int place_ = -1;  // in the job's table
+  GroupBlock block_;
+  std::unique_ptr<FailureRecord> alone_;  // of a group of one, which has no block
+  std::vector<FailureRecord*> records_;   // own, parents', the job's
+
+  uint64_t calls_ = 0;
+  Lane collectives_;
+  std::vector<Peer> peers_;
+  std::map<std::vector<int>, uint64_t> splits_;
+
+  uint64_t published_ = 0;
+  std::vector<uint64_t> consumed_;
+
+  TrafficCounter traffic_;
+};
+
+}  // namespace smp::shm

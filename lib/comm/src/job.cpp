@@ -1,0 +1,157 @@
+#include "job.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "futex.h"
+#include "smp/plan/check.h"
+
+namespace smp::shm {
+namespace {
+
+constexpr size_t kArenaBytesPerRank = 32 << 20;  // address space, not memory
+
+size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+size_t blocks_begin(int size) {
+  return round_up(sizeof(JobHeader) + size_t(size) * sizeof(RankBoard));
+}
+
+class TableLock {
+ public:
+  explicit TableLock(JobHeader& header) : header_(header) {
+    while (header_.table_lock.exchange(1) != 0) {
+      if (header_.failure.state.load() == FailureRecord::kWritten)
+        throw CommError(CommError::Kind::kAborted, header_.failure.culprit, header_.failure.text);
+      sched_yield();
+    }
+  }
+  ~TableLock() { header_.table_lock.store(0); }
+
+ private:
+  JobHeader& header_;
+};
+
+}  // namespace
+
+size_t Job::bytes(int size) { return blocks_begin(size) + size_t(size) * kArenaBytesPerRank; }
+
+Job::Job(Mapping mapping, int size, bool fresh) : mapping_(std::move(mapping)), size_(size) {
+  boards_ = reinterpret_cast<RankBoard*>(mapping_.data() + sizeof(JobHeader));
+  if (fresh) {
+    header().size = size;
+    header().next_offset = blocks_begin(size);
+    header().magic = kMagic;
+  }
+  SMP_CHECK_EQ(header().magic, kMagic);
+  SMP_CHECK_EQ(header().size, size);
+}
+
+void Job::wake(int rank) const {
+  RankBoard& b = board(rank);
+  const uint32_t sleeper = b.sleeper.exchange(RankBoard::kNobody);
+  if (sleeper == RankBoard::kNobody) return;
+  auto& bell = sleeper == RankBoard::kThread ? b.thread_bell : b.waiter_bell;
+  bell.fetch_add(1);
+  futex_wake_all(bell);
+}
+
+int Job::open_group(uint64_t key, int group_size) {
+  const size_t bytes = GroupBlock::bytes(group_size);
+  TableLock lock(header());
+  GroupEntry* spare = nullptr;
+  for (int i = 0; i < header().entries; ++i) {
+    GroupEntry& entry = header().groups[i];
+    if (entry.state == GroupEntry::kUsed && entry.key == key) {
+      SMP_CHECK_EQ(entry.size, group_size);
+      return i;
+    }
+    if (entry.state == GroupEntry::kSpare && entry.size == group_size && !spare) spare = &entry;
+  }
+  if (spare == nullptr) {
+    if (header().entries == kMaxGroups || header().next_offset + bytes > mapping_.bytes())
+      throw std::runtime_error(fmt::format(
+          "no room for another group of {} ranks: {} groups are open in this job; close some first",
+          group_size, header().entries));
+    spare = &header().groups[header().entries++];
+    spare->size = group_size;
+    spare->offset = header().next_offset;
+    header().next_offset += bytes;
+  }
+  spare->state = GroupEntry::kUsed;
+  spare->key = key;
+  return int(spare - header().groups);
+}
+
+GroupBlock Job::block(int place) const {
+  const GroupEntry& entry = header().groups[place];
+  return GroupBlock(mapping_.data() + entry.offset, entry.size);
+}
+
+void Job::close_group(int place) {
+  GroupEntry& entry = header().groups[place];
+  if (int(entry.closes.fetch_add(1)) + 1 < entry.size) return;
+  release(mapping_.data() + entry.offset, GroupBlock::bytes(entry.size));
+  group_failure(place).state.store(FailureRecord::kNone);
+  entry.closes.store(0);
+  TableLock lock(header());
+  entry.state = GroupEntry::kSpare;
+}
+
+void Job::fail(FailureRecord& record, const Failure& failure) {
+  uint32_t none = FailureRecord::kNone;
+  if (record.state.compare_exchange_strong(none, FailureRecord::kBeingWritten)) {
+    record.kind = int32_t(failure.kind);
+    record.culprit = failure.culprit;
+    record.finder = failure.finder;
+    const size_t length = std::min(failure.text.size(), sizeof(record.text) - 1);
+    memcpy(record.text, failure.text.data(), length);
+    record.text[length] = 0;
+    record.state.store(FailureRecord::kWritten);
+  }
+  header().failures.fetch_add(1);
+  for (int rank = 0; rank < size_; ++rank) ring(rank);
+}
+
+std::optional<Failure> Job::read(const FailureRecord& record) const {
+  using std::chrono::steady_clock;
+  const auto give_up = steady_clock::now() + std::chrono::milliseconds(100);
+  for (;;) {
+    switch (record.state.load()) {
+      case FailureRecord::kNone: return std::nullopt;
+      case FailureRecord::kWritten:
+        return Failure{CommError::Kind(record.kind), record.culprit, record.finder, record.text};
+      default: break;
+    }
+    if (steady_clock::now() > give_up)
+      return Failure{CommError::Kind::kAborted, -1, -1, "a rank died while it reported a failure"};
+    std::this_thread::yield();
+  }
+}
+
+void store(LooseText& to, const std::string& text) {
+  char bytes[sizeof(to.words)] = {};
+  memcpy(bytes, text.data(), std::min(text.size(), sizeof(bytes) - 1));
+  for (size_t i = 0; i < std::size(to.words); ++i) {
+    uint64_t word;
+    memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+    to.words[i].store(word, std::memory_order_relaxed);
+  }
+}
+
+std::string load(const LooseText& from) {
+  char bytes[sizeof(from.words)];
+  for (size_t i = 0; i < std::size(from.words); ++i) {
+    const uint64_t word = from.words[i].load(std::memory_order_relaxed);
+    memcpy(bytes + i * sizeof(word), &word, sizeof(word));
+  }
+  bytes[sizeof(bytes) - 1] = 0;
+  return bytes;
+}
+
+}  // namespace smp::shm

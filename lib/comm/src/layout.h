@@ -1,0 +1,152 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "smp/plan/collective.h"
+#include "smp/plan/dtype.h"
+
+// What the ranks of a job share, byte by byte. A fresh mapping is all zeros, and zero is a valid
+// first state of everything here. Each counter only grows and has one writer; it is stored after
+// the bytes that it speaks of and loaded before they are read. Thread rule: everything that two
+// ranks touch is an atomic, or is published by one.
+namespace smp::shm {
+
+inline constexpr size_t kLineBytes = 64;
+inline constexpr size_t kPageBytes = 4096;
+inline constexpr uint64_t kCallsKept = 4;  // a rank runs at most one collective ahead of another
+inline constexpr size_t kLabelBytes = 96;
+
+struct alignas(kLineBytes) Counter {
+  std::atomic<uint64_t> value;
+};
+
+// What a rank calls: its peers compare it with their own call before they touch any data.
+struct alignas(kLineBytes) CallEntry {
+  std::atomic<uint64_t> number;  // of this call, from 1
+  uint64_t fingerprint;
+  int64_t count;
+  int32_t root;  // of a broadcast, as rank of the group
+  uint8_t op, dtype, reduce_op;
+  char label[kLabelBytes];
+};
+static_assert(sizeof(CallEntry) == 2 * kLineBytes);
+
+// One direction of one pair of ranks, owned by the sender.
+struct Mail {
+  CallEntry calls[kCallsKept];
+  Counter made;  // chunks written
+};
+
+struct RankControl {
+  Counter published;  // slots written to the ring
+  Counter closed;     // 1 once the rank has left the group
+  CallEntry calls[kCallsKept];
+};
+static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
+static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
+
+// The block of one group: a share per rank, each made of
+//   RankControl | Mail to each rank | taken of each rank's ring | taken of each rank's mail to me
+//   | pad to a page | ring | mailbox
+class GroupBlock {
+ public:
+  GroupBlock() = default;
+  GroupBlock(std::byte* base, int size) : base_(base), size_(size) {}
+
+  static size_t bytes(int size) { return size_t(segment_bytes(size)) * size_t(size); }
+
+  RankControl& control(int rank) const { return *reinterpret_cast<RankControl*>(share(rank)); }
+  CallEntry& call(int rank, uint64_t number) const {
+    return control(rank).calls[number % kCallsKept];
+  }
+  Mail& mail(int from, int to) const {
+    return reinterpret_cast<Mail*>(share(from) + sizeof(RankControl))[to];
+  }
+  // Slots of `writer`'s ring that `reader` no longer needs.
+  Counter& taken(int writer, int reader) const { return counters(reader)[writer]; }
+  Counter& mail_taken(int from, int to) const { return counters(to)[size_ + from]; }
+
+  std::byte* slot(int rank, uint64_t index) const {
+    return data(rank) + (index % uint64_t(kRingSlots)) * size_t(kSlotBytes);
+  }
+  // Bytes of one of the kMailChunks places that a directed pair has in the sender's mailbox.
+  static constexpr uint64_t kMailChunks = 2;
+  int64_t mail_chunk_bytes() const {
+    return kMailboxBytes / int64_t(kMailChunks) / (size_ - 1) / int64_t(kLineBytes) *
+           int64_t(kLineBytes);
+  }
+  std::byte* mail_chunk(int from, int to, uint64_t index) const {
+    const size_t peer = size_t((to - from + size_) % size_ - 1);
+    return data(from) + kRingSlots * kSlotBytes +
+           (peer * kMailChunks + index % kMailChunks) * size_t(mail_chunk_bytes());
+  }
+
+  std::byte* share(int rank) const { return base_ + size_t(rank) * share_bytes(); }
+  size_t share_bytes() const { return size_t(segment_bytes(size_)); }
+
+ private:
+  Counter* counters(int rank) const {
+    return reinterpret_cast<Counter*>(share(rank) + sizeof(RankControl) +
+                                      size_t(size_) * sizeof(Mail));
+  }
+  std::byte* data(int rank) const {
+    return share(rank) + share_bytes() - kRingSlots * kSlotBytes - kMailboxBytes;
+  }
+
+  std::byte* base_ = nullptr;
+  int size_ = 0;
+};
+
+// The first failure of a group or of the whole job; later ones are dropped.
+struct alignas(kLineBytes) FailureRecord {
+  enum State : uint32_t { kNone, kBeingWritten, kWritten };
+  std::atomic<uint32_t> state;
+  int32_t kind, culprit, finder;  // global ranks
+  char text[1008];
+};
+static_assert(sizeof(FailureRecord) == 1024);
+
+// Text that others may read while it is written; they then see a mixture, never a bad address.
+struct LooseText {
+  std::atomic<uint64_t> words[16];
+};
+
+// What a rank shows to all others.
+struct alignas(kLineBytes) RankBoard {
+  // Whom a peer that moved a counter must wake.
+  enum Sleeper : uint32_t { kNobody, kThread, kWaiter };
+  std::atomic<uint32_t> sleeper;
+  std::atomic<uint32_t> thread_bell;  // futex words
+  std::atomic<uint32_t> waiter_bell;
+  alignas(kLineBytes) std::atomic<int32_t> blocked_on;  // 1 + global rank that a waiter waits for
+  std::atomic<uint32_t> gone;                           // left in good order
+  LooseText last_call;
+};
+
+struct GroupEntry {
+  enum State : uint32_t { kFree, kUsed, kSpare };  // spare: its block can be used again
+  uint32_t state;
+  int32_t size;
+  uint64_t key;
+  uint64_t offset;
+  std::atomic<uint32_t> closes;
+};
+
+inline constexpr int kMaxGroups = 256;
+
+struct JobHeader {
+  uint64_t magic;
+  int32_t size;
+  std::atomic<uint32_t> table_lock;
+  std::atomic<uint32_t> failures;  // how many records have been written
+  int32_t entries;
+  uint64_t next_offset;
+  GroupEntry groups[kMaxGroups];
+  FailureRecord failure;                     // of the whole job
+  FailureRecord group_failures[kMaxGroups];  // of each group
+};
+inline constexpr uint64_t kMagic = 0x31304d4d4f435053;  // "SPCOMM01"
+
+}  // namespace smp::shm

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cstring>
+
+#include "steps.h"
+
+// send and recv. Each directed pair has a place of its own in the sender's mailbox, so that no pair
+// waits for another; a message of at most that size is sent before its receiver asks for it.
+namespace smp::shm {
+
+Program Group::run_send(Operation& op, ConstBytes in) {
+  const int to = op.call.peer;
+  Mail& mail = block_.mail(rank_, to);
+  Peer& peer = peers_[size_t(to)];
+  // The entry may be written over: the receiver is done with all but the last two messages, for
+  // each took at least one chunk.
+  static_assert(kCallsKept > GroupBlock::kMailChunks + 1);
+  CallEntry& entry = mail.calls[op.call.number % kCallsKept];
+  write(entry, op.call);
+  entry.number.store(op.call.number);
+  const int64_t bytes = op.call.bytes(), chunk = block_.mail_chunk_bytes();
+  int64_t at = 0;
+  do {
+    const uint64_t made = peer.chunks_out + 1;
+    const uint64_t needed = made > GroupBlock::kMailChunks ? made - GroupBlock::kMailChunks : 0;
+    co_await op.reaches(block_.mail_taken(rank_, to).value, needed, to);
+    const int64_t n = std::min(chunk, bytes - at);
+    if (n > 0) memcpy(block_.mail_chunk(rank_, to, peer.chunks_out), in + at, size_t(n));
+    op.wire_bytes += n;
+    mail.made.value.store(++peer.chunks_out);
+    seat_->job->ring(global(to));
+    at += chunk;
+  } while (at < bytes);
+}
+
+Program Group::run_recv(Operation& op, Bytes out) {
+  const int from = op.call.peer;
+  Mail& mail = block_.mail(from, rank_);
+  Peer& peer = peers_[size_t(from)];
+  const CallEntry& entry = mail.calls[op.call.number % kCallsKept];
+  co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
+  if (entry.fingerprint != fingerprint(op.call)) {
+    Call theirs = read(entry, op.call.number);
+    std::string a = fmt::format("rank {}: {}", global(rank_), describe(op.call, global(from)));
+    std::string b = fmt::format("rank {}: {}", global(from), describe(theirs, global(rank_)));
+    if (global(from) < global(rank_)) std::swap(a, b);
+    throw CommError(CommError::Kind::kMismatch, std::max(global(from), global(rank_)),
+                    fmt::format("{} does not match {}", a, b));
+  }
+  const int64_t bytes = op.call.bytes(), chunk = block_.mail_chunk_bytes();
+  int64_t at = 0;
+  do {
+    co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
+    const int64_t n = std::min(chunk, bytes - at);
+    if (n > 0) memcpy(out + at, block_.mail_chunk(from, rank_, peer.chunks_in), size_t(n));
+    block_.mail_taken(from, rank_).value.store(++peer.chunks_in);
+    seat_->job->ring(global(from));
+    at += chunk;
+  } while (at < bytes);
+}
+
+}  // namespace smp::shm

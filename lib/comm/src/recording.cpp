@@ -1,0 +1,118 @@
+#include "smp/comm/recording.h"
+
+#include <numeric>
+#include <utility>
+
+#include "arguments.h"
+#include "traffic_counter.h"
+
+namespace smp {
+namespace {
+
+class NoWork final : public Work {
+ public:
+  bool done() override { return true; }
+  void wait() override {}
+};
+
+class AbortedWork final : public Work {
+ public:
+  explicit AbortedWork(std::string text) : text_(std::move(text)) {}
+  bool done() override { throw CommError(CommError::Kind::kAborted, -1, text_); }
+  void wait() override { done(); }
+
+ private:
+  std::string text_;
+};
+
+class RecordingCommunicator final : public Communicator {
+ public:
+  RecordingCommunicator(std::vector<int> globals, int rank, std::shared_ptr<Recording> recording)
+      : globals_(std::move(globals)), rank_(rank), recording_(std::move(recording)) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(globals_.size()); }
+  int global_rank(int rank) const override {
+    check_rank(rank, size());
+    return globals_[size_t(rank)];
+  }
+
+  WorkPtr all_reduce(const void*, void*, int64_t count, DType dtype, ReduceOp,
+                     std::string_view label) override {
+    return record(CollectiveOp::kAllReduce, count, dtype, label);
+  }
+  WorkPtr all_gather(const void*, void*, int64_t count, DType dtype,
+                     std::string_view label) override {
+    return record(CollectiveOp::kAllGather, count, dtype, label);
+  }
+  WorkPtr reduce_scatter(const void*, void*, int64_t count, DType dtype, ReduceOp,
+                         std::string_view label) override {
+    check_divisible(label, count, size());
+    return record(CollectiveOp::kReduceScatter, count, dtype, label);
+  }
+  WorkPtr broadcast(void*, int64_t count, DType dtype, int root, std::string_view label) override {
+    check_root(label, root, size());
+    return record(CollectiveOp::kBroadcast, count, dtype, label, root);
+  }
+  WorkPtr send(const void*, int64_t count, DType dtype, int peer, std::string_view label) override {
+    check_peer(CollectiveOp::kSend, label, peer, rank_, size());
+    return record(CollectiveOp::kSend, count, dtype, label, peer);
+  }
+  WorkPtr recv(void*, int64_t count, DType dtype, int peer, std::string_view label) override {
+    check_peer(CollectiveOp::kRecv, label, peer, rank_, size());
+    return record(CollectiveOp::kRecv, count, dtype, label, peer);
+  }
+  WorkPtr barrier(std::string_view label) override {
+    return record(CollectiveOp::kBarrier, 0, DType::kU8, label);
+  }
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    const int place = place_in(members, rank_, size());
+    std::vector<int> globals;
+    for (const int member : members) globals.push_back(globals_[size_t(member)]);
+    return std::make_unique<RecordingCommunicator>(std::move(globals), place, recording_);
+  }
+
+  void abort(const std::string& reason) override { aborted_ = "aborted: " + reason; }
+  std::vector<TrafficCount> traffic() const override { return traffic_.counts(size()); }
+  int64_t segment_bytes() const override { return smp::segment_bytes(size()); }
+
+ private:
+  WorkPtr record(CollectiveOp op, int64_t count, DType dtype, std::string_view label,
+                 int peer = -1) {
+    check_count(op, label, count);
+    if (!aborted_.empty()) return std::make_shared<AbortedWork>(aborted_);
+    const int64_t wire = wire_bytes(op, size(), rank_, count, bytes_of(dtype), peer);
+    traffic_.add(std::string(label), op, wire);
+    recording_->add({std::string(label), op, globals_, count, dtype, wire, peer});
+    return std::make_shared<NoWork>();
+  }
+
+  const std::vector<int> globals_;
+  const int rank_;
+  const std::shared_ptr<Recording> recording_;
+  std::string aborted_;
+  TrafficCounter traffic_;
+};
+
+}  // namespace
+
+void Recording::add(RecordedCall call) {
+  std::lock_guard guard(mutex_);
+  calls_.push_back(std::move(call));
+}
+
+std::vector<RecordedCall> Recording::calls() const {
+  std::lock_guard guard(mutex_);
+  return calls_;
+}
+
+std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
+                                                          std::shared_ptr<Recording> recording) {
+  check_rank(rank, size);
+  std::vector<int> globals(static_cast<size_t>(size));
+  std::iota(globals.begin(), globals.end(), 0);
+  return std::make_unique<RecordingCommunicator>(std::move(globals), rank, std::move(recording));
+}
+
+}  // namespace smp

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/dtype.h"
+
+namespace smp::shm {
+
+// out[i] = from[0][i] op from[1][i] op ... in this order, for `count` elements; bf16 and fp16 in
+// fp32, rounded once (to nearest even). out may be one of the inputs. A NaN among the inputs gives
+// a NaN. Pure; the same bits on every CPU.
+void reduce(std::byte* out, const std::byte* const* from, int inputs, int64_t count, DType dtype,
+            ReduceOp op);
+
+using ReduceKernel = void (*)(std::byte* out, const std::byte* const* from, int inputs,
+                              int64_t count);
+
+// Kernels compiled for one instruction set; nullptr where it has none of its own.
+ReduceKernel generic_kernel(DType dtype, ReduceOp op);
+ReduceKernel avx2_kernel(DType dtype, ReduceOp op);
+ReduceKernel avx512_kernel(DType dtype, ReduceOp op);
+
+}  // namespace smp::shm

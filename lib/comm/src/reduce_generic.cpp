@@ -1,0 +1,12 @@
+#if defined(__x86_64__)
+#  include <immintrin.h>
+#endif
+
+#include "reduce.h"
+#include "reduce_kernels.inl"
+
+namespace smp::shm {
+
+ReduceKernel generic_kernel(DType dtype, ReduceOp op) { return kernel(dtype, op); }
+
+}  // namespace smp::shm

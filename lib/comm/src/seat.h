@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "engine.h"
+#include "job.h"
+#include "smp/comm/communicator.h"
+
+namespace smp::shm {
+
+// What watches over the other ranks while a seat is held, e.g. the sockets between processes.
+class PeerWatch {
+ public:
+  virtual ~PeerWatch() = default;
+};
+
+// What one rank holds of a job; shared by its communicators, given back with the last of them.
+struct Seat {
+  Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout)
+      : job(std::move(shared_job)), engine(*job, rank, timeout) {}
+
+  std::shared_ptr<Job> job;
+  Engine engine;
+  std::unique_ptr<PeerWatch> watch;
+};
+
+// The communicator of all ranks of the job.
+std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat);
+
+}  // namespace smp::shm

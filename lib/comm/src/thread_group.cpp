@@ -1,0 +1,60 @@
+#include "smp/comm/thread_group.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "job.h"
+#include "seat.h"
+
+namespace smp {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+}  // namespace
+
+void run_ranks(int size, const std::function<void(Communicator&)>& program,
+               const ThreadGroupOptions& options) {
+  if (size < 1) throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
+  const auto job =
+      std::make_shared<shm::Job>(shm::Mapping::anonymous(shm::Job::bytes(size)), size, true);
+  std::mutex mutex;
+  std::exception_ptr first;
+  auto run = [&](int rank) {
+    try {
+      const auto world = shm::make_world(std::make_shared<shm::Seat>(job, rank, options.timeout));
+      try {
+        program(*world);
+      } catch (...) {
+        const auto error = std::current_exception();
+        {
+          std::lock_guard guard(mutex);
+          if (!first) first = error;
+        }
+        job->fail(job->failure(), {CommError::Kind::kAborted, rank, rank,
+                                   fmt::format("rank {} failed: {}", rank, text_of(error))});
+      }
+    } catch (...) {
+      std::lock_guard guard(mutex);
+      if (!first) first = std::current_exception();
+    }
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.emplace_back(run, rank);
+  for (std::thread& rank : ranks) rank.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace smp

@@ -1,0 +1,298 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "comm/values.h"
+#include "smp/comm/communicator.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+
+namespace {
+
+double expected(int size, int64_t i, ReduceOp op) {
+  double result = value_of(0, i);
+  for (int rank = 1; rank < size; ++rank) {
+    const double x = value_of(rank, i);
+    result = op == ReduceOp::kSum ? result + x : std::max(result, x);
+  }
+  return result;
+}
+
+// Counts that are small, odd, divide nothing, and need several chunks.
+std::vector<int64_t> counts_for(DType dtype) {
+  return {0, 1, 2, 7, 1023, 4097, 3 * kSlotBytes / bytes_of(dtype) + 5};
+}
+
+template <class Get>
+int64_t differences(int64_t count, const Values& values, Get get) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) wrong += values.get(i) != get(i);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("all_reduce sums and takes the maximum of every dtype, in place and not") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (const DType dtype : kDTypes)
+        for (const int64_t count : counts_for(dtype))
+          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
+            for (const bool in_place : {false, true}) {
+              Values in(dtype, count), out(dtype, count);
+              for (int64_t i = 0; i < count; ++i) in.set(i, value_of(comm.rank(), i));
+              Values& result = in_place ? in : out;
+              comm.all_reduce(in.data(), result.data(), count, dtype, op, "x")->wait();
+              CAPTURE(size);
+              CAPTURE(count);
+              CAPTURE(name_of(dtype));
+              CHECK(differences(count, result, [&](int64_t i) { return expected(size, i, op); }) ==
+                    0);
+            }
+    });
+}
+
+TEST_CASE("all_gather puts each rank's elements in rank order, in place and not") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (const DType dtype : kDTypes)
+        for (const int64_t count : counts_for(dtype))
+          for (const bool in_place : {false, true}) {
+            Values in(dtype, count), out(dtype, count * size);
+            for (int64_t i = 0; i < count; ++i) {
+              in.set(i, value_of(comm.rank(), i));
+              if (in_place) out.set(count * comm.rank() + i, value_of(comm.rank(), i));
+            }
+            void* from = in_place ? out.at(count * comm.rank()) : in.data();
+            comm.all_gather(from, out.data(), count, dtype, "x")->wait();
+            CHECK(differences(count * size, out,
+                              [&](int64_t i) { return value_of(int(i / count), i % count); }) == 0);
+          }
+    });
+}
+
+TEST_CASE("reduce_scatter leaves each rank its part, in place and not") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (const DType dtype : kDTypes)
+        for (const int64_t part : counts_for(dtype))
+          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
+            for (const bool in_place : {false, true}) {
+              Values in(dtype, part * size), out(dtype, part);
+              for (int64_t i = 0; i < part * size; ++i) in.set(i, value_of(comm.rank(), i));
+              const int64_t begin = part * comm.rank();
+              void* to = in_place ? in.at(begin) : out.data();
+              comm.reduce_scatter(in.data(), to, part * size, dtype, op, "x")->wait();
+              int64_t wrong = 0;
+              for (int64_t i = 0; i < part; ++i)
+                wrong +=
+                    (in_place ? in.get(begin + i) : out.get(i)) != expected(size, begin + i, op);
+              CHECK(wrong == 0);
+            }
+    });
+}
+
+TEST_CASE("broadcast gives everybody the root's elements") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (int root = 0; root < size; ++root)
+        for (const int64_t count : counts_for(DType::kI32)) {
+          Values data(DType::kI32, count);
+          for (int64_t i = 0; i < count; ++i) data.set(i, value_of(comm.rank(), i));
+          comm.broadcast(data.data(), count, DType::kI32, root, "x")->wait();
+          CHECK(differences(count, data, [&](int64_t i) { return value_of(root, i); }) == 0);
+        }
+    });
+}
+
+TEST_CASE("send and recv keep the order of each pair, while no pair waits for another") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (const int64_t count : counts_for(DType::kF32)) {
+        constexpr int kMessages = 5;
+        std::vector<WorkPtr> works;
+        std::vector<Values> sent, received;
+        for (int peer = 0; peer < size; ++peer)
+          for (int m = 0; m < kMessages; ++m) {
+            sent.emplace_back(DType::kF32, count);
+            received.emplace_back(DType::kF32, count);
+            for (int64_t i = 0; i < count; ++i)
+              sent.back().set(i, value_of(comm.rank() + peer + m, i));
+          }
+        // All sends of all ranks first: they must not need their receivers to be called before.
+        for (int peer = 0; peer < size; ++peer)
+          for (int m = 0; m < kMessages && peer != comm.rank(); ++m)
+            works.push_back(comm.send(sent[size_t(peer * kMessages + m)].data(), count, DType::kF32,
+                                      peer, "m"));
+        for (int peer = size - 1; peer >= 0; --peer)
+          for (int m = 0; m < kMessages && peer != comm.rank(); ++m)
+            works.push_back(comm.recv(received[size_t(peer * kMessages + m)].data(), count,
+                                      DType::kF32, peer, "m"));
+        for (const WorkPtr& work : works) work->wait();
+        for (int peer = 0; peer < size; ++peer)
+          for (int m = 0; m < kMessages && peer != comm.rank(); ++m)
+            CHECK(differences(count, received[size_t(peer * kMessages + m)],
+                              [&](int64_t i) { return value_of(comm.rank() + peer + m, i); }) == 0);
+      }
+    });
+}
+
+TEST_CASE("barrier: nobody passes before everybody has come") {
+  for (const int size : kSizes) {
+    std::atomic<int> arrived{0};
+    run_ranks(size, [&](Communicator& comm) {
+      for (int round = 1; round <= 20; ++round) {
+        arrived.fetch_add(1);
+        comm.barrier("b")->wait();
+        CHECK(arrived.load() >= round * size);
+        comm.barrier("b")->wait();
+      }
+    });
+  }
+}
+
+TEST_CASE("sums run in rank order, so all ranks get the same bits") {
+  constexpr int kRanks = 5;
+  for (const int64_t count : {int64_t(1000), int64_t(40001)}) {
+    std::vector<std::vector<float>> results(kRanks);
+    std::vector<std::vector<float>> inputs(kRanks, std::vector<float>(size_t(count)));
+    for (int rank = 0; rank < kRanks; ++rank)
+      for (size_t i = 0; i < inputs[0].size(); ++i)
+        inputs[size_t(rank)][i] =
+            std::sin(float(i) * 1.7f + float(rank)) * std::pow(10.0f, float(rank));
+    run_ranks(kRanks, [&](Communicator& comm) {
+      auto& out = results[size_t(comm.rank())];
+      out.resize(size_t(count));
+      comm.all_reduce(inputs[size_t(comm.rank())].data(), out.data(), count, DType::kF32,
+                      ReduceOp::kSum, "x")
+          ->wait();
+    });
+    std::vector<float> sum = inputs[0];
+    for (int rank = 1; rank < kRanks; ++rank)
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += inputs[size_t(rank)][i];
+    for (const auto& result : results) CHECK(result == sum);
+  }
+}
+
+TEST_CASE("bf16 is summed in fp32 and rounded once, to nearest even") {
+  // 256 + 1 + 1 is 258, a bf16; rounded after each addition it would stay 256. 256 + 1 alone is a
+  // tie, which goes to the even neighbour 256.
+  run_ranks(3, [](Communicator& comm) {
+    std::vector<uint16_t> x(20000, bf16_bits(comm.rank() == 0 ? 256.0f : 1.0f));
+    comm.all_reduce(x.data(), x.data(), int64_t(x.size()), DType::kBF16, ReduceOp::kSum, "x")
+        ->wait();
+    CHECK(std::all_of(x.begin(), x.end(), [](uint16_t b) { return bf16_value(b) == 258.0f; }));
+  });
+  run_ranks(2, [](Communicator& comm) {
+    uint16_t x = bf16_bits(comm.rank() == 0 ? 256.0f : 1.0f);
+    comm.all_reduce(&x, &x, 1, DType::kBF16, ReduceOp::kSum, "x")->wait();
+    CHECK(bf16_value(x) == 256.0f);
+  });
+}
+
+TEST_CASE("a NaN of one rank is a NaN for all") {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
+    run_ranks(3, [&](Communicator& comm) {
+      std::vector<float> x(5, comm.rank() == 1 ? NAN : float(comm.rank()));
+      comm.all_reduce(x.data(), x.data(), 5, DType::kF32, op, "x")->wait();
+      CHECK(std::all_of(x.begin(), x.end(), [](float v) { return std::isnan(v); }));
+    });
+}
+
+TEST_CASE("groups work side by side, nested, repeated and from several threads") {
+  run_ranks(8, [](Communicator& world) {
+    const int rank = world.rank();
+    std::vector<int> row, column;
+    for (int i = 0; i < 8; ++i) {
+      if (i / 4 == rank / 4) row.push_back(i);
+      if (i % 4 == rank % 4) column.push_back(i);
+    }
+    std::reverse(column.begin(), column.end());
+    const auto rows = world.split(row), columns = world.split(column), twin = world.split(row);
+    const auto alone = rows->split({rows->rank()});
+    CHECK(rows->global_rank(rows->rank()) == rank);
+    CHECK(columns->global_rank(columns->rank()) == rank);
+    CHECK(columns->rank() == (rank < 4 ? 1 : 0));
+    CHECK(alone->size() == 1);
+    CHECK(alone->segment_bytes() == 0);
+    auto sums = [](Communicator& comm, int64_t expected_sum, int rounds) {
+      for (int i = 0; i < rounds; ++i) {
+        std::vector<int64_t> x(5000, comm.global_rank(comm.rank()));
+        comm.all_reduce(x.data(), x.data(), 5000, DType::kI64, ReduceOp::kSum, "x")->wait();
+        CHECK(std::count(x.begin(), x.end(), expected_sum) == 5000);
+      }
+    };
+    const int64_t of_row = rank < 4 ? 0 + 1 + 2 + 3 : 4 + 5 + 6 + 7;
+    std::thread other([&] { sums(*columns, 2 * (rank % 4) + 4, 20); });
+    sums(*rows, of_row, 20);
+    sums(*twin, of_row, 5);
+    sums(*alone, rank, 2);
+    other.join();
+    sums(world, 28, 3);
+  });
+}
+
+TEST_CASE("groups that are gone leave their memory to later ones") {
+  run_ranks(3, [](Communicator& world) {
+    for (int i = 0; i < 500; ++i) {
+      const auto group = world.split({2, 0, 1});
+      int32_t x = world.rank();
+      group->all_reduce(&x, &x, 1, DType::kI32, ReduceOp::kSum, "x")->wait();
+      CHECK(x == 3);
+    }
+  });
+}
+
+TEST_CASE("work goes on while nobody waits for it") {
+  constexpr int64_t kCount = 4 << 20;
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> a(kCount, float(comm.rank() + 1)), b(kCount, 1.0f);
+    const WorkPtr first =
+        comm.all_reduce(a.data(), a.data(), kCount, DType::kF32, ReduceOp::kSum, "a");
+    const WorkPtr second =
+        comm.all_reduce(b.data(), b.data(), kCount, DType::kF32, ReduceOp::kSum, "b");
+    // Only rank 0 ever looks; rank 1 sleeps, and its engine alone does the work.
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    } else {
+      first->wait();
+      second->wait();
+      CHECK(a[kCount - 1] == 3.0f);
+      CHECK(b[kCount - 1] == 2.0f);
+    }
+    CHECK(second->done());
+    CHECK(first->done());
+    CHECK(a[0] == 3.0f);
+  });
+}
+
+TEST_CASE("arguments that cannot be right are refused") {
+  run_ranks(2, [](Communicator& comm) {
+    float x[4] = {};
+    CHECK_THROWS_WITH_AS(comm.all_reduce(x, x, -1, DType::kF32, ReduceOp::kSum, "x"),
+                         "all_reduce 'x': the count is -1", std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        comm.reduce_scatter(x, x, 3, DType::kF32, ReduceOp::kSum, "x"),
+        "reduce_scatter 'x': the count 3 is not divisible by the 2 ranks of the group",
+        std::invalid_argument);
+    CHECK_THROWS_WITH_AS(comm.broadcast(x, 4, DType::kF32, 2, "x"),
+                         "broadcast 'x': no root 2 in a group of 2", std::invalid_argument);
+    if (comm.rank() == 0) {
+      CHECK_THROWS_WITH_AS(comm.send(x, 4, DType::kF32, 0, "x"),
+                           "send 'x': rank 0 is the caller itself", std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.recv(x, 4, DType::kF32, 7, "x"),
+                           "recv 'x': no rank 7 in a group of 2", std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.split({1}), "split: rank 0 calls it but is not one of the members",
+                           std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.split({0, 1, 0}), "split: rank 0 is named twice",
+                           std::invalid_argument);
+      CHECK_THROWS_WITH_AS(comm.global_rank(2), "no rank 2 in a group of 2", std::invalid_argument);
+    }
+  });
+}

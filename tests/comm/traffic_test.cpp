@@ -1,0 +1,72 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "comm/values.h"
+#include "smp/comm/communicator.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+
+TEST_CASE("the bytes that each operation moves are those that smp::wire_bytes predicts") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      int64_t calls = 0;
+      int64_t all_reduce = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0, sent = 0;
+      const int rank = comm.rank();
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64})
+        for (const int64_t count : {0, 1, 3, 4, 17, 4096, 4097, 8193, 100003}) {
+          const int64_t element = bytes_of(dtype);
+          ++calls;
+          Values x(dtype, count * size), y(dtype, count * size);
+          comm.all_reduce(x.data(), y.data(), count, dtype, ReduceOp::kSum, "a")->wait();
+          all_reduce += wire_bytes(CollectiveOp::kAllReduce, size, rank, count, element);
+          comm.all_gather(x.data(), y.data(), count, dtype, "a")->wait();
+          all_gather += wire_bytes(CollectiveOp::kAllGather, size, rank, count, element);
+          comm.reduce_scatter(x.data(), y.data(), count * size, dtype, ReduceOp::kSum, "a")->wait();
+          reduce_scatter +=
+              wire_bytes(CollectiveOp::kReduceScatter, size, rank, count * size, element);
+          comm.broadcast(x.data(), count, dtype, size - 1, "a")->wait();
+          broadcast += wire_bytes(CollectiveOp::kBroadcast, size, rank, count, element, size - 1);
+          if (size == 1) continue;
+          const WorkPtr out = comm.send(x.data(), count, dtype, (rank + 1) % size, "m");
+          comm.recv(y.data(), count, dtype, (rank + size - 1) % size, "m")->wait();
+          out->wait();
+          sent += wire_bytes(CollectiveOp::kSend, size, rank, count, element);
+        }
+      comm.barrier("b")->wait();
+
+      std::vector<TrafficCount> expected = {
+          {"a", CollectiveOp::kAllReduce, size, calls, all_reduce},
+          {"a", CollectiveOp::kAllGather, size, calls, all_gather},
+          {"a", CollectiveOp::kReduceScatter, size, calls, reduce_scatter},
+          {"a", CollectiveOp::kBroadcast, size, calls, broadcast},
+          {"b", CollectiveOp::kBarrier, size, 1, 0}};
+      if (size > 1) {
+        expected.push_back({"m", CollectiveOp::kSend, size, calls, sent});
+        expected.push_back({"m", CollectiveOp::kRecv, size, calls, 0});
+      }
+      const std::vector<TrafficCount> counted = comm.traffic();
+      REQUIRE(counted.size() == expected.size());
+      for (size_t i = 0; i < counted.size(); ++i) {
+        CAPTURE(size);
+        CAPTURE(i);
+        CHECK(counted[i].label == expected[i].label);
+        CHECK(counted[i].op == expected[i].op);
+        CHECK(counted[i].group_size == expected[i].group_size);
+        CHECK(counted[i].calls == expected[i].calls);
+        CHECK(counted[i].wire_bytes == expected[i].wire_bytes);
+      }
+    });
+}
+
+TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
+  for (const int size : kSizes)
+    run_ranks(size,
+              [&](Communicator& comm) { CHECK(comm.segment_bytes() == segment_bytes(size)); });
+  CHECK(segment_bytes(1) == 0);
+  CHECK(segment_bytes(2) == 4096 + 4 * 65536 + 131072);
+  CHECK(segment_bytes(4) == 4096 + 4 * 65536 + 131072);
+  CHECK(segment_bytes(8) == 8192 + 4 * 65536 + 131072);
+}

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/dtype.h"
+
+// Elements of every dtype as doubles, so that tests say what they expect in one type.
+namespace smp::testing {
+
+inline float bf16_value(uint16_t bits) {
+  const uint32_t wide = uint32_t(bits) << 16;
+  float value;
+  memcpy(&value, &wide, 4);
+  return value;
+}
+inline uint16_t bf16_bits(float value) {  // of values that bf16 holds exactly
+  uint32_t wide;
+  memcpy(&wide, &value, 4);
+  return uint16_t(wide >> 16);
+}
+
+// Small integers only, which fp16 holds exactly.
+inline uint16_t f16_bits(int value) {
+  const uint16_t sign = value < 0 ? 0x8000 : 0;
+  uint32_t magnitude = uint32_t(value < 0 ? -value : value);
+  if (magnitude == 0) return sign;
+  int exponent = 31 - __builtin_clz(magnitude);
+  return uint16_t(sign | (exponent + 15) << 10 | ((magnitude << 10 >> exponent) & 0x3ff));
+}
+inline double f16_value(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f;
+  const double fraction = bits & 0x3ff;
+  const double magnitude =
+      exponent == 0 ? fraction * 0x1p-24 : (1 + fraction / 1024) * double(1 << exponent) / 32768;
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+// A buffer of `count` elements of a dtype.
+class Values {
+ public:
+  Values(DType dtype, int64_t count) : dtype_(dtype), bytes_(size_t(count * bytes_of(dtype))) {}
+
+  void* data() { return bytes_.data(); }
+  void* at(int64_t i) { return bytes_.data() + i * bytes_of(dtype_); }
+  void set(int64_t i, int value) {
+    switch (dtype_) {
+      case DType::kF32: return put<float>(i, float(value));
+      case DType::kF64: return put<double>(i, value);
+      case DType::kBF16: return put<uint16_t>(i, bf16_bits(float(value)));
+      case DType::kF16: return put<uint16_t>(i, f16_bits(value));
+      case DType::kI32: return put<int32_t>(i, value);
+      case DType::kI64: return put<int64_t>(i, value);
+      case DType::kU8: return put<uint8_t>(i, uint8_t(value));
+    }
+  }
+  double get(int64_t i) const {
+    switch (dtype_) {
+      case DType::kF32: return peek<float>(i);
+      case DType::kF64: return peek<double>(i);
+      case DType::kBF16: return bf16_value(peek<uint16_t>(i));
+      case DType::kF16: return f16_value(peek<uint16_t>(i));
+      case DType::kI32: return peek<int32_t>(i);
+      case DType::kI64: return double(peek<int64_t>(i));
+      case DType::kU8: return peek<uint8_t>(i);
+    }
+    return 0;
+  }
+
+ private:
+  template <class T>
+  void put(int64_t i, T value) {
+    memcpy(bytes_.data() + i * int64_t(sizeof(T)), &value, sizeof(T));
+  }
+  template <class T>
+  T peek(int64_t i) const {
+    T value;
+    memcpy(&value, bytes_.data() + i * int64_t(sizeof(T)), sizeof(T));
+    return value;
+  }
+
+  DType dtype_;
+  std::vector<std::byte> bytes_;
+};
+
+inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
+                                    DType::kI32, DType::kI64, DType::kU8};
+inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
+
+// What rank `rank` puts at element i of a test; sums over 8 ranks stay below 128.
+inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }
+
+}  // namespace smp::testing
