@@ -29,6 +29,7 @@ enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
 struct Rule {
   bool required = false;
+  std::optional<ModelFamily> required_by = {};  // the one family that has no default for the key
   Unit unit = Unit::kNone;
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
@@ -38,6 +39,7 @@ struct Rule {
   std::vector<std::string> words = {};   // of a text that is a choice
   bool is_file_name = false;             // text that names files and folders
   std::optional<ModelFamily> only = {};  // the one family that the key means something for
+  std::vector<std::string> also = {};    // what other programs call it, to suggest the key
 };
 
 struct Field {

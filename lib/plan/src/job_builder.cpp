@@ -2,58 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "key_hint.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
 
 namespace {
-
-std::vector<std::string> keys_of(std::string_view section) {
-  std::vector<std::string> out;
-  for (const Field& field : job_fields()) {
-    if (field.section == section) out.emplace_back(field.key);
-  }
-  for (const Section& part : job_sections()) {
-    if (part.path.empty() || part.path == section) continue;
-    const std::string prefix = joined_path(section, "");
-    if (!part.path.starts_with(prefix)) continue;
-    const std::string_view rest = part.path.substr(prefix.size());
-    if (rest.find('.') == std::string_view::npos) out.emplace_back(rest);
-  }
-  return out;
-}
-
-std::string comma_list(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
-std::string where(std::string_view section) {
-  return section.empty() ? "at the top level" : fmt::format("in {}", section);
-}
-
-// A key of another section: the same word, else the nearest one.
-struct Elsewhere {
-  std::string section;
-  std::string key;
-  bool same = false;
-};
-std::optional<Elsewhere> find_elsewhere(std::string_view section, const std::string& key) {
-  std::vector<std::string> others;
-  for (const Field& field : job_fields()) {
-    if (field.section == section) continue;
-    if (field.key == key && field.key != "name")
-      return Elsewhere{std::string(field.section), key, true};
-    others.emplace_back(field.key);
-  }
-  const auto near = nearest(key, others);
-  if (!near || *near == "name" || *near == "path") return std::nullopt;
-  for (const Field& field : job_fields()) {
-    if (field.section != section && field.key == *near) {
-      return Elsewhere{std::string(field.section), *near, false};
-    }
-  }
-  return std::nullopt;
-}
 
 YamlNode scalar_node(std::string text, Place place) {
   YamlNode node;
@@ -71,7 +27,7 @@ bool takes_list(const Field& field) {
 }  // namespace
 
 void JobBuilder::add(const YamlNode& node, bool complete) {
-  complete_ = complete_ && complete;
+  complete_ = complete_ && complete && node.kind == YamlNode::Kind::kMap;
   if (node.kind == YamlNode::Kind::kMap) {
     read_section(node, "");
   } else if (complete && node.kind == YamlNode::Kind::kNull) {
@@ -92,15 +48,16 @@ void JobBuilder::read_section(const YamlNode& node, std::string_view section) {
       read_value(*field, entry.value, entry.key);
     } else if (find_section(path) && entry.key.find('.') == std::string::npos) {
       sections_[path] = entry.place;
+      // Nothing at all is a section with all its keys commented out.
       if (entry.value.kind == YamlNode::Kind::kMap) {
         read_section(entry.value, path);
-      } else if (entry.value.kind != YamlNode::Kind::kNull) {  // all its keys commented out
+      } else if (entry.value.kind != YamlNode::Kind::kNull && !entry.value.reported) {
         diagnostics_.error(entry.value.place,
                            fmt::format("{} must be a map of keys such as '{}: ...', not {}",
                                        entry.key, keys_of(path).front(), described(entry.value)));
       }
     } else {
-      report_unknown(std::string(section), entry.key, entry.place, entry.key);
+      report_unknown(std::string(section), entry.key, entry.place);
     }
   }
 }
@@ -108,6 +65,10 @@ void JobBuilder::read_section(const YamlNode& node, std::string_view section) {
 void JobBuilder::read_value(const Field& field, const YamlNode& node,
                             const std::string& shown_name) {
   Entry& entry = entries_[path_of(field)];
+  if (node.reported) {
+    entry.state = State::kBad;
+    return;
+  }
   const std::string problem = assign(field, spec_, node);
   if (problem.empty()) {
     entry.state = takes_auto(field) && node.kind == YamlNode::Kind::kScalar && node.text == "auto"
@@ -119,22 +80,18 @@ void JobBuilder::read_value(const Field& field, const YamlNode& node,
   diagnostics_.error(node.place, shown_name + " " + problem);
 }
 
-void JobBuilder::report_unknown(const std::string& section, const std::string& key, Place place,
-                                const std::string& shown_path) {
-  const std::string what =
-      fmt::format("unknown key {} {}", quoted_for_message(shown_path), where(section));
-  const std::vector<std::string> keys = keys_of(section);
-  const auto elsewhere = find_elsewhere(section, key);
-  if (elsewhere && elsewhere->same) {
-    diagnostics_.error(place, fmt::format("{}; it belongs {}", what, where(elsewhere->section)));
-  } else if (const auto near = nearest(key, keys)) {
-    diagnostics_.error(place, fmt::format("{}, did you mean '{}'?", what, *near));
-  } else if (elsewhere) {
-    diagnostics_.error(place, fmt::format("{}, did you mean '{}' {}?", what, elsewhere->key,
-                                          where(elsewhere->section)));
-  } else {
-    diagnostics_.error(place, fmt::format("{}; it has {}", what, comma_list(keys)));
+void JobBuilder::report_unknown(const std::string& section, const std::string& key, Place place) {
+  const KeyHint hint = key_hint(section, key);
+  diagnostics_.error(place, fmt::format("unknown key {} {}{}", quoted_for_message(key),
+                                        where(section), hint.words));
+  // The key that was meant is then not reported as missing.
+  if (hint.path.empty()) return;
+  if (find_section(hint.path)) {
+    misspelt_sections_.insert(hint.path);
+    return;
   }
+  Entry& meant = entries_[hint.path];
+  if (meant.state == State::kAbsent) meant.state = State::kBad;
 }
 
 void JobBuilder::add_override(const std::string& text) {
@@ -158,7 +115,7 @@ void JobBuilder::add_override(const std::string& text) {
     const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
     if (find_section(section)) {
       const std::string key = dot == std::string::npos ? path : path.substr(dot + 1);
-      report_unknown(section, key, {source, 1, static_cast<int>(dot + 2)}, key);
+      report_unknown(section, key, {source, 1, static_cast<int>(dot + 2)});
       return;
     }
     std::vector<std::string> paths;
@@ -199,12 +156,19 @@ Place JobBuilder::section_place(std::string_view section) const {
   return found == sections_.end() ? Place{0, 1, 1} : found->second;
 }
 
-void JobBuilder::require(const Field& field) {
-  Entry& entry = entries_[path_of(field)];
-  if (entry.state != State::kAbsent) return;
-  entry.state = State::kBad;
-  diagnostics_.error(section_place(field.section),
-                     fmt::format("{} needs '{}' ({})", field.section, field.key, field.doc));
+void JobBuilder::require_all(const Section& section) {
+  std::vector<std::string> missing;
+  for (const Field& field : job_fields()) {
+    const bool by_family = usable({"model.family"}) && field.rule.required_by == spec_.model.family;
+    if (field.section != section.path || !(field.rule.required || by_family)) continue;
+    Entry& entry = entries_[path_of(field)];
+    if (entry.state != State::kAbsent) continue;
+    entry.state = State::kBad;
+    missing.emplace_back(field.key);
+  }
+  if (missing.empty()) return;
+  diagnostics_.error(section_place(section.path),
+                     fmt::format("{} needs {}", section.path, comma_list(missing)));
 }
 
 bool JobBuilder::given(std::string_view path) const {
@@ -235,13 +199,17 @@ void JobBuilder::error(std::initializer_list<std::string_view> paths, std::strin
 JobSpec JobBuilder::finish(const std::string& fallback_name) {
   if (spec_.name.empty()) spec_.name = fallback_name;
   if (!complete_) return spec_;  // what is missing may stand behind the syntax error
-  if (!sections_.contains("model") && !entries_.contains("model.num_layers")) {
-    diagnostics_.error({0, 1, 1}, "there is no section 'model', the one that every job needs");
+  const bool has_model =
+      sections_.contains("model") ||
+      std::any_of(entries_.begin(), entries_.end(),  // from the command line
+                  [](const auto& entry) { return entry.first.starts_with("model."); });
+  if (!has_model) {
+    if (!misspelt_sections_.contains("model")) {
+      diagnostics_.error({0, 1, 1}, "there is no section 'model', the one that every job needs");
+    }
     return spec_;
   }
-  for (const Field& field : job_fields()) {
-    if (field.rule.required) require(field);
-  }
+  for (const Section& section : job_sections()) require_all(section);
   resolve_model();
   resolve_training();
   check_model();

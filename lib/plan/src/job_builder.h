@@ -1,7 +1,7 @@
 #pragma once
 
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,9 +39,8 @@ class JobBuilder {
 
   void read_section(const YamlNode& node, std::string_view section);
   void read_value(const Field& field, const YamlNode& node, const std::string& shown_name);
-  void report_unknown(const std::string& section, const std::string& key, Place place,
-                      const std::string& shown_path);
-  void require(const Field& field);
+  void report_unknown(const std::string& section, const std::string& key, Place place);
+  void require_all(const Section& section);
   Place section_place(std::string_view section) const;
 
   // For the checks of finish(), by path.
@@ -61,6 +60,7 @@ class JobBuilder {
   bool complete_ = true;
   std::map<std::string, Entry, std::less<>> entries_;   // by path
   std::map<std::string, Place, std::less<>> sections_;  // where each was last opened
+  std::set<std::string, std::less<>> misspelt_sections_;
 };
 
 }  // namespace smp

@@ -22,14 +22,7 @@ void JobBuilder::resolve_model() {
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   if (!given("model.num_kv_heads")) model.num_kv_heads = model.num_heads;
   if (!given("model.tied_embeddings")) model.tied_embeddings = gpt2;
-  if (!given("model.ffn_hidden_size") && usable({"model.family", "model.ffn_hidden_size"})) {
-    if (gpt2) {
-      model.ffn_hidden_size = 4 * model.hidden_size;
-    } else {
-      diagnostics_.error(section_place("model"),
-                         "model needs 'ffn_hidden_size' (family llama has no rule for it)");
-    }
-  }
+  if (!given("model.ffn_hidden_size") && gpt2) model.ffn_hidden_size = 4 * model.hidden_size;
   if (!given("model.max_positions")) {
     model.max_positions = gpt2                                ? kGpt2Positions
                           : given("training.sequence_length") ? spec_.training.sequence_length
@@ -121,14 +114,15 @@ void JobBuilder::agree_on_sharding() {
   if (!usable({kFlag, kDegree, kSharding})) return;
 
   const bool flag = parallel.shard_optimizer_state.value_or(false);
+  const std::optional<int64_t> degree = parallel.sharded_data_parallel_degree;
   if (!parallel.sharding) {
-    const std::optional<int64_t> degree = parallel.sharded_data_parallel_degree;
     if (flag) {
       parallel.sharding = Sharding::kOptimizerState;
     } else if (degree) {
       parallel.sharding = *degree > 1 ? Sharding::kParameters : Sharding::kNone;
+    } else {
+      return;
     }
-    return;
   }
   const Sharding sharding = *parallel.sharding;
   if (flag && sharding != Sharding::kOptimizerState) {
@@ -140,10 +134,16 @@ void JobBuilder::agree_on_sharding() {
     error({kSharding},
           "keys disagree: sharding is optimizer_state, but shard_optimizer_state is false");
   }
-  if (sharding == Sharding::kNone && parallel.sharded_data_parallel_degree.value_or(1) > 1) {
-    error({kSharding}, fmt::format("keys disagree: sharding is none, but "
-                                   "sharded_data_parallel_degree is {}",
-                                   *parallel.sharded_data_parallel_degree));
+  if (!degree) return;
+  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
+  const int64_t model_ranks =
+      parallel.pipeline_parallel_degree.value_or(1) * parallel.tensor_parallel_degree.value_or(1);
+  const bool has_peers = model_ranks != world;  // else d = 1: z is 1, whatever sharding says
+  if ((sharding == Sharding::kNone && *degree > 1) ||
+      (sharding != Sharding::kNone && *degree == 1 && has_peers)) {
+    error({kSharding, kFlag}, fmt::format("keys disagree: sharding is {}, but "
+                                          "sharded_data_parallel_degree is {}",
+                                          choice_name(sharding), *degree));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "number_text.h"
 #include "yaml_tree.h"
 
 // What a scalar of a strict YAML file means, once its key says what to expect. Nothing is guessed:
@@ -19,12 +20,6 @@ template <class T>
 struct Read {
   std::optional<T> value;
   std::string problem;
-};
-
-enum class Scale {
-  kNone,   // plain whole numbers
-  kCount,  // and 4M (= 4,000,000), 4Mi (= 4,194,304)
-  kBytes,  // and 40GB, 40GiB
 };
 
 // Whole numbers from `min` to `max`; `max` may need all 64 bits.

@@ -48,7 +48,7 @@ const YamlNode* StrictMap::node(std::string_view key) {
   if (!node_) return nullptr;
   asked_.emplace(key);
   const YamlEntry* entry = node_->find(key);
-  if (entry) return &entry->value;
+  if (entry) return entry->value.reported ? nullptr : &entry->value;
   diagnostics_->error(node_->place, fmt::format("{} needs '{}'", name_, key));
   return nullptr;
 }

@@ -44,20 +44,21 @@ class TreeBuilder final : public YAML::EventHandler {
     refuse_anchor(mark, 1);
     YamlNode node;
     node.place = place_of(mark);
-    attach(std::move(node), /*usable=*/false);
+    node.reported = true;
+    attach(std::move(node));
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    const bool tagged = refuse_tag(mark, tag);
-    const bool anchored = refuse_anchor(mark, anchor);
     YamlNode node;
+    const bool tagged = refuse_tag(mark, tag);
+    node.reported = refuse_anchor(mark, anchor) || tagged;
     node.kind = YamlNode::Kind::kScalar;
     node.place = place_of(mark);
     node.quoted = tag == "!";
     node.text = value;
-    if (!tagged && !anchored) check_extent(node, static_cast<size_t>(mark.pos));
-    attach(std::move(node), !tagged && !anchored);
+    if (!node.reported) check_extent(node, static_cast<size_t>(mark.pos));
+    attach(std::move(node));
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -68,21 +69,20 @@ class TreeBuilder final : public YAML::EventHandler {
                   YAML::EmitterStyle::value) override {
     open(YamlNode::Kind::kMap, mark, tag, anchor);
   }
-  void OnSequenceEnd() override { close(); }
-  void OnMapEnd() override { close(); }
+  void OnSequenceEnd() override { close(/*whole=*/true); }
+  void OnMapEnd() override { close(/*whole=*/true); }
 
   // The tree; after a syntax error, what was read until then. A scalar that ran on over several
   // lines is then most likely the victim of that error, and is not reported as well.
   YamlNode finish(bool complete) {
     if (complete) report_run_on();
-    while (!frames_.empty()) close();
+    while (!frames_.empty()) close(/*whole=*/false);
     return std::move(root_);
   }
 
  private:
   struct Frame {
     YamlNode node;
-    bool usable = true;
     bool has_key = false;
     bool keep = true;  // whether the value of the key is wanted
     std::string key;
@@ -109,13 +109,17 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   // yaml-cpp takes the end of the file for a closing quote, and joins lines of a plain scalar.
-  void check_extent(const YamlNode& node, size_t begin) {
+  void check_extent(YamlNode& node, size_t begin) {
     report_run_on();
     if (begin >= text_.size()) return;
     if (!node.quoted) {
-      if (text_.substr(begin, node.text.size()) != node.text) run_on_ = node.place;
+      if (text_.substr(begin, node.text.size()) == node.text) return;
+      run_on_ = node.place;
+      node.reported = true;
     } else if (text_[begin] == '"' || text_[begin] == '\'') {
-      if (!is_closed(begin)) diagnostics_.error(node.place, "this quote is never closed");
+      if (is_closed(begin)) return;
+      diagnostics_.error(node.place, "this quote is never closed");
+      node.reported = true;
     }
   }
 
@@ -152,36 +156,36 @@ class TreeBuilder final : public YAML::EventHandler {
       throw Stop{};
     }
     const bool tagged = refuse_tag(mark, tag);
-    const bool anchored = refuse_anchor(mark, anchor);
     Frame frame;
+    frame.node.reported = refuse_anchor(mark, anchor) || tagged;
     frame.node.kind = kind;
     frame.node.place = place_of(mark);
-    frame.usable = !tagged && !anchored;
     frames_.push_back(std::move(frame));
   }
 
-  void close() {
-    Frame frame = std::move(frames_.back());
+  void close(bool whole) {
+    YamlNode node = std::move(frames_.back().node);
     frames_.pop_back();
-    attach(std::move(frame.node), frame.usable);
+    if (!whole) node.reported = true;
+    attach(std::move(node));
   }
 
-  void attach(YamlNode node, bool usable = true) {
+  void attach(YamlNode node) {
     if (frames_.empty()) {
       root_ = std::move(node);
       return;
     }
     Frame& parent = frames_.back();
     if (parent.node.kind == YamlNode::Kind::kList) {
-      if (usable) parent.node.items.push_back(std::move(node));
+      parent.node.items.push_back(std::move(node));
     } else if (!parent.has_key) {
       parent.has_key = true;
       parent.key = node.text;
       parent.key_place = node.place;
-      parent.keep = usable && accept_key(node, parent);
+      parent.keep = !node.reported && accept_key(node, parent);
     } else {
       parent.has_key = false;
-      if (usable && parent.keep) {
+      if (parent.keep) {
         parent.node.entries.push_back({parent.key, parent.key_place, std::move(node)});
       }
     }
