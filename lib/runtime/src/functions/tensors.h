@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "functions/attention.h"
+#include "functions/kernels.h"
+#include "smp/runtime/tensor_parallel.h"
+
+// The kernels on tensors: contiguous CPU matrices of fp32 or fp64, [tokens, features].
+namespace smp {
+
+// A parameter of one rank and the view that its gradient is added to; a vector, or a matrix
+// [out, in]. Undefined tensors where the model has no such parameter.
+struct Parameter {
+  at::Tensor weight;
+  at::Tensor gradient;
+
+  bool defined() const { return weight.defined(); }
+};
+
+// Calls body with a float or a double, as the tensor's elements are.
+template <typename Body>
+void with_element_type(const at::Tensor& tensor, Body&& body) {
+  if (tensor.scalar_type() == at::kDouble) {
+    body(double());
+  } else {
+    body(float());
+  }
+}
+template <typename T>
+T* data_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
+}
+
+struct Norm {
+  Parameter weight;
+  Parameter bias;  // LayerNorm has one, RMSNorm has not
+  double epsilon = 0;
+
+  NormShape shape_of(const at::Tensor& x) const;
+  at::Tensor empty_stats(const at::Tensor& x) const;
+  // y; fills stats.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& stats) const;
+  // y again.
+  at::Tensor recompute(const at::Tensor& x, const at::Tensor& stats) const;
+  // dy becomes residual + the gradient of x; residual may be undefined.
+  void backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
+                const at::Tensor& residual) const;
+};
+
+// Products with a weight [out, in]. Column-parallel layers cut `out`, row-parallel ones `in`.
+struct Linear {
+  Parameter weight;
+  Parameter bias;  // added by whoever uses the product, fused with what follows
+
+  at::Tensor forward(const at::Tensor& x) const;                            // x [n, in] -> [n, out]
+  at::Tensor input_gradient(const at::Tensor& dy, double scale = 1) const;  // [n, out] -> [n, in]
+  // Adds scale * dy^T x to the weight's gradient.
+  void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
+  void add_bias_gradient(const at::Tensor& dy) const;
+
+  // residual + x weight^T (summed over the group) + bias
+  at::Tensor forward_residual(const at::Tensor& x, const at::Tensor& residual,
+                              const TensorParallel& group) const;
+};
+
+}  // namespace smp

@@ -1,0 +1,103 @@
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "layers/island.h"
+#include "smp/plan/check.h"
+#include "smp/plan/collective.h"
+
+namespace smp {
+namespace {
+
+// Token rows, cut by vocabulary over the tensor ranks and summed, plus (GPT-2) position rows, which
+// every rank holds and adds after the sum.
+class Embedding final : public Island {
+ public:
+  Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
+      : tokens_(parameters.at("tokens.weight")),
+        positions_(parameters.at("positions.weight")),
+        vocab_size_(model.vocab_size),
+        begin_(part_begin(model.vocab_size, group.degree, group.rank)),
+        group_(group) {
+    SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, group.degree, group.rank));
+  }
+
+  at::Tensor compute(const std::vector<at::Tensor>& inputs,
+                     std::vector<at::Tensor>* saved) const override;
+  at::Tensor differentiate(std::vector<at::Tensor> saved,
+                           const at::Tensor& gradient) const override;
+
+ private:
+  // Row of `token` in this rank's part, or -1.
+  int64_t local_row(int64_t token) const {
+    SMP_CHECK(token >= 0 && token < vocab_size_);
+    const int64_t row = token - begin_;
+    return row >= 0 && row < tokens_.weight.size(0) ? row : -1;
+  }
+
+  Parameter tokens_, positions_;
+  int64_t vocab_size_, begin_;
+  TensorParallel group_;
+};
+
+at::Tensor Embedding::compute(const std::vector<at::Tensor>& inputs,
+                              std::vector<at::Tensor>* saved) const {
+  const at::Tensor& tokens = inputs.at(0);
+  const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
+  const int64_t* ids = tokens.const_data_ptr<int64_t>();
+  at::Tensor x = at::empty({batch, sequence, h}, tokens_.weight.options());
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = data_of<T>(x);
+    for (int64_t n = 0; n < batch * sequence; ++n, out += h) {
+      const int64_t row = local_row(ids[n]);
+      if (row < 0) {
+        std::fill_n(out, h, T(0));
+      } else {
+        std::copy_n(data_of<T>(tokens_.weight) + row * h, h, out);
+      }
+    }
+  });
+  all_reduce(group_, x, ReduceOp::kSum, "tensor.forward");
+  if (positions_.defined()) {
+    SMP_CHECK(sequence <= positions_.weight.size(0));
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t b = 0; b < batch; ++b) {
+        add_residual(sequence, h, data_of<T>(positions_.weight), nullptr,
+                     data_of<T>(x) + b * sequence * h);
+      }
+    });
+  }
+  if (saved != nullptr) *saved = {tokens};
+  return x;
+}
+
+at::Tensor Embedding::differentiate(std::vector<at::Tensor> saved,
+                                    const at::Tensor& gradient) const {
+  const at::Tensor dx = gradient.contiguous();
+  const int64_t batch = dx.size(0), sequence = dx.size(1), h = dx.size(2);
+  const int64_t* ids = saved.at(0).const_data_ptr<int64_t>();
+  with_element_type(dx, [&](auto zero) {
+    using T = decltype(zero);
+    const T* rows = data_of<T>(dx);
+    for (int64_t n = 0; n < batch * sequence; ++n) {
+      const int64_t row = local_row(ids[n]);
+      if (row < 0) continue;
+      add_residual(1, h, rows + n * h, nullptr, data_of<T>(tokens_.gradient) + row * h);
+    }
+    for (int64_t b = 0; b < batch && positions_.defined(); ++b) {
+      add_residual(sequence, h, rows + b * sequence * h, nullptr, data_of<T>(positions_.gradient));
+    }
+  });
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_embedding(const ModelSpec& model, const ParameterViews& parameters,
+                                      const TensorParallel& group) {
+  return std::make_unique<Embedding>(model, parameters, group);
+}
+
+}  // namespace smp

@@ -1,0 +1,126 @@
+#include "layers/island.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+class IslandNode : public torch::autograd::Node {
+ public:
+  IslandNode(const Island* island, torch::autograd::edge_list&& edges)
+      : Node(std::move(edges)), island_(island) {}
+
+  std::vector<at::Tensor> saved;
+
+  void release_variables() override { saved.clear(); }
+  std::string name() const override { return "smp::Island"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    const at::NoGradGuard no_grad;
+    at::Tensor gradient = island_->differentiate(std::move(saved), gradients.at(0));
+    if (num_outputs() == 0) return {};
+    return {std::move(gradient)};
+  }
+
+  const Island* island_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> Island::forward(const std::vector<at::Tensor>& inputs) {
+  if (!at::GradMode::is_enabled()) return {compute(inputs, nullptr)};
+  const at::Tensor& x = inputs.at(0);
+  torch::autograd::edge_list edges;
+  if (x.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(x));
+  const auto node = std::shared_ptr<IslandNode>(new IslandNode(this, std::move(edges)),
+                                                torch::autograd::deleteNode);
+  at::Tensor output;
+  {
+    const at::NoGradGuard no_grad;
+    output = compute(inputs, &node->saved);
+  }
+  torch::autograd::set_history(output, node);
+  return {std::move(output)};
+}
+
+ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
+                               LayerParameters parameters)
+    : parameters_(std::move(parameters)) {
+  for (const ParameterSpec& spec : parameters_of(model, layer)) {
+    SMP_CHECK(spec.name.starts_with(layer.name + "."));
+    names_.push_back(spec.name.substr(layer.name.size() + 1));
+  }
+  const bool tied = layer.kind == LayerKind::kHead && model.tied_embeddings;
+  SMP_CHECK_EQ(parameters_.weights.size(), names_.size() + (tied ? 1 : 0));
+  SMP_CHECK_EQ(parameters_.gradients.size(), parameters_.weights.size());
+  for (size_t i = 0; i < parameters_.weights.size(); ++i) {
+    const at::Tensor& weight = parameters_.weights[i];
+    const at::Tensor& gradient = parameters_.gradients[i];
+    SMP_CHECK(weight.is_contiguous() && gradient.is_contiguous());
+    SMP_CHECK(weight.sizes() == gradient.sizes());
+    SMP_CHECK(weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kDouble);
+    SMP_CHECK(weight.device().is_cpu());
+  }
+}
+
+int ParameterViews::index_of(const std::string& name) const {
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (names_[i] == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Parameter ParameterViews::at(const std::string& name) const { return joined(name, name); }
+
+Parameter ParameterViews::joined(const std::string& first, const std::string& last) const {
+  const int begin = index_of(first);
+  if (begin < 0) return {};
+  const int end = index_of(last) + 1;
+  SMP_CHECK(end > begin);
+  const auto join = [&](const std::vector<at::Tensor>& views) {
+    int64_t rows = 0;
+    const char* expected = static_cast<const char*>(views[begin].data_ptr());
+    for (int i = begin; i < end; ++i) {
+      SMP_CHECK(views[i].data_ptr() == expected);  // neighbours in memory
+      expected += views[i].nbytes();
+      rows += views[i].size(0);
+    }
+    std::vector<int64_t> sizes = views[begin].sizes().vec();
+    sizes[0] = rows;
+    return views[begin].as_strided(sizes, views[begin].strides());
+  };
+  return {join(parameters_.weights), join(parameters_.gradients)};
+}
+
+Parameter ParameterViews::tied() const {
+  SMP_CHECK(parameters_.weights.size() == names_.size() + 1);
+  return {parameters_.weights.back(), parameters_.gradients.back()};
+}
+
+Linear ParameterViews::linear(const std::string& name) const {
+  return {at(name + ".weight"), at(name + ".bias")};
+}
+
+Norm ParameterViews::norm(const std::string& name, double epsilon) const {
+  return {at(name + ".weight"), at(name + ".bias"), epsilon};
+}
+
+std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
+                                  LayerParameters parameters, TensorParallel group) {
+  SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
+  const ParameterViews views(model, layer, std::move(parameters));
+  switch (layer.kind) {
+    case LayerKind::kEmbedding: return make_embedding(model, views, group);
+    case LayerKind::kGpt2Block:
+    case LayerKind::kLlamaBlock: return make_block(model, views, group);
+    case LayerKind::kHead: return make_head(model, views, group);
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+}  // namespace smp

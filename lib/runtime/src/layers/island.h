@@ -1,0 +1,52 @@
+#pragma once
+
+#include <vector>
+
+#include "functions/tensors.h"
+#include "smp/runtime/layer.h"
+
+namespace smp {
+
+// What the kinds of layers share: one autograd node per call, which keeps what compute() saved and
+// hands it to differentiate(). Both run with gradients disabled.
+class Island : public Layer {
+ public:
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) final;
+
+  // Appends to `saved` what backward needs; saved == nullptr when there will be no backward.
+  virtual at::Tensor compute(const std::vector<at::Tensor>& inputs,
+                             std::vector<at::Tensor>* saved) const = 0;
+  // The gradient of the first input (undefined when it has none). Owns `saved`, and lets go of each
+  // tensor as soon as it can.
+  virtual at::Tensor differentiate(std::vector<at::Tensor> saved,
+                                   const at::Tensor& gradient) const = 0;
+};
+
+// A layer's parameters by their names within the layer ("attention.q.weight").
+class ParameterViews {
+ public:
+  ParameterViews(const ModelSpec& model, const LayerSpec& layer, LayerParameters parameters);
+
+  Parameter at(const std::string& name) const;  // undefined when the layer has none of that name
+  // The neighbours from `first` to `last`, as one parameter; undefined when there is no `first`.
+  Parameter joined(const std::string& first, const std::string& last) const;
+  Parameter tied() const;  // the token embedding that a tied head gets as its last entry
+
+  Linear linear(const std::string& name) const;
+  Norm norm(const std::string& name, double epsilon) const;
+
+ private:
+  int index_of(const std::string& name) const;  // -1 when there is none
+
+  std::vector<std::string> names_;
+  LayerParameters parameters_;
+};
+
+std::unique_ptr<Layer> make_embedding(const ModelSpec& model, const ParameterViews& parameters,
+                                      const TensorParallel& group);
+std::unique_ptr<Layer> make_block(const ModelSpec& model, const ParameterViews& parameters,
+                                  const TensorParallel& group);
+std::unique_ptr<Layer> make_head(const ModelSpec& model, const ParameterViews& parameters,
+                                 const TensorParallel& group);
+
+}  // namespace smp
