@@ -133,7 +133,7 @@ TEST_CASE("buckets tile the flat buffer from its end, each padded to the shard d
 }
 
 TEST_CASE("a bucket is closed at bucket_bytes and holds whole layers") {
-  // A block of this model has 28,320 elements = 113,280 bytes in fp32.
+  // A block of this model has 28,272 elements = 113,088 bytes in fp32.
   const auto bounds = [](int64_t bucket_bytes, Precision precision) {
     const Plan plan =
         sample_plan(small_gpt2(), {.bucket_bytes = bucket_bytes, .precision = precision});

@@ -1,0 +1,177 @@
+#include "smp/plan/traffic.h"
+
+#include <algorithm>
+
+#include "smp/plan/check.h"
+#include "smp/plan/layout.h"
+#include "smp/plan/plan.h"
+
+namespace smp {
+namespace {
+
+// Collects the rows of one rank; calls that differ in nothing share a row.
+class TrafficList {
+ public:
+  TrafficList(const Mesh& mesh, int64_t rank, int64_t kv_copies)
+      : mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
+
+  void add(const char* label, CollectiveOp op, Axis axis, DType dtype, int64_t count,
+           int64_t calls) {
+    const std::vector<int64_t> group = mesh_.group(rank_, axis, kv_copies_);
+    if (group.size() == 1 || calls == 0) return;
+    const auto size = static_cast<int64_t>(group.size());
+    const auto index = std::find(group.begin(), group.end(), rank_) - group.begin();
+    SMP_CHECK(index < size);
+    const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype));
+    for (Traffic& row : rows_) {
+      if (row.label == label && row.op == op && row.axis == axis && row.count == count) {
+        row.calls += calls;
+        row.wire_bytes += wire;
+        return;
+      }
+    }
+    rows_.push_back({label, op, axis, size, dtype, count, calls, wire});
+  }
+
+  std::vector<Traffic> take() { return std::move(rows_); }
+
+ private:
+  const Mesh& mesh_;
+  int64_t rank_;
+  int64_t kv_copies_;
+  std::vector<Traffic> rows_;
+};
+
+// 16-bit gradients are summed in fp32.
+DType wide(DType dtype) { return bytes_of(dtype) == 2 ? DType::kF32 : dtype; }
+
+bool is_block(const LayerSpec& layer) {
+  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
+}
+
+// What the runtime sends in one step, layer by layer and bucket by bucket.
+class StepTraffic {
+ public:
+  StepTraffic(const Plan& plan, int64_t rank)
+      : plan_(plan),
+        mesh_(plan.degrees, plan.job.parallel.placement_strategy),
+        layout_(rank_layout(plan, rank)),
+        dtype_(compute_dtype(plan)),
+        microbatches_(plan.job.training.microbatches.value()),
+        tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length),
+        list_(mesh_, rank, kv_copies(plan.job.model, plan.degrees.tensor)) {}
+
+  std::vector<Traffic> all() {
+    tensor_parallel();
+    pipeline_parallel();
+    data_parallel();
+    tied();
+    list_.add("step.norm_and_loss", CollectiveOp::kAllReduce, Axis::kWorld, DType::kF64, 2, 1);
+    return list_.take();
+  }
+
+ private:
+  // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,
+  // section 3); the vocabulary is cut in embedding and head.
+  void tensor_parallel() {
+    int64_t blocks = 0;
+    bool has_embedding = false, has_head = false;
+    for (const LayerSpec& layer : layout_.layers) {
+      blocks += is_block(layer) ? 1 : 0;
+      has_embedding |= layer.kind == LayerKind::kEmbedding;
+      has_head |= layer.kind == LayerKind::kHead;
+    }
+    const int64_t forward = 2 * blocks + (has_embedding ? 1 : 0);
+    const int64_t backward = 2 * blocks + (has_head ? 1 : 0);
+    tensor("tensor.forward", dtype_, hidden(), forward * microbatches_);
+    tensor("tensor.backward", dtype_, hidden(), backward * microbatches_);
+    if (has_head) {
+      tensor("tensor.loss", wide(dtype_), tokens_, microbatches_);  // max of the logits
+      tensor("tensor.loss", wide(dtype_), 2 * tokens_,
+             microbatches_);  // sum of exponentials, target
+    }
+    if (kv_copies(plan_.job.model, plan_.degrees.tensor) > 1) {
+      list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),
+                kv_elements_of_block(), blocks);
+    }
+  }
+
+  void tensor(const char* label, DType dtype, int64_t count, int64_t calls) {
+    list_.add(label, CollectiveOp::kAllReduce, Axis::kTensor, dtype, count, calls);
+  }
+
+  int64_t hidden() const { return tokens_ * plan_.job.model.hidden_size; }  // [b, s, h]
+
+  // k.weight and v.weight of one block, neighbours in the flat buffer.
+  int64_t kv_elements_of_block() const {
+    int64_t elements = 0;
+    int64_t layer = -1;
+    for (const PlacedParameter& parameter : layout_.parameters) {
+      if (parameter.spec.split != TensorSplit::kKvHeads) continue;
+      if (layer >= 0 && parameter.layer != layer) break;
+      layer = parameter.layer;
+      elements += parameter.box.size();
+    }
+    return elements;
+  }
+
+  void pipeline_parallel() {
+    const bool is_first = layout_.coord.pipeline == 0;
+    const bool is_last = layout_.coord.pipeline + 1 == plan_.degrees.pipeline;
+    if (!is_last) pipeline("pipeline.activations", CollectiveOp::kSend);
+    if (!is_first) pipeline("pipeline.activations", CollectiveOp::kRecv);
+    if (!is_first) pipeline("pipeline.gradients", CollectiveOp::kSend);
+    if (!is_last) pipeline("pipeline.gradients", CollectiveOp::kRecv);
+  }
+
+  void pipeline(const char* label, CollectiveOp op) {
+    list_.add(label, op, Axis::kPipeline, dtype_, hidden(), microbatches_);
+  }
+
+  void data_parallel() {
+    const char* gradients = "data.gradients";
+    const int64_t shard = plan_.degrees.shard;
+    for (const Bucket& bucket : layout_.buckets) {
+      if (shard == 1) {
+        list_.add(gradients, CollectiveOp::kAllReduce, Axis::kData, wide(dtype_), bucket.size(), 1);
+        continue;
+      }
+      const int64_t own = bucket.size() / shard;
+      list_.add(gradients, CollectiveOp::kReduceScatter, Axis::kShard, wide(dtype_), bucket.size(),
+                1);
+      list_.add(gradients, CollectiveOp::kAllReduce, Axis::kReplica, wide(dtype_), own, 1);
+      list_.add("shard.weights", CollectiveOp::kAllGather, Axis::kShard, dtype_, own, 1);
+    }
+  }
+
+  void tied() {
+    if (!plan_.job.model.tied_embeddings || plan_.degrees.pipeline == 1) return;
+    const ModelSpec& model = plan_.job.model;
+    const ParameterSpec weight = parameters_of(model, layers_of(model).front()).front();
+    const int64_t count =
+        tensor_box(model, weight, plan_.degrees.tensor, layout_.coord.tensor).size();
+    if (layout_.coord.pipeline == 0) {
+      list_.add("tied.gradients", CollectiveOp::kRecv, Axis::kTied, wide(dtype_), count, 1);
+      list_.add("tied.weights", CollectiveOp::kSend, Axis::kTied, dtype_, count, 1);
+    } else if (layout_.coord.pipeline + 1 == plan_.degrees.pipeline) {
+      list_.add("tied.gradients", CollectiveOp::kSend, Axis::kTied, wide(dtype_), count, 1);
+      list_.add("tied.weights", CollectiveOp::kRecv, Axis::kTied, dtype_, count, 1);
+    }
+  }
+
+  const Plan& plan_;
+  const Mesh mesh_;
+  const RankLayout layout_;
+  const DType dtype_;
+  const int64_t microbatches_;
+  const int64_t tokens_;  // of one microbatch
+  TrafficList list_;
+};
+
+}  // namespace
+
+std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank) {
+  return StepTraffic(plan, rank).all();
+}
+
+}  // namespace smp
