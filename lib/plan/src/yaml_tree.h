@@ -22,7 +22,7 @@ struct YamlNode {
   Place place;
   bool quoted = false;    // a scalar in quotes or a block scalar
   bool reported = false;  // something about it is wrong and reported: say no more about its value
-  std::string text;     // of a scalar
+  std::string text;       // of a scalar
   std::vector<YamlNode> items;
   std::vector<YamlEntry> entries;  // in the order of the file; keys differ
 

@@ -1,0 +1,276 @@
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/job_format.h"
+#include "smp/plan/job_names.h"
+#include "smp/plan/job_reader.h"
+
+namespace smp {
+namespace {
+
+const std::string kEverything = R"(name: everything
+model:
+  name: "Llama, small: 1"
+  family: llama
+  num_layers: 5
+  hidden_size: 96
+  num_heads: 6
+  num_kv_heads: 2
+  head_dim: 20
+  ffn_hidden_size: 200
+  vocab_size: 1009
+  max_positions: 4096
+  tied_embeddings: true
+  norm_epsilon: 1e-06
+  rope_theta: 500000
+  initializer_range: 0.01
+cluster:
+  name: p4d.24xlarge
+  hosts: 2
+  processes_per_host: 8
+  device: cuda
+  accelerator: A100-SXM4-40GB
+  memory_per_process: 42949672960
+  reserved_memory: 1073741824
+  host_memory: 1236950581248
+  has_bf16: true
+  has_fp16: true
+  fp32_flops_per_s: 19500000000000
+  half_flops_per_s: 312000000000000
+  matmul_efficiency: 0.6
+  memory_bytes_per_s: 1555000000000
+  host_link_bytes_per_s: 12000000000
+  intra_host_bytes_per_s: 3e+17
+  intra_host_latency_s: 3e-06
+  inter_host_bytes_per_s: 6250000000
+  inter_host_latency_s: 2e-05
+training:
+  sequence_length: 2048
+  micro_batch: 2
+  microbatches: 8
+  global_batch: 64
+  max_tokens_per_batch: 4000000
+  precision: bf16
+  steps: 100
+  seed: 18446744073709551615
+  optimizer:
+    learning_rate: 0.0001
+    min_learning_rate: 0
+    warmup_steps: 10
+    beta1: 0.8
+    beta2: 0.99
+    epsilon: 1e-10
+    weight_decay: 0.01
+    gradient_clipping: 0.5
+  data:
+    path: "/data/my text"
+    suffixes: [.py, "a b", "true"]
+parallel:
+  pipeline_parallel_degree: 2
+  tensor_parallel_degree: 2
+  sharded_data_parallel_degree: 4
+  shard_optimizer_state: true
+  sharding: optimizer_state
+  pipeline: simple
+  placement_strategy: TPD
+  active_microbatches: 3
+  partition: [3, 2]
+  activation_checkpointing: true
+  offload_activations: false
+  delayed_parameter_initialization: true
+  prescaled_batch: true
+  bucket_bytes: 1000000
+)";
+
+std::string rewritten(const std::string& text, int indent = 0) {
+  return write_job_yaml(read_job({{"job.yaml", text}}), indent);
+}
+
+const std::string kSmall =
+    "model:\n  num_layers: 4\n  hidden_size: 128\n  num_heads: 4\n  vocab_size: 256\n";
+
+}  // namespace
+
+TEST_CASE("a job with every key given is written as it was read") {
+  CHECK(rewritten(kEverything) == kEverything);
+}
+
+TEST_CASE("a job with few keys is written with its defaults, and auto for what is open") {
+  const std::string written = rewritten(kSmall);
+  CHECK(rewritten(written) == written);
+  CHECK(
+      written.starts_with("name: job\n"
+                          "model:\n"
+                          "  family: gpt2\n"
+                          "  num_layers: 4\n"
+                          "  hidden_size: 128\n"
+                          "  num_heads: 4\n"
+                          "  num_kv_heads: 4\n"
+                          "  head_dim: 32\n"
+                          "  ffn_hidden_size: 512\n"
+                          "  vocab_size: 256\n"
+                          "  max_positions: 1024\n"
+                          "  tied_embeddings: true\n"
+                          "  norm_epsilon: 1e-05\n"
+                          "  initializer_range: 0.02\n"
+                          "cluster:\n"
+                          "  hosts: 1\n"));
+  CHECK(
+      written.ends_with("parallel:\n"
+                        "  pipeline_parallel_degree: auto\n"
+                        "  tensor_parallel_degree: auto\n"
+                        "  sharded_data_parallel_degree: auto\n"
+                        "  shard_optimizer_state: auto\n"
+                        "  sharding: auto\n"
+                        "  pipeline: auto\n"
+                        "  placement_strategy: cluster\n"
+                        "  active_microbatches: auto\n"
+                        "  partition: auto\n"
+                        "  activation_checkpointing: auto\n"
+                        "  offload_activations: auto\n"
+                        "  delayed_parameter_initialization: auto\n"
+                        "  prescaled_batch: false\n"
+                        "  bucket_bytes: 26214400\n"));
+}
+
+TEST_CASE("an indented job has each line indented") {
+  std::istringstream lines(rewritten(kEverything, 4));
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    REQUIRE(line.starts_with("    "));
+    all += line.substr(4) + "\n";
+  }
+  CHECK(all == kEverything);
+}
+
+TEST_CASE("any text and any number come back from a written job") {
+  std::mt19937_64 random(20261120);
+  const std::vector<std::string> pieces = {
+      "a", "Z", "0", "-", ".", ":", " ",  "#", "'", "\"", "\\", "[",  "{",  "&",    "*",
+      "!", "|", "%", "@", ",", "é", "字", "~", "?", "no", "/",  ": ", " #", "null", "\u00a0"};
+  for (int i = 0; i < 500; ++i) {
+    JobSpec job = read_job({{"job.yaml", kSmall}});
+    for (uint64_t k = 1 + random() % 6; k > 0; --k) {
+      job.training.data_path += pieces[random() % pieces.size()];
+    }
+    job.training.data_suffixes = {job.training.data_path, "." + job.training.data_path};
+    job.cluster.accelerator = pieces[random() % pieces.size()];
+    job.cluster.inter_host_latency_s = std::ldexp(static_cast<double>(random()), -80);
+    job.cluster.fp32_flops_per_s = static_cast<double>(random());
+    job.training.seed = random();
+    const std::string written = write_job_yaml(job);
+    CAPTURE(written);
+    const JobSpec back = read_job({{"job.yaml", written}});
+    CHECK(back.training.data_path == job.training.data_path);
+    CHECK(back.training.data_suffixes == job.training.data_suffixes);
+    CHECK(back.cluster.accelerator == job.cluster.accelerator);
+    CHECK(back.cluster.inter_host_latency_s == job.cluster.inter_host_latency_s);
+    CHECK(back.cluster.fp32_flops_per_s == job.cluster.fp32_flops_per_s);
+    CHECK(back.training.seed == job.training.seed);
+  }
+}
+
+TEST_CASE("no change to a job file makes the reader do anything but read or explain") {
+  std::mt19937_64 random(3);
+  const std::string alphabet = " \n\t\r:-[]{}#&*!|>'\"%@`,?0123456789aeK.\\<~\x01\xC3\xA9\xFF";
+  int good = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string text = i % 2 == 0 ? kEverything : kSmall;
+    for (uint64_t edits = 1 + random() % 4; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      const char c = alphabet[random() % alphabet.size()];
+      switch (random() % 4) {
+        case 0: text[at] = c; break;
+        case 1: text.insert(at, 1 + random() % 3, c); break;
+        case 2: text.erase(at, 1 + random() % 20); break;
+        default: text.insert(at, text.substr(random() % text.size(), random() % 40));
+      }
+      if (text.empty()) text.push_back('a');
+    }
+    try {
+      const JobSpec job = read_job({{"job.yaml", text}});
+      ++good;
+      // What was accepted is written and read back as the same job.
+      const std::string written = write_job_yaml(job);
+      CHECK(rewritten(written) == written);
+    } catch (const ConfigError& error) {
+      CHECK(std::string(error.what()).starts_with("job.yaml:"));
+    }
+  }
+  CHECK(good > 30);
+}
+
+TEST_CASE("every beginning of a job file is read or explained") {
+  for (size_t length = 0; length < kEverything.size(); length += 3) {
+    try {
+      read_job({{"job.yaml", kEverything.substr(0, length)}});
+    } catch (const ConfigError& error) {
+      CHECK(std::string(error.what()).starts_with("job.yaml:"));
+    }
+  }
+}
+
+TEST_CASE("the schema names every key that is written, and no other") {
+  const auto schema = nlohmann::json::parse(job_schema());
+  CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
+  CHECK(schema["additionalProperties"] == false);
+  CHECK(schema["required"] == nlohmann::json{"model"});
+
+  std::string names;  // as the lines of a written job begin
+  const auto walk = [&](const auto& self, const nlohmann::json& object,
+                        std::string margin) -> void {
+    CHECK(object["additionalProperties"] == false);
+    for (const auto& [key, value] : object["properties"].items()) {
+      CHECK(value.contains("description"));
+      names += margin + key + "\n";
+      if (value.contains("properties")) self(self, value, margin + "  ");
+    }
+  };
+  walk(walk, schema, "");
+  std::istringstream lines(kEverything);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CHECK(names.find(line.substr(0, line.find(':')) + "\n") != std::string::npos);
+  }
+  CHECK(static_cast<size_t>(std::count(names.begin(), names.end(), '\n')) == count);
+
+  const auto& model = schema["properties"]["model"];
+  CHECK(model["required"] ==
+        nlohmann::json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
+  CHECK(model["properties"]["num_layers"]["type"] == "integer");
+  CHECK(model["properties"]["num_layers"]["minimum"] == 1);
+  CHECK(model["properties"]["family"]["enum"] == nlohmann::json{"gpt2", "llama"});
+  CHECK(model["properties"]["family"]["default"] == "gpt2");
+  const auto& sharding = schema["properties"]["parallel"]["properties"]["sharding"];
+  CHECK(sharding["anyOf"][0]["enum"].size() == 4);
+  CHECK(sharding["anyOf"][1]["const"] == "auto");
+  CHECK(sharding["default"] == "auto");
+}
+
+TEST_CASE("docs/job-file.md is what the table of keys says") {
+  const std::string path = std::string(SMP_SOURCE_DIR) + "/docs/job-file.md";
+  std::ifstream file(path);
+  std::stringstream committed;
+  committed << file.rdbuf();
+  const std::string generated = job_reference_markdown();
+  if (committed.str() != generated) {
+    std::ofstream("job-file.md") << generated;
+    MESSAGE("the page as it should be: job-file.md in the folder that this test ran in");
+  }
+  CHECK(committed.str() == generated);
+}
+
+TEST_CASE("choices have the names that job files use") {
+  CHECK(name_of(ModelFamily::kLlama) == "llama");
+  CHECK(name_of(DeviceKind::kCuda) == "cuda");
+  CHECK(name_of(Precision::kFp16) == "fp16");
+  CHECK(name_of(Sharding::kOptimizerState) == "optimizer_state");
+  CHECK(name_of(PipelineKind::kInterleaved) == "interleaved");
+}
+
+}  // namespace smp

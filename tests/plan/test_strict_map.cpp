@@ -1,0 +1,113 @@
+#include <doctest/doctest.h>
+
+#include "smp/plan/suggest.h"
+#include "strict_map.h"
+
+namespace smp {
+namespace {
+
+// A plan-like file: what a codec reads with StrictMap.
+struct Reader {
+  Diagnostics diagnostics;
+  YamlTree tree;
+  explicit Reader(const std::string& text) {
+    tree = parse_yaml(text, diagnostics.add_source("plan.yaml", text), diagnostics);
+  }
+  StrictMap root() { return StrictMap(tree.root, "the plan", diagnostics); }
+};
+
+}  // namespace
+
+TEST_CASE("a strict map gives each value with its type") {
+  Reader reader(
+      "format: 1\nseed: 18446744073709551615\nshare: 0.5\ntied: true\nname: x y\n"
+      "family: llama\nlayers: [3, 2]\ntags: [a, b]\nopen: auto\n"
+      "degrees: {pipeline: 2}\nstages:\n  - {first: 0}\n  - {first: 3}\n");
+  StrictMap root = reader.root();
+  CHECK(root.integer("format", 1, 1) == 1);
+  CHECK(root.unsigned_integer("seed") == 18446744073709551615u);
+  CHECK(root.number("share") == 0.5);
+  CHECK(root.boolean("tied"));
+  CHECK(root.text("name") == "x y");
+  CHECK(root.choice<ModelFamily>("family") == ModelFamily::kLlama);
+  CHECK(root.integers("layers") == std::vector<int64_t>{3, 2});
+  CHECK(root.texts("tags") == std::vector<std::string>{"a", "b"});
+  CHECK_FALSE(root.integer_or_auto("open"));
+  StrictMap degrees = root.map("degrees");
+  CHECK(degrees.integer("pipeline") == 2);
+  degrees.finish();
+  std::vector<StrictMap> stages = root.maps("stages");
+  REQUIRE(stages.size() == 2);
+  CHECK(stages[1].integer("first") == 3);
+  stages[0].integer("first");
+  stages[0].finish();
+  root.finish();
+  CHECK_FALSE(reader.diagnostics.any());
+}
+
+TEST_CASE("a strict map finds all mistakes in one pass") {
+  Reader reader("format: 2\nlayers: [3, x]\ndegrees: 4\nshar: 0.5\nstages: [{frist: 1}, 3]\n");
+  StrictMap root = reader.root();
+  root.integer("format", 1, 1);
+  root.number("share");
+  root.integers("layers");
+  StrictMap degrees = root.map("degrees");
+  degrees.integer("pipeline");  // silent: the map itself is reported
+  degrees.finish();
+  StrictMap missing = root.map("tensor");
+  missing.integer("degree");
+  missing.finish();
+  for (StrictMap& stage : root.maps("stages")) {
+    stage.integer("first");
+    stage.finish();
+  }
+  root.error("format", "this plan is from another time");
+  root.finish();
+  CHECK(reader.diagnostics.text() ==
+        "plan.yaml:1:1: the plan needs 'share'\n"
+        "  format: 2\n"
+        "  ^\n"
+        "plan.yaml:1:1: the plan needs 'tensor'\n"
+        "  format: 2\n"
+        "  ^\n"
+        "plan.yaml:1:1: this plan is from another time\n"
+        "  format: 2\n"
+        "  ^\n"
+        "plan.yaml:1:9: format must be at most 1, not 2\n"
+        "  format: 2\n"
+        "          ^\n"
+        "plan.yaml:2:13: item 2 of layers must be a whole number, not 'x'\n"
+        "  layers: [3, x]\n"
+        "              ^\n"
+        "plan.yaml:3:10: degrees must be a map, not '4'\n"
+        "  degrees: 4\n"
+        "           ^\n"
+        "plan.yaml:4:1: unknown key 'shar' in the plan, did you mean 'share'?\n"
+        "  shar: 0.5\n"
+        "  ^\n"
+        "plan.yaml:5:10: item 1 of stages needs 'first'\n"
+        "  stages: [{frist: 1}, 3]\n"
+        "           ^\n"
+        "plan.yaml:5:11: unknown key 'frist' in item 1 of stages, did you mean 'first'?\n"
+        "  stages: [{frist: 1}, 3]\n"
+        "            ^\n"
+        "plan.yaml:5:22: item 2 of stages must be a map, not '3'\n"
+        "  stages: [{frist: 1}, 3]\n"
+        "                       ^");
+}
+
+TEST_CASE("the nearest word is suggested, or none") {
+  CHECK(edit_distance("", "abc") == 3);
+  CHECK(edit_distance("kitten", "sitting") == 3);
+  CHECK(edit_distance("hidden_sise", "hidden_size") == 1);
+  CHECK(edit_distance("lenght", "length") == 1);  // a swap is one edit
+  const std::vector<std::string> words = {"hosts", "steps", "seed", "micro_batch"};
+  CHECK(nearest("host", words) == "hosts");
+  CHECK(nearest("Micro-Batch", words) == "micro_batch");
+  CHECK_FALSE(nearest("xyz", words));
+  CHECK_FALSE(nearest("", words));
+  CHECK_FALSE(nearest(std::string(1000, 'a'), words));
+  CHECK_FALSE(nearest("host", {}));
+}
+
+}  // namespace smp
