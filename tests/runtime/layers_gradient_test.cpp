@@ -1,0 +1,134 @@
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <doctest/doctest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "layers_support.h"
+
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+// Every `stride`-th element of every parameter against central differences: with step e the error
+// is e^2 f''' / 6, and rounding adds 1e-16 / e; both are near 1e-11 at e = 1e-5.
+void check_gradients(const ModelSpec& model, int64_t batch_size, int64_t sequence) {
+  at::set_num_threads(1);
+  ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+  const auto batch = arbitrary_batch(model, batch_size, sequence);
+  rank.run(batch, true);
+  constexpr double kStep = 1e-5;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, weight] : rank.weights()) {
+    const at::Tensor gradient = rank.gradients().at(name);
+    const int64_t stride = std::max<int64_t>(1, weight.numel() / 12);
+    for (int64_t i = 0; i < weight.numel(); i += stride) {
+      double& element = weight.data_ptr<double>()[i];
+      const double kept = element;
+      element = kept + kStep;
+      const double above = rank.run(batch, false);
+      element = kept - kStep;
+      const double below = rank.run(batch, false);
+      element = kept;
+      const double expected = (above - below) / (2 * kStep);
+      INFO(name, " element ", i);
+      CHECK(std::abs(gradient.data_ptr<double>()[i] - expected) < 2e-9);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layers: GPT-2 gradients are those of central differences") {
+  check_gradients(small_gpt2(), 2, 7);
+  ModelSpec untied = small_gpt2();
+  untied.tied_embeddings = false;
+  check_gradients(untied, 1, 5);
+}
+
+TEST_CASE("layers: Llama gradients are those of central differences") {
+  check_gradients(small_llama(), 2, 7);
+  ModelSpec tied = small_llama();
+  tied.tied_embeddings = true;
+  tied.num_kv_heads = 1;
+  check_gradients(tied, 1, 5);
+}
+
+TEST_CASE("layers: sequences longer than a block of queries") {
+  // 64 queries share a block: 70 positions need two, the second one short.
+  ModelSpec model = small_llama();
+  model.num_layers = 1;
+  check_gradients(model, 1, 70);
+}
+
+TEST_CASE("layers: a block's input gradient is that of central differences") {
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+    const auto batch = arbitrary_batch(model, 2, 6);
+    const at::Tensor embedded = rank.layers()[0]->forward({batch[0]})[0].detach();
+    const at::Tensor x = embedded.clone().requires_grad_(true);
+    const at::Tensor y = rank.layers()[1]->forward({x})[0];
+    // The loss is the sum of y's elements times fixed weights.
+    at::Tensor weights = at::empty_like(y.detach());
+    for (int64_t i = 0; i < weights.numel(); ++i) {
+      weights.data_ptr<double>()[i] = std::sin(static_cast<double>(i));
+    }
+    torch::autograd::backward({y}, {weights});
+    const at::NoGradGuard no_grad;
+    const auto loss_at = [&](int64_t i, double step) {
+      at::Tensor moved = embedded.clone();
+      moved.data_ptr<double>()[i] += step;
+      return rank.layers()[1]->forward({moved})[0].mul(weights).sum().item().toDouble();
+    };
+    for (int64_t i = 0; i < x.numel(); i += 5) {
+      const double expected = (loss_at(i, 1e-5) - loss_at(i, -1e-5)) / 2e-5;
+      CHECK(std::abs(x.grad().data_ptr<double>()[i] - expected) < 1e-7);
+    }
+  }
+}
+
+TEST_CASE("layers: gradients of microbatches add up, scaled by the loss's gradient") {
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    const auto weights = arbitrary_weights(model, at::kDouble);
+    const auto batch = arbitrary_batch(model, 4, 6);
+    ModelOnRank whole(model, weights, nullptr), halves(model, weights, nullptr);
+    const double loss = whole.run(batch, true);
+    double mean = 0;
+    for (int64_t half = 0; half < 2; ++half) {
+      mean += 0.5 * halves.run({batch[0].narrow(0, 2 * half, 2).contiguous(),
+                                batch[1].narrow(0, 2 * half, 2).contiguous()},
+                               true, 0.5);
+    }
+    CHECK(std::abs(mean - loss) < 1e-13 * loss);
+    for (const auto& [name, gradient] : whole.gradients()) {
+      INFO(name);
+      // The keys' bias has no gradient but rounding.
+      if (name.ends_with("k.bias")) continue;
+      CHECK(relative_difference(halves.gradients().at(name), gradient) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    const auto batch = arbitrary_batch(model, 3, 66);
+    ModelOnRank exact(model, arbitrary_weights(model, at::kDouble), nullptr);
+    ModelOnRank first(model, arbitrary_weights(model, at::kFloat), nullptr);
+    ModelOnRank second(model, arbitrary_weights(model, at::kFloat), nullptr);
+    const double loss = exact.run(batch, true);
+    CHECK(std::abs(first.run(batch, true) - loss) < 1e-6 * loss);
+    second.run(batch, true);
+    for (const auto& [name, gradient] : exact.gradients()) {
+      INFO(name);
+      CHECK(first.gradients().at(name).equal(second.gradients().at(name)));
+      if (name.ends_with("k.bias")) continue;
+      CHECK(relative_difference(first.gradients().at(name), gradient) < 2e-5);
+    }
+  }
+}

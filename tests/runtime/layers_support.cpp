@@ -1,0 +1,147 @@
+#include "layers_support.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <random>
+
+#include "smp/plan/check.h"
+
+namespace smp::test {
+
+ModelSpec small_gpt2() {
+  ModelSpec model;
+  model.family = ModelFamily::kGpt2;
+  model.num_layers = 2;
+  model.hidden_size = 16;
+  model.num_heads = model.num_kv_heads = 4;
+  model.head_dim = 4;
+  model.ffn_hidden_size = 64;
+  model.vocab_size = 37;
+  model.max_positions = 80;
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec small_llama() {
+  ModelSpec model = small_gpt2();
+  model.family = ModelFamily::kLlama;
+  model.num_kv_heads = 2;
+  model.ffn_hidden_size = 40;
+  model.tied_embeddings = false;
+  return model;
+}
+
+NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
+  NamedTensors weights;
+  std::mt19937_64 engine(7);
+  const auto uniform = [&] { return static_cast<double>(engine() >> 11) * 0x1p-53 * 2 - 1; };
+  for (const LayerSpec& layer : layers_of(model)) {
+    for (const ParameterSpec& spec : parameters_of(model, layer)) {
+      std::vector<int64_t> sizes{spec.rows};
+      if (!spec.is_vector) sizes.push_back(spec.cols);
+      at::Tensor weight = at::empty(sizes, at::kDouble);
+      const double base = spec.init == Init::kOnes ? 1.0 : 0.0;
+      for (int64_t i = 0; i < weight.numel(); ++i) {
+        weight.data_ptr<double>()[i] = base + 0.4 * uniform();
+      }
+      weights[spec.name] = weight.to(type);
+    }
+  }
+  return weights;
+}
+
+std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence) {
+  std::mt19937_64 engine(11);
+  std::vector<at::Tensor> tensors;
+  for (int i = 0; i < 2; ++i) {
+    at::Tensor ids = at::empty({batch, sequence}, at::kLong);
+    for (int64_t n = 0; n < ids.numel(); ++n) {
+      ids.data_ptr<int64_t>()[n] =
+          static_cast<int64_t>(engine() % static_cast<uint64_t>(model.vocab_size));
+    }
+    tensors.push_back(ids);
+  }
+  return tensors;
+}
+
+at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
+                  int64_t degree, int64_t rank) {
+  const Box box = tensor_box(model, spec, degree, rank);
+  at::Tensor part = full.narrow(0, box.row_begin, box.rows());
+  if (!spec.is_vector) part = part.narrow(1, box.col_begin, box.cols());
+  return part;
+}
+
+ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
+                         Communicator* communicator) {
+  TensorParallel group;
+  if (communicator != nullptr && communicator->size() > 1) {
+    group = {communicator, communicator->size(), communicator->rank()};
+  }
+  at::Tensor token_weight, token_gradient;
+  for (const LayerSpec& layer : layers_of(model)) {
+    const std::vector<ParameterSpec> specs = parameters_of(model, layer);
+    std::vector<at::Tensor> boxes;
+    int64_t elements = 0;
+    for (const ParameterSpec& spec : specs) {
+      boxes.push_back(box_of(model, spec, weights.at(spec.name), group.degree, group.rank));
+      elements += boxes.back().numel();
+    }
+    const at::Tensor flat = at::empty({elements}, weights.begin()->second.options());
+    const at::Tensor flat_gradient = at::zeros_like(flat);
+    LayerParameters parameters;
+    int64_t offset = 0;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const at::Tensor& box = boxes[i];
+      const auto view = [&](const at::Tensor& buffer) {
+        return buffer.narrow(0, offset, box.numel()).view(box.sizes());
+      };
+      view(flat).copy_(box);
+      parameters.weights.push_back(view(flat));
+      parameters.gradients.push_back(view(flat_gradient));
+      weights_[specs[i].name] = view(flat);
+      gradients_[specs[i].name] = view(flat_gradient);
+      offset += box.numel();
+    }
+    if (layer.kind == LayerKind::kEmbedding) {
+      token_weight = parameters.weights.front();
+      token_gradient = parameters.gradients.front();
+    }
+    if (layer.kind == LayerKind::kHead && model.tied_embeddings) {
+      parameters.weights.push_back(token_weight);
+      parameters.gradients.push_back(token_gradient);
+    }
+    layers_.push_back(make_layer(model, layer, std::move(parameters), group));
+  }
+}
+
+double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale) {
+  std::vector<at::Tensor> inputs, outputs;
+  at::Tensor x = batch.at(0);
+  for (const auto& layer : layers_) {
+    inputs.push_back(x.is_floating_point() ? x.detach().requires_grad_(true) : x);
+    std::vector<at::Tensor> arguments{inputs.back()};
+    if (layer == layers_.back()) arguments.push_back(batch.at(1));
+    x = layer->forward(arguments).at(0);
+    outputs.push_back(x);
+  }
+  const double loss = x.item().toDouble();
+  if (!backward) return loss;
+  at::Tensor gradient = at::zeros_like(x.detach()).fill_(scale);
+  for (size_t i = layers_.size(); i-- > 0;) {
+    torch::autograd::backward({outputs[i]}, {gradient});
+    gradient = inputs[i].grad();
+  }
+  return loss;
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  SMP_CHECK(a.sizes() == b.sizes());
+  const double scale = b.abs().max().item().toDouble();
+  const double difference = a.to(at::kDouble).sub(b.to(at::kDouble)).abs().max().item().toDouble();
+  return scale == 0 ? difference : difference / scale;
+}
+
+}  // namespace smp::test

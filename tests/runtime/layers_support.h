@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/layers.h"
+#include "smp/runtime/layer.h"
+
+// A whole model of layers on one tensor-parallel rank, for tests.
+namespace smp::test {
+
+// Full tensors by parameter name.
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+ModelSpec small_gpt2();
+ModelSpec small_llama();  // 4 heads, 2 KV heads
+
+// Arbitrary but fixed weights, far enough from their usual initial values that each matters.
+NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);
+// Tokens [b, s] and targets [b, s].
+std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence);
+
+class ModelOnRank {
+ public:
+  // communicator may be null for one rank.
+  ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator);
+
+  // Loss of the batch; with `backward`, adds `scale` times its gradients.
+  double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1);
+
+  // This rank's boxes, by name; tied gradients are summed in the embedding's.
+  NamedTensors weights() const { return weights_; }
+  NamedTensors gradients() const { return gradients_; }
+  const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+
+ private:
+  std::vector<std::unique_ptr<Layer>> layers_;
+  NamedTensors weights_, gradients_;
+};
+
+// What tensor rank `rank` of `degree` holds of a full tensor.
+at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
+                  int64_t degree, int64_t rank);
+
+// Largest |a - b| over largest |b|.
+double relative_difference(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace smp::test
