@@ -1,0 +1,132 @@
+// smp-worker: one rank of a training run, started by smp-launch. It has no arguments: everything
+// comes from the environment (smp/plan/environment.h).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "smp/comm/shared_memory.h"
+#include "smp/plan/environment.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
+#include "smp/plan/plan.h"
+#include "smp/runtime/last_words.h"
+#include "smp/runtime/trainer.h"
+
+namespace {
+
+using namespace smp;
+
+// All that a worker reads of its environment.
+struct WorkerEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  std::string plan_path;
+  std::string run_dir;
+  std::string job_id;
+  std::string job_key;
+  std::string error_file;
+  double comm_timeout_s = 300;
+  int threads = 0;
+  std::optional<Fault> fault;
+};
+
+std::string required(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    throw ConfigError(fmt::format(
+        "smp-worker: {} is not set; smp-worker is started by smp-launch, not by hand", name));
+  }
+  return value;
+}
+
+std::string optional(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+template <typename Number>
+Number number(const char* name, const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw ConfigError(fmt::format("smp-worker: {}='{}' is not a number", name, text));
+  }
+  return value;
+}
+
+// Ranks of a host share its processors unless OMP_NUM_THREADS says otherwise.
+int threads_of(const std::string& omp_num_threads, int local_world_size) {
+  if (!omp_num_threads.empty()) return number<int>("OMP_NUM_THREADS", omp_num_threads);
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, processors / local_world_size);
+}
+
+WorkerEnvironment read_environment() {
+  WorkerEnvironment environment;
+  environment.rank = number<int>(env::kRank, required(env::kRank));
+  environment.world_size = number<int>(env::kWorldSize, required(env::kWorldSize));
+  environment.local_world_size = number<int>(env::kLocalWorldSize, required(env::kLocalWorldSize));
+  environment.plan_path = required(env::kPlan);
+  environment.run_dir = required(env::kRunDir);
+  environment.job_id = required(env::kJobId);
+  environment.job_key = required(env::kJobKey);
+  const std::string timeout = optional(env::kCommTimeout);
+  if (!timeout.empty()) environment.comm_timeout_s = number<double>(env::kCommTimeout, timeout);
+  environment.threads = threads_of(optional("OMP_NUM_THREADS"), environment.local_world_size);
+  const std::string fault = optional("SMP_FAULT");
+  if (!fault.empty()) environment.fault = parse_fault(fault);
+  return environment;
+}
+
+void work(const WorkerEnvironment& environment, std::string& failed_in) {
+  failed_in = "reading the plan";
+  const Plan plan = read_plan(environment.plan_path);
+  failed_in = "connecting the ranks";
+  SharedMemoryOptions options;
+  options.rank = environment.rank;
+  options.size = environment.world_size;
+  options.job_id = environment.job_id;
+  options.job_key = environment.job_key;
+  options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(environment.comm_timeout_s * 1000));
+  const std::unique_ptr<Communicator> world = connect_shared_memory(options);
+
+  failed_in = "setup";
+  TrainOptions train_options;
+  train_options.run_dir = environment.run_dir;
+  train_options.progress = stdout;
+  train_options.threads = environment.threads;
+  train_options.owns_process = true;
+  train_options.fault = environment.fault;
+  train_options.failed_in = &failed_in;
+  train(plan, *world, train_options);
+}
+
+}  // namespace
+
+int main() {
+  const std::string error_file = optional(env::kErrorFile);
+  LastWords words;
+  try {
+    const WorkerEnvironment environment = read_environment();
+    words.rank = words.culprit = environment.rank;
+    work(environment, words.phase);
+    return static_cast<int>(ExitCode::kOk);
+  } catch (const std::exception& error) {
+    describe(error, words);
+  }
+  std::fprintf(stderr, "rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
+               words.message.c_str());
+  write_last_words(error_file, words);
+  return static_cast<int>(words.exit_code);
+}

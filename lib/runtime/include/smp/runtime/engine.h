@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "smp/plan/plan.h"
+#include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/parallelize.h"
+
+namespace smp {
+
+// Training that cannot go on: the loss or the gradient norm is no number. All ranks throw it alike.
+class TrainingError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Puts samples [first_sample, first_sample + count) of a step's global batch in tokens and targets.
+// Steps count from 0.
+using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64_t count,
+                                       int64_t* tokens, int64_t* targets)>;
+
+struct StepResult {
+  double loss = 0;       // mean over the tokens of the global batch; the same on all ranks
+  double grad_norm = 0;  // global, before clipping; the same on all ranks
+};
+
+// The Engine executes a rank's schedule, one action after the other. Each layer call is an autograd
+// island of its own: its input is detached, its output kept, its backward is the gradient of that
+// island alone. Between islands the engine has control, and there everything else happens: messages
+// start and are waited for, gradient buckets are reduced while the backward goes on.
+//
+// Gradients are summed, with the loss scaled by 1 / (microbatches * data-parallel degree), so they
+// are those of the mean over the global batch. Used by the rank's own thread, under its
+// LedgerScope; model and ledger must outlive it.
+class Engine {
+ public:
+  Engine(const Plan& plan, ParallelModel& model, MemoryLedger& ledger, ReadSamples read_samples);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // One training step, number `step` from 0. Throws TrainingError, CommError or OutOfMemory; after
+  // that the engine is of no further use.
+  StepResult step(int64_t step, double learning_rate);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace smp

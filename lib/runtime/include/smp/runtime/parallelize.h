@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/plan.h"
+#include "smp/plan/schedule.h"
+#include "smp/runtime/adamw.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/groups.h"
+#include "smp/runtime/layer.h"
+#include "smp/runtime/memory_ledger.h"
+
+namespace smp {
+
+// One rank's share of the model, ready to train: what apply_parallelism() makes of a plan. Members
+// are in the order in which they depend on each other. Used by the rank's own thread.
+struct ParallelModel {
+  std::unique_ptr<RankGroups> groups;
+  MemoryCharge segments;  // the groups' shared memory
+  std::unique_ptr<FlatParameters> parameters;
+  std::vector<std::unique_ptr<Layer>> layers;  // of this stage, in forward order
+  std::unique_ptr<AdamW> optimizer;
+  std::vector<Action> actions;  // one step of this rank
+};
+
+// Builds rank world.rank()'s share under the caller's LedgerScope. Collective over `world`, which
+// must outlive the result, as must the ledger.
+ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger);
+
+}  // namespace smp

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/plan/plan.h"
+#include "smp/runtime/fault.h"
+#include "smp/runtime/metrics.h"
+#include "smp/runtime/run_report.h"
+
+namespace smp {
+
+// How one rank trains a plan, beside what the plan says.
+struct TrainOptions {
+  std::string run_dir;       // rank 0 writes metrics.jsonl, report.json and weights/; "" = none
+  bool save_weights = true;  // into run_dir, at the end
+  std::FILE* progress = nullptr;  // rank 0's step line
+  std::optional<int64_t> steps;   // instead of the plan's
+  int threads = 0;                // of torch, in this rank; 0 = torch's own choice
+  // The process is this one rank: torch's own threads count for it as well.
+  bool owns_process = false;
+  std::optional<Fault> fault;
+  std::function<void(const StepMetrics&)> on_step;  // on every rank, after each step
+  // Set when training fails: where the rank was, e.g. "step 7: backward, microbatch 2, layer 3".
+  std::string* failed_in = nullptr;
+};
+
+// What a run came to; the same on every rank but for `mine`.
+struct RunResult {
+  std::vector<double> losses;      // of each step
+  std::vector<double> grad_norms;  // before clipping
+  std::vector<double> step_s;
+  RunFacts run;
+  RankFacts mine;
+  std::vector<RankFacts> ranks;  // in rank order
+};
+
+// Trains the plan as rank world.rank(). Collective over `world`. The rank's memory is limited to
+// the plan's cluster.memory_per_process_bytes. Throws ConfigError for a plan that the engine cannot
+// run (engine_rules.h) and what Engine::step throws; before an exception leaves, the peers are
+// told.
+RunResult train(const Plan& plan, Communicator& world, const TrainOptions& options);
+
+}  // namespace smp

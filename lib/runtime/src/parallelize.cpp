@@ -1,0 +1,49 @@
+#include "smp/runtime/parallelize.h"
+
+#include <utility>
+
+#include "smp/plan/check.h"
+#include "smp/plan/layout.h"
+#include "smp/plan/mesh.h"
+
+namespace smp {
+
+ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger) {
+  SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
+  ParallelModel model;
+
+  // Mesh and groups first: everything below asks them who its peers are.
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  model.groups = std::make_unique<RankGroups>(plan, mesh, world);
+  model.segments =
+      MemoryCharge(ledger, MemoryCategory::kCommunication, model.groups->segment_bytes());
+
+  // Pipeline, then tensor parallelism: the layout picks this stage's layers and cuts each of their
+  // parameters. Sharding comes last, because it cuts the buckets of what is left.
+  RankLayout layout = rank_layout(plan, world.rank());
+  const Coord coord = layout.coord;
+  const std::vector<LayerSpec> layers = layout.layers;
+
+  // One flat buffer of weights and one of gradients, so that a bucket is a range and no reduction
+  // copies. Weights are drawn by their place in the whole model: the layout does not change them.
+  model.parameters = std::make_unique<FlatParameters>(std::move(layout), compute_dtype(plan));
+  model.parameters->initialise(plan.job.training.seed);
+
+  // Layers compute on views of those buffers and talk to their tensor group themselves.
+  const TensorParallel tensor{model.groups->find(Axis::kTensor), plan.degrees.tensor, coord.tensor};
+  for (const LayerSpec& layer : layers) {
+    model.layers.push_back(
+        make_layer(plan.job.model, layer, model.parameters->layer_parameters(layer.index), tensor));
+  }
+
+  // The optimizer after the layout: its state covers this rank's part of each bucket only.
+  model.optimizer =
+      std::make_unique<AdamW>(plan.job.training.optimizer, plan.degrees, *model.parameters);
+
+  // The schedule last: it names layers and buckets that now exist.
+  Schedule schedule = make_schedule(schedule_parameters(plan));
+  model.actions = std::move(schedule.actions.at(static_cast<size_t>(coord.pipeline)));
+  return model;
+}
+
+}  // namespace smp

@@ -1,0 +1,197 @@
+#include "smp/runtime/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "smp/plan/data_files.h"
+#include "smp/plan/engine_rules.h"
+#include "smp/plan/errors.h"
+#include "smp/runtime/adamw.h"
+#include "smp/runtime/atomic_file.h"
+#include "smp/runtime/engine.h"
+#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/parallelize.h"
+#include "smp/runtime/text_data.h"
+
+namespace smp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void check_can_run(const Plan& plan, const Communicator& world) {
+  const std::vector<std::string> refused = what_engine_cannot_run(plan);
+  if (!refused.empty()) {
+    throw ConfigError(
+        fmt::format("the engine cannot run this plan yet:\n  {}", fmt::join(refused, "\n  ")));
+  }
+  if (plan.degrees.world() != world.size()) {
+    throw ConfigError(fmt::format("the plan is for {} ranks, and {} were started",
+                                  plan.degrees.world(), world.size()));
+  }
+  check_byte_vocabulary(plan.job.model);
+}
+
+// torch's own threads count for the rank while this object lives.
+class ProcessLedger {
+ public:
+  ProcessLedger(bool wanted, MemoryLedger& ledger) : wanted_(wanted) {
+    if (wanted_) set_process_ledger(&ledger);
+  }
+  ~ProcessLedger() {
+    if (wanted_) set_process_ledger(nullptr);
+  }
+  ProcessLedger(const ProcessLedger&) = delete;
+  ProcessLedger& operator=(const ProcessLedger&) = delete;
+
+ private:
+  bool wanted_;
+};
+
+// Rank 0's voice: metrics.jsonl and the step line. The other ranks have none.
+class Voice {
+ public:
+  Voice(const TrainOptions& options, int64_t rank, int64_t steps) {
+    if (rank != 0) return;
+    if (!options.run_dir.empty()) {
+      std::filesystem::create_directories(options.run_dir);
+      file_ = std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl");
+    }
+    if (options.progress != nullptr) {
+      line_ = std::make_unique<StepLine>(options.progress, steps, std::max<int64_t>(1, steps / 20));
+    }
+  }
+
+  void say(const StepMetrics& metrics) {
+    if (file_) file_->append(metrics);
+    if (line_) line_->show(metrics);
+  }
+
+ private:
+  std::unique_ptr<MetricsFile> file_;
+  std::unique_ptr<StepLine> line_;
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The first step pays for first touches of memory and is left out of the measured ones.
+RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
+  RunFacts facts;
+  facts.steps = static_cast<int64_t>(result.losses.size());
+  if (facts.steps == 0) return facts;
+  facts.first_loss = result.losses.front();
+  facts.last_loss = result.losses.back();
+  const auto first = result.step_s.begin() + (facts.steps > 1 ? 1 : 0);
+  const double seconds = std::accumulate(first, result.step_s.end(), 0.0);
+  const auto measured = static_cast<double>(result.step_s.end() - first);
+  facts.tokens_per_s = measured * static_cast<double>(tokens_per_step) / seconds;
+  facts.measured_step_s = median({first, result.step_s.end()});
+  return facts;
+}
+
+// All steps of one rank; the model is whole when this returns.
+void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& model,
+               MemoryLedger& ledger, RunResult& result) {
+  const TrainingSpec& training = plan.job.training;
+  const int64_t steps = options.steps.value_or(training.steps);
+  const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
+  const int64_t rank = ledger.rank();
+  ledger.set_phase({"setup"});
+  const TextData data(find_data_files(training), training.sequence_length, training.seed);
+  Engine engine(plan, model, ledger,
+                [&](int64_t step, int64_t first, int64_t count, int64_t* tokens, int64_t* targets) {
+                  data.read(step, first, count, tokens, targets);
+                });
+  Voice voice(options, rank, steps);
+  model.groups->world().barrier("setup.start")->wait();
+
+  double measured_s = 0, waited_before_s = model.groups->waited_s();
+  for (int64_t step = 0; step < steps; ++step) {
+    maybe_fail(options.fault, rank, step + 1);
+    const Clock::time_point start = Clock::now();
+    StepMetrics metrics;
+    metrics.learning_rate = learning_rate_at(training.optimizer, training.steps, step);
+    const StepResult done = engine.step(step, metrics.learning_rate);
+    metrics.step = step + 1;
+    metrics.loss = done.loss;
+    metrics.grad_norm = done.grad_norm;
+    metrics.step_s = seconds_since(start);
+    metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
+    metrics.memory_live_bytes = ledger.live().bytes;
+    metrics.memory_peak_bytes = ledger.peak().bytes;
+    result.losses.push_back(done.loss);
+    result.grad_norms.push_back(done.grad_norm);
+    result.step_s.push_back(metrics.step_s);
+    if (step == 0 && steps > 1) {
+      waited_before_s = model.groups->waited_s();
+    } else {
+      measured_s += metrics.step_s;
+    }
+    voice.say(metrics);
+    if (options.on_step) options.on_step(metrics);
+  }
+  result.mine.rank = rank;
+  result.mine.peak = ledger.peak();
+  result.mine.idle_s = model.groups->waited_s() - waited_before_s;
+  result.mine.busy_s = measured_s - result.mine.idle_s;
+  result.mine.traffic = model.groups->traffic();
+  result.run = run_facts(result, tokens_per_step);
+}
+
+void save(const Plan& plan, const TrainOptions& options, const ParallelModel& model,
+          MemoryLedger& ledger, const RunResult& result) {
+  if (options.run_dir.empty()) return;
+  ledger.set_phase({"save"});
+  if (options.save_weights) {
+    save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
+  }
+  if (ledger.rank() == 0) {
+    write_file_atomically(options.run_dir + "/report.json",
+                          report_json(plan, result.run, result.ranks));
+  }
+}
+
+}  // namespace
+
+RunResult train(const Plan& plan, Communicator& world, const TrainOptions& options) {
+  check_can_run(plan, world);
+  install_counting_allocator();
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  MemoryLedger ledger(world.rank(), plan.job.cluster.memory_per_process_bytes);
+  const LedgerScope scope(ledger);
+  const ProcessLedger process(options.owns_process, ledger);
+
+  ParallelModel model;  // outlives the handler below: peers hear why before the groups close
+  try {
+    model = apply_parallelism(plan, world, ledger);
+    RunResult result;
+    run_steps(plan, options, model, ledger, result);
+    result.ranks = gather_rank_facts(result.mine, world);
+    save(plan, options, model, ledger, result);
+    return result;
+  } catch (const std::exception& error) {
+    const std::string phase = to_string(ledger.phase());
+    if (options.failed_in != nullptr) *options.failed_in = phase;
+    world.abort(fmt::format("{}: {}", phase, error.what()));
+    throw;
+  }
+}
+
+}  // namespace smp
