@@ -41,13 +41,15 @@ class TableLock {
 
 size_t Job::bytes(int size) { return blocks_begin(size) + size_t(size) * kArenaBytesPerRank; }
 
-Job::Job(Mapping mapping, int size, bool fresh) : mapping_(std::move(mapping)), size_(size) {
+void Job::prepare(Mapping& mapping, int size) {
+  auto& header = *reinterpret_cast<JobHeader*>(mapping.data());
+  header.size = size;
+  header.next_offset = blocks_begin(size);
+  header.magic = kMagic;
+}
+
+Job::Job(Mapping mapping, int size) : mapping_(std::move(mapping)), size_(size) {
   boards_ = reinterpret_cast<RankBoard*>(mapping_.data() + sizeof(JobHeader));
-  if (fresh) {
-    header().size = size;
-    header().next_offset = blocks_begin(size);
-    header().magic = kMagic;
-  }
   SMP_CHECK_EQ(header().magic, kMagic);
   SMP_CHECK_EQ(header().size, size);
 }

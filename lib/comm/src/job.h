@@ -24,8 +24,8 @@ struct Failure {
 class Job {
  public:
   static size_t bytes(int size);
-  // `fresh`: the mapping is new and this process sets the header up.
-  Job(Mapping mapping, int size, bool fresh);
+  static void prepare(Mapping& mapping, int size);  // once, by whoever made the mapping
+  Job(Mapping mapping, int size);
 
   int size() const { return size_; }
   RankBoard& board(int rank) const { return boards_[rank]; }

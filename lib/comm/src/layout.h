@@ -134,6 +134,7 @@ struct GroupEntry {
   std::atomic<uint32_t> closes;
 };
 
+inline constexpr int kMaxRanks = 256;
 inline constexpr int kMaxGroups = 256;
 
 struct JobHeader {

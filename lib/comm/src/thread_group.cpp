@@ -27,9 +27,11 @@ std::string text_of(const std::exception_ptr& error) {
 
 void run_ranks(int size, const std::function<void(Communicator&)>& program,
                const ThreadGroupOptions& options) {
-  if (size < 1) throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
-  const auto job =
-      std::make_shared<shm::Job>(shm::Mapping::anonymous(shm::Job::bytes(size)), size, true);
+  if (size < 1 || size > shm::kMaxRanks)
+    throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
+  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(size));
+  shm::Job::prepare(mapping, size);
+  const auto job = std::make_shared<shm::Job>(std::move(mapping), size);
   std::mutex mutex;
   std::exception_ptr first;
   auto run = [&](int rank) {

@@ -1,0 +1,386 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/processes.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Step = std::function<void(Communicator&)>;
+
+Step sum_of(int64_t count, DType dtype, ReduceOp op, const char* label) {
+  return [=](Communicator& comm) {
+    std::vector<std::byte> in(size_t(count * bytes_of(dtype))), out(in.size());
+    comm.all_reduce(in.data(), out.data(), count, dtype, op, label)->wait();
+  };
+}
+Step gather_of(int64_t count, DType dtype, const char* label) {
+  return [=](Communicator& comm) {
+    std::vector<std::byte> in(size_t(count * bytes_of(dtype)));
+    std::vector<std::byte> out(in.size() * size_t(comm.size()));
+    comm.all_gather(in.data(), out.data(), count, dtype, label)->wait();
+  };
+}
+Step broadcast_of(int64_t count, int root, const char* label) {
+  return [=](Communicator& comm) {
+    std::vector<float> x(static_cast<size_t>(count));
+    comm.broadcast(x.data(), count, DType::kF32, root, label)->wait();
+  };
+}
+Step send_of(int64_t count, DType dtype, int peer, const char* label) {
+  return [=](Communicator& comm) {
+    std::vector<std::byte> x(size_t(count * bytes_of(dtype)));
+    comm.send(x.data(), count, dtype, peer, label)->wait();
+    comm.barrier("after")->wait();
+  };
+}
+Step recv_of(int64_t count, DType dtype, int peer, const char* label) {
+  return [=](Communicator& comm) {
+    std::vector<std::byte> x(size_t(count * bytes_of(dtype)));
+    comm.recv(x.data(), count, dtype, peer, label)->wait();
+  };
+}
+
+// What each rank's CommError says when each makes its own call.
+std::vector<std::string> errors_of(const std::vector<Step>& calls, milliseconds timeout) {
+  std::vector<std::string> errors(calls.size());
+  std::atomic<int> ended{0};
+  run_ranks(int(calls.size()),
+            [&](Communicator& comm) {
+              try {
+                calls[size_t(comm.rank())](comm);
+              } catch (const CommError& e) {
+                errors[size_t(comm.rank())] = text_of(e);
+              }
+              ended.fetch_add(1);
+              while (ended.load() < comm.size()) std::this_thread::yield();  // nobody leaves before
+            },
+            {timeout});
+  return errors;
+}
+
+void check_mismatch(const Step& zero, const Step& one, const std::string& text) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto errors = errors_of({zero, one}, std::chrono::seconds(30));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  CHECK(errors[0] == "mismatch 1: " + text);
+  CHECK(errors[1] == "mismatch 1: " + text);
+  CHECK(took.count() < 1.0);
+}
+
+}  // namespace
+
+TEST_CASE("calls that do not match end at once on both ranks, which are both named") {
+  const DType f32 = DType::kF32;
+  check_mismatch(sum_of(4096, f32, ReduceOp::kSum, "data.gradients"), gather_of(10, f32, "w"),
+                 "rank 0: all_reduce #1 'data.gradients' of 4096 fp32 does not match "
+                 "rank 1: all_gather #1 'w' of 10 fp32");
+  check_mismatch(sum_of(8, f32, ReduceOp::kSum, "x"), sum_of(8, DType::kF64, ReduceOp::kSum, "x"),
+                 "rank 0: all_reduce #1 'x' of 8 fp32 does not match "
+                 "rank 1: all_reduce #1 'x' of 8 fp64");
+  check_mismatch(sum_of(8, f32, ReduceOp::kSum, "x"), sum_of(8, f32, ReduceOp::kMax, "x"),
+                 "rank 0: all_reduce #1 'x' of 8 fp32 does not match "
+                 "rank 1: all_reduce #1 'x' of 8 fp32 (max)");
+  check_mismatch(sum_of(8, f32, ReduceOp::kSum, "x"), sum_of(100000, f32, ReduceOp::kSum, "x"),
+                 "rank 0: all_reduce #1 'x' of 8 fp32 does not match "
+                 "rank 1: all_reduce #1 'x' of 100000 fp32");
+  check_mismatch(
+      gather_of(1 << 20, f32, "x"), [](Communicator& c) { c.barrier("b")->wait(); },
+      "rank 0: all_gather #1 'x' of 1048576 fp32 does not match "
+      "rank 1: barrier #1 'b'");
+  check_mismatch(broadcast_of(1 << 20, 0, "x"), broadcast_of(1 << 20, 1, "x"),
+                 "rank 0: broadcast #1 'x' of 1048576 fp32 from rank 0 does not match "
+                 "rank 1: broadcast #1 'x' of 1048576 fp32 from rank 1");
+  check_mismatch(broadcast_of(0, 0, "x"), sum_of(0, f32, ReduceOp::kSum, "x"),
+                 "rank 0: broadcast #1 'x' of 0 fp32 from rank 0 does not match "
+                 "rank 1: all_reduce #1 'x' of 0 fp32");
+  check_mismatch(send_of(4, f32, 1, "m"), recv_of(5, f32, 0, "m"),
+                 "rank 0: send #1 'm' of 4 fp32 to rank 1 does not match "
+                 "rank 1: recv #1 'm' of 5 fp32 from rank 0");
+  check_mismatch(send_of(1 << 20, f32, 1, "m"), recv_of(1 << 20, DType::kI32, 0, "m"),
+                 "rank 0: send #1 'm' of 1048576 fp32 to rank 1 does not match "
+                 "rank 1: recv #1 'm' of 1048576 int32 from rank 0");
+}
+
+TEST_CASE("calls in another order are told from each other by their labels") {
+  auto two = [](const char* first, const char* second) -> Step {
+    return [=](Communicator& comm) {
+      std::vector<float> a(10), b(10);
+      const WorkPtr x = comm.all_reduce(a.data(), a.data(), 10, DType::kF32, ReduceOp::kSum, first);
+      const WorkPtr y =
+          comm.all_reduce(b.data(), b.data(), 10, DType::kF32, ReduceOp::kSum, second);
+      x->wait();
+      y->wait();
+    };
+  };
+  check_mismatch(two("a", "b"), two("b", "a"),
+                 "rank 0: all_reduce #1 'a' of 10 fp32 does not match "
+                 "rank 1: all_reduce #1 'b' of 10 fp32");
+}
+
+TEST_CASE("among several ranks the odd one out is blamed") {
+  const auto usual = sum_of(8, DType::kF32, ReduceOp::kSum, "x");
+  // All have called before anybody looks: the fourth call is the one that differs.
+  auto after = [](const Step& last) -> Step {
+    return [=](Communicator& comm) {
+      comm.barrier("b")->wait();
+      last(comm);
+    };
+  };
+  const auto errors = errors_of({after(sum_of(9, DType::kF32, ReduceOp::kSum, "x")), after(usual),
+                                 after(usual), after(usual)},
+                                std::chrono::seconds(30));
+  for (const std::string& error : errors)
+    CHECK(std::regex_match(error, std::regex("mismatch [0-3]: rank 0: all_reduce #2 'x' of 9 fp32 "
+                                             "does not match rank [123]: all_reduce #2 'x' of 8 "
+                                             "fp32")));
+}
+
+TEST_CASE("a call that one rank does not make times out and names that rank and its last call") {
+  const auto errors =
+      errors_of({sum_of(4096, DType::kF32, ReduceOp::kSum, "data.gradients"),
+                 [](Communicator&) { std::this_thread::sleep_for(milliseconds(900)); }},
+                milliseconds(400));
+  CHECK(errors[0] ==
+        "timeout 1: rank 0: all_reduce #1 'data.gradients' of 4096 fp32 timed out after 0.4 s: "
+        "rank 1 has not called it (it has made no call yet)");
+  CHECK(errors[1] == "");
+}
+
+TEST_CASE("a timeout ends the calls of all other ranks, and follows who waits for whom") {
+  // 0 waits for 1, which waits for a message of 2, which does nothing.
+  const auto errors = errors_of({[](Communicator& comm) {
+                                   comm.barrier("start")->wait();
+                                   sum_of(8, DType::kF32, ReduceOp::kSum, "x")(comm);
+                                 },
+                                 [](Communicator& comm) {
+                                   comm.barrier("start")->wait();
+                                   std::this_thread::sleep_for(milliseconds(150));
+                                   recv_of(3, DType::kF32, 2, "m")(comm);
+                                 },
+                                 [](Communicator& comm) {
+                                   comm.barrier("start")->wait();
+                                   std::this_thread::sleep_for(milliseconds(1200));
+                                 }},
+                                milliseconds(500));
+  const std::string cause =
+      "rank 0: all_reduce #2 'x' of 8 fp32 timed out after 0.5 s: rank 1 has not called it (its "
+      "last call: #1 recv 'm'); rank 1 waits for rank 2 (its last call: #1 barrier 'start')";
+  CHECK(errors[0] == "timeout 2: " + cause);
+  CHECK(errors[1] == "timeout 2: rank 1: recv #1 'm' of 3 fp32 from rank 2: " + cause);
+}
+
+TEST_CASE("a rank that leaves while it is waited for is named") {
+  std::string error;
+  run_ranks(2, [&](Communicator& comm) {
+    comm.barrier("b")->wait();
+    if (comm.rank() == 1) return;
+    try {
+      comm.barrier("c")->wait();
+    } catch (const CommError& e) {
+      error = text_of(e);
+    }
+  });
+  CHECK(error ==
+        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without calling it "
+        "(its last call: #1 barrier 'b')");
+}
+
+TEST_CASE("the exception of one rank ends the calls of the others and comes back") {
+  std::vector<std::string> others(4);
+  CHECK_THROWS_WITH_AS(
+      run_ranks(4,
+                [&](Communicator& comm) {
+                  const auto pair =
+                      comm.split(comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
+                  if (comm.rank() == 2) throw std::logic_error("the first cause");
+                  try {
+                    // 0 and 1 wait for 2 in the world; 3 waits for it in their pair.
+                    if (comm.rank() == 3) pair->barrier("p")->wait();
+                    comm.barrier("w")->wait();
+                  } catch (const CommError& e) {
+                    others[size_t(comm.rank())] = text_of(e);
+                    throw;
+                  }
+                }),
+      "the first cause", std::logic_error);
+  CHECK(others[0] == "aborted 2: rank 0: barrier #1 'w': rank 2 failed: the first cause");
+  CHECK(others[1] == "aborted 2: rank 1: barrier #1 'w': rank 2 failed: the first cause");
+  CHECK(others[3] == "aborted 2: rank 3: barrier #1 'p': rank 2 failed: the first cause");
+}
+
+TEST_CASE("abort ends a group and those split off it, and no other") {
+  std::vector<std::string> errors(3);
+  run_ranks(3, [&](Communicator& world) {
+    const auto group = world.split({0, 1, 2});
+    const auto inner = group->split({0, 1, 2});
+    if (world.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(50));
+      group->abort("enough");
+    }
+    try {
+      if (world.rank() != 0) inner->barrier("b")->wait();
+      group->barrier("c")->wait();
+    } catch (const CommError& e) {
+      errors[size_t(world.rank())] = text_of(e);
+    }
+    CHECK_THROWS_AS(group->barrier("later")->wait(), CommError);
+    int32_t x = 1;
+    world.all_reduce(&x, &x, 1, DType::kI32, ReduceOp::kSum, "x")->wait();
+    CHECK(x == 3);
+  });
+  CHECK(errors[0] == "aborted 0: rank 0: barrier #1 'c': rank 0 aborted: enough");
+  CHECK(errors[1] == "aborted 0: rank 1: barrier #1 'b': rank 0 aborted: enough");
+  CHECK(errors[2] == "aborted 0: rank 2: barrier #1 'b': rank 0 aborted: enough");
+}
+
+TEST_CASE("a communicator that is destroyed with a call under way ends it") {
+  run_ranks(2, [](Communicator& world) {
+    auto group = world.split({0, 1});
+    float x[4] = {};
+    WorkPtr work;
+    if (world.rank() == 0) work = group->recv(x, 4, DType::kF32, 1, "m");
+    group.reset();
+    if (work)
+      CHECK_THROWS_WITH_AS(work->wait(),
+                           "rank 0: recv #1 'm' of 4 fp32 from rank 1: its communicator was "
+                           "destroyed before the call was complete",
+                           CommError);
+    world.barrier("b")->wait();
+  });
+}
+
+TEST_CASE("processes: the death of a rank ends every call within a second and is named") {
+  for (const int victim : {0, 1, 2}) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto outcomes = run_processes(3, [&](Communicator& comm) {
+      std::vector<int> others;
+      for (int rank = 0; rank < 3; ++rank)
+        if (rank != victim) others.push_back(rank);
+      std::unique_ptr<Communicator> pair;
+      if (comm.rank() != victim) pair = comm.split(others);
+      comm.barrier("start")->wait();
+      if (comm.rank() == victim) raise(SIGKILL);
+      // One survivor waits for the dead rank, the other one for the first.
+      std::vector<float> x(1 << 20);
+      if (comm.rank() == others[0])
+        comm.all_reduce(x.data(), x.data(), 1 << 20, DType::kF32, ReduceOp::kSum, "x")->wait();
+      pair->barrier("b")->wait();
+      return std::string("went on");
+    });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    CHECK(took.count() < 1.0);
+    const int first = victim == 0 ? 1 : 0, second = victim == 2 ? 1 : 2;
+    const std::string v = std::to_string(victim);
+    CHECK(WTERMSIG(outcomes[size_t(victim)].status) == SIGKILL);
+    CHECK(outcomes[size_t(first)].said == "peer_lost " + v + ": rank " + std::to_string(first) +
+                                              ": all_reduce #2 'x' of 1048576 fp32: rank " + v +
+                                              " died");
+    CHECK(outcomes[size_t(second)].said == "peer_lost " + v + ": rank " + std::to_string(second) +
+                                               ": barrier #1 'b': rank " + v + " died");
+  }
+}
+
+TEST_CASE("processes: death at a random moment of a transfer") {
+  for (int trial = 0; trial < 10; ++trial) {
+    const auto outcomes = run_processes(3, [&](Communicator& comm) {
+      std::thread killer;
+      if (comm.rank() == trial % 3)
+        killer = std::thread([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(500 + trial * 3700));
+          raise(SIGKILL);
+        });
+      std::vector<float> x(300000);
+      for (;;) {
+        comm.all_reduce(x.data(), x.data(), 300000, DType::kF32, ReduceOp::kSum, "x")->wait();
+        comm.barrier("b")->wait();
+      }
+      return std::string();
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == trial % 3) continue;
+      const std::string& said = outcomes[size_t(rank)].said;
+      CHECK(said.rfind("peer_lost " + std::to_string(trial % 3) + ": rank " + std::to_string(rank),
+                       0) == 0);
+      CHECK(said.find("rank " + std::to_string(trial % 3) + " died") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE(
+    "processes: a rank that exits without a word counts as dead, one that says goodbye does not") {
+  const auto outcomes = run_processes(2, [](Communicator& comm) {
+    comm.barrier("b")->wait();
+    if (comm.rank() == 1) _exit(3);
+    comm.barrier("c")->wait();
+    return std::string("went on");
+  });
+  CHECK(outcomes[0].said == "peer_lost 1: rank 0: barrier #2 'c': rank 1 died");
+  CHECK(WEXITSTATUS(outcomes[1].status) == 3);
+}
+
+TEST_CASE("processes: a stopped rank is named when the time is over") {
+  ProcessOptions options;
+  options.timeout = milliseconds(600);
+  std::vector<Child> children;
+  const std::string job_id = fresh_job_id();
+  for (int rank = 0; rank < 3; ++rank)
+    children.emplace_back([&, rank] {
+      SharedMemoryOptions own;
+      own.rank = rank;
+      own.size = 3;
+      own.job_id = job_id;
+      own.job_key = "k";
+      own.timeout = milliseconds(600);
+      const auto world = connect_shared_memory(own);
+      world->barrier("start")->wait();
+      const auto start = std::chrono::steady_clock::now();
+      if (rank == 1) raise(SIGSTOP);
+      try {
+        world->barrier("next")->wait();
+      } catch (const CommError& e) {
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        return text_of(e) + (took.count() > 0.5 && took.count() < 1.2 ? "" : " (late)");
+      }
+      return std::string("went on");
+    });
+  const std::string said[] = {children[0].join().said, children[2].join().said};
+  kill(children[1].pid(), SIGKILL);
+  children[1].join();
+  const std::string cause =
+      "barrier #2 'next' timed out after 0.6 s: rank 1 has not called it (its last call: #1 "
+      "barrier 'start')";
+  for (const std::string& s : said) {
+    CHECK(s.rfind("timeout 1: rank ", 0) == 0);
+    CHECK(s.find(cause) != std::string::npos);
+    CHECK(s.find("(late)") == std::string::npos);
+  }
+}
+
+TEST_CASE("processes: a mismatch ends both ranks with the same text") {
+  const auto outcomes = run_processes(2, [](Communicator& comm) {
+    std::vector<float> x(4096);
+    comm.all_reduce(x.data(), x.data(), comm.rank() == 0 ? 4096 : 1024, DType::kF32, ReduceOp::kSum,
+                    "data.gradients")
+        ->wait();
+    return std::string("went on");
+  });
+  for (const Outcome& outcome : outcomes)
+    CHECK(outcome.said ==
+          "mismatch 1: rank 0: all_reduce #1 'data.gradients' of 4096 fp32 does not match rank 1: "
+          "all_reduce #1 'data.gradients' of 1024 fp32");
+}

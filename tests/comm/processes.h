@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "smp/comm/shared_memory.h"
+
+// Ranks as real processes. Only for tests that have no other thread when they fork.
+namespace smp::testing {
+
+struct Outcome {
+  std::string said;    // what the program returned, or "<kind> <culprit>: <text>" of its CommError
+  int status = 0;      // as of waitpid
+  double seconds = 0;  // from the start to the end of what it said
+};
+
+struct ProcessOptions {
+  std::string job_id;  // one that no other test uses, by default
+  std::string job_key = "the key of the tests";
+  std::chrono::milliseconds timeout{60000};
+};
+
+using RankProgram = std::function<std::string(Communicator&)>;
+
+std::vector<Outcome> run_processes(int size, const RankProgram& program,
+                                   const ProcessOptions& options = {});
+
+std::string fresh_job_id();
+std::string text_of(const CommError& error);
+
+// A child process that runs `body`; what body returns comes back.
+class Child {
+ public:
+  explicit Child(const std::function<std::string()>& body);
+  int pid() const { return pid_; }
+  Outcome join();
+
+ private:
+  int pid_;
+  int pipe_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace smp::testing
