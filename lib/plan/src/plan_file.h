@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/plan.h"
+
+// What the writer and the reader of plan files share. A file is a comment, three header lines
+// (version, bytes, hash) and the body; bytes and hash are of the body, so that a cut or edited file
+// is told from a whole one before anything in it is believed. Pure; safe from any thread.
+namespace smp {
+
+inline constexpr std::string_view kVersionKey = "smp_plan";
+inline constexpr std::string_view kBytesKey = "body_bytes";
+inline constexpr std::string_view kHashKey = "body_hash";
+
+// "fnv1a-" and 16 hex digits: FNV-1a of 64 bits (Fowler, Noll, Vo). It detects edits; it is no
+// signature.
+std::string plan_hash(std::string_view body);
+
+// Keys of the job that are still open, by path. A plan has none.
+std::vector<std::string> open_keys(const JobSpec& job);
+
+}  // namespace smp
