@@ -24,9 +24,10 @@ set_target_properties(torch::c10 PROPERTIES IMPORTED_LOCATION ${SMP_TORCH_ROOT}/
 
 add_library(torch::cpu SHARED IMPORTED)
 set_target_properties(torch::cpu PROPERTIES IMPORTED_LOCATION ${SMP_TORCH_ROOT}/lib/libtorch_cpu.so)
-target_include_directories(
-  torch::cpu SYSTEM INTERFACE ${SMP_TORCH_ROOT}/include
-                              ${SMP_TORCH_ROOT}/include/torch/csrc/api/include)
+# After the system's own folders: torch brings another fmt, which must not shadow the one we link.
+target_compile_options(
+  torch::cpu INTERFACE "SHELL:-idirafter ${SMP_TORCH_ROOT}/include"
+                       "SHELL:-idirafter ${SMP_TORCH_ROOT}/include/torch/csrc/api/include")
 # libtorch_cpu needs libraries that live in its own folder and in its neighbours' (CUPTI, cudart);
 # they are resolved at run time through its own RPATH, not at link time.
 target_link_options(torch::cpu INTERFACE -Wl,--allow-shlib-undefined)
