@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,7 +145,12 @@ bool same_file(int a, int b) {
 Console::Console(int out_fd, int err_fd) {
   const auto start = [] {
     auto queue = std::make_shared<Queue>();
+    // The new thread must not take signals that others wait for: SIGCHLD would be lost there.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread([queue] { queue->run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return queue;
   };
   out_ = start();

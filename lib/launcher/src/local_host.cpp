@@ -178,7 +178,9 @@ bool LocalHost::read_pipe(int number, HostEvents& events) {
     return true;
   }
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  pipes_.erase(number);  // closing it takes it out of the epoll set
+  // Explicitly: a child between fork and exec may still hold a copy, which keeps it in the set.
+  epoll_ctl(output_.number(), EPOLL_CTL_DEL, number, nullptr);
+  pipes_.erase(number);
   return false;
 }
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch.h"
+
+namespace smp {
+
+// One thing that has to hold before a rank is started. A launch stops at the first that does not; a
+// dry run prints them all.
+struct Check {
+  std::string name;
+  bool ok = true;
+  std::string text;  // what was found, or what is wrong and what to do about it
+};
+
+// The checks of a job, in order. They change nothing on disk and start nothing.
+std::vector<Check> checks_of(const PreparedJob& job);
+
+}  // namespace smp

@@ -1,0 +1,190 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+
+#include "smp/launcher/duration.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/suggest.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kVersion = "smp-launch 0.1.0";
+constexpr int kMostRanks = 4096;  // on one host
+
+constexpr const char* kDescription =
+    R"(Starts the ranks of a job on this host and stays with them until none is left.
+
+Examples:
+  smp-launch plan.yaml                        train as the plan says; everything lands in runs/<job>-<time>/
+  smp-launch --run-dir runs/a plan.yaml       ... in runs/a/
+  smp-launch --dry-run plan.yaml              check all that can be checked without starting anything
+  smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
+  smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
+
+The first rank that fails is named with its reason and its last lines, and the others are ended:
+SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
+rank (128 + signal if one killed it); 2 wrong usage; 3 broken plan or run folder; 124 --timeout; 125 an
+error of the launcher's own; 130 after Ctrl-C (a second Ctrl-C kills at once), 143 after SIGTERM.
+)";
+
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(24); }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "\nUsage: smp-launch [options] plan.yaml\n"
+           "       smp-launch [options] -n N -- program arguments\n";
+  }
+  std::string make_positionals(const CLI::App*) const override { return ""; }
+};
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::string as_typed(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+// What CLI11 could not place: mistyped options, or more words than one plan.
+void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app,
+                      const std::string& plan) {
+  if (words.empty()) return;
+  for (const std::string& word : words) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string name = word.substr(0, word.find('='));
+    const auto near = nearest(name, option_names(app));
+    throw UsageError(fmt::format("unknown option '{}'{}", name,
+                                 near ? fmt::format(", did you mean '{}'?", *near) : ""));
+  }
+  throw UsageError(fmt::format(
+      "'{}' is one word too many behind '{}': one plan, or a program behind '--', as in "
+      "smp-launch -n 4 -- {} {}",
+      words.front(), plan, plan, as_typed(words)));
+}
+
+int parse_ranks(const std::string& text) {
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc{} || end != text.data() + text.size() || ranks < 1 || ranks > kMostRanks)
+    throw UsageError(fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}",
+                                 text, kMostRanks));
+  return ranks;
+}
+
+std::chrono::milliseconds duration_of(const char* option, const std::string& text) {
+  try {
+    return parse_duration(text);
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("{} {}", option, error.what()));
+  }
+}
+
+DryRun dry_run_of(const std::string& text) {
+  if (text == "text") return DryRun::kText;
+  if (text == "json") return DryRun::kJson;
+  throw UsageError(fmt::format("--dry-run={}: it is --dry-run or --dry-run=json", text));
+}
+
+void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
+  if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
+  if (request.plan.empty() && request.program.empty())
+    throw UsageError(
+        "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
+        "program arguments)");
+  if (!request.plan.empty() && !request.program.empty())
+    throw UsageError(fmt::format("both a plan ('{}') and a program ('{}'): launch one of them",
+                                 request.plan, request.program.front()));
+  if (!request.program.empty() && ranks.empty())
+    throw UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
+                     as_typed(request.program));
+  if (!request.plan.empty() && !ranks.empty())
+    throw UsageError(
+        fmt::format("-n is for programs, a plan knows its own number of ranks: leave -n out, or "
+                    "put '--' before "
+                    "a program, as in smp-launch -n {} -- {}",
+                    ranks, request.plan));
+  if (!request.program.empty() && request.program.front().empty())
+    throw UsageError("the program behind '--' has an empty name");
+  if (!request.program.empty() && request.comm_timeout)
+    throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
+}
+
+}  // namespace
+
+LaunchRequest parse_command_line(int argc, const char* const* argv) {
+  LaunchRequest request;
+  // Everything behind the first "--" is the program, whatever it looks like.
+  std::vector<std::string> ours;
+  bool has_program_mark = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (has_program_mark)
+      request.program.push_back(word);
+    else if (word == "--")
+      has_program_mark = true;
+    else
+      ours.push_back(word);
+  }
+
+  CLI::App app(kDescription, "smp-launch");
+  std::string ranks, grace, timeout, comm_timeout, dry_run;
+  app.formatter(std::make_shared<Help>());
+  app.add_option("plan", request.plan, "plan file, written by smp-plan")->type_name("");
+  app.add_option("-n,--ranks", ranks, "how many ranks to start (programs only)")->type_name("N");
+  app.add_option("--run-dir", request.run_dir,
+                 "folder for logs, metrics, report and weights; must be empty or absent "
+                 "(default: runs/<job>-<UTC time> for a plan, none for a program)")
+      ->type_name("DIR");
+  app.add_option("--show-ranks", request.shown_ranks,
+                 "whose output to show: all, none, or a list such as 0,2-3 (default: 0)")
+      ->type_name("RANKS");
+  app.add_option("--grace", grace,
+                 "time between asking ranks to end and killing them (default: 5s)")
+      ->type_name("TIME");
+  app.add_option("--timeout", timeout, "end the job after this time, with exit code 124")
+      ->type_name("TIME");
+  app.add_option("--comm-timeout", comm_timeout,
+                 "how long a rank waits for its peers in one collective (plans only)")
+      ->type_name("TIME");
+  app.add_option("--report-json", request.report_json,
+                 "write what became of each rank, and the cause of a failure, to this file")
+      ->type_name("FILE");
+  app.add_flag(
+      "--dry-run{text}", dry_run,
+      "check plan, memory, schedule, data and paths, print ranks, environment and command; "
+      "start nothing (--dry-run=json for programs)");
+  bool version = false;
+  app.add_flag("--version", version, "print the version");
+  app.set_help_flag("-h,--help", "print this text");
+  app.allow_extras();
+  try {
+    std::reverse(ours.begin(), ours.end());  // CLI11 takes them from the back
+    app.parse(ours);
+  } catch (const CLI::CallForHelp&) {
+    throw Information{app.help()};
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  if (version) throw Information{std::string(kVersion) + "\n"};
+  refuse_leftovers(app.remaining(), app, request.plan);
+
+  check_forms(request, has_program_mark, ranks);
+  if (!ranks.empty()) request.ranks = parse_ranks(ranks);
+  if (!grace.empty()) request.grace = duration_of("--grace", grace);
+  if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
+  if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
+  if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
+  return request;
+}
+
+}  // namespace smp

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace smp {
+
+enum class DryRun { kNo, kText, kJson };
+
+// What the user typed, checked as far as that is possible without looking at any file.
+struct LaunchRequest {
+  std::string plan;                  // path; empty = a program
+  std::vector<std::string> program;  // everything behind "--"; empty = a plan
+  int ranks = 0;                     // of a program
+  std::string run_dir;               // empty = the default for a plan, none for a program
+  std::string shown_ranks = "0";
+  std::chrono::milliseconds grace{5000};
+  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> comm_timeout;
+  std::string report_json;
+  DryRun dry_run = DryRun::kNo;
+};
+
+// A command line that cannot be understood; what() says what to type instead.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Text that the user asked for instead of a launch: --help, --version.
+struct Information {
+  std::string text;
+};
+
+// Throws UsageError; throws Information for --help and --version.
+LaunchRequest parse_command_line(int argc, const char* const* argv);
+
+}  // namespace smp

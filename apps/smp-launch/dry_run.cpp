@@ -1,0 +1,139 @@
+#include "dry_run.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checks.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/rank_list.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/plan/environment.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDrawnAtStart = "<drawn at the start>";
+constexpr const char* kSecret = "<secret>";
+
+struct RankPreview {
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::optional<Coord> coordinates;
+};
+
+RankPreview preview_of(const PreparedJob& job, int rank) {
+  JobEnvironment shared;
+  shared.world_size = job.world_size;
+  shared.job_id = kDrawnAtStart;
+  shared.job_key = kSecret;
+  shared.cpus = available_cpus();
+  std::string error_file;
+  if (!job.run_dir.empty()) {
+    shared.run_dir = job.run_dir;
+    if (job.plan) shared.plan = job.run_dir + "/plan.yaml";
+    error_file = fmt::format("{}/errors/rank-{}.json", job.run_dir, rank);
+  }
+  RankPreview preview;
+  std::vector<std::string> variables =
+      variables_of_rank(shared, rank, error_file, own_environment());
+  if (job.request.comm_timeout)
+    variables.push_back(comm_timeout_variable(*job.request.comm_timeout));
+  for (const std::string& variable : variables) {
+    const size_t equals = variable.find('=');
+    const std::string name = variable.substr(0, equals);
+    preview.environment.emplace_back(
+        name, name == env::kMasterPort ? kDrawnAtStart : variable.substr(equals + 1));
+  }
+  if (job.plan)
+    preview.coordinates =
+        Mesh(job.plan->degrees, job.plan->job.parallel.placement_strategy).coord_of(rank);
+  return preview;
+}
+
+// As a shell would read it.
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string text = "'";
+  for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+std::string command_text(const std::vector<std::string>& command) {
+  std::string text;
+  for (const std::string& word : command) text += (text.empty() ? "" : " ") + quoted(word);
+  return text;
+}
+
+std::string text_of_rank(const PreparedJob& job, int rank) {
+  const RankPreview preview = preview_of(job, rank);
+  std::string text = fmt::format("rank {}", rank);
+  if (preview.coordinates) {
+    const Coord& at = *preview.coordinates;
+    text += fmt::format(": pipeline {}, tensor {}, shard {}, replica {}", at.pipeline, at.tensor,
+                        at.shard, at.replica);
+  }
+  text += "\n ";
+  for (const auto& [name, value] : preview.environment)
+    text += fmt::format(" {}={}", name, quoted(value));
+  return text + fmt::format("\n  {}\n", command_text(job.command));
+}
+
+std::string as_text(const PreparedJob& job, const std::vector<Check>& checks, size_t failures) {
+  std::string text;
+  for (const Check& check : checks) {
+    std::string lines = check.text;
+    for (size_t at = lines.find('\n'); at != lines.npos; at = lines.find('\n', at + 1))
+      lines.insert(at + 1, std::string(17, ' '));
+    text += fmt::format("{}  {:<11}  {}\n", check.ok ? "ok" : "NO", check.name, lines);
+  }
+  text += "\n";
+  for (int rank = 0; rank < job.world_size; ++rank) text += text_of_rank(job, rank);
+  if (failures == 0) return text + "\nall checks hold; nothing was started\n";
+  return text +
+         fmt::format("\n{} of {} checks failed; nothing was started\n", failures, checks.size());
+}
+
+std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bool ok) {
+  using Json = nlohmann::ordered_json;
+  Json json;
+  json["ok"] = ok;
+  json["checks"] = Json::array();
+  for (const Check& check : checks)
+    json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"text", check.text}});
+  json["ranks"] = Json::array();
+  for (int rank = 0; rank < job.world_size; ++rank) {
+    const RankPreview preview = preview_of(job, rank);
+    Json one;
+    one["rank"] = rank;
+    if (preview.coordinates) {
+      const Coord& at = *preview.coordinates;
+      one["coordinates"] = {{"pipeline", at.pipeline},
+                            {"tensor", at.tensor},
+                            {"shard", at.shard},
+                            {"replica", at.replica}};
+    }
+    one["environment"] = Json::object();
+    for (const auto& [name, value] : preview.environment) one["environment"][name] = value;
+    one["command"] = job.command;
+    json["ranks"].push_back(one);
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+DryRunResult dry_run(const PreparedJob& job) {
+  parse_rank_list(job.request.shown_ranks, job.world_size);
+  const std::vector<Check> checks = checks_of(job);
+  size_t failures = 0;
+  for (const Check& check : checks) failures += check.ok ? 0 : 1;
+  DryRunResult result;
+  result.ok = failures == 0;
+  result.text = job.request.dry_run == DryRun::kJson ? as_json(job, checks, result.ok)
+                                                     : as_text(job, checks, failures);
+  return result;
+}
+
+}  // namespace smp

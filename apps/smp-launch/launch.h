@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command_line.h"
+#include "smp/launcher/job.h"
+#include "smp/plan/plan.h"
+
+namespace smp {
+
+// The job that a request asks for, before anything is started or written: what a launch executes
+// and a dry run prints.
+struct PreparedJob {
+  LaunchRequest request;
+  std::optional<Plan> plan;
+  int world_size = 1;
+  std::vector<std::string> command;
+  std::string run_dir;  // empty = none
+};
+
+// Reads the plan, if there is one. Throws ConfigError.
+PreparedJob prepare(const LaunchRequest& request);
+
+// Folder of the running program: the other programs of smp lie there too.
+std::string own_folder();
+
+// "SMP_COMM_TIMEOUT_S=30"
+std::string comm_timeout_variable(std::chrono::milliseconds time);
+
+// Starts the job and stays until it has ended. Returns the exit code. Throws ConfigError for what
+// is wrong with the plan or the run folder.
+int launch(const PreparedJob& job);
+
+}  // namespace smp

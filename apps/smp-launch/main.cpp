@@ -1,0 +1,48 @@
+#include <fcntl.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "command_line.h"
+#include "dry_run.h"
+#include "launch.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
+
+namespace {
+
+// A pipe to a rank must not become standard output because that was closed.
+void open_standard_streams() {
+  for (int number = 0; number <= 2; ++number) {
+    if (fcntl(number, F_GETFD) < 0) (void)!open("/dev/null", number == 0 ? O_RDONLY : O_WRONLY);
+  }
+}
+
+int say(const char* text, smp::ExitCode code) {
+  std::fprintf(stderr, "smp-launch: %s\n", text);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_streams();
+  try {
+    const smp::PreparedJob job = smp::prepare(smp::parse_command_line(argc, argv));
+    if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
+    const smp::DryRunResult result = smp::dry_run(job);
+    std::fputs(result.text.c_str(), stdout);
+    return static_cast<int>(result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
+  } catch (const smp::Information& information) {
+    std::fputs(information.text.c_str(), stdout);
+    return static_cast<int>(smp::ExitCode::kOk);
+  } catch (const smp::UsageError& error) {
+    say(error.what(), smp::ExitCode::kUsage);
+    std::fputs("See smp-launch --help.\n", stderr);
+    return static_cast<int>(smp::ExitCode::kUsage);
+  } catch (const smp::ConfigError& error) {
+    return say(error.what(), smp::ExitCode::kBadConfig);
+  } catch (const std::exception& error) {
+    return say(error.what(), smp::ExitCode::kLauncherError);
+  }
+}

@@ -1,0 +1,68 @@
+#include "smp/launcher/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/plan.h"
+
+namespace smp {
+namespace {
+
+using Json = nlohmann::json;
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+double percent_off(double predicted, double measured) {
+  return measured > 0 ? 100.0 * (predicted - measured) / measured : 0.0;
+}
+
+std::string degrees_text(const Degrees& degrees) {
+  return fmt::format("pipeline {} x tensor {} x data {} (shard {} x replica {})", degrees.pipeline,
+                     degrees.tensor, degrees.data(), degrees.shard, degrees.replica);
+}
+
+std::string rank_line(const Json& rank) {
+  const int64_t predicted = rank.at("predicted_peak_bytes").get<int64_t>();
+  const int64_t measured = rank.at("measured_peak_bytes").get<int64_t>();
+  return fmt::format("    rank {:<3} {:8.2f} MiB predicted {:8.2f} MiB measured  {:+5.1f} %\n",
+                     rank.at("rank").get<int64_t>(), mib(predicted), mib(measured),
+                     percent_off(static_cast<double>(predicted), static_cast<double>(measured)));
+}
+
+std::string summary_of(const Plan& plan, const Json& report, const std::string& run_dir) {
+  std::string text = fmt::format("\nrun {}\n", run_dir);
+  text += fmt::format("  layout   {}\n", degrees_text(plan.degrees));
+  for (const std::string& reason : plan.reasons) text += fmt::format("  why      {}\n", reason);
+  text += fmt::format("  loss     {:.4f} -> {:.4f} in {} steps\n",
+                      report.at("loss").at("first").get<double>(),
+                      report.at("loss").at("last").get<double>(), plan.job.training.steps);
+  const double predicted_s = report.at("predicted_step_s").get<double>();
+  const double measured_s = report.at("measured_step_s").get<double>();
+  text += fmt::format("  speed    {:.0f} tokens/s; a step takes {:.1f} ms, predicted {:.1f} ms\n",
+                      report.at("tokens_per_s").get<double>(), 1e3 * measured_s, 1e3 * predicted_s);
+  text += fmt::format("  memory   peak of each rank, limit {:.2f} MiB\n",
+                      mib(plan.job.cluster.memory_per_process_bytes));
+  for (const Json& rank : report.at("ranks")) text += rank_line(rank);
+  text += fmt::format("  weights  {}/weights (safetensors + config.json, Hugging Face names)\n",
+                      run_dir);
+  text += fmt::format("  report   {}/report.json, metrics.jsonl, logs/\n", run_dir);
+  return text;
+}
+
+}  // namespace
+
+std::string run_summary(const Plan& plan, const std::string& run_dir) {
+  const std::string path = run_dir + "/report.json";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: the run left no report", path));
+  try {
+    return summary_of(plan, Json::parse(file), run_dir);
+  } catch (const Json::exception& error) {
+    throw ConfigError(fmt::format("{}: not a report of a run: {}", path, error.what()));
+  }
+}
+
+}  // namespace smp
