@@ -282,10 +282,10 @@ std::optional<std::string> StageCheck::missing_at_end() const {
   for (const auto& [message, progress] : messages_) {
     if (progress == Progress::kEnded) continue;
     const auto& [payload, microbatch, sent] = message;
-    const Action action{.kind = sent ? ActionKind::kSend : ActionKind::kReceive,
-                        .payload = payload,
-                        .microbatch = microbatch};
-    return "nothing waits for the " + to_string(action);
+    const Action start{.kind = sent ? ActionKind::kSend : ActionKind::kReceive,
+                       .payload = payload,
+                       .microbatch = microbatch};
+    return "nothing waits for '" + to_string(start) + "'";
   }
   if (parameters_.tied_across_stages && stage_ == last_stage_ &&
       !arrived(Payload::kTiedWeight, -1)) {

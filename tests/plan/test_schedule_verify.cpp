@@ -1,0 +1,297 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "plan/schedule_samples.h"
+
+using namespace smp;
+
+namespace {
+
+using Actions = std::vector<Action>;
+
+// Index of the first action whose text is this.
+size_t find(const Actions& actions, const std::string& text) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (to_string(actions[i]) == text) return i;
+  }
+  FAIL("no action '" << text << "'");
+  return 0;
+}
+
+void remove(Actions& actions, const std::string& text) {
+  actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, text)));
+}
+
+void swap_actions(Actions& actions, const std::string& a, const std::string& b) {
+  std::swap(actions[find(actions, a)], actions[find(actions, b)]);
+}
+
+void repeat(Actions& actions, const std::string& text) {
+  const size_t at = find(actions, text);
+  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(at), actions[at]);
+}
+
+void move_before(Actions& actions, const std::string& what, const std::string& where) {
+  const Action action = actions[find(actions, what)];
+  remove(actions, what);
+  actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(find(actions, where)), action);
+}
+
+using Break = std::function<void(std::vector<Actions>&)>;
+
+// What verify() says of a sample whose actions were broken.
+std::string verdict(const SampleSchedule& sample, const Break& damage) {
+  const ScheduleParameters parameters = sample_parameters(sample);
+  Schedule schedule = make_schedule(parameters);
+  REQUIRE_FALSE(verify(schedule, parameters).has_value());
+  damage(schedule.actions);
+  return verify(schedule, parameters).value_or("all is well");
+}
+
+const SampleSchedule kTwoStages{.stages = 2, .microbatches = 3};
+const SampleSchedule kTied{
+    .stages = 2, .microbatches = 2, .buckets = true, .sharded = true, .tied = true};
+
+}  // namespace
+
+TEST_CASE("verify: swapped layers, passes and microbatches") {
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  swap_actions(s[0], "forward microbatch 0 layer 0",
+                               "forward microbatch 0 layer 1");
+                }) ==
+        "stage 0, action 0 (forward microbatch 0 layer 1): forward of layer 0 comes next for this "
+        "microbatch");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  swap_actions(s[0], "backward microbatch 0 layer 1",
+                               "backward microbatch 0 layer 0");
+                }) ==
+        "stage 0, action 9 (backward microbatch 0 layer 0): backward of layer 1 comes next for "
+        "this microbatch");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  swap_actions(s[1], "forward microbatch 0 layer 3",
+                               "backward microbatch 0 layer 3");
+                }) ==
+        "stage 1, action 3 (backward microbatch 0 layer 3): forward of this microbatch has not "
+        "ended on this stage");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          swap_actions(s[1], "forward microbatch 0 layer 2", "forward microbatch 1 layer 2");
+        }) == "stage 1, action 2 (forward microbatch 1 layer 2): its input has not arrived");
+}
+
+TEST_CASE("verify: missing computation") {
+  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[0], "backward microbatch 2 layer 0"); }) ==
+        "stage 0, action 23 (step): a microbatch has not passed layer 0 backward");
+  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "forward microbatch 1 layer 3"); }) ==
+        "stage 1, action 12 (backward microbatch 1 layer 3): forward of this microbatch has not "
+        "ended on this stage");
+  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[0], "step"); }) ==
+        "deadlock: no stage can go on\n"
+        "  stage 0 has ended\n"
+        "  stage 1, action 24 (step): stage 0 has not come to its step");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          remove(s[0], "step");
+          remove(s[1], "step");
+        }) == "stage 0, at its end: there is no step");
+}
+
+TEST_CASE("verify: doubled actions") {
+  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "forward microbatch 0 layer 1"); }) ==
+        "stage 0, action 2 (forward microbatch 0 layer 1): the microbatch has passed all layers of "
+        "this stage before");
+  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[1], "backward microbatch 0 layer 2"); }) ==
+        "stage 1, action 7 (backward microbatch 0 layer 2): backward of this microbatch has ended "
+        "before");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          repeat(s[0], "send activation microbatch 0 to stage 1");
+        }) == "stage 0, action 3 (send activation microbatch 0 to stage 1): it was started before");
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) { repeat(s[1], "receive_wait activation microbatch 0 from stage 0"); }) ==
+      "stage 1, action 2 (receive_wait activation microbatch 0 from stage 0): it was waited for "
+      "before");
+  CHECK(verdict(kTwoStages, [](auto& s) { repeat(s[0], "step"); }) ==
+        "stage 0, action 25 (step): the step was done before");
+}
+
+TEST_CASE("verify: data used before they are there") {
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          remove(s[1], "receive_wait activation microbatch 0 from stage 0");
+        }) == "stage 1, action 1 (forward microbatch 0 layer 2): its input has not arrived");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) { remove(s[0], "receive_wait gradient microbatch 1 from stage 1"); }) ==
+        "stage 0, action 17 (backward microbatch 1 layer 1): the gradient of its output has not "
+        "arrived");
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) {
+                move_before(s[0], "send activation microbatch 0 to stage 1",
+                            "forward microbatch 0 layer 1");
+              }) ==
+      "stage 0, action 1 (send activation microbatch 0 to stage 1): the output does not exist yet");
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) {
+                move_before(s[1], "send gradient microbatch 0 to stage 0",
+                            "backward microbatch 0 layer 2");
+              }) ==
+      "stage 1, action 6 (send gradient microbatch 0 to stage 0): the gradient does not exist yet");
+}
+
+TEST_CASE("verify: messages that do not meet") {
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  // Both sides are in order by themselves, but stage 1 asks for microbatch 1 first.
+                  std::swap(s[1][find(s[1], "receive activation microbatch 0 from stage 0")],
+                            s[1][find(s[1], "receive activation microbatch 1 from stage 0")]);
+                }) ==
+        "message 0 of channel 0 -> 1 differs on its two sides:\n"
+        "  sent by stage 0, action 2 (send activation microbatch 0 to stage 1)\n"
+        "  received by stage 1, action 0 (receive activation microbatch 1 from stage 0)");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) { remove(s[0], "send activation microbatch 1 to stage 1"); }) ==
+        "stage 0, action 10 (send_wait activation microbatch 1 to stage 1): it was never started");
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  remove(s[0], "send activation microbatch 2 to stage 1");
+                  remove(s[0], "send_wait activation microbatch 2 to stage 1");
+                }) ==
+        "deadlock: no stage can go on\n"
+        "  stage 0, action 19 (receive_wait gradient microbatch 2 from stage 1): stage 1 has not "
+        "sent it\n"
+        "  stage 1, action 16 (receive_wait activation microbatch 2 from stage 0): stage 0 has not "
+        "sent it");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          remove(s[0], "receive gradient microbatch 2 from stage 1");
+          remove(s[0], "receive_wait gradient microbatch 2 from stage 1");
+        }).find("the gradient of its output has not arrived") != std::string::npos);
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  s[0][find(s[0], "send activation microbatch 0 to stage 1")].peer = 0;
+                }) ==
+        "stage 0, action 2 (send activation microbatch 0 to stage 0): the peer must be stage 1");
+  CHECK(
+      verdict(kTwoStages, [](auto& s) { s[1][0].payload = Payload::kGradient; }) ==
+      "stage 1, action 0 (receive gradient microbatch 0 from stage 0): there is no such neighbour");
+}
+
+TEST_CASE("verify: a send that nobody waits for") {
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          remove(s[0], "send_wait activation microbatch 2 to stage 1");
+        }) == "stage 0, at its end: nothing waits for 'send activation microbatch 2'");
+}
+
+TEST_CASE("verify: sends that wait for each other's receives deadlock") {
+  // Each side insists that its send has ended before it begins to receive.
+  const auto stuck = [](auto& s) {
+    move_before(s[0], "send_wait activation microbatch 1 to stage 1",
+                "receive_wait gradient microbatch 0 from stage 1");
+    move_before(s[1], "send_wait gradient microbatch 0 to stage 0",
+                "receive_wait activation microbatch 1 from stage 0");
+    move_before(s[0], "receive gradient microbatch 0 from stage 1",
+                "receive_wait gradient microbatch 0 from stage 1");
+    move_before(s[1], "receive activation microbatch 1 from stage 0",
+                "receive_wait activation microbatch 1 from stage 0");
+  };
+  CHECK(
+      verdict(kTwoStages, stuck) ==
+      "deadlock: no stage can go on\n"
+      "  stage 0, action 7 (send_wait activation microbatch 1 to stage 1): stage 1 has not begun "
+      "to receive it\n"
+      "  stage 1, action 7 (send_wait gradient microbatch 0 to stage 0): stage 0 has not begun to "
+      "receive it");
+}
+
+TEST_CASE("verify: more live microbatches than promised") {
+  CHECK(
+      verdict(kTwoStages,
+              [](auto& s) {
+                // All forward first: the third microbatch is one too many for stage 0.
+                for (const char* text :
+                     {"forward microbatch 2 layer 0", "forward microbatch 2 layer 1"}) {
+                  move_before(s[0], text, "receive_wait gradient microbatch 0 from stage 1");
+                }
+              }) ==
+      "stage 0, action 8 (forward microbatch 2 layer 0): 3 microbatches are live, the bound is 2");
+  const ScheduleParameters parameters = sample_parameters(
+      {.stages = 2, .microbatches = 3, .kind = PipelineKind::kSimple, .active_microbatches = 2});
+  Schedule schedule = make_schedule(parameters);
+  schedule.live_bound[1] = 3;
+  CHECK(verify(schedule, parameters).value() ==
+        "stage 1 promises 3 live microbatches, active_microbatches is 2");
+}
+
+TEST_CASE("verify: gradients are reduced when complete, once, before the step") {
+  CHECK(verdict(kTied, [](auto& s) {
+          move_before(s[1], "reduce bucket 0", "backward microbatch 1 layer 3");
+        }) == "stage 1, action 12 (reduce bucket 0): a microbatch has not passed layer 3 backward");
+  CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
+        "stage 1, action 14 (reduce bucket 0): it was started before");
+  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
+        "stage 1, action 21 (step): bucket 1 is not reduced yet");
+  CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
+        "stage 1, action 15 (reduce bucket 5): this stage has no such bucket");
+  const SampleSchedule kv{.buckets = true, .kv_replicated = true};
+  CHECK(verdict(kv, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
+        "stage 0, action 6 (reduce bucket 1): the KV gradients of layer 1 are not summed yet");
+  CHECK(verdict({.kv_replicated = true}, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
+        "stage 0, action 6 (step): the KV gradients of layer 1 are not summed yet");
+  CHECK(verdict({.kv_replicated = true}, [](auto& s) { s[0][5].layer = 2; }) ==
+        "stage 0, action 5 (reduce_kv layer 2): the layer is no block of this stage");
+}
+
+TEST_CASE("verify: a tied embedding's gradient and weight take their ways in order") {
+  CHECK(verdict(kTied, [](auto& s) {
+          move_before(s[0], "reduce bucket 1", "receive_wait tied_gradient from stage 1");
+        }) == "stage 0, action 18 (reduce bucket 1): the tied gradient has not arrived");
+  CHECK(verdict(kTied, [](auto& s) {
+          move_before(s[0], "send tied_weight to stage 1", "gather_wait bucket 1");
+        }) == "stage 0, action 25 (send tied_weight to stage 1): the weight is not gathered yet");
+  CHECK(verdict(kTied,
+                [](auto& s) {
+                  remove(s[1], "receive tied_weight from stage 0");
+                  remove(s[1], "receive_wait tied_weight from stage 0");
+                }) ==
+        "deadlock: no stage can go on\n"
+        "  stage 0, action 28 (send_wait tied_weight to stage 1): stage 1 has not begun to receive "
+        "it\n"
+        "  stage 1 has ended");
+  CHECK(verdict(kTied,
+                [](auto& s) {
+                  // With two stages the tied gradient shares the channel of the activations'
+                  // gradients.
+                  move_before(s[1], "send tied_gradient to stage 0",
+                              "send gradient microbatch 1 to stage 0");
+                }) ==
+        "message 1 of channel 1 -> 0 differs on its two sides:\n"
+        "  sent by stage 1, action 16 (send tied_gradient to stage 0)\n"
+        "  received by stage 0, action 9 (receive gradient microbatch 1 from stage 1)");
+  CHECK(
+      verdict(kTwoStages, [](auto& s) {
+        s[1].push_back({.kind = ActionKind::kReceive, .payload = Payload::kTiedWeight, .peer = 0});
+      }) == "stage 1, action 25 (receive tied_weight from stage 0): the stages share no embedding");
+}
+
+TEST_CASE("verify: updated weights are gathered after the step, all of them") {
+  CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "gather bucket 0", "step"); }) ==
+        "stage 0, action 22 (gather bucket 0): the weights are not updated yet");
+  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
+        "stage 1, at its end: the weights of bucket 0 are not gathered");
+  CHECK(verdict({.buckets = true}, [](auto& s) {
+          s[0].push_back({.kind = ActionKind::kGather, .bucket = 0});
+        }) == "stage 0, action 13 (gather bucket 0): the weights are not sharded");
+}
+
+TEST_CASE("verify: places outside the job") {
+  CHECK(verdict(kTwoStages, [](auto& s) { s[0][0].microbatch = 7; }) ==
+        "stage 0, action 0 (forward microbatch 7 layer 0): there are microbatches 0 to 2 only");
+  CHECK(verdict(kTwoStages, [](auto& s) { s[0][0].layer = 3; }) ==
+        "stage 0, action 0 (forward microbatch 0 layer 3): the layer is not of this stage");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          s[0].push_back({.kind = ActionKind::kForward, .microbatch = 0, .layer = 0});
+        }) == "stage 0, action 25 (forward microbatch 0 layer 0): it comes after the step");
+}
