@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/planner/check_plan.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Proves a plan without running it: degrees, batch, memory of every rank, the schedule.
+
+Examples:
+  smp-plan check plan.yaml
+  smp-plan check job.yaml              plans the job first
+)";
+
+ExitCode run_check(const std::string& path) {
+  const Plan plan = plan_of_file(path);
+  const std::vector<std::string> problems = check(plan);
+  for (const std::string& problem : problems) {
+    std::fputs(fmt::format("{}: {}\n", path, problem).c_str(), stderr);
+  }
+  if (!problems.empty()) return ExitCode::kBadConfig;
+  std::fputs(fmt::format("{}: proved: degrees, batch, memory of {} rank class{}, schedule of {} "
+                         "stage{}\n",
+                         path, plan.predictions.ranks.size(),
+                         plan.predictions.ranks.size() == 1 ? "" : "es", plan.degrees.pipeline,
+                         plan.degrees.pipeline == 1 ? "" : "s")
+                 .c_str(),
+             stdout);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app, Run& run) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("check", "prove a plan without running it");
+  command->description(kDescription);
+  command->add_option("plan", *path, "plan or job file")->required();
+  command->callback([path, &run] { run = [path] { return run_check(*path); }; });
+}
+
+}  // namespace smp

@@ -1,0 +1,98 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "smp/plan/suggest.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kVersion = "smp-plan 0.1.0\n";
+
+// Examples first, then the usual list.
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(30); }
+  std::string make_usage(const CLI::App*, std::string) const override { return ""; }
+  std::string make_positionals(const CLI::App*) const override { return ""; }
+};
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
+[[noreturn]] void refuse(const CLI::App& command, const std::string& word) {
+  if (word.size() > 1 && word[0] == '-') {
+    const std::string name = word.substr(0, word.find('='));
+    const auto near = nearest(name, option_names(command));
+    throw UsageError(fmt::format("unknown option '{}'{}", name,
+                                 near ? fmt::format(", did you mean '{}'?", *near) : ""));
+  }
+  throw UsageError(fmt::format("'{}' is one word too many", word));
+}
+
+// What CLI11 could not place: mistyped options and commands.
+void refuse_leftovers(const CLI::App& app, const std::string& job) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const std::string& word : command->remaining()) refuse(*command, word);
+  }
+  for (const std::string& word : app.remaining()) {
+    const auto near = nearest(job, command_names(app));
+    if (word[0] != '-' && near) {
+      throw UsageError(fmt::format("unknown command '{}', did you mean '{}'?", job, *near));
+    }
+    refuse(app, word);
+  }
+}
+
+}  // namespace
+
+Run parse_command_line(int argc, const char* const* argv) {
+  CLI::App app("", "smp-plan");
+  app.formatter(std::make_shared<Help>());
+  app.set_help_flag("-h,--help", "print this text");
+  bool version = false;
+  app.add_flag("--version", version, "print the version");
+  Run run;
+  add_plan_command(app, run);
+  add_check_command(app, run);
+  add_groups_command(app, run);
+  add_schedule_command(app, run);
+  add_schema_command(app, run);
+  app.allow_extras();
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    command->formatter(app.get_formatter());
+    command->allow_extras();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    for (const CLI::App* command : app.get_subcommands()) throw Information{command->help()};
+    throw Information{app.help()};
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  if (version) throw Information{kVersion};
+  const CLI::Option* job = app.get_option("job");
+  refuse_leftovers(app, job->empty() ? "" : job->as<std::string>());
+  if (!run) {
+    throw UsageError("nothing to plan: give a job file, as in smp-plan model.yaml");
+  }
+  return run;
+}
+
+}  // namespace smp

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+
+#include "smp/plan/exit_code.h"
+
+namespace CLI {
+class App;
+}
+
+namespace smp {
+
+// A command line that makes no sense: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What the command line asks for. Each add_... declares one command, its options and its examples,
+// and sets `run` when the command line names it. One file each.
+using Run = std::function<ExitCode()>;
+
+void add_plan_command(CLI::App& app, Run& run);  // the program itself: smp-plan model.yaml
+void add_check_command(CLI::App& app, Run& run);
+void add_groups_command(CLI::App& app, Run& run);
+void add_schedule_command(CLI::App& app, Run& run);
+void add_schema_command(CLI::App& app, Run& run);
+
+}  // namespace smp

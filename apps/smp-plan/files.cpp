@@ -1,0 +1,47 @@
+#include "files.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/job_reader.h"
+#include "smp/planner/search.h"
+
+namespace smp {
+namespace {
+
+// Plans begin with a comment line and their format version; job files have no such key.
+bool is_plan(const std::string& text) {
+  return text.find("\nformat_version:") != std::string::npos ||
+         text.rfind("format_version:", 0) == 0;
+}
+
+}  // namespace
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string unfinished = fmt::format("{}.{}.unfinished", path, getpid());
+  std::ofstream file(unfinished, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    std::remove(unfinished.c_str());
+    throw ConfigError(fmt::format("{}: cannot be written: {}", path, reason));
+  }
+}
+
+Plan plan_of_file(const std::string& path) {
+  const JobSource source = load_job_source(path);
+  if (is_plan(source.text)) return parse_plan(path, source.text);
+  SearchResult result = plan_job(read_job({source}));
+  if (Plan* plan = std::get_if<Plan>(&result.best)) return std::move(*plan);
+  throw ConfigError(
+      fmt::format("{}: no layout fits: {}", path, std::get<Infeasible>(result.best).problem));
+}
+
+}  // namespace smp

@@ -1,0 +1,40 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/planner/groups.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Prints the groups of a rank under SMP's names, its coordinates, and sizes in both countings.
+
+Examples:
+  smp-plan groups plan.yaml --rank 3
+)";
+
+struct GroupsRequest {
+  std::string path;
+  int64_t rank = 0;
+};
+
+}  // namespace
+
+void add_groups_command(CLI::App& app, Run& run) {
+  auto request = std::make_shared<GroupsRequest>();
+  CLI::App* command = app.add_subcommand("groups", "the groups of a rank, as SMP names them");
+  command->description(kDescription);
+  command->add_option("plan", request->path, "plan or job file")->required();
+  command->add_option("--rank", request->rank, "the rank (default: 0)")->type_name("R");
+  command->callback([request, &run] {
+    run = [request] {
+      std::fputs(describe_groups(plan_of_file(request->path), request->rank).c_str(), stdout);
+      return ExitCode::kOk;
+    };
+  });
+}
+
+}  // namespace smp

@@ -1,0 +1,29 @@
+#include <cstdio>
+#include <exception>
+
+#include "command_line.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
+
+int main(int argc, char** argv) {
+  using smp::ExitCode;
+  const auto say = [](const char* text, ExitCode code) {
+    std::fprintf(stderr, "smp-plan: %s\n", text);
+    return static_cast<int>(code);
+  };
+  try {
+    return static_cast<int>(smp::parse_command_line(argc, argv)());
+  } catch (const smp::Information& information) {
+    std::fputs(information.text.c_str(), stdout);
+    return static_cast<int>(ExitCode::kOk);
+  } catch (const smp::UsageError& error) {
+    say(error.what(), ExitCode::kUsage);
+    std::fputs("smp-plan --help shows examples\n", stderr);
+    return static_cast<int>(ExitCode::kUsage);
+  } catch (const smp::ConfigError& error) {
+    std::fprintf(stderr, "%s\n", error.what());  // begins with its file or its key
+    return static_cast<int>(ExitCode::kBadConfig);
+  } catch (const std::exception& error) {
+    return say(error.what(), ExitCode::kFailure);
+  }
+}

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "smp/planner/search.h"
+
+namespace smp {
+
+struct ReportOptions {
+  int64_t top = 1;       // how many of the layouts that fit to list
+  bool explain = false;  // every family, every term with its formula and source
+};
+
+// The report on the terminal: the layout and why, memory of each rank class as terms, the batch
+// equation, step time, and what was rejected. Bytes as MiB and GiB. Pure; any thread.
+std::string report_text(const SearchResult& result, const ReportOptions& options);
+
+// The same for programs: one JSON object, integers in bytes and nanoseconds.
+std::string report_json(const SearchResult& result, const ReportOptions& options);
+
+// What `smp-plan` prints when nothing fits.
+std::string infeasible_text(const SearchResult& result, const ReportOptions& options);
+
+}  // namespace smp

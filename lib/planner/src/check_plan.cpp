@@ -1,0 +1,122 @@
+#include "smp/planner/check_plan.h"
+
+#include <fmt/format.h>
+
+#include "batch.h"
+#include "smp/plan/engine_rules.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/job_names.h"
+#include "smp/plan/schedule.h"
+#include "smp/planner/legality.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void check_degrees(const Plan& plan, Problems& problems) {
+  const Degrees& degrees = plan.degrees;
+  if (const auto problem = tensor_problem(plan.job, degrees.tensor)) {
+    problems.push_back(fmt::format("tensor_parallel_degree {}: {}", degrees.tensor, *problem));
+  }
+  if (const auto problem = pipeline_problem(plan.job, degrees.tensor, degrees.pipeline)) {
+    problems.push_back(fmt::format("pipeline_parallel_degree {}: {}", degrees.pipeline, *problem));
+  }
+  const int64_t world = world_size(plan.job.cluster);
+  if (degrees.world() != world) {
+    problems.push_back(fmt::format(
+        "degrees {} x {} x {} x {} = {} ranks, the cluster has {} hosts x {} = {}",
+        degrees.pipeline, degrees.tensor, degrees.shard, degrees.replica, degrees.world(),
+        plan.job.cluster.hosts, plan.job.cluster.processes_per_host, world));
+  }
+  const Sharding sharding = plan.job.parallel.sharding.value_or(Sharding::kNone);
+  if (sharding == Sharding::kNone && degrees.shard > 1) {
+    problems.push_back(
+        fmt::format("sharding none with sharded_data_parallel_degree {}", degrees.shard));
+  }
+}
+
+void check_batch(const Plan& plan, Problems& problems) {
+  const TrainingSpec& training = plan.job.training;
+  const BatchShape batch{training.micro_batch.value_or(0), training.microbatches.value_or(0)};
+  const int64_t data = plan.degrees.data();
+  const std::string equation = batch_equation(batch, data, training.sequence_length);
+  const int64_t samples = batch.micro_batch * batch.microbatches * data;
+  if (training.global_batch != samples) {
+    problems.push_back(fmt::format("batch {}, but global_batch is {}", equation,
+                                   with_commas(training.global_batch.value_or(0))));
+  }
+  if (samples * training.sequence_length > training.max_tokens_per_batch) {
+    problems.push_back(fmt::format("batch {} > max_tokens_per_batch {}", equation,
+                                   with_commas(training.max_tokens_per_batch)));
+  }
+}
+
+void check_memory(const Plan& plan, Problems& problems) {
+  const ClusterSpec& cluster = plan.job.cluster;
+  const std::vector<RankPrediction> ranks = predict_memory(plan);
+  const std::vector<RankPrediction>& planned = plan.predictions.ranks;
+  if (!planned.empty() && planned.size() != ranks.size()) {
+    problems.push_back(fmt::format("predictions for {} rank classes, the degrees give {}",
+                                   planned.size(), ranks.size()));
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const RankPrediction& rank = ranks[i];
+    const std::string name = fmt::format("stage {} tensor {}", rank.stage, rank.tensor);
+    if (cluster.memory_per_process_bytes > 0 && rank.peak_bytes > allowed_bytes(cluster)) {
+      problems.push_back(fmt::format("{}: needs {} in {}, {} allowed", name,
+                                     human_bytes(rank.peak_bytes), rank.peak_phase,
+                                     human_bytes(allowed_bytes(cluster))));
+    }
+    if (i < planned.size() && planned[i].peak_bytes != rank.peak_bytes) {
+      problems.push_back(fmt::format("{}: the plan predicts {} bytes, this version {}: plan again",
+                                     name, with_commas(planned[i].peak_bytes),
+                                     with_commas(rank.peak_bytes)));
+    }
+  }
+  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
+    const int64_t host = offloaded_bytes(plan, stage) * cluster.processes_per_host;
+    if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {
+      problems.push_back(
+          fmt::format("stage {}: offloaded activations need {} of host memory, a "
+                      "host has {}",
+                      stage, human_bytes(host), human_bytes(cluster.host_memory_bytes)));
+    }
+  }
+}
+
+void check_schedule(const Plan& plan, Problems& problems) {
+  const ScheduleParameters parameters = schedule_parameters(plan);
+  if (const auto counter_example = verify(make_schedule(parameters), parameters)) {
+    problems.push_back("schedule: " + *counter_example);
+  }
+}
+
+void check_engine(const Plan& plan, Problems& problems) {
+  if (plan.job.cluster.device != DeviceKind::kCpu) return;
+  for (const std::string& rule : what_engine_cannot_run(plan)) {
+    problems.push_back("the engine does not run " + rule);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check(const Plan& plan) {
+  Problems problems;
+  check_degrees(plan, problems);
+  check_batch(plan, problems);
+  // A layout or schedule of broken degrees means nothing.
+  if (!problems.empty()) return problems;
+  try {
+    check_memory(plan, problems);
+    check_schedule(plan, problems);
+  } catch (const ConfigError& error) {
+    problems.emplace_back(error.what());
+  }
+  check_engine(plan, problems);
+  return problems;
+}
+
+}  // namespace smp

@@ -1,0 +1,297 @@
+#include "smp/planner/memory_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "accelerator_layers.h"
+#include "activation_walk.h"
+#include "communication_groups.h"
+#include "smp/plan/check.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/layout.h"
+#include "smp/plan/schedule.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kLayoutSource = "rank layout";
+constexpr const char* kWalkSource = "schedule walk";
+constexpr const char* kZeroSource = "ZeRO, Rajbhandari et al. 2020";
+constexpr int64_t kTokenBytes = 8;  // int64 ids
+
+bool on_cpu(const Plan& plan) { return plan.job.cluster.device == DeviceKind::kCpu; }
+
+Sharding sharding_of(const Plan& plan) {
+  return plan.job.parallel.sharding.value_or(Sharding::kNone);
+}
+
+bool offloads(const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); }
+
+bool checkpoints(const Plan& plan) {
+  return plan.job.parallel.activation_checkpointing.value_or(false);
+}
+
+// Bytes of one boundary tensor, [micro batch, sequence, hidden].
+int64_t boundary_bytes(const Plan& plan) {
+  return *plan.job.training.micro_batch * plan.job.training.sequence_length *
+         plan.job.model.hidden_size * bytes_of(compute_dtype(plan));
+}
+
+bool is_block(const LayerSpec& layer) {
+  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
+}
+
+// One entry per model layer, as seen by tensor rank `tensor`.
+std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
+  const LayerCall call{*plan.job.training.micro_batch, plan.job.training.sequence_length,
+                       plan.degrees.tensor, tensor, compute_dtype(plan)};
+  const ModelSpec& model = plan.job.model;
+  std::vector<LayerMemory> memories;
+  std::optional<LayerMemory> block;  // all blocks are alike
+  for (const LayerSpec& layer : layers_of(model)) {
+    if (is_block(layer) && block) {
+      memories.push_back(*block);
+      continue;
+    }
+    LayerMemory memory = on_cpu(plan)
+                             ? memory_of(model, layer, call)
+                             : accelerator_memory_of(model, layer, call, checkpoints(plan));
+    // Offloaded outputs lie in host memory; those on their way are a term of their own.
+    if (is_block(layer) && offloads(plan)) memory.saved_bytes -= memory.output_bytes;
+    memories.push_back(memory);
+    if (is_block(layer)) block = memory;
+  }
+  return memories;
+}
+
+// The peak of 1F1B is reached once the pipeline is full, so more microbatches than that need no
+// walk.
+ScheduleParameters walked_schedule(const Plan& plan) {
+  ScheduleParameters parameters = schedule_parameters(plan);
+  if (parameters.kind == PipelineKind::kInterleaved) {
+    parameters.microbatches = std::min(parameters.microbatches, 2 * plan.degrees.pipeline + 1);
+  }
+  return parameters;
+}
+
+// The terms of one rank class, collected in the order in which the report shows them.
+class Terms {
+ public:
+  void add(std::string name, MemoryCategory category, int64_t bytes, std::string formula,
+           std::string source) {
+    if (bytes != 0) {
+      list_.push_back({std::move(name), category, bytes, std::move(formula), std::move(source)});
+    }
+  }
+  int64_t total() const {
+    int64_t sum = 0;
+    for (const MemoryTerm& term : list_) sum += term.bytes;
+    return sum;
+  }
+  std::vector<MemoryTerm> take() { return std::move(list_); }
+
+ private:
+  std::vector<MemoryTerm> list_;
+};
+
+std::string product(int64_t bytes, int64_t elements) {
+  return fmt::format("{} B x {}", bytes, with_commas(elements));
+}
+
+// Weights, gradients and optimizer state of the rank, which live through the whole step.
+void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
+  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const Sharding sharding = sharding_of(plan);
+  const int64_t z = plan.degrees.shard;
+  const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {
+    const int64_t elements = sharded ? layout.elements / z : layout.elements;
+    std::string formula = product(each, layout.elements);
+    if (sharded && z > 1) formula += fmt::format(" / {}", z);
+    terms.add(name, category, each * elements, formula,
+              sharded && z > 1 ? kZeroSource : kLayoutSource);
+  };
+  const bool half = bytes.master > 0;
+  add(half ? "16-bit weights" : "weights", MemoryCategory::kWeights, bytes.weight,
+      sharding == Sharding::kParameters);
+  add(bytes.gradient == 2 ? "16-bit gradients" : "gradients", MemoryCategory::kGradients,
+      bytes.gradient, sharding >= Sharding::kGradients);
+  add("fp32 master weights", MemoryCategory::kOptimizer, bytes.master,
+      sharding >= Sharding::kOptimizerState);
+  add("Adam momentum", MemoryCategory::kOptimizer, bytes.momentum,
+      sharding >= Sharding::kOptimizerState);
+  add("Adam variance", MemoryCategory::kOptimizer, bytes.variance,
+      sharding >= Sharding::kOptimizerState);
+  if (layout.tied_copy) {
+    const int64_t elements = layout.tied_copy->box.size();
+    terms.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
+              product(bytes.weight, elements), kLayoutSource);
+    terms.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
+              product(bytes.gradient, elements), kLayoutSource);
+  }
+}
+
+int64_t largest_layer(const RankLayout& layout) {
+  int64_t largest = 0;
+  for (const LayerSpec& layer : layout.layers) {
+    int64_t elements = 0;
+    for (const PlacedParameter& placed : layout.parameters) {
+      if (placed.layer == layer.index) elements += placed.box.size();
+    }
+    largest = std::max(largest, elements);
+  }
+  return largest;
+}
+
+// What sharded gradients and parameters need besides their shards, while forward and backward run.
+void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, bool backward) {
+  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const Sharding sharding = sharding_of(plan);
+  if (sharding < Sharding::kGradients || plan.degrees.shard == 1) return;
+  const int64_t layer = largest_layer(layout);
+  if (sharding == Sharding::kParameters) {
+    terms.add("gathered weights of 2 layers", MemoryCategory::kWeights, 2 * bytes.weight * layer,
+              "2 x " + product(bytes.weight, layer), "one in use, the next on its way");
+  }
+  if (backward) {
+    terms.add("gradients before their reduction", MemoryCategory::kGradients,
+              bytes.gradient * layer, product(bytes.gradient, layer), "the largest layer's");
+  }
+}
+
+void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now) {
+  const std::string live = fmt::format("{} microbatch{} live", now.live_microbatches,
+                                       now.live_microbatches == 1 ? "" : "es");
+  terms.add(checkpoints(plan) ? "checkpoints and kept activations" : "activations kept",
+            MemoryCategory::kActivations, now.saved, live, kWalkSource);
+  terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients, live,
+            kWalkSource);
+  terms.add("inside the running layer", MemoryCategory::kWorkspace, now.transient,
+            "the fullest layer call", on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022");
+  terms.add("pipeline messages", MemoryCategory::kCommunication, now.messages,
+            fmt::format("{} x {}", now.messages / std::max<int64_t>(1, boundary_bytes(plan)),
+                        human_bytes(boundary_bytes(plan))),
+            kWalkSource);
+}
+
+// What does not change during the step.
+void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor, int64_t blocks) {
+  const TrainingSpec& training = plan.job.training;
+  if (offloads(plan)) {
+    const int64_t layers = std::min(kLoadingHorizonLayers + 1, blocks);
+    terms.add("offload window", MemoryCategory::kActivations, layers * boundary_bytes(plan),
+              fmt::format("{} layers x {}", layers, human_bytes(boundary_bytes(plan))),
+              "activation_loading_horizon 2, and one on its way");
+  }
+  if (on_cpu(plan)) {
+    int64_t bytes = 0;
+    std::string sizes;
+    for (const int64_t size : communication_group_sizes(plan, stage, tensor)) {
+      bytes += segment_bytes(size);
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
+    }
+    terms.add("shared segments", MemoryCategory::kCommunication, bytes, "groups of " + sizes,
+              "segment_bytes(group size)");
+  }
+  const int64_t samples = *training.micro_batch * *training.microbatches;
+  terms.add("tokens and targets", MemoryCategory::kData,
+            samples * training.sequence_length * 2 * kTokenBytes,
+            fmt::format("{} samples x {} x 2 x 8 B", samples, training.sequence_length),
+            "int64 ids");
+}
+
+RankPrediction predict_class(const Plan& plan, const Schedule& schedule,
+                             const std::vector<LayerMemory>& memories, int64_t stage,
+                             int64_t tensor) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage, .tensor = tensor}));
+  std::vector<int64_t> layers;
+  int64_t blocks = 0;
+  for (const LayerSpec& layer : layout.layers) {
+    layers.push_back(layer.index);
+    blocks += is_block(layer) ? 1 : 0;
+  }
+  const ActivationPeaks peaks = walk_activations(schedule.actions.at(static_cast<size_t>(stage)),
+                                                 layers, memories, boundary_bytes(plan));
+
+  RankPrediction best;
+  const auto consider = [&](const char* phase, const ActivationBytes& now, bool working,
+                            bool backward) {
+    Terms terms;
+    add_states(terms, plan, layout);
+    if (working) add_working_set(terms, plan, layout, backward);
+    add_activations(terms, plan, now);
+    add_constants(terms, plan, stage, tensor, blocks);
+    if (terms.total() > best.peak_bytes) {
+      best.peak_bytes = terms.total();
+      best.peak_phase = phase;
+      best.terms = terms.take();
+    }
+  };
+  consider("forward", peaks.forward, true, false);
+  consider("backward", peaks.backward, true, true);
+  consider("step", peaks.step, false, false);
+  best.stage = stage;
+  best.tensor = tensor;
+  return best;
+}
+
+}  // namespace
+
+BytesPerParameter bytes_per_parameter(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32: return kFp32;
+    case Precision::kFp64: return kFp64;
+    case Precision::kBf16: return kBf16;
+    case Precision::kFp16: return kFp16;
+  }
+  check_failed(__FILE__, __LINE__, "unknown precision");
+}
+
+RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor) {
+  return predict_class(plan, make_schedule(walked_schedule(plan)), layer_memories(plan, tensor),
+                       stage, tensor);
+}
+
+std::vector<RankPrediction> predict_memory(const Plan& plan) {
+  const Schedule schedule = make_schedule(walked_schedule(plan));
+  std::vector<std::vector<LayerMemory>> memories;
+  for (int64_t tensor = 0; tensor < plan.degrees.tensor; ++tensor) {
+    memories.push_back(layer_memories(plan, tensor));
+  }
+  std::vector<RankPrediction> classes;
+  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
+    for (int64_t tensor = 0; tensor < plan.degrees.tensor; ++tensor) {
+      classes.push_back(
+          predict_class(plan, schedule, memories[static_cast<size_t>(tensor)], stage, tensor));
+    }
+  }
+  return classes;
+}
+
+RankPrediction fullest_rank(const Plan& plan) {
+  const Schedule schedule = make_schedule(walked_schedule(plan));
+  const std::vector<LayerMemory> memories = layer_memories(plan, 0);
+  RankPrediction fullest;
+  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
+    RankPrediction rank = predict_class(plan, schedule, memories, stage, 0);
+    if (rank.peak_bytes > fullest.peak_bytes) fullest = std::move(rank);
+  }
+  return fullest;
+}
+
+int64_t allowed_bytes(const ClusterSpec& cluster) {
+  return cluster.memory_per_process_bytes - cluster.reserved_bytes;
+}
+
+int64_t offloaded_bytes(const Plan& plan, int64_t stage) {
+  if (!offloads(plan)) return 0;
+  const Schedule schedule = make_schedule(walked_schedule(plan));
+  const std::vector<int64_t> blocks = blocks_per_stage(
+      plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
+  return max_live_microbatches(schedule, stage) * blocks.at(static_cast<size_t>(stage)) *
+         boundary_bytes(plan);
+}
+
+}  // namespace smp

@@ -1,0 +1,22 @@
+#include "smp/planner/predict.h"
+
+#include "smp/planner/memory_model.h"
+#include "smp/planner/time_model.h"
+
+namespace smp {
+
+Predictions predict(const Plan& plan) {
+  const TimePrediction time = predict_time(plan);
+  const TrainingSpec& training = plan.job.training;
+  Predictions predictions;
+  predictions.ranks = predict_memory(plan);
+  for (RankPrediction& rank : predictions.ranks) {
+    rank.busy_ns = time.stage_busy_ns.at(static_cast<size_t>(rank.stage));
+  }
+  predictions.step_ns = time.step_ns;
+  predictions.bubble_ppm = time.bubble_ppm;
+  predictions.tokens_per_step = *training.global_batch * training.sequence_length;
+  return predictions;
+}
+
+}  // namespace smp

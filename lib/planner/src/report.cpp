@@ -1,0 +1,244 @@
+#include "smp/planner/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "batch.h"
+#include "smp/plan/job_names.h"
+#include "smp/plan/layers.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/time_model.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+using Outcome = FamilyVerdict::Outcome;
+
+constexpr size_t kVerdictsShown = 10;  // without --explain
+
+std::string layout_line(const Plan& plan) {
+  const Degrees& degrees = plan.degrees;
+  const ParallelSpec& parallel = plan.job.parallel;
+  std::string line = fmt::format(
+      "pipeline {} x tensor {} x data {} (shard {} x replica {}); sharding {}", degrees.pipeline,
+      degrees.tensor, degrees.data(), degrees.shard, degrees.replica, name_of(*parallel.sharding));
+  if (*parallel.activation_checkpointing) line += "; checkpointing";
+  if (*parallel.offload_activations) line += "; activations offloaded";
+  if (degrees.pipeline > 1) line += fmt::format("; pipeline {}", name_of(*parallel.pipeline));
+  return line;
+}
+
+// Rank classes that hold the same bytes, under one name: "stage 0, tensor 0-3".
+struct ClassGroup {
+  std::string name;
+  const RankPrediction* rank = nullptr;
+};
+
+bool same_bytes(const RankPrediction& a, const RankPrediction& b) {
+  return a.peak_bytes == b.peak_bytes && a.peak_phase == b.peak_phase &&
+         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
+                    [](const MemoryTerm& x, const MemoryTerm& y) {
+                      return x.name == y.name && x.bytes == y.bytes;
+                    });
+}
+
+std::vector<ClassGroup> grouped(const std::vector<RankPrediction>& ranks) {
+  std::vector<ClassGroup> groups;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && same_bytes(ranks[i], ranks[end])) ++end;
+    const RankPrediction& first = ranks[i];
+    const RankPrediction& last = ranks[end - 1];
+    const auto span = [](const char* name, int64_t from, int64_t to) {
+      return from == to ? fmt::format("{} {}", name, from)
+                        : fmt::format("{} {}-{}", name, from, to);
+    };
+    const bool whole_stages = last.stage > first.stage;
+    groups.push_back({whole_stages ? span("stage", first.stage, last.stage)
+                                   : span("stage", first.stage, last.stage) + ", " +
+                                         span("tensor", first.tensor, last.tensor),
+                      &first});
+    i = end;
+  }
+  return groups;
+}
+
+std::array<int64_t, kMemoryCategories> by_category(const RankPrediction& rank) {
+  std::array<int64_t, kMemoryCategories> bytes{};
+  for (const MemoryTerm& term : rank.terms) bytes[static_cast<size_t>(term.category)] += term.bytes;
+  return bytes;
+}
+
+std::string memory_limit(const ClusterSpec& cluster) {
+  if (cluster.memory_per_process_bytes == 0) return "no limit is given";
+  if (cluster.reserved_bytes == 0) {
+    return human_bytes(cluster.memory_per_process_bytes) + " allowed";
+  }
+  return fmt::format("{} allowed = {} - {} reserved", human_bytes(allowed_bytes(cluster)),
+                     human_bytes(cluster.memory_per_process_bytes),
+                     human_bytes(cluster.reserved_bytes));
+}
+
+std::string terms_text(const RankPrediction& rank, bool explain) {
+  std::string text;
+  for (const MemoryTerm& term : rank.terms) {
+    text += fmt::format("    {:<34} {:>12}  {}", term.name, human_bytes(term.bytes), term.formula);
+    if (explain) text += fmt::format("  [{}; {}]", name_of(term.category), term.source);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string memory_text(const Plan& plan, bool explain) {
+  std::string text =
+      fmt::format("memory of a rank at its peak; {}\n", memory_limit(plan.job.cluster));
+  const std::vector<ClassGroup> groups = grouped(plan.predictions.ranks);
+  const auto fullest =
+      std::max_element(groups.begin(), groups.end(), [](const ClassGroup& a, const ClassGroup& b) {
+        return a.rank->peak_bytes < b.rank->peak_bytes;
+      });
+  if (groups.size() > 1) {
+    text += fmt::format("  {:<20} {:>11} {:<9}", "ranks of", "peak", "in");
+    for (int i = 0; i < kMemoryCategories; ++i) {
+      text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
+    }
+    text += "\n";
+    for (const ClassGroup& group : groups) {
+      text += fmt::format("  {:<20} {:>11} {:<9}", group.name, human_bytes(group.rank->peak_bytes),
+                          group.rank->peak_phase);
+      for (const int64_t bytes : by_category(*group.rank)) {
+        text += fmt::format(" {:>13}", human_bytes(bytes));
+      }
+      text += "\n";
+    }
+  }
+  for (auto group = groups.begin(); group != groups.end(); ++group) {
+    if (group != fullest && !explain) continue;
+    text += fmt::format("  {}: {} in {}\n", group->name, human_bytes(group->rank->peak_bytes),
+                        group->rank->peak_phase);
+    text += terms_text(*group->rank, explain);
+  }
+  return text;
+}
+
+std::string rule_line(const Plan& plan, int64_t parameters) {
+  const BytesPerParameter ours = bytes_per_parameter(*plan.job.training.precision);
+  return fmt::format(
+      "  rule of thumb, AMP + Adam: {} + {} + {} + {} + {} = {} B x {} = {} for the whole model; "
+      "here {} B\n",
+      kAmpAdam.weight, kAmpAdam.gradient, kAmpAdam.gradient_copy, kAmpAdam.master,
+      kAmpAdam.momentum + kAmpAdam.variance, kAmpAdam.total(), with_commas(parameters),
+      human_bytes(kAmpAdam.total() * parameters), ours.total());
+}
+
+std::string time_text(const Plan& plan) {
+  const TimePrediction time = predict_time(plan);
+  if (time.step_ns == 0) return "time     unknown: the cluster names no rates\n";
+  const auto seconds = [](int64_t ns) { return human_time(static_cast<double>(ns) * 1e-9); };
+  std::string text = fmt::format(
+      "time     {} a step, {} tokens/s, bubble {:.1f} %\n"
+      "         compute {}",
+      seconds(time.step_ns),
+      human_count(static_cast<double>(plan.predictions.tokens_per_step) * 1e9 /
+                  static_cast<double>(time.step_ns)),
+      static_cast<double>(time.bubble_ppm) / 1e4, seconds(time.compute_ns));
+  const std::pair<const char*, int64_t> parts[] = {
+      {"tensor messages", time.tensor_ns}, {"sharding and reductions", time.sharding_ns},
+      {"offload", time.offload_ns},        {"waiting for stages", time.bubble_ns},
+      {"optimizer", time.optimizer_ns},
+  };
+  for (const auto& [name, ns] : parts) {
+    if (ns > 0) text += fmt::format(", {} {}", name, seconds(ns));
+  }
+  return text + "\n";
+}
+
+const char* word_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kChosen: return "chosen";
+    case Outcome::kFits: return "fits";
+    case Outcome::kRejected: return "rejected";
+  }
+  return "";
+}
+
+std::string verdicts_text(const SearchResult& result, bool explain) {
+  std::string text = fmt::format("layouts  {} priced, by (tensor, pipeline)\n", result.evaluated);
+  size_t shown = 0;
+  for (const FamilyVerdict& verdict : result.families) {
+    if (!explain && shown == kVerdictsShown) break;
+    ++shown;
+    text += fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", word_of(verdict.outcome),
+                        verdict.tensor, verdict.pipeline, verdict.sharding, verdict.reason);
+  }
+  if (shown < result.families.size()) {
+    text += fmt::format("  ... {} more: --explain\n", result.families.size() - shown);
+  }
+  return text;
+}
+
+std::string others_text(const SearchResult& result, int64_t top) {
+  std::string text;
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, top - 1));
+  for (size_t i = 0; i < std::min(wanted, result.others.size()); ++i) {
+    const Plan& plan = result.others[i];
+    const TrainingSpec& training = plan.job.training;
+    int64_t peak = 0;
+    for (const RankPrediction& rank : plan.predictions.ranks) {
+      peak = std::max(peak, rank.peak_bytes);
+    }
+    text += fmt::format(
+        "  {}. {}\n     micro batch {} x {}; {} tokens/s, {} a step, bubble {:.1f} %, {} a rank\n",
+        i + 2, layout_line(plan), *training.micro_batch, *training.microbatches,
+        plan.predictions.step_ns == 0
+            ? "?"
+            : human_count(static_cast<double>(plan.predictions.tokens_per_step) * 1e9 /
+                          static_cast<double>(plan.predictions.step_ns)),
+        human_time(static_cast<double>(plan.predictions.step_ns) * 1e-9),
+        static_cast<double>(plan.predictions.bubble_ppm) / 1e4, human_bytes(peak));
+  }
+  return text.empty() ? text : fmt::format("next best, by predicted tokens/s\n{}", text);
+}
+
+}  // namespace
+
+std::string report_text(const SearchResult& result, const ReportOptions& options) {
+  const Plan& plan = std::get<Plan>(result.best);
+  const ClusterSpec& cluster = plan.job.cluster;
+  const TrainingSpec& training = plan.job.training;
+  const Degrees& degrees = plan.degrees;
+  const int64_t parameters = parameter_count(plan.job.model);
+  std::string text = fmt::format(
+      "{}: {} parameters, {} ranks ({} host{} x {}, {})\n\n", plan.job.name,
+      with_commas(parameters), degrees.world(), cluster.hosts, cluster.hosts == 1 ? "" : "s",
+      cluster.processes_per_host,
+      cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator);
+  text += fmt::format("layout   {}\n", layout_line(plan));
+  text += fmt::format("         SMP counts dp {} = world / pp, rdp {} = our data degree\n",
+                      degrees.data() * degrees.tensor, degrees.data());
+  text += fmt::format("batch    {}  (limit {})\n",
+                      batch_equation({*training.micro_batch, *training.microbatches},
+                                     degrees.data(), training.sequence_length),
+                      with_commas(training.max_tokens_per_batch));
+  for (size_t i = 0; i < plan.reasons.size(); ++i) {
+    text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", plan.reasons[i]);
+  }
+  text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain),
+                      rule_line(plan, parameters), time_text(plan));
+  text += verdicts_text(result, options.explain);
+  text += others_text(result, options.top);
+  return text;
+}
+
+std::string infeasible_text(const SearchResult& result, const ReportOptions& options) {
+  const Infeasible& infeasible = std::get<Infeasible>(result.best);
+  std::string text = "no layout fits: " + infeasible.problem + "\n";
+  text += "what would make it fit, smallest change first\n";
+  for (const std::string& change : infeasible.changes) text += "  " + change + "\n";
+  return text + verdicts_text(result, options.explain);
+}
+
+}  // namespace smp

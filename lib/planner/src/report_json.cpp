@@ -1,0 +1,105 @@
+#include <nlohmann/json.hpp>
+
+#include "smp/plan/job_names.h"
+#include "smp/plan/layers.h"
+#include "smp/planner/report.h"
+
+namespace smp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json rank_json(const RankPrediction& rank) {
+  Json terms = Json::array();
+  for (const MemoryTerm& term : rank.terms) {
+    terms.push_back({{"name", term.name},
+                     {"category", name_of(term.category)},
+                     {"bytes", term.bytes},
+                     {"formula", term.formula},
+                     {"source", term.source}});
+  }
+  return {{"stage", rank.stage},           {"tensor", rank.tensor},
+          {"peak_bytes", rank.peak_bytes}, {"peak_phase", rank.peak_phase},
+          {"busy_ns", rank.busy_ns},       {"terms", std::move(terms)}};
+}
+
+Json plan_json(const Plan& plan, bool terms) {
+  const TrainingSpec& training = plan.job.training;
+  const ParallelSpec& parallel = plan.job.parallel;
+  const Degrees& degrees = plan.degrees;
+  Json json = {{"pipeline_parallel_degree", degrees.pipeline},
+               {"tensor_parallel_degree", degrees.tensor},
+               {"data_parallel_degree", degrees.data()},
+               {"sharded_data_parallel_degree", degrees.shard},
+               {"replica_degree", degrees.replica},
+               {"smp_dp_size", degrees.data() * degrees.tensor},
+               {"smp_rdp_size", degrees.data()},
+               {"sharding", name_of(*parallel.sharding)},
+               {"precision", name_of(*training.precision)},
+               {"activation_checkpointing", *parallel.activation_checkpointing},
+               {"offload_activations", *parallel.offload_activations},
+               {"delayed_parameter_initialization", *parallel.delayed_parameter_initialization},
+               {"pipeline", name_of(*parallel.pipeline)},
+               {"micro_batch", *training.micro_batch},
+               {"microbatches", *training.microbatches},
+               {"global_batch", *training.global_batch},
+               {"tokens_per_step", plan.predictions.tokens_per_step},
+               {"step_ns", plan.predictions.step_ns},
+               {"bubble_ppm", plan.predictions.bubble_ppm}};
+  if (!terms) {
+    int64_t peak = 0;
+    for (const RankPrediction& rank : plan.predictions.ranks) {
+      peak = std::max(peak, rank.peak_bytes);
+    }
+    json["peak_bytes"] = peak;
+    return json;
+  }
+  json["reasons"] = plan.reasons;
+  Json ranks = Json::array();
+  for (const RankPrediction& rank : plan.predictions.ranks) ranks.push_back(rank_json(rank));
+  json["ranks"] = std::move(ranks);
+  return json;
+}
+
+const char* word_of(FamilyVerdict::Outcome outcome) {
+  switch (outcome) {
+    case FamilyVerdict::Outcome::kChosen: return "chosen";
+    case FamilyVerdict::Outcome::kFits: return "fits";
+    case FamilyVerdict::Outcome::kRejected: return "rejected";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string report_json(const SearchResult& result, const ReportOptions& options) {
+  Json json;
+  if (const Plan* plan = std::get_if<Plan>(&result.best)) {
+    json["feasible"] = true;
+    json["job"] = plan->job.name;
+    json["parameters"] = parameter_count(plan->job.model);
+    json["plan"] = plan_json(*plan, true);
+  } else {
+    const Infeasible& infeasible = std::get<Infeasible>(result.best);
+    json["feasible"] = false;
+    json["problem"] = infeasible.problem;
+    json["changes"] = infeasible.changes;
+  }
+  json["others"] = Json::array();
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(0, options.top - 1));
+  for (size_t i = 0; i < std::min(wanted, result.others.size()); ++i) {
+    json["others"].push_back(plan_json(result.others[i], false));
+  }
+  json["families"] = Json::array();
+  for (const FamilyVerdict& verdict : result.families) {
+    json["families"].push_back({{"tensor", verdict.tensor},
+                                {"pipeline", verdict.pipeline},
+                                {"sharding", verdict.sharding},
+                                {"outcome", word_of(verdict.outcome)},
+                                {"reason", verdict.reason}});
+  }
+  json["evaluated"] = result.evaluated;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace smp

@@ -1,0 +1,100 @@
+#include "resolve.h"
+
+#include <fmt/format.h>
+
+#include "smp/plan/job_names.h"
+#include "smp/plan/layers.h"
+#include "smp/planner/legality.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+std::string accelerator_name(const ClusterSpec& cluster) {
+  return cluster.accelerator.empty() ? "the accelerator" : cluster.accelerator;
+}
+
+void settle_precision(SettledJob& settled) {
+  const ClusterSpec& cluster = settled.job.cluster;
+  auto& precision = settled.job.training.precision;
+  const auto say = [&](std::string why) { settled.reasons.push_back(std::move(why)); };
+  if (precision) return say(fmt::format("precision {}: pinned", name_of(*precision)));
+  if (cluster.device == DeviceKind::kCpu) {
+    precision = Precision::kFp32;
+    return say("precision fp32: what the engine runs on CPUs");
+  }
+  if (cluster.has_bf16) {
+    precision = Precision::kBf16;
+    return say(fmt::format("precision bf16: {} has it, and it needs no loss scaling",
+                           accelerator_name(cluster)));
+  }
+  if (cluster.has_fp16) {
+    precision = Precision::kFp16;
+    return say(
+        fmt::format("precision fp16 with loss scaling: {} has no bf16", accelerator_name(cluster)));
+  }
+  precision = Precision::kFp32;
+  say(fmt::format("precision fp32: {} has neither bf16 nor fp16", accelerator_name(cluster)));
+}
+
+void settle_checkpointing(SettledJob& settled) {
+  auto& checkpointing = settled.job.parallel.activation_checkpointing;
+  const bool cpu = settled.job.cluster.device == DeviceKind::kCpu;
+  const bool pinned = checkpointing.has_value();
+  if (!pinned) checkpointing = !cpu && settled.parameters >= kCheckpointedFromParameters;
+  if (!*checkpointing && (cpu || !pinned)) return;  // nothing that a reader would ask about
+  settled.reasons.push_back(fmt::format(
+      "activation checkpointing {}: {}", *checkpointing ? "on" : "off",
+      pinned ? "pinned"
+             : fmt::format("{} parameters, from {} on a layer's insides cost more memory than its "
+                           "recomputing costs time",
+                           human_count(static_cast<double>(settled.parameters)),
+                           human_count(static_cast<double>(kCheckpointedFromParameters)))));
+}
+
+void settle_initialisation(SettledJob& settled) {
+  auto& delayed = settled.job.parallel.delayed_parameter_initialization;
+  if (delayed) return;
+  delayed = settled.job.cluster.device != DeviceKind::kCpu &&
+            settled.parameters > kDelayedInitAboveParameters;
+  if (*delayed) {
+    settled.reasons.push_back(fmt::format(
+        "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",
+        human_count(static_cast<double>(settled.parameters)),
+        human_count(static_cast<double>(kDelayedInitAboveParameters))));
+  }
+}
+
+}  // namespace
+
+SettledJob settle(const JobSpec& job) {
+  SettledJob settled{job, {}, parameter_count(job.model)};
+  settle_precision(settled);
+  settle_checkpointing(settled);
+  settle_initialisation(settled);
+  if (!settled.job.parallel.pipeline) settled.job.parallel.pipeline = PipelineKind::kInterleaved;
+  return settled;
+}
+
+Plan resolve(const SettledJob& settled, const Choice& choice) {
+  Plan plan;
+  plan.job = settled.job;
+  const int64_t data = world_size(plan.job.cluster) / (choice.tensor * choice.pipeline);
+  TrainingSpec& training = plan.job.training;
+  training.micro_batch = choice.batch.micro_batch;
+  training.microbatches = choice.batch.microbatches;
+  training.global_batch = choice.batch.micro_batch * choice.batch.microbatches * data;
+  ParallelSpec& parallel = plan.job.parallel;
+  parallel.tensor_parallel_degree = choice.tensor;
+  parallel.pipeline_parallel_degree = choice.pipeline;
+  parallel.sharded_data_parallel_degree = choice.shard;
+  parallel.sharding = choice.sharding;
+  parallel.shard_optimizer_state = choice.sharding == Sharding::kOptimizerState;
+  parallel.offload_activations = choice.offload;
+  // Without a cap of the user's, the schedule's own count holds.
+  if (!parallel.active_microbatches) parallel.active_microbatches = choice.batch.microbatches;
+  plan.degrees = degrees_of(plan.job);
+  return plan;
+}
+
+}  // namespace smp
