@@ -6,11 +6,12 @@
 
 #include "functions/gemm.h"
 #include "functions/vector_math.h"
+#include "smp/plan/layers.h"
 
 namespace smp {
 namespace {
 
-constexpr int64_t kQueryBlock = 64;  // queries that share one product with their keys
+constexpr int64_t kQueryBlock = kAttentionQueryBlock;
 constexpr int64_t kExactEvery = 32;  // positions between exact sines and cosines
 
 int64_t block_rows(const AttentionShape& shape) { return std::min(kQueryBlock, shape.sequence); }

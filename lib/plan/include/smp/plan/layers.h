@@ -9,8 +9,9 @@
 #include "smp/plan/job_spec.h"
 
 // A model is a sequence of layers, and this is all that can be known of a layer without running it:
-// its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass of each
-// kind is one file in lib/runtime, which must agree with this page to the byte (a test compares them).
+// its parameters, how tensor parallelism cuts them, its work and its memory. The forward pass of
+// each kind is one file in lib/runtime, which must agree with this page to the byte (a test
+// compares them).
 namespace smp {
 
 enum class LayerKind {
@@ -46,15 +47,15 @@ struct ParameterSpec {
   bool is_vector = false;
   TensorSplit split = TensorSplit::kReplicated;
   Init init = Init::kNormal;
-  double init_std = 0;       // kNormal
+  double init_std = 0;        // kNormal
   bool weight_decay = false;  // matrices yes; norms, biases and position tables no
 
   int64_t size() const { return rows * cols; }
 };
 
-// In the order in which a flat buffer holds them: q, k and v weights are neighbours, and so are their
-// biases, and gate and up, so that one matmul can use each group as a single matrix.
-// A tied head has no weight of its own here.
+// In the order in which a flat buffer holds them: q, k and v weights are neighbours, and so are
+// their biases, and gate and up, so that one matmul can use each group as a single matrix. A tied
+// head has no weight of its own here.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer);
 
 // Of the whole model; a tied weight counts once.
@@ -95,15 +96,18 @@ struct LayerFlops {
 };
 LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
+// Queries that meet their keys at once in our attention: its scratch holds their scores.
+inline constexpr int64_t kAttentionQueryBlock = 64;
+
 // Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input lies
 // outside (it is the previous layer's output, or a receive buffer).
 struct LayerMemory {
-  int64_t output_bytes = 0;          // what goes to the next layer; part of saved_bytes
-  int64_t saved_bytes = 0;           // alive from the end of forward to the backward, output included
-  int64_t forward_peak_bytes = 0;    // most bytes alive during forward above those at its start
+  int64_t output_bytes = 0;        // what goes to the next layer; part of saved_bytes
+  int64_t saved_bytes = 0;         // alive from the end of forward to the backward, output included
+  int64_t forward_peak_bytes = 0;  // most bytes alive during forward above those at its start
   int64_t input_gradient_bytes = 0;  // what backward hands to the previous layer
-  // Most bytes alive during backward above those at its start. At the start live the saved bytes and
-  // the gradient of the output; both are released as backward goes.
+  // Most bytes alive during backward above those at its start. At the start live the saved bytes
+  // and the gradient of the output; both are released as backward goes.
   int64_t backward_peak_bytes = 0;
 };
 LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "smp/plan/check.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/layers.h"
+
+// Follows lib/runtime/src/layers allocation by allocation: each add() and drop() below is one
+// tensor there, in the same order. tests/runtime/layers_memory_test.cpp compares them to the byte.
+namespace smp {
+namespace {
+
+// Bytes alive above those at the start, and the most there ever were.
+class Alive {
+ public:
+  void add(int64_t bytes) {
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  void drop(int64_t bytes) { now_ -= bytes; }
+  // A tensor that lives only while `during` more bytes are added.
+  void pass(int64_t bytes, int64_t during) {
+    add(bytes);
+    add(during);
+    drop(bytes);
+  }
+
+  int64_t now() const { return now_; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t now_ = 0;
+  int64_t peak_ = 0;
+};
+
+// Bytes of the tensors of one block's call.
+struct BlockTensors {
+  BlockTensors(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
+    const bool gpt2 = layer.kind == LayerKind::kGpt2Block;
+    const int64_t element = bytes_of(call.dtype);
+    const int64_t s = call.sequence_length;
+    const int64_t tokens = call.micro_batch * s;
+    const int64_t heads = model.num_heads / call.tensor_degree;
+    const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / call.tensor_degree);
+    const int64_t width = part_size(model.ffn_hidden_size, call.tensor_degree, call.tensor_rank);
+
+    hidden = element * tokens * model.hidden_size;
+    stats = element * tokens * (gpt2 ? 2 : 1);  // LayerNorm: mean and 1/deviation; RMSNorm: 1/rms
+    packed = element * tokens * (heads + 2 * kv_heads) * model.head_dim;  // q, k and v
+    attended = element * tokens * heads * model.head_dim;
+    log_sums = element * tokens * heads;
+    activated = element * tokens * width;
+    up = (gpt2 ? 1 : 2) * activated;  // SwiGLU: gate and up
+
+    // One head's q, k and v, and the rotary table; one or two blocks of queries by keys.
+    const int64_t head = element * (gpt2 ? 3 : 4) * s * model.head_dim;
+    const int64_t scores = element * std::min(kAttentionQueryBlock, s) * s;
+    forward_scratch = head + scores;
+    backward_scratch = head + 2 * scores;
+  }
+
+  int64_t hidden, stats, packed, attended, log_sums, activated, up;
+  int64_t forward_scratch, backward_scratch;
+};
+
+LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
+  const BlockTensors t(model, layer, call);
+  Alive forward;
+  forward.add(t.stats);
+  forward.pass(t.hidden, t.packed);  // the norm's result, while it is projected
+  forward.add(t.attended);
+  forward.add(t.log_sums);
+  forward.pass(t.forward_scratch, 0);
+  forward.add(t.hidden);  // x1
+  forward.add(t.stats);
+  forward.pass(t.hidden, t.up);
+  forward.pass(t.activated, t.hidden);  // y
+
+  Alive backward;
+  backward.add(t.activated);   // gradient of the activation, exchanged with what was saved as `up`
+  backward.drop(t.activated);  // the activation, recomputed into one of the two
+  backward.add(t.hidden);      // gradient of x1
+  backward.pass(t.hidden, 0);  // the norm's result again
+  backward.drop(t.up);
+  backward.drop(t.hidden);  // x1
+  backward.drop(t.stats);
+  backward.pass(t.attended, t.backward_scratch);  // gradient of the attention's output
+  backward.drop(t.backward_scratch);
+  backward.drop(t.attended);
+  backward.drop(t.log_sums);
+  backward.add(t.hidden);  // gradient of x
+  backward.pass(t.hidden, 0);
+
+  return {.output_bytes = t.hidden,
+          .saved_bytes = forward.now(),
+          .forward_peak_bytes = forward.peak(),
+          .input_gradient_bytes = t.hidden,
+          .backward_peak_bytes = backward.peak()};
+}
+
+LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
+  const int64_t element = bytes_of(call.dtype);
+  const int64_t tokens = call.micro_batch * call.sequence_length;
+  const int64_t hidden = element * tokens * model.hidden_size;
+  const int64_t stats = element * tokens * (model.family == ModelFamily::kGpt2 ? 2 : 1);
+  const int64_t logits =
+      element * tokens * part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
+  const int64_t statistics = element * 3 * tokens;  // maximum, sum and target's logit of each row
+
+  Alive forward;
+  forward.add(stats);
+  forward.pass(hidden, logits);
+  forward.pass(statistics, 0);
+  forward.add(element);  // the loss
+
+  Alive backward;
+  backward.add(hidden);      // gradient of x
+  backward.pass(hidden, 0);  // the norm's result again
+
+  return {.output_bytes = element,
+          .saved_bytes = forward.now(),
+          .forward_peak_bytes = forward.peak(),
+          .input_gradient_bytes = hidden,
+          .backward_peak_bytes = backward.peak()};
+}
+
+LayerMemory embedding_memory(const ModelSpec& model, const LayerCall& call) {
+  const int64_t x =
+      bytes_of(call.dtype) * call.micro_batch * call.sequence_length * model.hidden_size;
+  return {.output_bytes = x, .saved_bytes = x, .forward_peak_bytes = x};
+}
+
+}  // namespace
+
+LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
+  switch (layer.kind) {
+    case LayerKind::kEmbedding: return embedding_memory(model, call);
+    case LayerKind::kGpt2Block:
+    case LayerKind::kLlamaBlock: return block_memory(model, layer, call);
+    case LayerKind::kHead: return head_memory(model, call);
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+}  // namespace smp

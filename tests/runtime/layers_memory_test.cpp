@@ -1,0 +1,100 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones_like.h>
+#include <doctest/doctest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <mutex>
+
+#include "layers_support.h"
+#include "smp/comm/thread_group.h"
+#include "smp/runtime/memory_ledger.h"
+
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at::Tensor& x,
+                    LayerKind kind, MemoryLedger& ledger) {
+  LayerMemory memory;
+  const auto live = [&] { return ledger.live().bytes; };
+  std::vector<at::Tensor> inputs{x};
+  if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
+  ledger.reset_peak();
+  const int64_t before = live();
+  at::Tensor y = layer.forward(inputs)[0];
+  memory.output_bytes = static_cast<int64_t>(y.nbytes());
+  memory.saved_bytes = live() - before;
+  memory.forward_peak_bytes = ledger.peak().bytes - before;
+
+  const at::Tensor gradient = at::ones_like(y.detach());
+  ledger.reset_peak();
+  const int64_t kept = live();
+  torch::autograd::backward({y}, {gradient});
+  memory.backward_peak_bytes = ledger.peak().bytes - kept;
+  y.reset();
+  // What is left is the gradient of the input, and that of the output, which this test holds.
+  memory.input_gradient_bytes = live() - before - static_cast<int64_t>(gradient.nbytes());
+  return memory;
+}
+
+void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64_t batch_size,
+                  int64_t sequence) {
+  install_counting_allocator();
+  std::mutex mutex;
+  run_ranks(degree, [&](Communicator& comm) {
+    at::set_num_threads(1);
+    MemoryLedger ledger(comm.rank(), 0);
+    const LedgerScope scope(ledger);
+    ModelOnRank rank(model, arbitrary_weights(model, type), &comm);
+    const auto batch = arbitrary_batch(model, batch_size, sequence);
+    const LayerCall call{.micro_batch = batch_size,
+                         .sequence_length = sequence,
+                         .tensor_degree = degree,
+                         .tensor_rank = comm.rank(),
+                         .dtype = type == at::kDouble ? DType::kF64 : DType::kF32};
+    const auto layers = layers_of(model);
+    at::Tensor x = batch[0];
+    for (size_t i : {size_t{0}, size_t{1}, layers.size() - 1}) {
+      const LayerMemory counted = measure(*rank.layers()[i], batch, x, layers[i].kind, ledger);
+      const LayerMemory expected = memory_of(model, layers[i], call);
+      {
+        const std::lock_guard lock(mutex);  // doctest's checks come one at a time
+        INFO(layers[i].name, " degree ", degree, " element bytes ", bytes_of(call.dtype));
+        CHECK(counted.output_bytes == expected.output_bytes);
+        CHECK(counted.saved_bytes == expected.saved_bytes);
+        CHECK(counted.forward_peak_bytes == expected.forward_peak_bytes);
+        CHECK(counted.input_gradient_bytes == expected.input_gradient_bytes);
+        CHECK(counted.backward_peak_bytes == expected.backward_peak_bytes);
+      }
+      if (i == 0) x = rank.layers()[0]->forward({x})[0].detach().requires_grad_(true);
+      x.mutable_grad().reset();
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("layers: counted bytes of every layer are those of memory_of, to the byte") {
+  for (const bool llama : {false, true}) {
+    for (const int degree : {1, 2}) {
+      for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+        for (const bool tied : {false, true}) {
+          ModelSpec model = llama ? small_llama() : small_gpt2();
+          model.tied_embeddings = tied;
+          check_memory(model, degree, type, 2, 9);
+          check_memory(model, degree, type, 1, 80);  // longer than a block of queries
+          model.hidden_size = 64;
+          model.head_dim = 16;
+          model.ffn_hidden_size = llama ? 171 : 256;  // 171 does not divide by 2
+          model.vocab_size = 211;
+          check_memory(model, degree, type, 3, 33);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("layers: counted bytes with replicated KV heads") {
+  check_memory(small_llama(), 4, at::kFloat, 2, 16);
+}
