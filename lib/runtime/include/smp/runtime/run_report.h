@@ -15,9 +15,11 @@ namespace smp {
 // What one rank measured.
 struct RankFacts {
   int64_t rank = 0;
-  MemoryUse peak;
+  MemoryUse peak;                     // its phase is readable on the rank itself only
+  std::string peak_phase;             // set by gather_rank_facts
   double busy_s = 0;                  // computing, in all measured steps
   double idle_s = 0;                  // waiting for others, in all measured steps
+  int64_t resident_peak_bytes = 0;    // of the process, as the system sees it; set by gathering
   std::vector<TrafficCount> traffic;  // of all its groups; see add_traffic
 };
 
@@ -36,8 +38,9 @@ struct RunFacts {
   double measured_step_s = 0;  // median
 };
 
-// The content of report.json. Wire bytes are of the whole run: those of one planned step times
-// `steps`, against the counted ones without labels "setup.*" and "save.*".
+// The content of report.json. Idle is the share of the measured time that a rank waits. Wire bytes
+// are of the whole run: those of one planned step times `steps`, against the counted ones without
+// labels "setup.*" and "save.*".
 std::string report_json(const Plan& plan, const RunFacts& run, const std::vector<RankFacts>& ranks);
 
 }  // namespace smp

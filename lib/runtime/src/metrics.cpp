@@ -1,0 +1,119 @@
+#include "smp/runtime/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace smp {
+namespace {
+
+// 12345.6 -> "12,346", whatever the locale.
+std::string grouped(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole < 100) return fmt::format("{} s", whole);
+  if (whole < 100 * 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string memory(int64_t bytes) {
+  const auto mib = static_cast<double>(bytes) / (1 << 20);
+  return mib < 10240 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+}
+
+// Columns of the terminal; a longer line would wrap, and then could not be rewritten.
+size_t columns_of(std::FILE* out) {
+  winsize size{};
+  const bool known = ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string to_json(const StepMetrics& metrics) {
+  // A value that is not finite becomes null: JSON has no word for it.
+  const nlohmann::ordered_json json = {{"step", metrics.step},
+                                       {"loss", metrics.loss},
+                                       {"grad_norm", metrics.grad_norm},
+                                       {"learning_rate", metrics.learning_rate},
+                                       {"tokens_per_s", metrics.tokens_per_s},
+                                       {"step_s", metrics.step_s},
+                                       {"memory_live_bytes", metrics.memory_live_bytes},
+                                       {"memory_peak_bytes", metrics.memory_peak_bytes}};
+  return json.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (fd_ < 0) {
+    throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  }
+}
+
+MetricsFile::~MetricsFile() { ::close(fd_); }
+
+void MetricsFile::append(const StepMetrics& metrics) {
+  const std::string line = to_json(metrics) + "\n";
+  ssize_t wrote = 0;
+  do {
+    wrote = ::write(fd_, line.data(), line.size());
+  } while (wrote < 0 && errno == EINTR);
+  if (wrote != static_cast<ssize_t>(line.size())) {
+    throw std::runtime_error(
+        fmt::format("cannot write {}: {}", path_, std::strerror(wrote < 0 ? errno : ENOSPC)));
+  }
+}
+
+std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_left) {
+  const std::string last = std::to_string(steps);
+  const std::string left =
+      metrics.step < steps ? fmt::format("  {} left", duration(seconds_left)) : "";
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}  {} tokens/s  memory {}{}",
+                     metrics.step, last.size(), last, metrics.loss, metrics.grad_norm,
+                     grouped(metrics.tokens_per_s), memory(metrics.memory_peak_bytes), left);
+}
+
+StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every)
+    : StepLine(out, steps, every, ::isatty(::fileno(out)) == 1) {}
+
+StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every, bool is_terminal)
+    : out_(out), steps_(steps), every_(every), is_terminal_(is_terminal) {}
+
+StepLine::~StepLine() {
+  if (open_) std::fputc('\n', out_);
+  std::fflush(out_);
+}
+
+void StepLine::show(const StepMetrics& metrics) {
+  // Steps differ a little in time: the last ten or so tell how long one takes.
+  mean_step_s_ = mean_step_s_ == 0 ? metrics.step_s : 0.9 * mean_step_s_ + 0.1 * metrics.step_s;
+  const bool last = metrics.step >= steps_;
+  if (!is_terminal_ && metrics.step != 1 && metrics.step % every_ != 0 && !last) return;
+  const double left = mean_step_s_ * static_cast<double>(steps_ - metrics.step);
+  std::string line = step_line(metrics, steps_, left);
+  if (is_terminal_) {
+    line.resize(std::min(line.size(), columns_of(out_) - 1));
+    line = fmt::format("\r\x1b[2K{}", line);  // back to the first column, clear the line
+  }
+  if (!is_terminal_ || last) line += '\n';
+  open_ = is_terminal_ && !last;
+  std::fputs(line.c_str(), out_);
+  std::fflush(out_);
+}
+
+}  // namespace smp

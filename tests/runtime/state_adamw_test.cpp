@@ -1,0 +1,255 @@
+#include <ATen/core/Tensor.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "smp/plan/collective.h"
+#include "smp/runtime/adamw.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/memory_ledger.h"
+
+using namespace smp;
+
+namespace {
+
+// Two buckets of odd sizes: a matrix and a vector each, padded to a multiple of z.
+RankLayout small_layout(int64_t z, int64_t shard, int64_t replica) {
+  RankLayout layout;
+  layout.coord.shard = shard;
+  layout.coord.replica = replica;
+  int64_t offset = 0;
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    layout.layers.push_back({LayerKind::kGpt2Block, layer, "layers." + std::to_string(layer)});
+    Bucket bucket;
+    bucket.begin = offset;
+    for (const bool is_vector : {false, true}) {
+      PlacedParameter placed;
+      placed.spec.name = "layers." + std::to_string(layer) + (is_vector ? ".bias" : ".weight");
+      placed.spec.rows = is_vector ? 7 : 5;
+      placed.spec.cols = is_vector ? 1 : 9;
+      placed.spec.is_vector = is_vector;
+      placed.spec.init_std = 0.1;
+      placed.spec.weight_decay = !is_vector;
+      placed.box = {0, placed.spec.rows, 0, placed.spec.cols};
+      placed.layer = layer;
+      placed.offset = offset;
+      offset += placed.box.size();
+      layout.parameters.push_back(placed);
+    }
+    offset = (offset + z - 1) / z * z;
+    bucket.end = offset;
+    bucket.first_layer = bucket.last_layer = layer;
+    layout.buckets.insert(layout.buckets.begin(), bucket);
+  }
+  layout.elements = offset;
+  layout.optimizer_elements = offset / z;
+  return layout;
+}
+
+OptimizerSpec optimizer_spec() {
+  OptimizerSpec spec;
+  spec.learning_rate = 1e-2;
+  spec.weight_decay = 0.1;
+  return spec;
+}
+
+double gradient_of(int64_t step, int64_t element) {
+  return std::sin(0.37 * static_cast<double>(element + 1) * static_cast<double>(step + 1));
+}
+
+void set_gradients(FlatParameters& parameters, int64_t step) {
+  double* const gradients = parameters.gradients().mutable_data_ptr<double>();
+  for (const PlacedParameter& parameter : parameters.layout().parameters) {
+    for (int64_t i = 0; i < parameter.box.size(); ++i) {
+      // By position in the parameter, so that all paddings see the same gradients.
+      gradients[parameter.offset + i] = gradient_of(step, parameter.layer * 100 + i);
+    }
+  }
+}
+
+// torch.optim.AdamW's single-tensor update, one element at a time (torch/optim/adamw.py).
+struct Reference {
+  double weight, momentum = 0, variance = 0;
+
+  void update(const OptimizerSpec& spec, double gradient, bool decays, double t) {
+    if (decays) weight *= 1 - spec.learning_rate * spec.weight_decay;
+    momentum += (gradient - momentum) * (1 - spec.beta1);
+    variance = variance * spec.beta2 + (1 - spec.beta2) * gradient * gradient;
+    const double correction1 = 1 - std::pow(spec.beta1, t);
+    const double correction2 = 1 - std::pow(spec.beta2, t);
+    const double denominator = std::sqrt(variance) / std::sqrt(correction2) + spec.epsilon;
+    weight += -(spec.learning_rate / correction1) * (momentum / denominator);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("twenty steps of AdamW follow torch.optim.AdamW in fp64") {
+  const OptimizerSpec spec = optimizer_spec();
+  FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
+  parameters.initialise(1);
+  AdamW optimizer(spec, {}, parameters);
+  const double* const weights = parameters.weights().const_data_ptr<double>();
+  std::vector<Reference> reference;
+  for (int64_t i = 0; i < parameters.layout().elements; ++i) reference.push_back({weights[i]});
+
+  const double scale = 0.25;
+  double error = 0;
+  double norm = 0;
+  for (int64_t step = 0; step < 20; ++step) {
+    set_gradients(parameters, step);
+    optimizer.step(spec.learning_rate, scale);
+    for (const PlacedParameter& parameter : parameters.layout().parameters) {
+      for (int64_t i = 0; i < parameter.box.size(); ++i) {
+        Reference& expected = reference[static_cast<size_t>(parameter.offset + i)];
+        expected.update(spec, scale * gradient_of(step, parameter.layer * 100 + i),
+                        parameter.spec.weight_decay, static_cast<double>(step + 1));
+        const double difference = weights[parameter.offset + i] - expected.weight;
+        error += difference * difference;
+        norm += expected.weight * expected.weight;
+      }
+    }
+  }
+  CHECK(optimizer.steps_done() == 20);
+  CHECK(std::sqrt(error / norm) <= 1e-14);
+}
+
+TEST_CASE("fp32 AdamW stays within rounding of fp64 AdamW") {
+  const OptimizerSpec spec = optimizer_spec();
+  FlatParameters exact(small_layout(1, 0, 0), DType::kF64);
+  FlatParameters rounded(small_layout(1, 0, 0), DType::kF32);
+  exact.initialise(1);
+  rounded.initialise(1);
+  AdamW exact_optimizer(spec, {}, exact);
+  AdamW rounded_optimizer(spec, {}, rounded);
+  for (int64_t step = 0; step < 20; ++step) {
+    set_gradients(exact, step);
+    rounded.gradients().copy_(exact.gradients());
+    exact_optimizer.step(spec.learning_rate, 1);
+    rounded_optimizer.step(spec.learning_rate, 1);
+  }
+  for (int64_t i = 0; i < exact.layout().elements; ++i) {
+    CHECK(rounded.weights().const_data_ptr<float>()[i] ==
+          doctest::Approx(exact.weights().const_data_ptr<double>()[i]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("shards update what one rank updates, each its part, to the bit") {
+  const OptimizerSpec spec = optimizer_spec();
+  FlatParameters whole(small_layout(1, 0, 0), DType::kF64);
+  whole.initialise(1);
+  AdamW optimizer(spec, {}, whole);
+  for (int64_t step = 0; step < 5; ++step) {
+    set_gradients(whole, step);
+    optimizer.step(spec.learning_rate, 0.5);
+  }
+  for (const int64_t z : {2, 3, 4}) {
+    Degrees degrees;
+    degrees.shard = z;
+    for (int64_t shard = 0; shard < z; ++shard) {
+      FlatParameters parameters(small_layout(z, shard, 0), DType::kF64);
+      parameters.initialise(1);
+      const at::Tensor start = parameters.weights().clone();
+      AdamW part(spec, degrees, parameters);
+      for (int64_t step = 0; step < 5; ++step) {
+        set_gradients(parameters, step);
+        part.step(spec.learning_rate, 0.5);
+      }
+      for (const Bucket& bucket : parameters.layout().buckets) {
+        const int64_t begin = bucket.begin + shard * bucket.size() / z;
+        const int64_t end = begin + bucket.size() / z;
+        for (size_t p = 0; p < parameters.layout().parameters.size(); ++p) {
+          const PlacedParameter& mine = parameters.layout().parameters[p];
+          const PlacedParameter& theirs = whole.layout().parameters[p];
+          if (mine.offset < bucket.begin || mine.offset >= bucket.end) continue;
+          for (int64_t i = 0; i < mine.box.size(); ++i) {
+            const int64_t at = mine.offset + i;
+            const bool owned = at >= begin && at < end;
+            const double expected =
+                owned ? whole.weights().const_data_ptr<double>()[theirs.offset + i]
+                      : start.const_data_ptr<double>()[at];
+            CHECK(parameters.weights().const_data_ptr<double>()[at] == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the local norms of all ranks sum to the global norm") {
+  FlatParameters whole(small_layout(1, 0, 0), DType::kF64);
+  set_gradients(whole, 3);
+  double expected = 0;
+  for (const PlacedParameter& parameter : whole.layout().parameters) {
+    for (int64_t i = 0; i < parameter.box.size(); ++i) {
+      expected += std::pow(gradient_of(3, parameter.layer * 100 + i), 2);
+    }
+  }
+  for (const auto& [z, r] : {std::pair{1, 1}, {1, 2}, {2, 1}, {3, 2}, {2, 5}}) {
+    Degrees degrees;
+    degrees.shard = z;
+    degrees.replica = r;
+    double sum = 0;
+    for (int64_t shard = 0; shard < z; ++shard) {
+      for (int64_t replica = 0; replica < r; ++replica) {
+        FlatParameters parameters(small_layout(z, shard, replica), DType::kF64);
+        parameters.gradients().fill_(1e3);  // padding must not count
+        set_gradients(parameters, 3);
+        const AdamW optimizer(optimizer_spec(), degrees, parameters);
+        sum += optimizer.local_norm_squared();
+        CHECK(optimizer.local_norm_squared() == optimizer.local_norm_squared());
+      }
+    }
+    CHECK(sum == doctest::Approx(expected).epsilon(1e-14));
+  }
+}
+
+TEST_CASE("a tensor rank's copy that does not count stays out of the norm") {
+  RankLayout layout = small_layout(1, 0, 0);
+  for (size_t i = 1; i < layout.parameters.size(); ++i) layout.parameters[i].counts = false;
+  FlatParameters parameters(layout, DType::kF32);
+  parameters.gradients().fill_(2);
+  const AdamW optimizer(optimizer_spec(), {}, parameters);
+  CHECK(optimizer.local_norm_squared() == 45 * 4);
+}
+
+TEST_CASE(
+    "AdamW allocates two buffers of its part, in the category optimizer, and no temporaries") {
+  install_counting_allocator();
+  MemoryLedger ledger(0, 0);
+  const LedgerScope scope(ledger);
+  FlatParameters parameters(small_layout(4, 1, 0), DType::kF32);
+  const int64_t elements = parameters.layout().elements;
+  const auto bytes = [&](MemoryCategory category) {
+    return ledger.live().by_category[static_cast<size_t>(category)];
+  };
+  CHECK(bytes(MemoryCategory::kWeights) == 4 * elements);
+  CHECK(bytes(MemoryCategory::kGradients) == 4 * elements);
+  Degrees degrees;
+  degrees.shard = 4;
+  AdamW optimizer(optimizer_spec(), degrees, parameters);
+  CHECK(bytes(MemoryCategory::kOptimizer) == 2 * 4 * elements / 4);
+  ledger.reset_peak();
+  optimizer.step(1e-3, optimizer.local_norm_squared());
+  CHECK(ledger.peak().bytes == ledger.live().bytes);
+}
+
+TEST_CASE(
+    "the learning rate warms up linearly and falls on a cosine to its minimum at the last step") {
+  OptimizerSpec spec;
+  spec.learning_rate = 1.0;
+  spec.min_learning_rate = 0.1;
+  spec.warmup_steps = 4;
+  const int64_t steps = 15;
+  CHECK(learning_rate_at(spec, steps, 0) == 0.25);
+  CHECK(learning_rate_at(spec, steps, 3) == 1.0);
+  CHECK(learning_rate_at(spec, steps, 4) == 1.0);
+  CHECK(learning_rate_at(spec, steps, 9) == doctest::Approx(0.55));
+  CHECK(learning_rate_at(spec, steps, 14) == doctest::Approx(0.1));
+  CHECK(learning_rate_at(spec, steps, 20) == doctest::Approx(0.1));
+  spec.warmup_steps = 0;
+  CHECK(learning_rate_at(spec, 1, 0) == 1.0);
+  CHECK(learning_rate_at(spec, 2, 1) == doctest::Approx(0.1));
+}

@@ -1,0 +1,108 @@
+#include <ATen/core/Tensor.h>
+#include <doctest/doctest.h>
+
+#include <map>
+#include <vector>
+
+#include "smp/plan/layout.h"
+#include "smp/plan/plan.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/layer.h"
+#include "state_plans.h"
+
+using namespace smp;
+
+namespace {
+
+// Every parameter's elements, from all ranks' boxes; copies must agree to the bit.
+std::map<std::string, std::vector<double>> weights_of_all_ranks(const Plan& plan) {
+  std::map<std::string, std::vector<double>> all;
+  for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+    FlatParameters parameters(rank_layout(plan, rank), DType::kF64);
+    parameters.initialise(99);
+    const RankLayout& layout = parameters.layout();
+    for (size_t p = 0; p < layout.parameters.size(); ++p) {
+      const PlacedParameter& placed = layout.parameters[p];
+      std::vector<double>& whole = all[placed.spec.name];
+      whole.resize(static_cast<size_t>(placed.spec.size()), -1000);
+      const at::Tensor& weight = parameters.weight(static_cast<int64_t>(p));
+      const double* data = weight.const_data_ptr<double>();
+      for (int64_t row = placed.box.row_begin; row < placed.box.row_end; ++row) {
+        for (int64_t col = placed.box.col_begin; col < placed.box.col_end; ++col) {
+          double& element = whole[static_cast<size_t>(row * placed.spec.cols + col)];
+          CHECK((element == -1000 || element == *data));
+          element = *data++;
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every layout starts with the weights of one rank") {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const auto expected = weights_of_all_ranks(small_plan(family, {}));
+    for (const Degrees degrees : {Degrees{.pipeline = 2}, Degrees{.tensor = 2},
+                                  Degrees{.tensor = 4}, Degrees{.pipeline = 2, .tensor = 2},
+                                  Degrees{.shard = 2}, Degrees{.pipeline = 3, .replica = 2}}) {
+      CHECK(weights_of_all_ranks(small_plan(family, degrees)) == expected);
+    }
+  }
+}
+
+TEST_CASE("views lie in the flat buffers as the layout says") {
+  FlatParameters parameters(rank_layout(small_plan(ModelFamily::kGpt2, {}), 0), DType::kF32);
+  const RankLayout& layout = parameters.layout();
+  CHECK(parameters.weights().numel() == layout.elements);
+  const FlatParameters::Range block = parameters.range_of(1);
+  CHECK(layout.parameters[static_cast<size_t>(block.first)].spec.name ==
+        "layers.0.attention_norm.weight");
+  for (size_t p = 0; p < layout.parameters.size(); ++p) {
+    const PlacedParameter& placed = layout.parameters[p];
+    const at::Tensor& gradient = parameters.gradient(static_cast<int64_t>(p));
+    CHECK(gradient.const_data_ptr<float>() ==
+          parameters.gradients().const_data_ptr<float>() + placed.offset);
+    CHECK(gradient.dim() == (placed.spec.is_vector ? 1 : 2));
+    CHECK(gradient.size(0) == placed.box.rows());
+  }
+}
+
+TEST_CASE("q, k and v are one matrix, and their biases one vector") {
+  FlatParameters parameters(rank_layout(small_plan(ModelFamily::kGpt2, {.tensor = 2}), 1),
+                            DType::kF32);
+  const FlatParameters::Range block = parameters.range_of(2);
+  const at::Tensor joined = parameters.joined_weight(block.first + 2, block.first + 5);
+  CHECK(joined.size(0) == 3 * 16);
+  CHECK(joined.size(1) == 32);
+  CHECK(joined.const_data_ptr() == parameters.weight(block.first + 2).const_data_ptr());
+  CHECK(parameters.joined_gradient(block.first + 5, block.first + 8).dim() == 1);
+  CHECK_THROWS(parameters.joined_weight(block.first + 4, block.first + 6));
+}
+
+TEST_CASE("a tied head uses the token embedding: the same views, or the copy of the last stage") {
+  FlatParameters alone(rank_layout(small_plan(ModelFamily::kGpt2, {}), 0), DType::kF64);
+  const int64_t head = alone.layout().layers.back().index;
+  CHECK(alone.layer_parameters(head).weights.back().const_data_ptr() ==
+        alone.weight(0).const_data_ptr());
+  CHECK(!alone.tied_weight().defined());
+
+  const Plan two_stages = small_plan(ModelFamily::kGpt2, {.pipeline = 2});
+  FlatParameters first(rank_layout(two_stages, 0), DType::kF64);
+  FlatParameters last(rank_layout(two_stages, 1), DType::kF64);
+  first.initialise(5);
+  last.initialise(5);
+  CHECK(last.layer_parameters(head).gradients.back().const_data_ptr() ==
+        last.tied_gradient().const_data_ptr());
+  CHECK(last.tied_weight().equal(first.weight(0)));
+  last.tied_gradient().fill_(1);
+  last.zero_gradients();
+  CHECK(last.tied_gradient().sum().item<double>() == 0);
+}
+
+TEST_CASE("an untied head brings its own weight") {
+  FlatParameters parameters(rank_layout(small_plan(ModelFamily::kLlama, {}), 0), DType::kF32);
+  const int64_t head = parameters.layout().layers.back().index;
+  CHECK(parameters.layer_parameters(head).weights.size() == 2);
+}

@@ -1,0 +1,167 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/ones.h>
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "smp/runtime/memory_ledger.h"
+
+using namespace smp;
+
+namespace {
+
+int64_t bytes_in(const MemoryUse& use, MemoryCategory category) {
+  return use.by_category[static_cast<size_t>(category)];
+}
+
+at::Tensor floats(int64_t count) { return at::empty({count}, at::kFloat); }
+
+}  // namespace
+
+TEST_CASE("a ledger counts tensors to the byte, by category, at the peak too") {
+  install_counting_allocator();
+  MemoryLedger ledger(3, 0);
+  const LedgerScope scope(ledger);
+  {
+    const CategoryScope weights(MemoryCategory::kWeights);
+    const at::Tensor held = floats(1000);
+    {
+      ledger.set_phase({"forward", 7, 2, 3});
+      const CategoryScope activations(MemoryCategory::kActivations);
+      const at::Tensor saved = floats(33);  // no rounding to the alignment
+      CHECK(ledger.live().bytes == 4132);
+      CHECK(bytes_in(ledger.live(), MemoryCategory::kWeights) == 4000);
+      CHECK(bytes_in(ledger.live(), MemoryCategory::kActivations) == 132);
+    }
+    ledger.set_phase({"backward", 7});
+    const at::Tensor smaller = floats(1);
+    CHECK(ledger.live().bytes == 4004);
+  }
+  CHECK(ledger.live().bytes == 0);
+  const MemoryUse peak = ledger.peak();
+  CHECK(peak.bytes == 4132);
+  CHECK(bytes_in(peak, MemoryCategory::kWeights) == 4000);
+  CHECK(bytes_in(peak, MemoryCategory::kActivations) == 132);
+  CHECK(to_string(peak.phase) == "step 7: forward, microbatch 2, layer 3");
+  ledger.reset_peak();
+  CHECK(ledger.peak().bytes == 0);
+}
+
+TEST_CASE("tensors of the counting allocator are aligned, and empty ones cost nothing") {
+  install_counting_allocator();
+  MemoryLedger ledger(0, 0);
+  const LedgerScope scope(ledger);
+  for (const int64_t count : {1, 7, 16, 1001}) {
+    CHECK(reinterpret_cast<uintptr_t>(floats(count).data_ptr()) % 64 == 0);
+  }
+  const at::Tensor nothing = floats(0);
+  CHECK(ledger.live().bytes == 0);
+}
+
+TEST_CASE("library code that allocates raw memory goes through the counting allocator") {
+  install_counting_allocator();  // oneDNN's GELU once aborted here: get() != get_context()
+  MemoryLedger ledger(0, 0);
+  const LedgerScope scope(ledger);
+  const at::Tensor y = at::gelu(at::ones({64, 64}, at::kFloat));
+  CHECK(ledger.live().bytes == 64 * 64 * 4);
+}
+
+TEST_CASE(
+    "a tensor freed on another thread, or after its ledger, is released where it was counted") {
+  install_counting_allocator();
+  at::Tensor survivor;
+  MemoryLedger other(1, 0);
+  {
+    MemoryLedger ledger(0, 0);
+    {
+      const LedgerScope scope(ledger);
+      at::Tensor moved = floats(10);
+      std::thread([tensor = std::move(moved), &other]() mutable {
+        const LedgerScope elsewhere(other);
+        tensor.reset();
+      }).join();
+      CHECK(ledger.live().bytes == 0);
+      survivor = floats(5);
+    }
+    CHECK(ledger.live().bytes == 20);
+  }
+  survivor.reset();
+  CHECK(other.live().bytes == 0);
+  CHECK(other.peak().bytes == 0);
+}
+
+TEST_CASE("ranks that are threads keep ledgers of their own") {
+  install_counting_allocator();
+  std::vector<std::thread> ranks;
+  std::vector<int64_t> peaks(4);
+  for (size_t rank = 0; rank < peaks.size(); ++rank) {
+    ranks.emplace_back([&peaks, rank] {
+      MemoryLedger ledger(static_cast<int64_t>(rank), 0);
+      const LedgerScope scope(ledger);
+      for (int i = 0; i < 200; ++i) floats(100 * static_cast<int64_t>(rank + 1));
+      peaks[rank] = ledger.peak().bytes;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(peaks == std::vector<int64_t>{400, 800, 1200, 1600});
+}
+
+TEST_CASE("threads without a ledger count for the process, once it is one rank") {
+  install_counting_allocator();
+  MemoryLedger ledger(0, 0);
+  const at::Tensor before = floats(10);
+  CHECK(ledger.live().bytes == 0);
+  set_process_ledger(&ledger);
+  const at::Tensor after = floats(10);
+  CHECK(ledger.live().bytes == 40);
+  set_process_ledger(nullptr);
+}
+
+TEST_CASE("an allocation beyond the limit is refused with rank, phase, bytes and advice") {
+  install_counting_allocator();
+  MemoryLedger ledger(2, 10000);
+  const LedgerScope scope(ledger);
+  ledger.set_phase({"forward", 0, 1, 4});
+  const CategoryScope optimizer(MemoryCategory::kOptimizer);
+  const at::Tensor state = floats(2000);
+  {
+    const CategoryScope activations(MemoryCategory::kActivations);
+    const at::Tensor saved = floats(250);
+    CHECK_THROWS_WITH_AS(
+        floats(251),
+        "rank 2: out of memory in step 0: forward, microbatch 1, layer 4: asked for 1004 bytes "
+        "(activations) while 9000 of 10000 are live (optimizer 8000, activations 1000); most is "
+        "optimizer: set parallel.shard_optimizer_state: true, or raise "
+        "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree",
+        OutOfMemory);
+    CHECK(ledger.live().bytes == 9000);
+    const at::Tensor fits = floats(250);
+    CHECK(ledger.live().bytes == 10000);
+  }
+  CHECK(ledger.live().bytes == 8000);
+}
+
+TEST_CASE("a request that is too large by itself is what the advice is about") {
+  MemoryLedger ledger(0, 100);
+  CHECK_THROWS_WITH_AS(
+      ledger.charge(MemoryCategory::kCommunication, 101),
+      "rank 0: out of memory in setup: asked for 101 bytes (communication) while 0 of 100 are live "
+      "(nothing); most is communication: lower parallel.bucket_bytes",
+      OutOfMemory);
+}
+
+TEST_CASE("a charge counts what no allocator sees, once, wherever it moves") {
+  MemoryLedger ledger(0, 0);
+  {
+    MemoryCharge charge(ledger, MemoryCategory::kCommunication, 64);
+    MemoryCharge moved = std::move(charge);
+    CHECK(ledger.live().bytes == 64);
+    moved = MemoryCharge(ledger, MemoryCategory::kData, 8);
+    CHECK(ledger.live().bytes == 8);
+    CHECK(bytes_in(ledger.live(), MemoryCategory::kData) == 8);
+  }
+  CHECK(ledger.live().bytes == 0);
+  CHECK(ledger.peak().bytes == 72);
+}

@@ -1,0 +1,87 @@
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <set>
+
+#include "scratch_folder.h"
+#include "smp/plan/data_files.h"
+#include "smp/runtime/text_data.h"
+
+using namespace smp;
+
+namespace {
+
+TrainingSpec training_on(const std::string& path, int64_t sequence_length) {
+  TrainingSpec training;
+  training.data_path = path;
+  training.sequence_length = sequence_length;
+  return training;
+}
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+struct Batch {
+  std::vector<int64_t> tokens, targets;
+};
+
+Batch read(const TextData& data, int64_t step, int64_t first, int64_t count, int64_t length) {
+  Batch batch;
+  batch.tokens.resize(static_cast<size_t>(count * length));
+  batch.targets.resize(static_cast<size_t>(count * length));
+  data.read(step, first, count, batch.tokens.data(), batch.targets.data());
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("samples are windows of the text, targets one byte ahead, across file ends") {
+  const ScratchFolder folder;
+  write(folder / "a.txt", "abcd");
+  write(folder / "b.txt", "e");
+  write(folder / "c.txt", "\xff!");
+  const std::string text("abcd\0e\0\xff!", 9);
+  const TextData data(find_data_files(training_on(folder.path(), 4)), 4, 7);
+  CHECK(data.total_bytes() == 9);
+  std::set<int64_t> starts;
+  for (int64_t sample = 0; sample < 200; ++sample) {
+    const int64_t start = data.window_start(0, sample);
+    starts.insert(start);
+    const Batch batch = read(data, 0, sample, 1, 4);
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t at = static_cast<size_t>(start) + i;
+      CHECK(batch.tokens[i] == static_cast<unsigned char>(text[at]));
+      CHECK(batch.targets[i] == static_cast<unsigned char>(text[at + 1]));
+    }
+  }
+  CHECK(starts == std::set<int64_t>{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("the batch of a step is the same however the ranks share it") {
+  const ScratchFolder folder;
+  write(folder / "text", std::string(5000, 'x') + "the end of it all");
+  const TextData data(find_data_files(training_on(folder / "text", 32)), 32, 1);
+  const Batch whole = read(data, 3, 0, 8, 32);
+  Batch joined;
+  for (const auto& [first, count] : {std::pair{0, 3}, {3, 1}, {4, 4}}) {
+    const Batch part = read(data, 3, first, count, 32);
+    joined.tokens.insert(joined.tokens.end(), part.tokens.begin(), part.tokens.end());
+    joined.targets.insert(joined.targets.end(), part.targets.begin(), part.targets.end());
+  }
+  CHECK(joined.tokens == whole.tokens);
+  CHECK(joined.targets == whole.targets);
+  CHECK(data.window_start(3, 0) != data.window_start(4, 0));
+  const TextData other(find_data_files(training_on(folder / "text", 32)), 32, 2);
+  CHECK(data.window_start(3, 0) != other.window_start(3, 0));
+}
+
+TEST_CASE("a file that shrinks during the run is named") {
+  const ScratchFolder folder;
+  const std::string path = folder / "text";
+  write(path, std::string(100, 'x'));
+  const TextData data(find_data_files(training_on(path, 99)), 99, 1);
+  write(path, "gone");
+  CHECK_THROWS_WITH(read(data, 0, 0, 1, 99),
+                    ("training.data.path: " + path +
+                     " has become shorter than the 100 bytes it had at the start of the run")
+                        .c_str());
+}
