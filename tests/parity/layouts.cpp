@@ -1,0 +1,125 @@
+#include "parity/layouts.h"
+
+namespace smp::parity {
+namespace {
+
+constexpr int64_t kMicrobatches = 3;
+constexpr int64_t kGlobalBatch = 12;
+
+}  // namespace
+
+std::vector<LayoutCase> layouts() {
+  const auto simple = PipelineKind::kSimple;
+  return {
+      {"t2", {.tensor = 2}},
+      {"t4", {.tensor = 4}},
+      {"p2", {.pipeline = 2}},
+      {"p2 simple", {.pipeline = 2}, simple},
+      {"p3", {.pipeline = 3}},
+      {"p4", {.pipeline = 4}},
+      {"p4 simple", {.pipeline = 4}, simple},
+      {"d2", {.replica = 2}},
+      {"d2 ZeRO-1", {.shard = 2}},
+      {"d4 ZeRO-1", {.shard = 4}},
+      {"d4 ZeRO-1 over 2", {.shard = 2, .replica = 2}},
+      {"t2p2", {.pipeline = 2, .tensor = 2}},
+      {"p2d2", {.pipeline = 2, .replica = 2}},
+      {"p2d2 ZeRO-1", {.pipeline = 2, .shard = 2}},
+      {"t2d2", {.tensor = 2, .replica = 2}},
+      {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+  };
+}
+
+ModelSpec gpt2_model() {
+  ModelSpec model;
+  model.name = "gpt2-like";
+  model.family = ModelFamily::kGpt2;
+  model.num_layers = 5;
+  model.hidden_size = 48;
+  model.num_heads = 4;
+  model.num_kv_heads = 4;
+  model.head_dim = 12;
+  model.ffn_hidden_size = 192;
+  model.vocab_size = 259;
+  model.max_positions = 40;
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec gpt2_untied_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "gpt2-like-untied";
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec llama_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "llama-like";
+  model.family = ModelFamily::kLlama;
+  model.num_kv_heads = 2;
+  model.ffn_hidden_size = 132;
+  model.vocab_size = 257;
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec llama_tied_model() {
+  ModelSpec model = llama_model();
+  model.name = "llama-like-tied";
+  model.tied_embeddings = true;
+  return model;
+}
+
+Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
+             const std::string& data_path) {
+  Plan plan;
+  JobSpec& job = plan.job;
+  job.name = "parity";
+  job.model = model;
+  job.cluster.name = "threads";
+  job.cluster.processes_per_host = layout.degrees.world();
+  job.cluster.memory_per_process_bytes = 1 << 30;
+  TrainingSpec& training = job.training;
+  training.sequence_length = 32;
+  training.microbatches = kMicrobatches;
+  training.micro_batch = kGlobalBatch / kMicrobatches / layout.degrees.data();
+  training.global_batch = kGlobalBatch;
+  training.precision = precision;
+  training.steps = 50;
+  training.optimizer.learning_rate = 2e-3;
+  training.optimizer.min_learning_rate = 2e-4;
+  training.optimizer.warmup_steps = 5;
+  training.data_path = data_path;
+  ParallelSpec& parallel = job.parallel;
+  parallel.pipeline_parallel_degree = layout.degrees.pipeline;
+  parallel.tensor_parallel_degree = layout.degrees.tensor;
+  parallel.sharded_data_parallel_degree = layout.degrees.shard;
+  parallel.shard_optimizer_state = layout.degrees.shard > 1;
+  parallel.sharding = layout.degrees.shard > 1 ? Sharding::kOptimizerState : Sharding::kNone;
+  parallel.pipeline = layout.pipeline;
+  parallel.active_microbatches = kMicrobatches;
+  parallel.activation_checkpointing = false;
+  parallel.offload_activations = false;
+  parallel.delayed_parameter_initialization = false;
+  parallel.bucket_bytes = 300 << 10;  // several buckets a stage
+  plan.degrees = degrees_of(job);
+  return plan;
+}
+
+std::string sample_text(int64_t bytes) {
+  static const char* const kWords[] = {"the ", "model ",  "of ",  "a ",      "layer ",    "reads ",
+                                       "its ", "tokens ", "and ", "writes ", "numbers.\n"};
+  std::string text;
+  uint64_t state = 88172645463325252u;  // xorshift64, Marsaglia 2003
+  while (static_cast<int64_t>(text.size()) < bytes) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    text += kWords[state % 11];
+  }
+  text.resize(static_cast<size_t>(bytes));
+  return text;
+}
+
+}  // namespace smp::parity

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "smp/plan/plan.h"
+
+// The models and layouts of the parity tests. Nothing divides evenly that need not: 5 layers,
+// 3 microbatches, odd vocabularies, 2 KV heads under up to 4 tensor ranks.
+namespace smp::parity {
+
+struct LayoutCase {
+  std::string name;
+  Degrees degrees;
+  PipelineKind pipeline = PipelineKind::kInterleaved;
+};
+
+// Against one rank; all with the same global batch.
+std::vector<LayoutCase> layouts();
+
+ModelSpec gpt2_model();
+ModelSpec gpt2_untied_model();
+ModelSpec llama_model();
+ModelSpec llama_tied_model();
+
+// A resolved plan, as smp-plan would write it. The global batch is 12 samples whatever the layout.
+Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
+             const std::string& data_path);
+
+// Deterministic text to train on.
+std::string sample_text(int64_t bytes);
+
+}  // namespace smp::parity
