@@ -143,6 +143,22 @@ TEST_CASE("send and recv keep the order of each pair, while no pair waits for an
     });
 }
 
+TEST_CASE("calls keep their order while the engine's own thread is at work") {
+  // Once a call that found the engine busy was overtaken by the next one, which found it idle.
+  run_ranks(2, [](Communicator& comm) {
+    constexpr int kMessages = 4000;
+    std::vector<int32_t> out(kMessages), in(kMessages, -1);
+    std::iota(out.begin(), out.end(), 0);
+    std::vector<WorkPtr> works;
+    for (size_t m = 0; m < kMessages; ++m) {
+      works.push_back(comm.send(&out[m], 1, DType::kI32, 1 - comm.rank(), "m"));
+      works.push_back(comm.recv(&in[m], 1, DType::kI32, 1 - comm.rank(), "m"));
+    }
+    for (const WorkPtr& work : works) work->wait();
+    CHECK(in == out);
+  });
+}
+
 TEST_CASE("barrier: nobody passes before everybody has come") {
   for (const int size : kSizes) {
     std::atomic<int> arrived{0};

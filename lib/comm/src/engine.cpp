@@ -57,6 +57,7 @@ Engine::~Engine() {
 
 void Engine::submit(std::shared_ptr<Operation> op) {
   if (try_lock()) {
+    take_inbox();  // what was submitted earlier comes first
     enqueue(std::move(op));
     pass();
     leave();
@@ -187,7 +188,7 @@ void Engine::run_thread() {
 }
 
 bool Engine::pass() {
-  if (inbox_filled_.load()) take_inbox();
+  take_inbox();
   bool moved = false;
   more_ = false;
   for (size_t i = 0; i < active_.size();) {
@@ -205,6 +206,7 @@ bool Engine::pass() {
 }
 
 void Engine::take_inbox() {
+  if (!inbox_filled_.load()) return;
   std::vector<std::shared_ptr<Operation>> taken;
   std::vector<Closing*> closings;
   {
@@ -219,6 +221,8 @@ void Engine::take_inbox() {
 
 void Engine::enqueue(std::shared_ptr<Operation> op) {
   Lane& lane = op->lane;
+  SMP_CHECK_EQ(op->call.number, lane.last_number + 1);
+  lane.last_number = op->call.number;
   lane.operations.push_back(std::move(op));
   if (lane.active) return;
   lane.active = true;

@@ -42,6 +42,7 @@ class Member {
 struct Lane {
   Member* member = nullptr;
   std::deque<std::shared_ptr<Operation>> operations;
+  uint64_t last_number = 0;  // of the calls that were put here, which keep their order
   bool active = false;
 };
 
