@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "smp/planner/legality.h"
-#include "smp/planner/memory_model.h"
-#include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
 
 namespace smp {
@@ -36,13 +34,13 @@ std::string memory_problem(const RankPrediction& rank, int64_t allowed) {
                      human_bytes(allowed), largest);
 }
 
-Evaluation evaluate(const SettledJob& settled, const Choice& choice) {
+Evaluation evaluate(const SettledJob& settled, const Choice& choice, Models& models) {
   const ClusterSpec& cluster = settled.job.cluster;
   Evaluation evaluation;
   evaluation.choice = choice;
   evaluation.data = world_size(cluster) / (choice.tensor * choice.pipeline);
   const Plan plan = resolve(settled, choice);
-  evaluation.fullest = fullest_rank(plan);
+  evaluation.fullest = models.memory.fullest_rank(plan);
   const int64_t allowed = allowed_bytes(cluster);
   if (cluster.memory_per_process_bytes > 0 && evaluation.fullest.peak_bytes > allowed) {
     evaluation.problem = memory_problem(evaluation.fullest, allowed);
@@ -56,7 +54,7 @@ Evaluation evaluate(const SettledJob& settled, const Choice& choice) {
     return evaluation;
   }
   evaluation.fits = true;
-  evaluation.step_ns = predict_time(plan).step_ns;
+  evaluation.step_ns = models.time.predict(plan).step_ns;
   const TrainingSpec& training = plan.job.training;
   evaluation.seconds_per_token =
       static_cast<double>(evaluation.step_ns) * 1e-9 /

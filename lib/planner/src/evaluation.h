@@ -5,6 +5,8 @@
 
 #include "resolve.h"
 #include "smp/plan/plan.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/time_model.h"
 
 namespace smp {
 
@@ -20,7 +22,14 @@ struct Evaluation {
   int64_t step_ns = 0;
 };
 
-Evaluation evaluate(const SettledJob& settled, const Choice& choice);
+// What layouts share that differ in their sharding alone.
+struct Models {
+  explicit Models(const Plan& plan) : memory(plan), time(plan) {}
+  MemoryModel memory;
+  TimeModel time;
+};
+
+Evaluation evaluate(const SettledJob& settled, const Choice& choice, Models& models);
 
 // "45.2 GiB a rank (stage 0, backward), 37.6 GiB allowed: fp32 master weights 12.1 GiB, ..."
 std::string memory_problem(const RankPrediction& rank, int64_t allowed);

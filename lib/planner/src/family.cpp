@@ -1,6 +1,7 @@
 #include "family.h"
 
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "smp/planner/legality.h"
@@ -64,6 +65,12 @@ struct BatchResult {
   std::map<Sharding, Evaluation> closest;
 };
 
+// A layout that fits, and the closest of the next smaller shard degree, which did not.
+struct Found {
+  Evaluation fits;
+  std::optional<Evaluation> smaller;
+};
+
 class FamilySearch {
  public:
   FamilySearch(const SettledJob& settled, int64_t tensor, int64_t pipeline, int64_t data)
@@ -77,16 +84,17 @@ class FamilySearch {
     BatchResult result;
     int64_t below = 0;  // offloading is tried instead of a larger shard degree, so below that one
     for (const bool offload : offloads_) {
-      const std::optional<Evaluation> found = smallest(batch, offload, below, result);
+      std::optional<Found> found = smallest(batch, offload, below, result);
       if (!found) continue;
-      below = found->choice.shard;
-      if (!result.best) {
-        result.best = found;
-      } else if (found->seconds_per_token < result.best->seconds_per_token) {
-        result.rival = std::exchange(result.best, found);
-      } else {
-        result.rival = found;
+      below = found->fits.choice.shard;
+      const bool faster =
+          result.best && found->fits.seconds_per_token < result.best->seconds_per_token;
+      if (result.best && !faster) {
+        result.rival = std::move(found->fits);
+        continue;
       }
+      result.rival = std::exchange(result.best, std::move(found->fits));
+      result.smaller_shard = std::move(found->smaller);
     }
     return result;
   }
@@ -96,15 +104,19 @@ class FamilySearch {
  private:
   // The smallest shard degree that fits; of its kinds of sharding the fastest. below: 0 = any
   // degree.
-  std::optional<Evaluation> smallest(const BatchShape& batch, bool offload, int64_t below,
-                                     BatchResult& result) {
+  std::optional<Found> smallest(const BatchShape& batch, bool offload, int64_t below,
+                                BatchResult& result) {
+    std::unique_ptr<Models> models;
+    std::optional<Evaluation> smaller;
     for (const auto& [z, kinds] : shardings_) {
       if (below > 0 && z >= below) break;
       std::optional<Evaluation> fastest;
       std::optional<Evaluation> failed;
       for (const Sharding kind : kinds) {
         ++evaluated_;
-        Evaluation evaluation = evaluate(settled_, {tensor_, pipeline_, kind, z, batch, offload});
+        const Choice choice{tensor_, pipeline_, kind, z, batch, offload};
+        if (!models) models = std::make_unique<Models>(resolve(settled_, choice));
+        Evaluation evaluation = evaluate(settled_, choice, *models);
         if (!evaluation.fits) {
           keep_closest(failed, evaluation);
           const auto known = result.closest.find(kind);
@@ -115,8 +127,8 @@ class FamilySearch {
           fastest = std::move(evaluation);
         }
       }
-      if (fastest) return fastest;
-      if (failed && !offload) result.smaller_shard = failed;
+      if (fastest) return Found{std::move(*fastest), std::move(smaller)};
+      if (failed) smaller = std::move(failed);
     }
     return std::nullopt;
   }

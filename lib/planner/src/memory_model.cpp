@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "accelerator_layers.h"
 #include "activation_walk.h"
@@ -71,7 +74,7 @@ std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
 ScheduleParameters walked_schedule(const Plan& plan) {
   ScheduleParameters parameters = schedule_parameters(plan);
   if (parameters.kind == PipelineKind::kInterleaved) {
-    parameters.microbatches = std::min(parameters.microbatches, 2 * plan.degrees.pipeline + 1);
+    parameters.microbatches = std::min(parameters.microbatches, plan.degrees.pipeline + 1);
   }
   return parameters;
 }
@@ -201,20 +204,11 @@ void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor
             "int64 ids");
 }
 
-RankPrediction predict_class(const Plan& plan, const Schedule& schedule,
-                             const std::vector<LayerMemory>& memories, int64_t stage,
-                             int64_t tensor) {
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage, .tensor = tensor}));
-  std::vector<int64_t> layers;
-  int64_t blocks = 0;
-  for (const LayerSpec& layer : layout.layers) {
-    layers.push_back(layer.index);
-    blocks += is_block(layer) ? 1 : 0;
-  }
-  const ActivationPeaks peaks = walk_activations(schedule.actions.at(static_cast<size_t>(stage)),
-                                                 layers, memories, boundary_bytes(plan));
-
+RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
+                             const ActivationPeaks& peaks) {
+  const int64_t stage = layout.coord.pipeline;
+  const int64_t tensor = layout.coord.tensor;
+  const int64_t blocks = std::count_if(layout.layers.begin(), layout.layers.end(), is_block);
   RankPrediction best;
   const auto consider = [&](const char* phase, const ActivationBytes& now, bool working,
                             bool backward) {
@@ -237,7 +231,69 @@ RankPrediction predict_class(const Plan& plan, const Schedule& schedule,
   return best;
 }
 
+RankLayout layout_of(const Plan& plan, int64_t stage, int64_t tensor) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  return rank_layout(plan, mesh.rank_of({.pipeline = stage, .tensor = tensor}));
+}
+
+// Stages among which the fullest is: the first two (the first has the embedding, the second
+// receives), the first one with a layer less, the last. With a partition of the user's, all.
+std::vector<int64_t> stages_worth_a_look(const Plan& plan) {
+  const int64_t stages = plan.degrees.pipeline;
+  std::set<int64_t> found;
+  if (plan.job.parallel.partition.empty()) {
+    const int64_t shorter = plan.job.model.num_layers % stages;
+    for (const int64_t stage : {int64_t{0}, int64_t{1}, shorter, shorter + 1, stages - 1}) {
+      if (stage < stages) found.insert(stage);
+    }
+  } else {
+    for (int64_t stage = 0; stage < stages; ++stage) found.insert(stage);
+  }
+  return {found.begin(), found.end()};
+}
+
 }  // namespace
+
+// What does not depend on the sharding: the schedule, the layer table of each tensor rank, and the
+// walk of each class, made when first asked for.
+struct MemoryModel::Walks {
+  explicit Walks(const Plan& plan) : schedule(make_schedule(walked_schedule(plan))) {}
+
+  const ActivationPeaks& of(const Plan& plan, const RankLayout& layout) {
+    const std::pair key{layout.coord.pipeline, layout.coord.tensor};
+    const auto known = peaks.find(key);
+    if (known != peaks.end()) return known->second;
+    auto table = tables.find(key.second);
+    if (table == tables.end()) {
+      table = tables.emplace(key.second, layer_memories(plan, key.second)).first;
+    }
+    std::vector<int64_t> layers;
+    for (const LayerSpec& layer : layout.layers) layers.push_back(layer.index);
+    const auto& actions = schedule.actions.at(static_cast<size_t>(key.first));
+    return peaks[key] = walk_activations(actions, layers, table->second, boundary_bytes(plan));
+  }
+
+  Schedule schedule;
+  std::map<int64_t, std::vector<LayerMemory>> tables;  // by tensor rank
+  std::map<std::pair<int64_t, int64_t>, ActivationPeaks> peaks;
+};
+
+MemoryModel::MemoryModel(const Plan& plan) : walks_(std::make_unique<Walks>(plan)) {}
+MemoryModel::~MemoryModel() = default;
+
+RankPrediction MemoryModel::predict(const Plan& plan, int64_t stage, int64_t tensor) {
+  const RankLayout layout = layout_of(plan, stage, tensor);
+  return predict_class(plan, layout, walks_->of(plan, layout));
+}
+
+RankPrediction MemoryModel::fullest_rank(const Plan& plan) {
+  RankPrediction fullest;
+  for (const int64_t stage : stages_worth_a_look(plan)) {
+    RankPrediction rank = predict(plan, stage, 0);
+    if (rank.peak_bytes > fullest.peak_bytes) fullest = std::move(rank);
+  }
+  return fullest;
+}
 
 BytesPerParameter bytes_per_parameter(Precision precision) {
   switch (precision) {
@@ -250,35 +306,18 @@ BytesPerParameter bytes_per_parameter(Precision precision) {
 }
 
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor) {
-  return predict_class(plan, make_schedule(walked_schedule(plan)), layer_memories(plan, tensor),
-                       stage, tensor);
+  return MemoryModel(plan).predict(plan, stage, tensor);
 }
 
 std::vector<RankPrediction> predict_memory(const Plan& plan) {
-  const Schedule schedule = make_schedule(walked_schedule(plan));
-  std::vector<std::vector<LayerMemory>> memories;
-  for (int64_t tensor = 0; tensor < plan.degrees.tensor; ++tensor) {
-    memories.push_back(layer_memories(plan, tensor));
-  }
+  MemoryModel model(plan);
   std::vector<RankPrediction> classes;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     for (int64_t tensor = 0; tensor < plan.degrees.tensor; ++tensor) {
-      classes.push_back(
-          predict_class(plan, schedule, memories[static_cast<size_t>(tensor)], stage, tensor));
+      classes.push_back(model.predict(plan, stage, tensor));
     }
   }
   return classes;
-}
-
-RankPrediction fullest_rank(const Plan& plan) {
-  const Schedule schedule = make_schedule(walked_schedule(plan));
-  const std::vector<LayerMemory> memories = layer_memories(plan, 0);
-  RankPrediction fullest;
-  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    RankPrediction rank = predict_class(plan, schedule, memories, stage, 0);
-    if (rank.peak_bytes > fullest.peak_bytes) fullest = std::move(rank);
-  }
-  return fullest;
 }
 
 int64_t allowed_bytes(const ClusterSpec& cluster) {

@@ -106,18 +106,19 @@ class Simulation {
 
 }  // namespace
 
-PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, PipelineKind kind,
-                               int64_t microbatches, int64_t active_microbatches) {
+Schedule condensed_schedule(int64_t stages, PipelineKind kind, int64_t microbatches,
+                            int64_t active_microbatches) {
   ScheduleParameters parameters;
   parameters.kind = kind;
   parameters.microbatches = microbatches;
   parameters.active_microbatches = active_microbatches;
-  // A stage's layers run back to back, so one layer with their sum stands for all.
-  for (size_t stage = 0; stage < stages.size(); ++stage) {
-    parameters.layers.push_back({static_cast<int64_t>(stage)});
-  }
-  parameters.bucket_first_layers.resize(stages.size());
-  const Schedule schedule = make_schedule(parameters);
+  for (int64_t stage = 0; stage < stages; ++stage) parameters.layers.push_back({stage});
+  parameters.bucket_first_layers.resize(static_cast<size_t>(stages));
+  return make_schedule(parameters);
+}
+
+PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, const Schedule& schedule) {
+  SMP_CHECK_EQ(static_cast<int64_t>(stages.size()), schedule.stages);
   return Simulation(stages, schedule).run();
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "smp/plan/job_spec.h"
+#include "smp/plan/schedule.h"
 
 namespace smp {
 
@@ -32,9 +32,13 @@ struct PipelineTime {
   std::vector<PipelineEvent> events;  // in the order of each stage
 };
 
-// Plays the stages' schedules against each other: an action starts when its stage is free and its
+// The schedule of a pipeline whose stages have one layer each: a stage's layers run back to back,
+// so one with their sum stands for all.
+Schedule condensed_schedule(int64_t stages, PipelineKind kind, int64_t microbatches,
+                            int64_t active_microbatches);
+
+// Plays the stages' actions against each other: an action starts when its stage is free and its
 // data have arrived. Sends run beside the computing.
-PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, PipelineKind kind,
-                               int64_t microbatches, int64_t active_microbatches);
+PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, const Schedule& schedule);
 
 }  // namespace smp

@@ -20,14 +20,6 @@ std::string sharding_words(const Choice& choice) {
   return words;
 }
 
-// "sharding none", "optimizer_state over 2", "parameters over 2 to 8"
-std::string tried_words(const Evaluation& closest) {
-  const Choice& choice = closest.choice;
-  return choice.sharding == Sharding::kNone
-             ? "no sharding"
-             : fmt::format("{} over {}", name_of(choice.sharding), choice.shard);
-}
-
 std::string batch_words(const BatchShape& batch) {
   return fmt::format("micro batch {} x {}", batch.micro_batch, batch.microbatches);
 }
@@ -84,9 +76,9 @@ std::string sharding_reason(const SettledJob& settled, const FamilyResult& famil
   if (parallel.sharding && (parallel.sharded_data_parallel_degree || best.choice.shard == 1)) {
     return words + ": pinned";
   }
-  if (family.smaller_shard && !best.choice.offload) {
+  if (family.smaller_shard) {
     return fmt::format("{}: the smallest shard degree that fits; {} needs {}", words,
-                       tried_words(*family.smaller_shard), family.smaller_shard->problem);
+                       sharding_words(family.smaller_shard->choice), family.smaller_shard->problem);
   }
   return words + ": the smallest shard degree that fits";
 }

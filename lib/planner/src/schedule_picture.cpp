@@ -36,7 +36,8 @@ std::string picture_of_schedule(const Plan& plan) {
   const PipelineKind kind = *plan.job.parallel.pipeline;
   const int64_t active = plan.job.parallel.active_microbatches.value_or(0);
   const std::vector<StageCost> costs(stages, {kForward, kBackward, 0, 0});
-  const PipelineTime time = simulate_pipeline(costs, kind, shown, active);
+  const PipelineTime time =
+      simulate_pipeline(costs, condensed_schedule(plan.degrees.pipeline, kind, shown, active));
 
   std::vector<std::string> lines(stages);
   for (const PipelineEvent& event : time.events) {

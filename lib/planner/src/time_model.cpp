@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "accelerator_layers.h"
 #include "link_model.h"
@@ -92,6 +94,7 @@ MessageTimes message_times(const Plan& plan, const Mesh& mesh, int64_t rank) {
   const double m = static_cast<double>(*plan.job.training.microbatches);
   MessageTimes times;
   for (const Traffic& row : step_traffic(plan, rank)) {
+    if (row.op == CollectiveOp::kRecv) continue;  // the sender's row has its time
     const std::vector<int64_t> ranks = mesh.group(rank, row.axis, copies);
     const double seconds =
         seconds_of(row, placement_of(ranks, cluster.processes_per_host), cluster);
@@ -204,22 +207,50 @@ std::vector<LayerTime> layer_times_of(const Plan& plan) {
   return times;
 }
 
+// Stages of one class take the same time: as many blocks, the same ends of the model, and
+// neighbours equally near.
+using StageClass = std::tuple<int64_t, bool, bool, bool, bool>;
+
+StageClass class_of(const Plan& plan, const Mesh& mesh, int64_t stage) {
+  const int64_t last = plan.degrees.pipeline - 1;
+  const auto host_of = [&](int64_t of) {
+    return mesh.rank_of({.pipeline = of}) / plan.job.cluster.processes_per_host;
+  };
+  const std::vector<int64_t> blocks = blocks_per_stage(
+      plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
+  return {blocks[static_cast<size_t>(stage)], stage == 0, stage == last,
+          stage > 0 && host_of(stage - 1) == host_of(stage),
+          stage < last && host_of(stage + 1) == host_of(stage)};
+}
+
 }  // namespace
 
-TimePrediction predict_time(const Plan& plan) {
+TimeModel::TimeModel(const Plan& plan)
+    : pipeline_(condensed_schedule(plan.degrees.pipeline, *plan.job.parallel.pipeline,
+                                   *plan.job.training.microbatches,
+                                   plan.job.parallel.active_microbatches.value_or(0))) {}
+
+TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(plan); }
+
+TimePrediction TimeModel::predict(const Plan& plan) const {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const Plan traffic_plan = as_zero_1(plan);
   const std::vector<LayerTime> layer_times = layer_times_of(plan);
   std::vector<StageTime> stages;
   std::vector<StageCost> costs;
+  std::map<StageClass, StageTime> classes;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    stages.push_back(stage_time(plan, traffic_plan, mesh, stage, layer_times));
+    const StageClass kind = class_of(plan, mesh, stage);
+    auto known = classes.find(kind);
+    if (known == classes.end()) {
+      const StageTime time = stage_time(plan, traffic_plan, mesh, stage, layer_times);
+      known = classes.emplace(kind, time).first;
+    }
+    stages.push_back(known->second);
     costs.push_back(stages.back().cost);
   }
   const int64_t microbatches = *plan.job.training.microbatches;
-  const PipelineTime pipeline =
-      simulate_pipeline(costs, *plan.job.parallel.pipeline, microbatches,
-                        plan.job.parallel.active_microbatches.value_or(0));
+  const PipelineTime pipeline = simulate_pipeline(costs, pipeline_);
 
   double after = 0;
   double optimizer = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,20 @@ BytesPerParameter bytes_per_parameter(Precision precision);
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor);
 std::vector<RankPrediction> predict_memory(const Plan& plan);  // ordered by (stage, tensor)
 
-// The class with the largest peak. Uneven tensor cuts give rank 0 the most, so one a stage is
-// enough.
-RankPrediction fullest_rank(const Plan& plan);
+// The same for many layouts that differ in their sharding alone: their schedule is walked once.
+class MemoryModel {
+ public:
+  explicit MemoryModel(const Plan& plan);
+  ~MemoryModel();
+  RankPrediction predict(const Plan& plan, int64_t stage, int64_t tensor);
+  // The class with the largest peak. Uneven tensor cuts give tensor rank 0 the most, and a stage
+  // that is like an earlier one never has more microbatches live, so few classes are looked at.
+  RankPrediction fullest_rank(const Plan& plan);
+
+ private:
+  struct Walks;
+  std::unique_ptr<Walks> walks_;
+};
 
 // What a rank may use: the process's memory without what the platform itself takes.
 int64_t allowed_bytes(const ClusterSpec& cluster);
