@@ -15,10 +15,9 @@
 namespace smp {
 namespace {
 
-// Plans begin with a comment line and their format version; job files have no such key.
+// Job files have no such key.
 bool is_plan(const std::string& text) {
-  return text.find("\nformat_version:") != std::string::npos ||
-         text.rfind("format_version:", 0) == 0;
+  return text.rfind("smp_plan:", 0) == 0 || text.find("\nsmp_plan:") != std::string::npos;
 }
 
 }  // namespace

@@ -9,22 +9,22 @@ bool fuller(const ActivationBytes& a, const ActivationBytes& b) { return a.total
 
 class Walk {
  public:
-  Walk(const std::vector<int64_t>& layers, const std::vector<LayerMemory>& memory,
-       int64_t boundary_bytes)
-      : first_(layers.front()), last_(layers.back()), memory_(memory), boundary_(boundary_bytes) {}
+  explicit Walk(const WalkedStage& stage)
+      : stage_(stage), first_(stage.layers.front()), last_(stage.layers.back()) {}
 
   void take(const Action& action) {
     switch (action.kind) {
-      case ActionKind::kReceive:
-        // An activation lives until the backward of the first layer; a gradient until that of the
-        // last one has consumed it.
-        if (carries_data(action)) now_.messages += boundary_;
+      // An activation lives until the backward of the first layer, a gradient until that of the
+      // last one has used it, a tied gradient until it has been added.
+      case ActionKind::kReceive: now_.messages += received_bytes(action.payload); break;
+      case ActionKind::kReceiveWait:
+        if (action.payload == Payload::kTiedGradient) now_.messages -= stage_.tied_bytes;
         break;
       case ActionKind::kForward: forward(action.layer); break;
       case ActionKind::kBackward: backward(action.layer); break;
       case ActionKind::kSendWait:
         // What is sent forward is the last layer's output, which its backward needs anyway.
-        if (action.payload == Payload::kGradient) now_.gradients -= boundary_;
+        if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
         break;
       case ActionKind::kStep: peaks_.step = now_; break;
       default: break;
@@ -34,13 +34,23 @@ class Walk {
   const ActivationPeaks& peaks() const { return peaks_; }
 
  private:
-  static bool carries_data(const Action& action) {
-    return action.payload == Payload::kActivation || action.payload == Payload::kGradient;
+  int64_t received_bytes(Payload payload) const {
+    switch (payload) {
+      case Payload::kActivation:
+      case Payload::kGradient: return stage_.boundary_bytes;
+      case Payload::kTiedGradient: return stage_.tied_bytes;
+      case Payload::kTiedWeight:  // lands in its place
+      case Payload::kNone: return 0;
+    }
+    check_failed(__FILE__, __LINE__, "unknown payload");
   }
 
   void forward(int64_t layer) {
-    const LayerMemory& memory = memory_.at(static_cast<size_t>(layer));
-    if (layer == first_) ++now_.live_microbatches;
+    const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
+    if (layer == first_) {
+      ++now_.live_microbatches;
+      now_.data += stage_.data_bytes;
+    }
     ActivationBytes instant = now_;
     instant.transient = memory.forward_peak_bytes;
     if (fuller(instant, peaks_.forward)) peaks_.forward = instant;
@@ -48,7 +58,7 @@ class Walk {
   }
 
   void backward(int64_t layer) {
-    const LayerMemory& memory = memory_.at(static_cast<size_t>(layer));
+    const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
     ActivationBytes instant = now_;
     instant.transient = memory.backward_peak_bytes;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
@@ -58,31 +68,29 @@ class Walk {
     if (layer != last_) {
       now_.gradients -= memory.output_bytes;
     } else if (layer + 1 < layer_count()) {
-      now_.messages -= boundary_;
+      now_.messages -= stage_.boundary_bytes;
     }
     now_.gradients += memory.input_gradient_bytes;
     if (layer == first_) {
       --now_.live_microbatches;
-      if (first_ > 0) now_.messages -= boundary_;  // the input that was received
+      now_.data -= stage_.data_bytes;
+      if (first_ > 0) now_.messages -= stage_.boundary_bytes;  // the input that was received
     }
   }
 
-  int64_t layer_count() const { return static_cast<int64_t>(memory_.size()); }
+  int64_t layer_count() const { return static_cast<int64_t>(stage_.memory.size()); }
 
+  const WalkedStage& stage_;
   int64_t first_, last_;
-  const std::vector<LayerMemory>& memory_;
-  int64_t boundary_;
   ActivationBytes now_;
   ActivationPeaks peaks_;
 };
 
 }  // namespace
 
-ActivationPeaks walk_activations(const std::vector<Action>& actions,
-                                 const std::vector<int64_t>& layers,
-                                 const std::vector<LayerMemory>& memory, int64_t boundary_bytes) {
-  SMP_CHECK(!layers.empty());
-  Walk walk(layers, memory, boundary_bytes);
+ActivationPeaks walk_activations(const std::vector<Action>& actions, const WalkedStage& stage) {
+  SMP_CHECK(!stage.layers.empty());
+  Walk walk(stage);
   for (const Action& action : actions) walk.take(action);
   return walk.peaks();
 }

@@ -8,15 +8,16 @@
 
 namespace smp {
 
-// What a stage's layer calls and messages hold at one instant.
+// What a stage's layer calls, messages and batches hold at one instant.
 struct ActivationBytes {
   int64_t saved = 0;      // kept from a forward to its backward
-  int64_t gradients = 0;  // of activations, between two layers
+  int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
   int64_t transient = 0;  // inside the running layer call
-  int64_t messages = 0;   // receive buffers, and outputs still on their way
+  int64_t messages = 0;   // receive buffers, until what was received has been used
+  int64_t data = 0;       // tokens and targets of the live microbatches
   int64_t live_microbatches = 0;
 
-  int64_t total() const { return saved + gradients + transient + messages; }
+  int64_t total() const { return saved + gradients + transient + messages + data; }
 };
 
 // The fullest instants of a forward and of a backward, and what is left at the optimizer step.
@@ -26,10 +27,16 @@ struct ActivationPeaks {
   ActivationBytes step;
 };
 
-// Walks the actions of one stage, adding and releasing bytes as the engine does. `memory` has one
-// entry per model layer; boundary_bytes is the size of an activation or gradient message.
-ActivationPeaks walk_activations(const std::vector<Action>& actions,
-                                 const std::vector<int64_t>& layers,
-                                 const std::vector<LayerMemory>& memory, int64_t boundary_bytes);
+// What one stage's actions move. `memory` has one entry per model layer.
+struct WalkedStage {
+  std::vector<int64_t> layers;
+  std::vector<LayerMemory> memory;
+  int64_t boundary_bytes = 0;  // an activation or gradient message
+  int64_t data_bytes = 0;      // of one microbatch
+  int64_t tied_bytes = 0;      // the gradient of a tied embedding
+};
+
+// Walks the actions, adding and releasing bytes as the engine does.
+ActivationPeaks walk_activations(const std::vector<Action>& actions, const WalkedStage& stage);
 
 }  // namespace smp

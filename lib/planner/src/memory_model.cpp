@@ -42,6 +42,21 @@ int64_t boundary_bytes(const Plan& plan) {
          plan.job.model.hidden_size * bytes_of(compute_dtype(plan));
 }
 
+// Tokens of one microbatch on the first stage, targets on the last.
+int64_t data_bytes(const Plan& plan, const RankLayout& layout) {
+  const int64_t stage = layout.coord.pipeline;
+  const int64_t ends = (stage == 0 ? 1 : 0) + (stage + 1 == plan.degrees.pipeline ? 1 : 0);
+  return ends * *plan.job.training.micro_batch * plan.job.training.sequence_length * kTokenBytes;
+}
+
+// What the first stage receives of a tied embedding's gradient.
+int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
+  const bool shared = plan.job.model.tied_embeddings && plan.degrees.pipeline > 1;
+  if (!shared || layout.coord.pipeline != 0) return 0;
+  return layout.parameters.front().box.size() *
+         bytes_per_parameter(*plan.job.training.precision).gradient;
+}
+
 bool is_block(const LayerSpec& layer) {
   return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
 }
@@ -74,7 +89,7 @@ std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
 ScheduleParameters walked_schedule(const Plan& plan) {
   ScheduleParameters parameters = schedule_parameters(plan);
   if (parameters.kind == PipelineKind::kInterleaved) {
-    parameters.microbatches = std::min(parameters.microbatches, plan.degrees.pipeline + 1);
+    parameters.microbatches = std::min(parameters.microbatches, plan.degrees.pipeline + 2);
   }
   return parameters;
 }
@@ -163,24 +178,23 @@ void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, b
   }
 }
 
-void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now) {
+void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward) {
   const std::string live = fmt::format("{} microbatch{} live", now.live_microbatches,
                                        now.live_microbatches == 1 ? "" : "es");
   terms.add(checkpoints(plan) ? "checkpoints and kept activations" : "activations kept",
             MemoryCategory::kActivations, now.saved, live, kWalkSource);
   terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients, live,
             kWalkSource);
-  terms.add("inside the running layer", MemoryCategory::kWorkspace, now.transient,
+  terms.add("inside the running layer",
+            forward ? MemoryCategory::kActivations : MemoryCategory::kWorkspace, now.transient,
             "the fullest layer call", on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022");
-  terms.add("pipeline messages", MemoryCategory::kCommunication, now.messages,
-            fmt::format("{} x {}", now.messages / std::max<int64_t>(1, boundary_bytes(plan)),
-                        human_bytes(boundary_bytes(plan))),
-            kWalkSource);
+  terms.add("messages received", MemoryCategory::kCommunication, now.messages,
+            fmt::format("of {} each", human_bytes(boundary_bytes(plan))), kWalkSource);
+  terms.add("tokens and targets", MemoryCategory::kData, now.data, live, "int64 ids");
 }
 
 // What does not change during the step.
 void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor, int64_t blocks) {
-  const TrainingSpec& training = plan.job.training;
   if (offloads(plan)) {
     const int64_t layers = std::min(kLoadingHorizonLayers + 1, blocks);
     terms.add("offload window", MemoryCategory::kActivations, layers * boundary_bytes(plan),
@@ -197,11 +211,6 @@ void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor
     terms.add("shared segments", MemoryCategory::kCommunication, bytes, "groups of " + sizes,
               "segment_bytes(group size)");
   }
-  const int64_t samples = *training.micro_batch * *training.microbatches;
-  terms.add("tokens and targets", MemoryCategory::kData,
-            samples * training.sequence_length * 2 * kTokenBytes,
-            fmt::format("{} samples x {} x 2 x 8 B", samples, training.sequence_length),
-            "int64 ids");
 }
 
 RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
@@ -215,7 +224,7 @@ RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
     Terms terms;
     add_states(terms, plan, layout);
     if (working) add_working_set(terms, plan, layout, backward);
-    add_activations(terms, plan, now);
+    add_activations(terms, plan, now, std::string_view(phase) == "forward");
     add_constants(terms, plan, stage, tensor, blocks);
     if (terms.total() > best.peak_bytes) {
       best.peak_bytes = terms.total();
@@ -267,10 +276,14 @@ struct MemoryModel::Walks {
     if (table == tables.end()) {
       table = tables.emplace(key.second, layer_memories(plan, key.second)).first;
     }
-    std::vector<int64_t> layers;
-    for (const LayerSpec& layer : layout.layers) layers.push_back(layer.index);
+    WalkedStage stage;
+    for (const LayerSpec& layer : layout.layers) stage.layers.push_back(layer.index);
+    stage.memory = table->second;
+    stage.boundary_bytes = boundary_bytes(plan);
+    stage.data_bytes = data_bytes(plan, layout);
+    stage.tied_bytes = tied_bytes(plan, layout);
     const auto& actions = schedule.actions.at(static_cast<size_t>(key.first));
-    return peaks[key] = walk_activations(actions, layers, table->second, boundary_bytes(plan));
+    return peaks[key] = walk_activations(actions, stage);
   }
 
   Schedule schedule;
