@@ -62,7 +62,7 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
   for (const std::string& word : words) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string name = word.substr(0, word.find('='));
-    const auto near = nearest(name, option_names(app));
+    const auto near = word[1] == '-' ? nearest(name, option_names(app)) : std::nullopt;
     throw UsageError(fmt::format("unknown option '{}'{}", name,
                                  near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
@@ -140,7 +140,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   std::string ranks, grace, timeout, comm_timeout, dry_run;
   app.formatter(std::make_shared<Help>());
   app.add_option("plan", request.plan, "plan file, written by smp-plan")->type_name("");
-  app.add_option("-n,--ranks", ranks, "how many ranks to start (programs only)")->type_name("N");
+  app.add_option("-n", ranks, "how many ranks to start (programs only)")->type_name("N");
   app.add_option("--run-dir", request.run_dir,
                  "folder for logs, metrics, report and weights; must be empty or absent "
                  "(default: runs/<job>-<UTC time> for a plan, none for a program)")
@@ -164,7 +164,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       "check plan, memory, schedule, data and paths, print ranks, environment and command; "
       "start nothing (--dry-run=json for programs)");
   bool version = false;
-  app.add_flag("--version", version, "print the version");
+  app.add_flag("--version", version, "print the version")->disable_flag_override();
   app.set_help_flag("-h,--help", "print this text");
   app.allow_extras();
   try {
@@ -172,18 +172,25 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
     app.parse(ours);
   } catch (const CLI::CallForHelp&) {
     throw Information{app.help()};
+  } catch (const CLI::ArgumentMismatch& error) {  // its texts start with the option's name
+    const std::string text = error.what();
+    if (text.find("disallowed flag override") != text.npos)
+      throw UsageError("--version takes no value");
+    const bool missing = text.find("missing") != text.npos;
+    throw UsageError(text.substr(0, text.find(':')) +
+                     (missing ? " needs a value" : " is given more than once"));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
   if (version) throw Information{std::string(kVersion) + "\n"};
   refuse_leftovers(app.remaining(), app, request.plan);
 
-  check_forms(request, has_program_mark, ranks);
-  if (!ranks.empty()) request.ranks = parse_ranks(ranks);
   if (!grace.empty()) request.grace = duration_of("--grace", grace);
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
+  check_forms(request, has_program_mark, ranks);
+  if (!ranks.empty()) request.ranks = parse_ranks(ranks);
   return request;
 }
 

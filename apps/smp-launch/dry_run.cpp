@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "checks.h"
 #include "smp/launcher/rank_environment.h"
@@ -55,29 +59,65 @@ std::string quoted(const std::string& word) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
-  std::string text = "'";
-  for (char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
+  std::string text;
+  text.push_back('\'');
+  for (char c : word) {
+    if (c == '\'') text.append("'\\'");
+    text.push_back(c);
+  }
+  text.push_back('\'');
+  return text;
 }
 
 std::string command_text(const std::vector<std::string>& command) {
   std::string text;
-  for (const std::string& word : command) text += (text.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : command) {
+    if (!text.empty()) text.push_back(' ');
+    text.append(quoted(word));
+  }
   return text;
 }
 
-std::string text_of_rank(const PreparedJob& job, int rank) {
-  const RankPreview preview = preview_of(job, rank);
-  std::string text = fmt::format("rank {}", rank);
-  if (preview.coordinates) {
-    const Coord& at = *preview.coordinates;
-    text += fmt::format(": pipeline {}, tensor {}, shard {}, replica {}", at.pipeline, at.tensor,
-                        at.shard, at.replica);
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+std::string text_of_variables(const Variables& variables) {
+  std::string text = " ";
+  for (const auto& [name, value] : variables) text += fmt::format(" {}={}", name, quoted(value));
+  return text + "\n";
+}
+
+// What all ranks share is said once.
+std::string text_of_ranks(const PreparedJob& job) {
+  std::vector<RankPreview> previews;
+  for (int rank = 0; rank < job.world_size; ++rank) previews.push_back(preview_of(job, rank));
+  Variables shared;
+  for (const auto& variable : previews.front().environment) {
+    const auto has_it = [&](const RankPreview& preview) {
+      const Variables& all = preview.environment;
+      return std::find(all.begin(), all.end(), variable) != all.end();
+    };
+    if (job.world_size > 1 && std::all_of(previews.begin(), previews.end(), has_it))
+      shared.push_back(variable);
   }
-  text += "\n ";
-  for (const auto& [name, value] : preview.environment)
-    text += fmt::format(" {}={}", name, quoted(value));
-  return text + fmt::format("\n  {}\n", command_text(job.command));
+  std::string text = "every rank\n";
+  if (!shared.empty()) text += text_of_variables(shared);
+  text += fmt::format("  {}\n", command_text(job.command));
+  for (int rank = 0; rank < job.world_size; ++rank) {
+    text += fmt::format("rank {}", rank);
+    if (previews[rank].coordinates) {
+      const Coord& at = *previews[rank].coordinates;
+      text += fmt::format(": pipeline {}, tensor {}, shard {}, replica {}", at.pipeline, at.tensor,
+                          at.shard, at.replica);
+    }
+    Variables own;
+    for (const auto& variable : previews[rank].environment) {
+      if (std::find(shared.begin(), shared.end(), variable) == shared.end())
+        own.push_back(variable);
+    }
+    text.push_back('\n');
+    text += text_of_variables(own);
+  }
+  return text;
 }
 
 std::string as_text(const PreparedJob& job, const std::vector<Check>& checks, size_t failures) {
@@ -88,8 +128,7 @@ std::string as_text(const PreparedJob& job, const std::vector<Check>& checks, si
       lines.insert(at + 1, std::string(17, ' '));
     text += fmt::format("{}  {:<11}  {}\n", check.ok ? "ok" : "NO", check.name, lines);
   }
-  text += "\n";
-  for (int rank = 0; rank < job.world_size; ++rank) text += text_of_rank(job, rank);
+  text += "\n" + text_of_ranks(job);
   if (failures == 0) return text + "\nall checks hold; nothing was started\n";
   return text +
          fmt::format("\n{} of {} checks failed; nothing was started\n", failures, checks.size());

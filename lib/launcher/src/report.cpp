@@ -153,7 +153,8 @@ std::string report_text(const Job& job, const JobResult& result) {
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
   }
-  if (result.left_behind > 0)
+  // After a failure that is a matter of course.
+  if (result.end == JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
   if (result.end != JobEnd::kSuccess)

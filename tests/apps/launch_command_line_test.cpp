@@ -1,0 +1,132 @@
+#include <doctest/doctest.h>
+
+#include "program.h"
+
+// Every broken command line of smp-launch with its whole answer.
+
+using namespace smp;
+
+TEST_CASE("broken command lines are answered with what to type instead") {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string text;
+  };
+  const std::string forms = "both a plan ('plan.yaml') and a program ('true'): launch one of them";
+  const std::vector<Case> cases = {
+      {{},
+       "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
+       "program arguments)"},
+      {{"--"}, "no program behind '--'"},
+      {{"-n", "4", "--"}, "no program behind '--'"},
+      {{"--", "true", "-x"}, "how many ranks? Give -n, as in smp-launch -n 4 -- true -x"},
+      {{"-n", "2", "true"},
+       "-n is for programs, a plan knows its own number of ranks: leave -n out, or put '--' before "
+       "a "
+       "program, as in smp-launch -n 2 -- true"},
+      {{"-n", "2", "python3", "train.py"},
+       "'train.py' is one word too many behind 'python3': one plan, or a program behind '--', as "
+       "in "
+       "smp-launch -n 4 -- python3 train.py"},
+      {{"-n", "2", "plan.yaml", "--", "true"}, forms},
+      {{"-n", "0", "--", "true"}, "-n '0': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "-1", "--", "true"}, "-n '-1': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "four", "--", "true"},
+       "-n 'four': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "4.5", "--", "true"},
+       "-n '4.5': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "99999999999", "--", "true"},
+       "-n '99999999999': the number of ranks is a whole number from 1 to 4096"},
+      {{"-n", "1", "--gace", "5s", "--", "true"},
+       "unknown option '--gace', did you mean '--grace'?"},
+      {{"--dryrun", "plan.yaml"}, "unknown option '--dryrun', did you mean '--dry-run'?"},
+      {{"--run_dir=x", "plan.yaml"}, "unknown option '--run_dir', did you mean '--run-dir'?"},
+      {{"--nproc-per-node", "4", "plan.yaml"}, "unknown option '--nproc-per-node'"},
+      {{"-x", "plan.yaml"}, "unknown option '-x'"},
+      {{"--dry-run=yaml", "plan.yaml"}, "--dry-run=yaml: it is --dry-run or --dry-run=json"},
+      {{"-n", "1", "--grace", "soon", "--", "true"},
+       "--grace 'soon' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"-n", "1", "--grace=-1s", "--", "true"},
+       "--grace '-1s' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"-n", "1", "--timeout", "5 s", "--", "true"},
+       "--timeout '5 s' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"-n", "1", "--timeout", "1d", "--", "true"},
+       "--timeout '1d' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"--comm-timeout", "1e99s", "plan.yaml"},
+       "--comm-timeout '1e99s' is not a duration: write it like 250ms, 5s, 2m or 1h"},
+      {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
+       "--comm-timeout is for plans: a program has time-outs of its own"},
+      {{"-n", "1", "--", ""}, "the program behind '--' has an empty name"},
+      {{"plan.yaml", "--run-dir"}, "--run-dir needs a value"},
+      {{"-n"}, "-n needs a value"},
+      {{"-n", "1", "-n", "2", "--", "true"}, "-n is given more than once"},
+      {{"--version=3"}, "--version takes no value"},
+  };
+  for (const Case& one : cases) {
+    std::vector<std::string> command = {SMP_LAUNCH};
+    command.insert(command.end(), one.arguments.begin(), one.arguments.end());
+    const ProgramEnd end = run_program(command);
+    CHECK(end.err == "smp-launch: " + one.text + "\nSee smp-launch --help.\n");
+    CHECK(end.code == 2);
+    CHECK(end.out == "");
+  }
+}
+
+TEST_CASE("rank lists are checked against the number of ranks before anything starts") {
+  const auto error_of = [](const std::string& list) {
+    const ProgramEnd end =
+        run_program({SMP_LAUNCH, "-n", "4", "--show-ranks", list, "--", "/bin/true"});
+    CHECK(end.code == 3);
+    return end.err;
+  };
+  CHECK(error_of("4") == "smp-launch: '4' names rank 4, but the job has 4 ranks: 0-3\n");
+  CHECK(error_of("2-9") == "smp-launch: '2-9' names rank 9, but the job has 4 ranks: 0-3\n");
+  for (const char* list : {"", "x", "1,", ",1", "3-1", "1-", "-1", "0 1", "0,,1"})
+    CHECK(error_of(list) == "smp-launch: '" + std::string(list) +
+                                "' is not a list of ranks: write it like all, none or 0,2-3\n");
+}
+
+TEST_CASE("plans that cannot be launched") {
+  const ProgramEnd none = run_program({SMP_LAUNCH, "/no/such/plan.yaml"});
+  CHECK(none.code == 3);
+  CHECK(none.err == "smp-launch: /no/such/plan.yaml: No such file or directory\n");
+}
+
+TEST_CASE("--help starts with what it does and examples; --version is one line") {
+  const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
+  CHECK(help.code == 0);
+  CHECK(help.out.starts_with(
+      "Starts the ranks of a job on this host and stays with them until none is left.\n\n"
+      "Examples:\n  smp-launch plan.yaml "));
+  const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
+  CHECK(version.out == "smp-launch 0.1.0\n");
+  CHECK(version.code == 0);
+}
+
+TEST_CASE("a dry run of a program prints ranks, environment and command, and starts nothing") {
+  ScratchFolder folder;
+  const ProgramEnd end = run_program(
+      {SMP_LAUNCH, "--dry-run", "-n", "2", "--", "/usr/bin/touch", folder / "started", "it's"},
+      {"OMP_NUM_THREADS=1"});
+  CHECK(end.code == 0);
+  CHECK(end.out ==
+        "ok  program      /usr/bin/touch\n"
+        "\n"
+        "every rank\n"
+        "  WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT='<drawn at the start>' TORCHELASTIC_RUN_ID='<drawn at the start>' "
+        "SMP_JOB_ID='<drawn at the start>' SMP_JOB_KEY='<secret>'\n"
+        "  /usr/bin/touch " +
+            (folder / "started") +
+            " 'it'\\''s'\n"
+            "rank 0\n"
+            "  RANK=0 LOCAL_RANK=0\n"
+            "rank 1\n"
+            "  RANK=1 LOCAL_RANK=1\n"
+            "\n"
+            "all checks hold; nothing was started\n");
+  CHECK(!std::filesystem::exists(folder / "started"));
+  const ProgramEnd missing =
+      run_program({SMP_LAUNCH, "--dry-run", "-n", "1", "--", "no-such-program"});
+  CHECK(missing.code == 3);
+  CHECK(missing.out.starts_with("NO  program      'no-such-program' was not found in PATH\n"));
+}
