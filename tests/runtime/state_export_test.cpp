@@ -1,0 +1,131 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "scratch_folder.h"
+#include "smp/comm/thread_group.h"
+#include "smp/plan/layout.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/safetensors.h"
+#include "state_plans.h"
+
+using namespace smp;
+
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void save_initial_weights(const Plan& plan, const std::string& dir) {
+  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+    FlatParameters parameters(rank_layout(plan, world.rank()), compute_dtype(plan));
+    parameters.initialise(7);
+    save_weights(plan, parameters, world, dir);
+    for (const TrafficCount& row : world.traffic()) CHECK(row.label == "save.weights");
+  });
+}
+
+std::map<std::string, std::vector<int64_t>> shapes_of(const ModelSpec& model) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
+    shapes[tensor.name] = tensor.shape;
+  }
+  return shapes;
+}
+
+}  // namespace
+
+TEST_CASE("the weights of every layout are saved as the same bytes as one rank's") {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const ScratchFolder folder;
+    save_initial_weights(small_plan(family, {}), folder / "one");
+    const std::string expected = read_text(folder / "one/model.safetensors");
+    int count = 0;
+    for (const Degrees degrees :
+         {Degrees{.pipeline = 2}, Degrees{.tensor = 2}, Degrees{.tensor = 4},
+          Degrees{.pipeline = 2, .tensor = 2}, Degrees{.shard = 2, .replica = 2},
+          Degrees{.pipeline = 3, .shard = 2}}) {
+      const std::string dir = folder / std::to_string(count++);
+      save_initial_weights(small_plan(family, degrees), dir);
+      CHECK(read_text(dir + "/model.safetensors") == expected);
+      CHECK(read_text(dir + "/config.json") == read_text(folder / "one/config.json"));
+    }
+  }
+}
+
+TEST_CASE("GPT-2's saved q, k and v are one transposed tensor") {
+  const ScratchFolder folder;
+  const Plan plan = small_plan(ModelFamily::kGpt2, {});
+  save_initial_weights(plan, folder.path());
+  const SafetensorsReader reader(folder / "model.safetensors");
+  const SafetensorsEntry* entry = reader.find("transformer.h.1.attn.c_attn.weight");
+  REQUIRE(entry != nullptr);
+  CHECK(entry->shape == std::vector<int64_t>{32, 96});
+  CHECK(entry->dtype == DType::kF64);
+  std::vector<double> saved(32 * 96);
+  reader.read(*entry, saved.data());
+
+  FlatParameters parameters(rank_layout(plan, 0), DType::kF64);
+  parameters.initialise(7);
+  const int64_t q = parameters.range_of(2).first + 2;
+  const at::Tensor expected = parameters.joined_weight(q, q + 3);  // [96, 32]
+  for (int64_t in = 0; in < 32; ++in) {
+    for (int64_t out = 0; out < 96; ++out) {
+      CHECK(saved[static_cast<size_t>(in * 96 + out)] ==
+            expected.const_data_ptr<double>()[out * 32 + in]);
+    }
+  }
+}
+
+TEST_CASE("names and shapes are those of GPT2LMHeadModel") {
+  const auto shapes = shapes_of(small_plan(ModelFamily::kGpt2, {}).job.model);
+  CHECK(shapes.size() == 2 + 5 * 12 + 2);  // a tied head has no tensor of its own
+  CHECK(shapes.at("transformer.wte.weight") == std::vector<int64_t>{259, 32});
+  CHECK(shapes.at("transformer.wpe.weight") == std::vector<int64_t>{64, 32});
+  CHECK(shapes.at("transformer.h.4.ln_1.bias") == std::vector<int64_t>{32});
+  CHECK(shapes.at("transformer.h.4.attn.c_attn.bias") == std::vector<int64_t>{96});
+  CHECK(shapes.at("transformer.h.4.attn.c_proj.weight") == std::vector<int64_t>{32, 32});
+  CHECK(shapes.at("transformer.h.4.mlp.c_fc.weight") == std::vector<int64_t>{32, 128});
+  CHECK(shapes.at("transformer.h.4.mlp.c_proj.weight") == std::vector<int64_t>{128, 32});
+  CHECK(shapes.at("transformer.ln_f.bias") == std::vector<int64_t>{32});
+}
+
+TEST_CASE("names and shapes are those of LlamaForCausalLM") {
+  const auto shapes = shapes_of(small_plan(ModelFamily::kLlama, {}).job.model);
+  CHECK(shapes.size() == 1 + 5 * 9 + 2);
+  CHECK(shapes.at("model.embed_tokens.weight") == std::vector<int64_t>{259, 32});
+  CHECK(shapes.at("model.layers.0.input_layernorm.weight") == std::vector<int64_t>{32});
+  CHECK(shapes.at("model.layers.0.self_attn.q_proj.weight") == std::vector<int64_t>{32, 32});
+  CHECK(shapes.at("model.layers.0.self_attn.k_proj.weight") == std::vector<int64_t>{16, 32});
+  CHECK(shapes.at("model.layers.0.self_attn.o_proj.weight") == std::vector<int64_t>{32, 32});
+  CHECK(shapes.at("model.layers.4.mlp.down_proj.weight") == std::vector<int64_t>{32, 88});
+  CHECK(shapes.at("model.norm.weight") == std::vector<int64_t>{32});
+  CHECK(shapes.at("lm_head.weight") == std::vector<int64_t>{259, 32});
+}
+
+TEST_CASE(
+    "config.json says what AutoModelForCausalLM needs, in the words of transformers 4 and 5") {
+  using nlohmann::json;
+  const json gpt2 =
+      json::parse(huggingface_config(small_plan(ModelFamily::kGpt2, {}).job.model, DType::kF32));
+  CHECK(gpt2.at("architectures") == json{"GPT2LMHeadModel"});
+  CHECK(gpt2.at("n_inner") == 128);
+  CHECK(gpt2.at("tie_word_embeddings") == true);
+  CHECK(gpt2.at("torch_dtype") == "float32");
+  CHECK(gpt2.at("dtype") == "float32");
+  const json llama =
+      json::parse(huggingface_config(small_plan(ModelFamily::kLlama, {}).job.model, DType::kF64));
+  CHECK(llama.at("architectures") == json{"LlamaForCausalLM"});
+  CHECK(llama.at("num_key_value_heads") == 2);
+  CHECK(llama.at("rope_theta") == 10000.0);
+  CHECK(llama.at("rope_parameters") == json{{"rope_theta", 10000.0}, {"rope_type", "default"}});
+  CHECK(llama.at("tie_word_embeddings") == false);
+  CHECK(llama.at("torch_dtype") == "float64");
+}

@@ -1,0 +1,90 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "scratch_folder.h"
+#include "smp/runtime/metrics.h"
+
+using namespace smp;
+
+namespace {
+
+StepMetrics metrics_of(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 2.7312;
+  metrics.grad_norm = 1.0449;
+  metrics.learning_rate = 3e-4;
+  metrics.tokens_per_s = 12345.6;
+  metrics.step_s = 0.5;
+  metrics.memory_live_bytes = 1000;
+  metrics.memory_peak_bytes = 24536678;
+  return metrics;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string shown(bool is_terminal, int64_t steps, int64_t every) {
+  const ScratchFolder folder;
+  std::FILE* file = std::fopen((folder / "out").c_str(), "w");
+  {
+    StepLine line(file, steps, every, is_terminal);
+    for (int64_t step = 1; step <= steps; ++step) line.show(metrics_of(step));
+  }
+  std::fclose(file);
+  return read_text(folder / "out");
+}
+
+}  // namespace
+
+TEST_CASE("metrics.jsonl holds one object a step") {
+  const ScratchFolder folder;
+  MetricsFile file(folder / "metrics.jsonl");
+  file.append(metrics_of(1));
+  file.append(metrics_of(2));
+  const std::string line = R"({"step":1,"loss":2.7312,"grad_norm":1.0449,"learning_rate":0.0003,)"
+                           R"("tokens_per_s":12345.6,"step_s":0.5,"memory_live_bytes":1000,)"
+                           R"("memory_peak_bytes":24536678})";
+  const std::string text = read_text(folder / "metrics.jsonl");
+  CHECK(text.substr(0, text.find('\n')) == line);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);
+  CHECK_THROWS_WITH(MetricsFile("/nowhere/metrics.jsonl"),
+                    "cannot write /nowhere/metrics.jsonl: No such file or directory");
+}
+
+TEST_CASE("a loss that is no number becomes null, so that the line stays JSON") {
+  StepMetrics metrics = metrics_of(1);
+  metrics.loss = std::nan("");
+  CHECK(to_json(metrics).starts_with(R"({"step":1,"loss":null,)"));
+}
+
+TEST_CASE("the step line says step, loss, norm, speed, memory and time left") {
+  CHECK(step_line(metrics_of(20), 200, 89.2) ==
+        "step  20/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  memory 23.4 MiB  90 s left");
+  CHECK(step_line(metrics_of(200), 200, 0) ==
+        "step 200/200  loss 2.7312  grad norm 1.04  12,346 tokens/s  memory 23.4 MiB");
+  CHECK(step_line(metrics_of(1), 9, 150).ends_with("  2 min 30 s left"));
+  CHECK(step_line(metrics_of(1), 9, 7500).ends_with("  2 h 05 min left"));
+}
+
+TEST_CASE("in a file there is a line for the first, every n-th and the last step") {
+  const std::string text = shown(false, 7, 3);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 4);
+  CHECK(text.find('\r') == std::string::npos);
+  CHECK(text.starts_with("step 1/7  loss"));
+  CHECK(text.find("step 3/7") != std::string::npos);
+  CHECK(text.find("step 4/7") == std::string::npos);
+}
+
+TEST_CASE("on a terminal one line is rewritten, and ended once") {
+  const std::string text = shown(true, 7, 3);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+  CHECK(std::count(text.begin(), text.end(), '\r') == 7);
+  CHECK(text.starts_with("\r\x1b[2Kstep 1/7  loss"));
+  CHECK(text.back() == '\n');
+}
