@@ -112,7 +112,9 @@ std::string job_schema() {
     for (const Field& field : job_fields()) {
       if (field.section != section.path) continue;
       (*object)["properties"][std::string(field.key)] = described_field(field);
-      if (field.rule.required) (*object)["required"].push_back(field.key);
+      if (!field.rule.required) continue;
+      (*object)["required"].push_back(field.key);
+      (*object)["type"] = "object";  // an empty section will not do
     }
   }
   return root.dump(2) + "\n";
