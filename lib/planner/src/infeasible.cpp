@@ -113,6 +113,28 @@ const Evaluation* closest_of(const std::vector<FamilyResult>& families) {
   return closest;
 }
 
+constexpr int64_t kMiB = 1 << 20;
+
+// 0 = memory is not what lacks.
+int64_t memory_needed_mib(const Evaluation& closest, const ClusterSpec& cluster) {
+  if (closest.fullest.peak_bytes <= allowed_bytes(cluster)) return 0;
+  return (closest.fullest.peak_bytes + cluster.reserved_bytes + kMiB - 1) / kMiB;
+}
+
+void try_larger_token_limit(const JobSpec& job, std::vector<std::string>& changes) {
+  if (!changes.empty()) return;
+  JobSpec changed = job;
+  changed.training.max_tokens_per_batch = int64_t{1} << 60;
+  if (!changed.training.micro_batch) changed.training.micro_batch = 1;
+  if (const auto choice = solve(changed)) {
+    const int64_t data = world_size(job.cluster) / (choice->tensor * choice->pipeline);
+    const int64_t tokens = choice->batch.micro_batch * choice->batch.microbatches * data *
+                           job.training.sequence_length;
+    changes.push_back(fmt::format("training.max_tokens_per_batch: {} instead of {}", tokens,
+                                  job.training.max_tokens_per_batch));
+  }
+}
+
 std::string layout_words(const Choice& choice) {
   return fmt::format("tensor {}, pipeline {}, sharding {} over {}, micro batch {} x {}{}",
                      choice.tensor, choice.pipeline, name_of(choice.sharding), choice.shard,
@@ -137,19 +159,18 @@ Infeasible explain_infeasible(const JobSpec& job, const SettledJob& settled,
   }
   try_smaller_batch(job, infeasible.changes);
   try_unpinning(job, infeasible.changes);
-  if (closest != nullptr && closest->fullest.peak_bytes > allowed_bytes(cluster)) {
-    constexpr int64_t kMiB = 1 << 20;
-    const int64_t needed = (closest->fullest.peak_bytes + cluster.reserved_bytes + kMiB - 1) / kMiB;
+  const int64_t needed = closest == nullptr ? 0 : memory_needed_mib(*closest, cluster);
+  const bool little_memory = needed * kMiB <= cluster.memory_per_process_bytes * 5 / 4;
+  const auto propose_memory = [&] {
+    if (needed == 0) return;
     infeasible.changes.push_back(fmt::format("cluster.memory_per_process: {}MiB instead of {}",
                                              needed,
                                              human_bytes(cluster.memory_per_process_bytes)));
-  }
+  };
+  if (little_memory) propose_memory();
   try_more_hosts(job, infeasible.changes);
-  if (infeasible.changes.empty()) {
-    infeasible.changes.push_back(
-        fmt::format("training.max_tokens_per_batch: above {}",
-                    with_commas(settled.job.training.max_tokens_per_batch)));
-  }
+  if (!little_memory) propose_memory();
+  try_larger_token_limit(job, infeasible.changes);
   return infeasible;
 }
 

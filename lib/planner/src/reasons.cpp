@@ -73,9 +73,9 @@ std::string sharding_reason(const SettledJob& settled, const FamilyResult& famil
     return fmt::format("{}: {} a rank, {} allowed", words, human_bytes(best.fullest.peak_bytes),
                        human_bytes(allowed_bytes(settled.job.cluster)));
   }
-  if (parallel.sharding && (parallel.sharded_data_parallel_degree || best.choice.shard == 1)) {
-    return words + ": pinned";
-  }
+  const bool degree_pinned = parallel.sharded_data_parallel_degree.has_value() ||
+                             parallel.shard_optimizer_state == true || best.choice.shard == 1;
+  if (parallel.sharding && degree_pinned) return words + ": pinned";
   if (family.smaller_shard) {
     return fmt::format("{}: the smallest shard degree that fits; {} needs {}", words,
                        sharding_words(family.smaller_shard->choice), family.smaller_shard->problem);

@@ -60,8 +60,7 @@ void settle_initialisation(SettledJob& settled) {
   if (*delayed) {
     settled.reasons.push_back(fmt::format(
         "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",
-        human_count(static_cast<double>(settled.parameters)),
-        human_count(static_cast<double>(kDelayedInitAboveParameters))));
+        with_commas(settled.parameters), with_commas(kDelayedInitAboveParameters)));
   }
 }
 

@@ -1,0 +1,121 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "smp/plan/job_names.h"
+#include "smp/plan/job_reader.h"
+#include "smp/planner/check_plan.h"
+#include "smp/planner/search.h"
+
+// Planner cases as data: tests/golden/planner/x.yaml is a job, x.expected what the planner says of
+// it. A first line "# with a.yaml b.yaml" names files of this repository that come before it.
+// SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
+
+using namespace smp;
+
+namespace {
+
+const std::string kRoot = SMP_SOURCE_DIR "/";
+
+JobSpec read_case(const std::string& path) {
+  std::vector<JobSource> sources;
+  const JobSource own = load_job_source(path);
+  std::istringstream first(own.text.substr(0, own.text.find('\n')));
+  std::string word;
+  first >> word >> word;  // "#", "with"
+  if (word == "with") {
+    while (first >> word) sources.push_back(load_job_source(kRoot + word));
+  }
+  const bool says_more =
+      own.text.find(":\n") != std::string::npos || own.text.find('{') < own.text.size();
+  if (says_more) sources.push_back(own);
+  return read_job(sources);
+}
+
+std::string described(const Plan& plan) {
+  const Degrees& degrees = plan.degrees;
+  const TrainingSpec& training = plan.job.training;
+  const ParallelSpec& parallel = plan.job.parallel;
+  std::string text = fmt::format(
+      "pipeline {} tensor {} shard {} replica {}\nsharding {} precision {} checkpointing {} "
+      "offload "
+      "{}\nmicro_batch {} microbatches {} global_batch {}\n",
+      degrees.pipeline, degrees.tensor, degrees.shard, degrees.replica, name_of(*parallel.sharding),
+      name_of(*training.precision), *parallel.activation_checkpointing,
+      *parallel.offload_activations, *training.micro_batch, *training.microbatches,
+      *training.global_batch);
+  for (const RankPrediction& rank : plan.predictions.ranks) {
+    if (rank.tensor > 0) continue;
+    text +=
+        fmt::format("stage {} peak {} bytes in {}\n", rank.stage, rank.peak_bytes, rank.peak_phase);
+  }
+  for (const std::string& reason : plan.reasons) text += fmt::format("because {}\n", reason);
+  for (const std::string& problem : check(plan)) text += fmt::format("check {}\n", problem);
+  return text;
+}
+
+std::string described(const SearchResult& result) {
+  if (const Plan* plan = std::get_if<Plan>(&result.best)) return described(*plan);
+  const Infeasible& infeasible = std::get<Infeasible>(result.best);
+  std::string text = fmt::format("infeasible: {}\n", infeasible.problem);
+  for (const std::string& change : infeasible.changes) text += fmt::format("change {}\n", change);
+  return text;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("planner cases give what their expected files say") {
+  std::vector<std::string> cases;
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "tests/golden/planner")) {
+    if (entry.path().extension() == ".yaml") cases.push_back(entry.path().string());
+  }
+  std::sort(cases.begin(), cases.end());
+  CHECK(cases.size() >= 20);
+  for (const std::string& path : cases) {
+    CAPTURE(path);
+    const std::string got = described(plan_job(read_case(path)));
+    const std::string expected = path.substr(0, path.size() - 5) + ".expected";
+    if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) std::ofstream(expected) << got;
+    CHECK(got == read_text(expected));
+  }
+}
+
+TEST_CASE("SageMaker's published layouts pass, and an open layout shards over no more ranks") {
+  const struct {
+    const char* name;
+    int64_t published_degree;
+  } rows[] = {{"v2-7b", 8},   {"v2-70b", 256}, {"v2-175b", 128},
+              {"v1-10b", 32}, {"v1-30b", 16},  {"v1-60b", 16}};
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    const std::string path = kRoot + "tests/golden/planner/sagemaker-" + row.name;
+    const SearchResult published = plan_job(read_case(path + "-published.yaml"));
+    REQUIRE(std::holds_alternative<Plan>(published.best));
+    const Plan& plan = std::get<Plan>(published.best);
+    CHECK(plan.degrees.shard == row.published_degree);
+    CHECK(check(plan).empty());
+
+    const SearchResult open = plan_job(read_case(path + "-open.yaml"));
+    REQUIRE(std::holds_alternative<Plan>(open.best));
+    const Plan& chosen = std::get<Plan>(open.best);
+    CHECK(chosen.degrees.shard <= row.published_degree);
+    CHECK(chosen.degrees.world() == plan.degrees.world());
+    CHECK(chosen.job.training.global_batch == plan.job.training.global_batch);
+    CHECK(check(chosen).empty());
+    const auto says_why = [](const std::string& reason) {
+      return reason.find("the smallest shard degree that fits") != std::string::npos;
+    };
+    CHECK(std::any_of(chosen.reasons.begin(), chosen.reasons.end(), says_why));
+  }
+}
