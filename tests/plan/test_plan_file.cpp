@@ -184,7 +184,7 @@ TEST_CASE("a plan that lacks something, or says too much, is refused at the plac
   CHECK(
       with("processes_per_host: 8", "processes_per_host: 7")
           .find("pipeline_parallel_degree (2) x tensor_parallel_degree (2) = 4 does not divide the "
-                "7 processes of the cluster (1 hosts x 7)") != std::string::npos);
+                "7 processes of the cluster (1 host x 7)") != std::string::npos);
 }
 
 TEST_CASE("a plan file is read from disk, and a missing one is named") {
@@ -210,6 +210,6 @@ TEST_CASE("degrees that do not fill the cluster are refused with the equation") 
   plan.job.parallel.pipeline_parallel_degree = 3;
   CHECK_THROWS_WITH_AS(degrees_of(plan.job),
                        "pipeline_parallel_degree (3) x tensor_parallel_degree (2) = 6 does not "
-                       "divide the 8 processes of the cluster (1 hosts x 8)",
+                       "divide the 8 processes of the cluster (1 host x 8)",
                        ConfigError);
 }

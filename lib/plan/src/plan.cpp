@@ -37,7 +37,8 @@ Degrees degrees_of(const JobSpec& job) {
   if (p < 1 || t < 1 || world % (p * t) != 0) {
     throw ConfigError(equation(p, t) + " = " + std::to_string(p * t) + " does not divide the " +
                       std::to_string(world) + " processes of the cluster (" +
-                      std::to_string(job.cluster.hosts) + " hosts x " +
+                      std::to_string(job.cluster.hosts) +
+                      (job.cluster.hosts == 1 ? " host x " : " hosts x ") +
                       std::to_string(job.cluster.processes_per_host) + ")");
   }
   const int64_t d = world / (p * t);
