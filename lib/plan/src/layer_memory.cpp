@@ -32,6 +32,15 @@ class Alive {
   int64_t peak_ = 0;
 };
 
+// What lives while the gradient of a matrix [rows, cols] is made. In fp32: the product, before it
+// is added to the flat buffer, and a transposed copy of the narrower factor, which has a row per
+// token. In fp64 the product adds to the buffer itself.
+int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {
+  if (call.dtype == DType::kF64) return 0;
+  const int64_t tokens = call.micro_batch * call.sequence_length;
+  return bytes_of(call.dtype) * (rows * cols + tokens * std::min(rows, cols));
+}
+
 // Bytes of the tensors of one block's call.
 struct BlockTensors {
   BlockTensors(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
@@ -43,13 +52,21 @@ struct BlockTensors {
     const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / call.tensor_degree);
     const int64_t width = part_size(model.ffn_hidden_size, call.tensor_degree, call.tensor_rank);
 
-    hidden = element * tokens * model.hidden_size;
+    const int64_t h = model.hidden_size;
+    const int64_t packed_rows = (heads + 2 * kv_heads) * model.head_dim;
+
+    hidden = element * tokens * h;
     stats = element * tokens * (gpt2 ? 2 : 1);  // LayerNorm: mean and 1/deviation; RMSNorm: 1/rms
-    packed = element * tokens * (heads + 2 * kv_heads) * model.head_dim;  // q, k and v
+    packed = element * tokens * packed_rows;    // q, k and v
     attended = element * tokens * heads * model.head_dim;
     log_sums = element * tokens * heads;
     activated = element * tokens * width;
     up = (gpt2 ? 1 : 2) * activated;  // SwiGLU: gate and up
+
+    qkv_gradient = weight_gradient_bytes(call, packed_rows, h);
+    output_gradient = weight_gradient_bytes(call, h, heads * model.head_dim);
+    up_gradient = weight_gradient_bytes(call, (gpt2 ? 1 : 2) * width, h);
+    down_gradient = weight_gradient_bytes(call, h, width);
 
     // One head's q, k and v, and the rotary table; one or two blocks of queries by keys.
     const int64_t head = element * (gpt2 ? 3 : 4) * s * model.head_dim;
@@ -59,6 +76,7 @@ struct BlockTensors {
   }
 
   int64_t hidden, stats, packed, attended, log_sums, activated, up;
+  int64_t qkv_gradient, output_gradient, up_gradient, down_gradient;
   int64_t forward_scratch, backward_scratch;
 };
 
@@ -76,19 +94,24 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
   forward.pass(t.activated, t.hidden);  // y
 
   Alive backward;
-  backward.add(t.activated);   // gradient of the activation, exchanged with what was saved as `up`
+  backward.add(t.activated);  // gradient of the activation, exchanged with what was saved as `up`
+  backward.pass(t.down_gradient, 0);
   backward.drop(t.activated);  // the activation, recomputed into one of the two
   backward.add(t.hidden);      // gradient of x1
-  backward.pass(t.hidden, 0);  // the norm's result again
+  backward.add(t.hidden);      // the norm's result again
+  backward.pass(t.up_gradient, 0);
+  backward.drop(t.hidden);
   backward.drop(t.up);
   backward.drop(t.hidden);  // x1
   backward.drop(t.stats);
+  backward.pass(t.output_gradient, 0);
   backward.pass(t.attended, t.backward_scratch);  // gradient of the attention's output
   backward.drop(t.backward_scratch);
   backward.drop(t.attended);
   backward.drop(t.log_sums);
   backward.add(t.hidden);  // gradient of x
-  backward.pass(t.hidden, 0);
+  backward.add(t.hidden);
+  backward.pass(t.qkv_gradient, 0);
 
   return {.output_bytes = t.hidden,
           .saved_bytes = forward.now(),
@@ -102,8 +125,8 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
   const int64_t tokens = call.micro_batch * call.sequence_length;
   const int64_t hidden = element * tokens * model.hidden_size;
   const int64_t stats = element * tokens * (model.family == ModelFamily::kGpt2 ? 2 : 1);
-  const int64_t logits =
-      element * tokens * part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
+  const int64_t columns = part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
+  const int64_t logits = element * tokens * columns;
   const int64_t statistics = element * 3 * tokens;  // maximum, sum and target's logit of each row
 
   Alive forward;
@@ -113,8 +136,9 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
   forward.add(element);  // the loss
 
   Alive backward;
-  backward.add(hidden);      // gradient of x
-  backward.pass(hidden, 0);  // the norm's result again
+  backward.add(hidden);  // gradient of x
+  backward.add(hidden);  // the norm's result again
+  backward.pass(weight_gradient_bytes(call, columns, model.hidden_size), 0);
 
   return {.output_bytes = element,
           .saved_bytes = forward.now(),

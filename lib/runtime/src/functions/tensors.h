@@ -48,6 +48,10 @@ struct Norm {
                 const at::Tensor& residual) const;
 };
 
+// a [m, k] times b^T, b [n, k]; either may be the transpose of a contiguous tensor. The result is a
+// new tensor.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+
 // Products with a weight [out, in]. Column-parallel layers cut `out`, row-parallel ones `in`.
 struct Linear {
   Parameter weight;
@@ -55,7 +59,8 @@ struct Linear {
 
   at::Tensor forward(const at::Tensor& x) const;                            // x [n, in] -> [n, out]
   at::Tensor input_gradient(const at::Tensor& dy, double scale = 1) const;  // [n, out] -> [n, in]
-  // Adds scale * dy^T x to the weight's gradient.
+  // Adds scale * dy^T x to the weight's gradient; in fp32 by way of a transposed copy of the
+  // narrower of dy and x, and a tensor of the weight's size.
   void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
   void add_bias_gradient(const at::Tensor& dy) const;
 
