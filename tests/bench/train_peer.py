@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""A peer for training speed: the byte-level GPT-2 of scripts/bench-training under PyTorch.
+
+usage: torchrun --nproc-per-node N train_peer.py {ddp,fsdp2} --layers 4 --hidden 256 ...
+
+Data-parallel over gloo on CPUs, eager, fused AdamW. It prints one JSON line: the median seconds of a
+step after the warm-up. It does less than smp does in a step: batches are drawn before the clock
+starts, and gradients are not clipped.
+"""
+import argparse
+import json
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(hidden)
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.projection = nn.Linear(hidden, hidden)
+        self.mlp_norm = nn.LayerNorm(hidden)
+        self.up = nn.Linear(hidden, 4 * hidden)
+        self.down = nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x):
+        batch, length, hidden = x.shape
+        heads = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = heads.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(attended.transpose(1, 2).reshape(batch, length, hidden))
+        return x + self.down(F.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, hidden, heads, vocabulary, positions):
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, hidden)
+        self.positions = nn.Embedding(positions, hidden)
+        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(hidden)
+        self.head = nn.Linear(hidden, vocabulary, bias=False)
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
+def parallel(model, mode):
+    if mode == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=["ddp", "fsdp2"])
+    for name in ("layers", "hidden", "heads", "sequence", "micro_batch", "steps", "threads"):
+        parser.add_argument("--" + name.replace("_", "-"), type=int, required=True)
+    options = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1234)
+    model = parallel(
+        Gpt(options.layers, options.hidden, options.heads, 256, options.sequence), options.mode)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
+    seconds = []
+    for _ in range(options.steps):
+        text = torch.randint(0, 256, (options.micro_batch, options.sequence + 1))
+        tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        start = time.perf_counter()
+        model(tokens, targets).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - start)
+    if int(os.environ["RANK"]) == 0:
+        print(json.dumps({"step_s": statistics.median(seconds[len(seconds) // 3:])}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
