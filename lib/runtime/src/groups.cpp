@@ -51,7 +51,6 @@ Communicator& RankGroups::at(Axis axis) {
 }
 
 void RankGroups::abort(const std::string& reason) {
-  for (auto& [axis, group] : groups_) group->abort(reason);
   world_.abort(reason);
 }
 

@@ -124,6 +124,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& mod
 
   double measured_s = 0, waited_before_s = model.groups->waited_s();
   for (int64_t step = 0; step < steps; ++step) {
+    ledger.set_phase({"start", step + 1});
     maybe_fail(options.fault, rank, step + 1);
     const Clock::time_point start = Clock::now();
     StepMetrics metrics;

@@ -33,7 +33,8 @@ class RankGroups {
 
   double waited_s() const { return clock_.seconds(); }
 
-  // Ends every waiting call of every group, here and at the peers.
+  // Ends every waiting call of every group, here and at all ranks: the world's failure is that of
+  // all groups split from it, and the first one stands, so that everybody blames the same rank.
   void abort(const std::string& reason);
 
   std::vector<TrafficCount> traffic() const;  // of all groups together
