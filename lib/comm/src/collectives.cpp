@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cstring>
 
+#include "copy.h"
 #include "reduce.h"
 #include "steps.h"
 
@@ -78,42 +78,51 @@ Program Group::run_barrier(Operation& op) {
 }
 
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
-  const int64_t bytes = op.call.bytes();
-  post(op);
-  for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-  if (bytes > 0) memcpy(my_slot(), in, size_t(bytes));
-  publish(op, bytes * (size_ - 1));
-  std::vector<ConstBytes> from(size_t(size_), in);
-  for (int step = 1; step < size_; ++step) {
-    const int p = next(step);
-    co_await slot_of(op, p);
-    check_call(op, p);
-    from[size_t(p)] = peer_slot(p);
-  }
-  reduce(out, from.data(), size_, op.call.count, op.call.dtype, op.call.reduce_op);
-  take_all();
-}
-
-Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
-  const int64_t bytes = op.call.bytes();
+  const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  std::vector<ConstBytes> from(static_cast<size_t>(size_));
   post(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
-      if (n > 0) memcpy(my_slot(), in + at, size_t(n));
+      copy_bytes(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
-      Bytes own = out + bytes * rank_ + at;
-      if (n > 0 && own != in + at) memcpy(own, in + at, size_t(n));
+    }
+    const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+    from[size_t(rank_)] = in + at;
+    for (int step = 1; step < size_; ++step) {
+      const int p = next(step);
+      co_await slot_of(op, p);
+      if (taken == 0) check_call(op, p);
+      from[size_t(p)] = peer_slot(p);
+    }
+    reduce(out + at, from.data(), size_, n / element, op.call.dtype, op.call.reduce_op);
+    take_all();
+  }
+}
+
+Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes();
+  const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  const bool stream = bytes * size_ > kStreamBytes;
+  post(op);
+  int64_t made = 0;
+  for (int64_t taken = 0; taken < steps; ++taken) {
+    while (made < steps && (made == taken || slot_free_now())) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+      copy_bytes(my_slot(), in + at, n);
+      publish(op, n * (size_ - 1));
+      copy_bytes(out + bytes * rank_ + at, in + at, n, stream);
     }
     const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_call(op, p);
-      if (n > 0) memcpy(out + bytes * p + at, peer_slot(p), size_t(n));
+      copy_bytes(out + bytes * p + at, peer_slot(p), n, stream);
       take(p);
     }
   }
@@ -131,11 +140,11 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      memcpy(my_slot(), buffer + at, size_t(n));
+      copy_bytes(my_slot(), buffer + at, n);
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
-      memcpy(buffer + at, peer_slot(root), size_t(n));
+      copy_bytes(buffer + at, peer_slot(root), n, bytes > kStreamBytes);
       take(root);
     }
   }
@@ -158,9 +167,8 @@ void Group::publish_pieces(Operation& op, ConstBytes in, int64_t step) {
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
-    if (n == 0) continue;
-    memcpy(my_slot() + (distance - 1) * piece_bytes(),
-           in + (part_begin(count, size_, p) + at) * element, size_t(n));
+    copy_bytes(my_slot() + (distance - 1) * piece_bytes(),
+               in + (part_begin(count, size_, p) + at) * element, n);
     wire += n;
   }
   publish(op, wire);
@@ -210,6 +218,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   auto length = [&](int rank, int64_t step) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
+  const bool stream = op.call.bytes() > kStreamBytes;
   std::vector<ConstBytes> from(static_cast<size_t>(size_));
   post(op);
   for (int64_t k = -1; k <= steps; ++k) {
@@ -230,7 +239,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       const int64_t n = length(rank_, k);
       reduce(my_slot(), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
       take_all();
-      if (n > 0) memcpy(out + part_at(rank_, k), my_slot(), size_t(n * element));
+      copy_bytes(out + part_at(rank_, k), my_slot(), n * element, stream);
       publish(op, n * element * (size_ - 1));
     }
     if (k == 0) continue;
@@ -238,7 +247,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await slot_of(op, p);
       const int64_t n = length(p, k - 1);
-      if (n > 0) memcpy(out + part_at(p, k - 1), peer_slot(p), size_t(n * element));
+      copy_bytes(out + part_at(p, k - 1), peer_slot(p), n * element, stream);
       take(p);
     }
   }

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <numeric>
 
 #include "arguments.h"
+#include "copy.h"
 
 namespace smp::shm {
 namespace {
@@ -119,8 +119,10 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const auto work = operation(collectives_, std::move(call));
   const int64_t bytes = work->call.bytes();
   if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
-  return start(work, bytes <= kOneShotBytes ? run_one_shot(*work, from, to)
-                                            : run_mesh_all_reduce(*work, from, to));
+  // Between two ranks both ways move the same bytes, and one-shot has no second round.
+  const bool one_shot = bytes <= kOneShotBytes || size_ == 2;
+  return start(work,
+               one_shot ? run_one_shot(*work, from, to) : run_mesh_all_reduce(*work, from, to));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -200,7 +202,7 @@ void Group::abort(const std::string& reason) {
 }
 
 Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {
-  if (bytes > 0 && in != out) memcpy(out, in, size_t(bytes));
+  copy_bytes(out, in, bytes);
   co_return;
 }
 

@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cstring>
 
+#include "copy.h"
 #include "steps.h"
 
 // send and recv. Each directed pair has a place of its own in the sender's mailbox, so that no pair
@@ -24,7 +24,7 @@ Program Group::run_send(Operation& op, ConstBytes in) {
     const uint64_t needed = made > GroupBlock::kMailChunks ? made - GroupBlock::kMailChunks : 0;
     co_await op.reaches(block_.mail_taken(rank_, to).value, needed, to);
     const int64_t n = std::min(chunk, bytes - at);
-    if (n > 0) memcpy(block_.mail_chunk(rank_, to, peer.chunks_out), in + at, size_t(n));
+    copy_bytes(block_.mail_chunk(rank_, to, peer.chunks_out), in + at, n);
     op.wire_bytes += n;
     mail.made.value.store(++peer.chunks_out);
     seat_->job->ring(global(to));
@@ -51,7 +51,7 @@ Program Group::run_recv(Operation& op, Bytes out) {
   do {
     co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
     const int64_t n = std::min(chunk, bytes - at);
-    if (n > 0) memcpy(out + at, block_.mail_chunk(from, rank_, peer.chunks_in), size_t(n));
+    copy_bytes(out + at, block_.mail_chunk(from, rank_, peer.chunks_in), n);
     block_.mail_taken(from, rank_).value.store(++peer.chunks_in);
     seat_->job->ring(global(from));
     at += chunk;

@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "subject.h"
+
+// smp_collectives_bench [ranks] [rounds]
+//
+// Medians of smp's and gloo's collectives between processes of this host, and their ratio. In every
+// round both libraries are measured one after the other at each size, so that a busy machine hurts
+// both. A sample is the time of a batch of calls between barriers, of the slowest rank, by call.
+namespace smp::bench {
+namespace {
+
+constexpr int kMaxRanks = 16;
+constexpr int kSamples = 7;
+constexpr int64_t kSizes[] = {4 << 10, 256 << 10, 4 << 20, 64 << 20};
+const char* const kOps[] = {"all_gather", "reduce_scatter", "all_reduce"};
+// What we want to reach at each size, gloo = 1.
+constexpr double kTargets[] = {10, 6, 4, 2};
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Shared {  // by the ranks of one job
+  double seconds[kMaxRanks];
+  double samples[3][kSamples];
+};
+
+class Measure {
+ public:
+  Measure(Subject& subject, Shared& shared, int rank, int size, int64_t bytes)
+      : subject_(subject),
+        shared_(shared),
+        rank_(rank),
+        size_(size),
+        count_(bytes / 4),
+        in_(size_t(count_), 0.0f),
+        out_(size_t(count_), 0.0f) {}
+
+  void run() {
+    // Zeros: gloo's sums in place must not overflow over thousands of calls.
+    sample(0, [this] { subject_.all_gather(in_.data(), out_.data(), count_); });
+    sample(1, [this] { subject_.reduce_scatter(in_.data(), out_.data(), count_); });
+    sample(2, [this] { subject_.all_reduce(in_.data(), out_.data(), count_); });
+  }
+
+ private:
+  double slowest(double mine) {
+    subject_.barrier();
+    shared_.seconds[rank_] = mine;
+    subject_.barrier();
+    const double result = *std::max_element(shared_.seconds, shared_.seconds + size_);
+    subject_.barrier();
+    return result;
+  }
+
+  void sample(int op, const std::function<void()>& call) {
+    call();
+    const double start = now_s();
+    for (int i = 0; i < 3; ++i) call();
+    const double one_s = slowest(now_s() - start) / 3;
+    const int batch = std::clamp(int(0.02 / one_s), 1, 500);
+    for (double& s : shared_.samples[op]) {
+      subject_.barrier();
+      const double begin = now_s();
+      for (int i = 0; i < batch; ++i) call();
+      const double mine = (now_s() - begin) / batch;
+      const double slow = slowest(mine);
+      if (rank_ == 0) s = slow;
+    }
+  }
+
+  Subject& subject_;
+  Shared& shared_;
+  const int rank_, size_;
+  const int64_t count_;
+  std::vector<float> in_, out_;
+};
+
+// One job of one library at one size.
+void run_job(const std::string& library, int size, int64_t bytes, Shared& shared) {
+  static int jobs = 0;
+  const std::string meeting = fmt::format("smp-bench-{}-{}", getpid(), ++jobs);
+  const std::string folder = (std::filesystem::temp_directory_path() / meeting).string();
+  std::filesystem::create_directory(folder);
+  for (int rank = 0; rank < size; ++rank) {
+    if (fork() != 0) continue;
+    {
+      const auto subject = library == "smp" ? make_smp_subject(rank, size, meeting)
+                                            : make_gloo_subject(rank, size, folder, bytes / 4);
+      Measure(*subject, shared, rank, size, bytes).run();
+      subject->barrier();
+    }
+    _exit(0);
+  }
+  bool failed = false;
+  for (int status; wait(&status) > 0;) failed |= status != 0;
+  std::filesystem::remove_all(folder);
+  if (failed) {
+    fmt::print(stderr, "smp_collectives_bench: a rank of {} failed at {} bytes\n", library, bytes);
+    exit(1);
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string size_text(int64_t bytes) {
+  return bytes >= 1 << 20 ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
+}
+
+int run(int size, int rounds) {
+  auto* shared = static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::map<std::string, std::vector<double>> samples;
+  auto key = [](const std::string& library, int op, int64_t bytes) {
+    return fmt::format("{}/{}/{}", library, kOps[op], bytes);
+  };
+  for (int round = 0; round < rounds; ++round)
+    for (const int64_t bytes : kSizes)
+      for (const std::string library : {"smp", "gloo"}) {
+        run_job(library, size, bytes, *shared);
+        for (int op = 0; op < 3; ++op)
+          for (const double s : shared->samples[op]) samples[key(library, op, bytes)].push_back(s);
+      }
+  fmt::print("{} ranks, {} rounds; median microseconds of a call, gloo / smp, target\n", size,
+             rounds);
+  fmt::print("{:<16}{:>9}{:>12}{:>12}{:>9}{:>9}\n", "collective", "size", "smp us", "gloo us",
+             "ratio", "target");
+  bool reached = true;
+  for (int op = 0; op < 3; ++op)
+    for (size_t i = 0; i < std::size(kSizes); ++i) {
+      const double smp_s = median(samples[key("smp", op, kSizes[i])]);
+      const double gloo_s = median(samples[key("gloo", op, kSizes[i])]);
+      reached &= gloo_s / smp_s >= kTargets[i];
+      fmt::print("{:<16}{:>9}{:>12.2f}{:>12.2f}{:>8.1f}x{:>8.0f}x{}\n", kOps[op],
+                 size_text(kSizes[i]), smp_s * 1e6, gloo_s * 1e6, gloo_s / smp_s, kTargets[i],
+                 gloo_s / smp_s >= kTargets[i] ? "" : "  missed");
+    }
+  return reached ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace smp::bench
+
+int main(int argc, char** argv) {
+  const int size = argc > 1 ? atoi(argv[1]) : 2;
+  const int rounds = argc > 2 ? atoi(argv[2]) : 5;
+  if (size < 2 || size > smp::bench::kMaxRanks || rounds < 1) {
+    fmt::print(stderr, "usage: smp_collectives_bench [ranks, 2 to 16] [rounds]\n");
+    return 2;
+  }
+  return smp::bench::run(size, rounds);
+}
