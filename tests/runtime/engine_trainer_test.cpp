@@ -1,0 +1,210 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "parity/layouts.h"
+#include "scratch_folder.h"
+#include "smp/comm/thread_group.h"
+#include "smp/plan/errors.h"
+#include "smp/runtime/engine.h"
+#include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/trainer.h"
+
+namespace smp {
+namespace {
+
+// A text to train on, and short runs over it with the ranks as threads.
+class Bench {
+ public:
+  Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
+
+  Plan plan(const Degrees& degrees, Precision precision = Precision::kFp64) const {
+    return parity::plan_of(parity::gpt2_model(), {"", degrees}, precision, folder_ / "text.txt");
+  }
+
+  RunResult run(const Plan& plan, TrainOptions options = {}) const {
+    RunResult result;
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      options.threads = 1;
+      if (!options.steps) options.steps = 4;
+      RunResult mine = train(plan, world, options);
+      if (world.rank() == 0) result = std::move(mine);
+    });
+    return result;
+  }
+
+  // What each rank threw; "" for one that ended well.
+  std::vector<std::string> errors(const Plan& plan, const TrainOptions& options,
+                                  std::vector<int>* culprits = nullptr) const {
+    std::vector<std::string> texts(static_cast<size_t>(plan.degrees.world()));
+    if (culprits != nullptr) culprits->assign(texts.size(), -1);
+    std::mutex mutex;
+    run_ranks(static_cast<int>(texts.size()), [&](Communicator& world) {
+      const auto rank = static_cast<size_t>(world.rank());
+      TrainOptions mine = options;
+      mine.threads = 1;
+      std::string failed_in;
+      mine.failed_in = &failed_in;
+      try {
+        train(plan, world, mine);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        texts[rank] = failed_in + ": " + error.what();
+        const auto* comm = dynamic_cast<const CommError*>(&error);
+        if (culprits != nullptr && comm != nullptr) (*culprits)[rank] = comm->culprit;
+      }
+    });
+    return texts;
+  }
+
+  const ScratchFolder& folder() const { return folder_; }
+
+ private:
+  ScratchFolder folder_;
+};
+
+int lines_of(const std::string& path) {
+  std::ifstream file(path);
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("the same plan gives bitwise the same losses twice") {
+  const Bench bench;
+  const Plan plan = bench.plan({.pipeline = 2, .shard = 2}, Precision::kFp32);
+  CHECK(bench.run(plan).losses == bench.run(plan).losses);
+}
+
+TEST_CASE("gradient accumulation: 12 microbatches of 1 are 1 microbatch of 12") {
+  const Bench bench;
+  std::vector<double> reference;
+  for (const int64_t microbatches : {1, 4, 12}) {
+    Plan plan = bench.plan({});
+    plan.job.training.microbatches = microbatches;
+    plan.job.training.micro_batch = 12 / microbatches;
+    const std::vector<double> losses = bench.run(plan).losses;
+    if (reference.empty()) reference = losses;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      CHECK(std::abs(losses[i] - reference[i]) <= 1e-12 * reference[i]);
+    }
+  }
+}
+
+TEST_CASE("placement changes who computes, not what is computed") {
+  const Bench bench;
+  std::vector<double> reference;
+  for (const char* placement : {"cluster", "spread", "PTD", "TDP"}) {
+    Plan plan = bench.plan({.pipeline = 2, .tensor = 2, .shard = 2});
+    plan.job.parallel.placement_strategy = placement;
+    const std::vector<double> losses = bench.run(plan).losses;
+    if (reference.empty()) reference = losses;
+    CHECK(losses == reference);
+  }
+}
+
+TEST_CASE("active_microbatches changes the order, not the losses") {
+  const Bench bench;
+  Plan plan = bench.plan({.pipeline = 2});
+  const std::vector<double> reference = bench.run(plan).losses;
+  plan.job.parallel.active_microbatches = 1;
+  CHECK(bench.run(plan).losses == reference);
+}
+
+TEST_CASE("a run leaves one line a step, a report and the weights") {
+  const Bench bench;
+  TrainOptions options;
+  options.run_dir = bench.folder() / "run";
+  const RunResult result = bench.run(bench.plan({.tensor = 2}), options);
+  CHECK(result.losses.size() == 4);
+  CHECK(result.ranks.size() == 2);
+  CHECK(lines_of(bench.folder() / "run/metrics.jsonl") == 4);
+  CHECK(std::filesystem::exists(bench.folder() / "run/report.json"));
+  CHECK(std::filesystem::exists(bench.folder() / "run/weights/model.safetensors"));
+  CHECK(std::filesystem::exists(bench.folder() / "run/weights/config.json"));
+}
+
+TEST_CASE("a plan that the engine cannot run is refused by the names of its settings") {
+  const Bench bench;
+  Plan plan = bench.plan({.shard = 2});
+  plan.job.parallel.sharding = Sharding::kParameters;
+  plan.job.parallel.activation_checkpointing = true;
+  plan.job.training.precision = Precision::kBf16;
+  run_ranks(2, [&](Communicator& world) {
+    CHECK_THROWS_WITH_AS(
+        train(plan, world, {}),
+        "the engine cannot run this plan yet:\n"
+        "  training.precision: bf16 (the engine runs fp32 and fp64)\n"
+        "  parallel.sharding: parameters (the engine runs none and optimizer_state)\n"
+        "  parallel.activation_checkpointing: true (the engine runs without it)",
+        ConfigError);
+  });
+}
+
+TEST_CASE("a plan for another number of ranks is refused") {
+  const Bench bench;
+  run_ranks(3, [&](Communicator& world) {
+    CHECK_THROWS_WITH_AS(train(bench.plan({.tensor = 2}), world, {}),
+                         "the plan is for 2 ranks, and 3 were started", ConfigError);
+  });
+}
+
+TEST_CASE("when a rank throws, its peers blame that rank") {
+  const Bench bench;
+  TrainOptions options;
+  options.steps = 4;
+  options.fault = Fault{.rank = 1, .step = 3, .kind = Fault::Kind::kException};
+  std::vector<int> culprits;
+  const auto texts = bench.errors(bench.plan({.pipeline = 2, .tensor = 2}), options, &culprits);
+  CHECK(texts[1] == "step 3: start: injected exception on rank 1 at step 3");
+  CHECK(culprits == std::vector<int>{1, -1, 1, 1});
+  for (const size_t rank : {0, 2, 3}) {
+    INFO(texts[rank]);
+    CHECK(texts[rank].ends_with(
+        "rank 1 aborted: step 3: start: injected exception on rank 1 at step 3"));
+  }
+}
+
+TEST_CASE("a rank beyond its memory limit says where, and its peers blame it") {
+  const Bench bench;
+  Plan plan = bench.plan({.pipeline = 2});
+  TrainOptions options;
+  options.steps = 1;
+  int64_t peak = 0;
+  for (const RankFacts& rank : bench.run(plan, options).ranks) {
+    peak = std::max(peak, rank.peak.bytes);
+  }
+  plan.job.cluster.memory_per_process_bytes = peak - 1;
+  std::vector<int> culprits;
+  const auto texts = bench.errors(plan, options, &culprits);
+  const size_t culprit = culprits[0] == -1 ? 0 : 1;
+  INFO(texts[culprit]);
+  CHECK(culprits[1 - culprit] == static_cast<int>(culprit));
+  CHECK(texts[culprit].find("rank " + std::to_string(culprit)) != std::string::npos);
+  CHECK(texts[culprit].find("step 1: ") == 0);
+}
+
+TEST_CASE("a loss that is no number stops all ranks alike, with the step") {
+  const Bench bench;
+  Plan plan = bench.plan({.tensor = 2}, Precision::kFp32);
+  plan.job.training.optimizer.learning_rate = 1e30;
+  plan.job.training.optimizer.min_learning_rate = 1e30;
+  plan.job.training.optimizer.warmup_steps = 0;
+  TrainOptions options;
+  options.steps = 4;
+  const auto texts = bench.errors(plan, options);
+  CHECK(texts[0] == texts[1]);
+  CHECK(texts[0].starts_with("step 2: step: step 2: the loss is "));
+  CHECK(
+      texts[0].ends_with("; training cannot go on. Try a lower training.optimizer.learning_rate "
+                         "(here 1e+30) or more warmup_steps"));
+}
+
+}  // namespace smp
