@@ -1,0 +1,80 @@
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "layers_support.h"
+#include "smp/runtime/safetensors.h"
+
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+// A file of scripts/make-golden-huggingface.
+struct Golden {
+  explicit Golden(const std::string& name)
+      : reader(std::string(SMP_SOURCE_DIR) + "/tests/golden/huggingface/" + name + ".safetensors") {
+    const auto& values = reader.header().metadata;
+    const auto number = [&](const char* key) { return std::stoll(values.at(key)); };
+    model.family = values.at("family") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama;
+    model.num_layers = number("num_layers");
+    model.hidden_size = number("hidden_size");
+    model.num_heads = number("num_heads");
+    model.num_kv_heads = number("num_kv_heads");
+    model.head_dim = number("head_dim");
+    model.ffn_hidden_size = number("ffn_hidden_size");
+    model.vocab_size = number("vocab_size");
+    model.max_positions = number("max_positions");
+    model.tied_embeddings = number("tied_embeddings") != 0;
+  }
+
+  at::Tensor tensor(const std::string& name) const {
+    const SafetensorsEntry* entry = reader.find(name);
+    REQUIRE_MESSAGE(entry != nullptr, name);
+    const at::Tensor read =
+        at::empty(entry->shape, entry->dtype == DType::kI64 ? at::kLong : at::kDouble);
+    reader.read(*entry, read.data_ptr());
+    return read;
+  }
+
+  NamedTensors all(const std::string& prefix, at::ScalarType type) const {
+    NamedTensors tensors;
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      if (!entry.name.starts_with(prefix)) continue;
+      tensors[entry.name.substr(prefix.size())] = tensor(entry.name).to(type);
+    }
+    return tensors;
+  }
+
+  SafetensorsReader reader;
+  ModelSpec model;
+};
+
+void check_against(const std::string& name, at::ScalarType type, double tolerance) {
+  at::set_num_threads(1);
+  const Golden golden(name);
+  const double loss = golden.tensor("loss").item().toDouble();
+  ModelOnRank rank(golden.model, golden.all("weight.", type), nullptr);
+  const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
+  INFO(name);
+  CHECK(std::abs(ours - loss) <= tolerance * loss);
+  const NamedTensors gradients = golden.all("gradient.", at::kDouble);
+  CHECK(gradients.size() == rank.gradients().size());
+  for (const auto& [parameter, expected] : gradients) {
+    INFO(parameter);
+    const double difference =
+        rank.gradients().at(parameter).to(at::kDouble).sub(expected).abs().max().item().toDouble();
+    CHECK(difference <= tolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layers: loss and gradients are those of Hugging Face's GPT-2 and Llama") {
+  for (const char* name : {"gpt2-tied", "llama-gqa", "llama-tied"}) {
+    check_against(name, at::kDouble, 1e-10);
+    check_against(name, at::kFloat, 1e-5);
+  }
+}
