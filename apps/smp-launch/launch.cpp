@@ -55,6 +55,7 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
     inherited =
         merged_environment(inherited, {comm_timeout_variable(*prepared.request.comm_timeout)});
   Job job;
+  job.id = shared.job_id;
   for (int rank = 0; rank < prepared.world_size; ++rank) {
     job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
     const auto set = variables_of_rank(shared, rank, job.files.back().error_file, inherited);

@@ -36,6 +36,18 @@ int follow(const std::vector<RankState>& ranks, int rank) {
   return current;
 }
 
+// The first failed rank that names `culprit`, or else the first that failed.
+int witness_against(const std::vector<RankState>& ranks, int culprit, int first) {
+  std::optional<int> witness;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    const RankState& state = ranks[rank];
+    if (state.failed_by_itself() && state.error && state.error->culprit == culprit &&
+        (!witness || state.order < ranks[*witness].order))
+      witness = rank;
+  }
+  return witness.value_or(first);
+}
+
 }  // namespace
 
 std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
@@ -65,7 +77,7 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
   const RankState& state = ranks[best];
   Cause cause;
   cause.rank = best;
-  cause.first_failed = state.failed_by_itself() ? best : *first;
+  cause.witness = state.failed_by_itself() ? best : witness_against(ranks, best, *first);
   cause.alive = !state.ended || state.ended_by_launcher;
   cause.stopped = state.stopped;
   if (state.stopped || (state.ended && !state.failed_by_itself()))

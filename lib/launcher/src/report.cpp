@@ -32,21 +32,6 @@ std::string words_of(const RankError& error) {
   return error.phase.empty() ? error.message : error.phase + ": " + error.message;
 }
 
-// The failed rank that names the cause as the culprit; the one that blamed it first.
-int witness_against(const JobResult& result) {
-  int witness = result.cause->first_failed;
-  int order = static_cast<int>(result.ranks.size());
-  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    const RankState& state = result.ranks[rank];
-    if (state.failed_by_itself() && state.error && state.error->culprit == result.cause->rank &&
-        state.order < order) {
-      witness = static_cast<int>(rank);
-      order = state.order;
-    }
-  }
-  return witness;
-}
-
 // "stopped responding": the cause in words, without its rank.
 std::string cause_text(const JobResult& result) {
   const Cause& cause = *result.cause;
@@ -55,7 +40,7 @@ std::string cause_text(const JobResult& result) {
     return fmt::format("{}, {} after the start", text_of(state.end), text_of(state.after));
   if (!cause.alive) return text_of(state.end) + " while other ranks still needed it";
   if (cause.stopped) return "stopped responding: it was stopped by a signal (SIGSTOP or the like)";
-  const auto& error = result.ranks[witness_against(result)].error;
+  const auto& error = result.ranks[cause.witness].error;
   if (error && error->kind == RankErrorKind::kPeerLost)
     return "was lost to the others, but is still running";
   if (error && error->kind == RankErrorKind::kMismatch) return "does not do what the others do";
@@ -71,10 +56,7 @@ std::string evidence_text(const Job& job, const JobResult& result) {
     const auto& error = result.ranks[rank].error;
     if (error) text += fmt::format("  rank {} said:\n", rank) + indented(words_of(*error), "    ");
   };
-  if (state.failed_by_itself())
-    quote(cause.rank);
-  else
-    quote(witness_against(result));
+  quote(cause.witness);
   const std::string& log = job.files[cause.rank].err_log;
   const std::string where = log.empty() ? "" : " (" + log + ")";
   if (result.last_lines.empty()) {
@@ -96,8 +78,11 @@ std::string consequence_of(const Job& job, const RankState& state) {
     return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
   if (state.ended_by_launcher) return "ended by smp-launch";
   if (!state.end.failed()) return "had ended well";
-  const std::string words = state.error ? words_of(*state.error) : "";
-  return text_of(state.end) + (words.empty() ? "" : ": " + std::string(first_line(words)));
+  if (!state.error) return text_of(state.end);
+  if (state.error->kind == RankErrorKind::kAborted)
+    return fmt::format("{}, told to by rank {}", text_of(state.end), state.error->culprit);
+  const std::string words = words_of(*state.error);
+  return fmt::format("{}: {}", text_of(state.end), first_line(words));
 }
 
 std::string consequences_text(const Job& job, const JobResult& result) {
@@ -177,6 +162,7 @@ std::string report_json(const Job& job, const JobResult& result) {
   constexpr const char* kEnds[] = {"success", "rank_failed", "timeout", "interrupted",
                                    "launcher_error"};
   Json json;
+  json["job_id"] = job.id;
   json["end"] = kEnds[static_cast<int>(result.end)];
   json["exit_code"] = result.exit_code;
   json["elapsed_ms"] = result.elapsed.count();

@@ -262,7 +262,7 @@ void Supervisor::set_exit_code() {
   switch (result_.end) {
     case JobEnd::kSuccess: result_.exit_code = static_cast<int>(ExitCode::kOk); break;
     case JobEnd::kRankFailed:
-      result_.exit_code = result_.ranks[result_.cause->first_failed].end.code();
+      result_.exit_code = result_.ranks[result_.cause->witness].end.code();
       break;
     case JobEnd::kTimeout: result_.exit_code = static_cast<int>(ExitCode::kTimeout); break;
     case JobEnd::kLauncherError:

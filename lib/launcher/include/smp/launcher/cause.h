@@ -26,9 +26,10 @@ struct RankState {
 
 struct Cause {
   int rank = 0;  // to blame
-  int first_failed =
-      0;               // the rank whose exit code the launcher returns: `rank`, if that has failed
-  bool alive = false;  // it did not end: others waited for it in vain
+  // The failed rank whose exit code the launcher returns: `rank` itself, or if that has not failed,
+  // the first one that blames it.
+  int witness = 0;
+  bool alive = false;    // it did not end: others waited for it in vain
   bool stopped = false;  // and the reason is SIGSTOP or the like
   // How long after the first failure one should wait for a better answer: a rank that only blames
   // another is no cause while that one's own end can still arrive.

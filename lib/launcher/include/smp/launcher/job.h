@@ -18,6 +18,7 @@ struct RankFiles {
 
 // What the launcher is asked to run and how. Plain data.
 struct Job {
+  std::string id;                         // SMP_JOB_ID
   std::vector<Command> commands;          // by rank
   std::vector<RankFiles> files;           // by rank
   std::set<int> shown_ranks{0};           // whose output goes to the console

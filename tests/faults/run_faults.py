@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Breaks real training runs in chosen ways and checks how they end.
+
+    run_faults.py --launcher build/release/bin/smp-launch --plan plan.yaml --runs 20 --seed 1
+
+Each run starts the job and lets one random rank, at the start of one random step, be killed, crash,
+exit, throw, or stop calling. Then
+  - smp-launch ends within 2 s of the fault (of the time-out, for a rank that has stopped),
+  - names that rank and what happened to it, and returns the code that this calls for,
+  - and leaves no process, no shared memory, no socket.
+"""
+import argparse
+import ctypes
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+END_WITHIN_S = 2.0
+COMM_TIMEOUT_S = 2.0
+HANG_S = 60.0
+
+# kind: (exit code; words of the report)
+KINDS = {
+    "exit3": (3, "ended with exit code 3"),
+    "exception": (1, "ended with exit code 1"),
+    "segv": (139, "was killed by SIGSEGV"),
+    "kill": (137, "was killed by SIGKILL"),
+    "stop": (124, "stopped responding"),
+}
+
+
+def children():
+    """Processes whose parent we are: being a subreaper, that is whatever a launcher has left."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError:
+            continue
+        if int(text[text.rindex(")") + 1:].split()[1]) == os.getpid():
+            found.append(f"{name} {text[text.index('('):text.rindex(')') + 1]}")
+    return found
+
+
+def leftovers(job_id, before):
+    left = [f"process {child}" for child in children()]
+    left += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")
+             if job_id in name or (name.startswith("smp") and name not in before)]
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+        left += [f"socket {line.split()[-1]}" for line in file if job_id in line]
+    return left
+
+
+def steps_done(run_dir):
+    try:
+        with open(f"{run_dir}/metrics.jsonl", encoding="utf-8") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
+
+
+def one_run(launcher, plan, rank, step, kind, folder):
+    """Returns what is wrong, one line each, and how long the launcher took to end."""
+    run_dir = f"{folder}/run"
+    report = f"{folder}/report.json"
+    before = set(os.listdir("/dev/shm"))
+    environment = dict(os.environ, SMP_FAULT=f"rank={rank},step={step},kind={kind}")
+    process = subprocess.Popen(
+        [launcher, "--run-dir", run_dir, "--report-json", report, "--show-ranks", "none",
+         "--comm-timeout", f"{COMM_TIMEOUT_S}s", plan],
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True)
+    try:
+        _, errors = process.communicate(timeout=HANG_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        _, errors = process.communicate()
+        return [f"smp-launch had not ended after {HANG_S:.0f} s:\n{errors}"], HANG_S
+    ended = time.time()
+
+    wrong = []
+    expected_code, words = KINDS[kind]
+    if f"smp-launch: rank {rank} {words}" not in errors:
+        wrong.append(f"the report does not say 'rank {rank} {words}'")
+    if kind == "exception" and f"injected exception on rank {rank} at step {step}" not in errors:
+        wrong.append("the report does not quote the exception")
+    if process.returncode != expected_code:
+        wrong.append(f"exit code {process.returncode} instead of {expected_code}")
+
+    with open(report, encoding="utf-8") as file:
+        facts = json.load(file)
+    if facts.get("cause", {}).get("rank") != rank:
+        wrong.append(f"report.json blames {facts.get('cause')}")
+    if kind == "stop":
+        # The last thing that all ranks did together is the step before.
+        fault_to_end = ended - os.stat(f"{run_dir}/metrics.jsonl").st_mtime - COMM_TIMEOUT_S
+    else:
+        fault_to_end = (facts["elapsed_ms"] - facts["ranks"][rank]["after_ms"]) / 1000
+    if fault_to_end > END_WITHIN_S:
+        wrong.append(f"ended {fault_to_end:.2f} s after the "
+                     f"{'time-out' if kind == 'stop' else 'fault'}")
+    if steps_done(run_dir) > step:
+        wrong.append(f"{steps_done(run_dir)} steps were done, the fault was at step {step}")
+    with open(f"{run_dir}/plan.yaml", "rb") as copy, open(plan, "rb") as original:
+        if copy.read() != original.read():
+            wrong.append("plan.yaml in the run folder is not the plan")
+    wrong += [f"left behind: {thing}" for thing in leftovers(facts["job_id"], before)]
+    if wrong:
+        wrong.append(errors)
+    return wrong, fault_to_end
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launcher", required=True)
+    parser.add_argument("--plan", required=True, action="append", help="may be given several times")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=4, help="of each plan")
+    parser.add_argument("--last-step", type=int, default=40, help="faults fall on steps below this")
+    arguments = parser.parse_args()
+
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    draw = random.Random(arguments.seed)
+    kinds = list(KINDS)
+    slowest = dict.fromkeys(kinds, 0.0)
+    failed = 0
+    for run in range(arguments.runs):
+        kind = kinds[run % len(kinds)]
+        rank = (run // len(kinds) + run) % arguments.ranks
+        step = draw.randrange(arguments.last_step)
+        plan = arguments.plan[draw.randrange(len(arguments.plan))]
+        folder = tempfile.mkdtemp(prefix="smp-faults-")
+        wrong, seconds = one_run(arguments.launcher, plan, rank, step, kind, folder)
+        slowest[kind] = max(slowest[kind], seconds)
+        name = f"run {run}: rank {rank}, step {step}, {kind}, {os.path.basename(plan)}"
+        if wrong:
+            failed += 1
+            print(f"FAILED {name} (everything is in {folder})")
+            print("\n".join("  " + line for text in wrong for line in text.splitlines()))
+        else:
+            print(f"ok {name}: {seconds * 1000:.0f} ms", flush=True)
+            shutil.rmtree(folder)
+    print(f"{arguments.runs - failed} of {arguments.runs} runs ended as they should; slowest end "
+          "after the fault (stop: after the time-out): " +
+          ", ".join(f"{kind} {seconds * 1000:.0f} ms" for kind, seconds in slowest.items()))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+#include "smp/launcher/cause.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+using namespace smp;
+
+namespace {
+
+// A job in the making: ranks end in the order of the calls.
+class Ranks {
+ public:
+  explicit Ranks(int count) : states_(static_cast<size_t>(count)) {}
+  Ranks& exits(int rank, int code) { return ends(rank, {code, 0, false}); }
+  Ranks& dies(int rank, int signal) { return ends(rank, {0, signal, false}); }
+  Ranks& blames(int rank, int culprit, RankErrorKind kind = RankErrorKind::kPeerLost) {
+    states_[rank].error = RankError{rank, kind, culprit, "step 1", "text"};
+    return exits(rank, 1);
+  }
+  Ranks& is_stopped(int rank) {
+    states_[rank].stopped = true;
+    return *this;
+  }
+  std::optional<Cause> cause() const { return find_cause(states_); }
+  int rank_to_blame() const { return cause()->rank; }
+  int64_t worth_waiting_ms() const { return cause()->worth_waiting.count(); }
+
+ private:
+  Ranks& ends(int rank, const ProcessEnd& end) {
+    states_[rank].ended = true;
+    states_[rank].end = end;
+    states_[rank].order = ended_++;
+    return *this;
+  }
+  std::vector<RankState> states_;
+  int ended_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("no failure, no cause") {
+  CHECK(!Ranks(3).cause());
+  CHECK(!Ranks(3).exits(1, 0).cause());
+}
+
+TEST_CASE("a crash explains itself at once") {
+  CHECK(Ranks(3).dies(2, SIGSEGV).rank_to_blame() == 2);
+  CHECK(Ranks(3).dies(2, SIGSEGV).worth_waiting_ms() == 0);
+  CHECK(Ranks(3).dies(2, SIGKILL).worth_waiting_ms() == 0);
+}
+
+TEST_CASE("an exit code waits a moment, for a crash that it may follow from") {
+  CHECK(Ranks(3).exits(0, 1).worth_waiting_ms() == 50);
+  CHECK(Ranks(3).exits(0, 1).dies(2, SIGSEGV).rank_to_blame() == 2);
+  CHECK(Ranks(3).dies(0, SIGABRT).dies(2, SIGSEGV).rank_to_blame() == 2);
+  CHECK(Ranks(3).exits(1, 3).exits(0, 1).rank_to_blame() == 1);
+  CHECK(Ranks(3).exits(1, 3).dies(0, SIGABRT).rank_to_blame() == 1);
+}
+
+TEST_CASE("a rank that blames another is a consequence") {
+  CHECK(Ranks(3).blames(0, 2).rank_to_blame() == 2);
+  CHECK(Ranks(3).blames(0, 2).cause()->alive);
+  CHECK(Ranks(3).blames(0, 2).worth_waiting_ms() == 300);
+  CHECK(Ranks(3).blames(0, 2).exits(2, 3).rank_to_blame() == 2);
+  CHECK(Ranks(3).blames(0, 2).exits(2, 3).worth_waiting_ms() == 0);
+  CHECK(Ranks(3).blames(0, 2).exits(2, 3).cause()->witness == 2);
+  CHECK(!Ranks(3).blames(0, 2).exits(2, 0).cause()->alive);
+}
+
+TEST_CASE("blame is followed from rank to rank") {
+  const auto cause =
+      Ranks(4).blames(0, 1, RankErrorKind::kTimeout).blames(1, 3, RankErrorKind::kTimeout).cause();
+  CHECK(cause->rank == 3);
+  CHECK(cause->witness == 1);
+  CHECK(cause->alive);
+}
+
+TEST_CASE("ranks that blame each other: the first of them") {
+  CHECK(Ranks(2).blames(1, 0).blames(0, 1).rank_to_blame() == 1);
+}
+
+TEST_CASE("a stopped rank is the cause without waiting") {
+  const Ranks ranks = Ranks(4).is_stopped(2).blames(0, 3).blames(1, 2);
+  CHECK(ranks.rank_to_blame() == 2);
+  CHECK(ranks.worth_waiting_ms() == 0);
+  CHECK(ranks.cause()->stopped);
+}
+
+TEST_CASE("most of the blame decides between ranks that are alive") {
+  CHECK(Ranks(6).blames(0, 4).blames(1, 5).blames(2, 5).rank_to_blame() == 5);
+}

@@ -1,0 +1,139 @@
+#include "smp/launcher/local_host.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <map>
+
+#include "smp/launcher/descendants.h"
+#include "smp/launcher/rank_environment.h"
+
+using namespace smp;
+
+namespace {
+
+struct Record : HostEvents {
+  void on_output(int process, Stream stream, std::string_view bytes) override {
+    (stream == Stream::kOut ? out : err)[process].append(bytes);
+  }
+  void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }
+  void on_stopped(int process, bool stopped) override { stops[process].push_back(stopped); }
+
+  std::map<int, std::string> out, err;
+  std::map<int, ProcessEnd> ends;
+  std::map<int, std::vector<bool>> stops;
+};
+
+Command shell(const std::string& script) { return {{"/bin/sh", "-c", script}, own_environment()}; }
+
+template <typename Condition>
+bool dispatch_until(LocalHost& host, Record& record, Condition condition) {
+  for (int i = 0; i < 500 && !condition(); ++i) {
+    pollfd ready{host.event_fd(), POLLIN, 0};
+    poll(&ready, 1, 10);
+    host.dispatch(record);
+  }
+  return condition();
+}
+
+}  // namespace
+
+TEST_CASE("a process leads its own session and group") {
+  LocalHost host;
+  Record record;
+  host.start(5, shell("ps -o sid=,pgid= -p $$ | tr -s ' '; echo $$ >&2"));
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(5) != 0; }));
+  host.finish(record);
+  const std::string pid = record.err[5].substr(0, record.err[5].size() - 1);
+  CHECK(record.out[5].find(pid) != std::string::npos);
+  CHECK(record.out[5].rfind(pid) > record.out[5].find(pid));
+  CHECK(!record.ends[5].failed());
+}
+
+TEST_CASE("every exit code and every deadly signal arrives as it is") {
+  LocalHost host;
+  Record record;
+  for (int code = 0; code < 256; code += 15)
+    host.start(code, shell("exit " + std::to_string(code)));
+  const std::vector<int> signals = {SIGHUP,  SIGINT,  SIGILL,  SIGABRT, SIGBUS, SIGFPE,
+                                    SIGKILL, SIGSEGV, SIGPIPE, SIGTERM, SIGUSR1};
+  for (int number : signals)
+    host.start(1000 + number, shell("ulimit -c 0; kill -" + std::to_string(number) + " $$"));
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.size() == 18 + signals.size(); }));
+  for (int code = 0; code < 256; code += 15) {
+    CHECK(record.ends[code].exit_code == code);
+    CHECK(record.ends[code].signal == 0);
+  }
+  for (int number : signals) {
+    CHECK(record.ends[1000 + number].signal == number);
+    CHECK(record.ends[1000 + number].code() == 128 + number);
+  }
+}
+
+TEST_CASE("stops and continuations are told") {
+  LocalHost host;
+  Record record;
+  host.start(0, shell("kill -STOP $$; exit 3"));
+  REQUIRE(dispatch_until(host, record, [&] { return !record.stops[0].empty(); }));
+  host.signal(0, SIGCONT, SignalScope::kGroup);
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
+  CHECK(record.stops[0] == std::vector<bool>{true, false});
+  CHECK(record.ends[0].exit_code == 3);
+}
+
+TEST_CASE("held output waits in the pipes, ends do not") {
+  LocalHost host;
+  Record record;
+  host.hold_output(true);
+  host.start(0, shell("echo text"));
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
+  CHECK(record.out[0] == "");
+  host.hold_output(false);
+  CHECK(dispatch_until(host, record, [&] { return record.out[0] == "text\n"; }));
+}
+
+TEST_CASE("finish ends orphans in foreign sessions and counts them") {
+  LocalHost host;
+  Record record;
+  host.start(0,
+             shell("setsid sleep 100 & (setsid sh -c 'trap \"\" TERM; sleep 100' &); sleep 0.2"));
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
+  CHECK(host.finish(record) >= 2);
+  CHECK(children_of_this_process().empty());
+}
+
+TEST_CASE("a host that goes away takes its processes along") {
+  {
+    LocalHost host;
+    host.start(0, shell("trap '' TERM; sleep 100"));
+    host.start(1, shell("kill -STOP $$"));
+  }
+  CHECK(children_of_this_process().empty());
+}
+
+TEST_CASE("the last output of a process arrives even when it is read late") {
+  LocalHost host;
+  Record record;
+  host.start(0, shell("head -c 60000 /dev/zero; printf end >&2"));
+  usleep(200'000);
+  host.finish(record);
+  CHECK(record.out[0].size() == 60000);
+  CHECK(record.err[0] == "end");
+}
+
+TEST_CASE("what cannot be started says why, and costs nothing") {
+  LocalHost host;
+  CHECK_THROWS_WITH_AS(host.start(0, {{"/no/such/file"}, {}}),
+                       "cannot start '/no/such/file': No such file or directory", StartError);
+  CHECK_THROWS_WITH_AS(host.start(0, {{"/"}, {}}), "cannot start '/': Permission denied",
+                       StartError);
+  const std::vector<std::string> long_arguments(40, std::string(130'000, 'x'));
+  std::vector<std::string> command = {"/bin/true"};
+  command.insert(command.end(), long_arguments.begin(), long_arguments.end());
+  CHECK_THROWS_WITH_AS(
+      host.start(0, {command, {}}),
+      "cannot start '/bin/true': Argument list too long (arguments and environment together)",
+      StartError);
+  CHECK(children_of_this_process().empty());
+}

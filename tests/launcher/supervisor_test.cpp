@@ -1,0 +1,185 @@
+#include "smp/launcher/supervisor.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <deque>
+#include <functional>
+
+#include "scratch_folder.h"
+#include "smp/launcher/console.h"
+#include "smp/launcher/file_descriptor.h"
+#include "smp/launcher/report.h"
+
+using namespace smp;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Another way to reach a machine: nothing runs, a script says what happens. Each step is delivered
+// by one dispatch(); signals to processes are recorded and, if the script says so, obeyed.
+class ScriptedHost : public Host {
+ public:
+  using Step = std::function<void(HostEvents&)>;
+
+  ScriptedHost() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+  void then(Step step) {
+    steps_.push_back(std::move(step));
+    wake();
+  }
+
+  std::string name() const override { return "nowhere"; }
+  void start(int process, const Command&) override {
+    if (process == unstartable) throw StartError("cannot start 'x': the host is full");
+  }
+  void signal(int process, int number, SignalScope scope) override {
+    signals.push_back({process, number, scope});
+    if (number == obeyed_signal)
+      then([=](HostEvents& events) { events.on_ended(process, {0, number, false}); });
+  }
+  int event_fd() const override { return wake_.number(); }
+  void dispatch(HostEvents& events) override {
+    uint64_t count;
+    while (read(wake_.number(), &count, sizeof count) > 0) {
+    }
+    std::deque<Step> steps;
+    steps.swap(steps_);
+    for (const Step& step : steps) step(events);
+  }
+  void hold_output(bool) override {}
+  int finish(HostEvents&) override { return 0; }
+
+  struct Sent {
+    int process, number;
+    SignalScope scope;
+  };
+  std::vector<Sent> signals;
+  int obeyed_signal = SIGTERM;
+  int unstartable = -1;
+
+ private:
+  void wake() {
+    const uint64_t one = 1;
+    (void)!write(wake_.number(), &one, sizeof one);
+  }
+  FileDescriptor wake_;
+  std::deque<Step> steps_;
+};
+
+struct Fixture {
+  Fixture()
+      : null(open("/dev/null", O_WRONLY | O_CLOEXEC)), console(null.number(), null.number()) {}
+  Job job(int ranks) {
+    Job result;
+    result.commands.resize(static_cast<size_t>(ranks), Command{{"x"}, {}});
+    result.files.resize(static_cast<size_t>(ranks));
+    result.grace = milliseconds(50);
+    return result;
+  }
+  FileDescriptor null;
+  Console console;
+  ScriptedHost host;
+};
+
+ProcessEnd code(int value) { return {value, 0, false}; }
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "all ranks end well") {
+  for (int rank : {1, 0}) host.then([=](HostEvents& events) { events.on_ended(rank, code(0)); });
+  const Job two = job(2);
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.end == JobEnd::kSuccess);
+  CHECK(result.exit_code == 0);
+  CHECK(host.signals.empty());
+  CHECK(report_text(two, result) == "");
+}
+
+TEST_CASE_FIXTURE(Fixture, "the others get SIGTERM, and SIGCONT in case they are stopped") {
+  host.then([](HostEvents& events) { events.on_ended(1, {0, SIGSEGV, false}); });
+  const JobResult result = supervise(job(2), host, console, -1);
+  CHECK(result.end == JobEnd::kRankFailed);
+  CHECK(result.exit_code == 139);
+  CHECK(result.cause->rank == 1);
+  REQUIRE(host.signals.size() == 2);
+  CHECK(host.signals[0].process == 0);
+  CHECK(host.signals[0].number == SIGTERM);
+  CHECK(host.signals[0].scope == SignalScope::kGroup);
+  CHECK(host.signals[1].number == SIGCONT);
+}
+
+TEST_CASE_FIXTURE(Fixture, "ranks that do not obey are killed after the grace") {
+  host.obeyed_signal = SIGKILL;
+  host.then([](HostEvents& events) { events.on_ended(1, {0, SIGSEGV, false}); });
+  const JobResult result = supervise(job(2), host, console, -1);
+  CHECK(result.exit_code == 139);
+  CHECK(host.signals.back().number == SIGKILL);
+  CHECK(result.ending >= milliseconds(50));
+  CHECK(result.ranks[0].ended_by_launcher);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a rank that cannot be started ends those that were") {
+  host.unstartable = 2;
+  const Job three = job(3);
+  const JobResult result = supervise(three, host, console, -1);
+  CHECK(result.end == JobEnd::kLauncherError);
+  CHECK(result.exit_code == 125);
+  CHECK(result.launcher_error == "rank 2: cannot start 'x': the host is full");
+  CHECK(result.ranks[0].ended);
+  CHECK(result.ranks[1].ended);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "signals come through the control pipe; its end is the launcher's death") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  const auto send = [&](int number) {
+    const auto byte = static_cast<unsigned char>(number);
+    REQUIRE(write(write_end.number(), &byte, 1) == 1);
+  };
+  SUBCASE("SIGTERM") {
+    send(SIGTERM);
+    const JobResult result = supervise(job(2), host, console, read_end.number());
+    CHECK(result.end == JobEnd::kInterrupted);
+    CHECK(result.exit_code == 143);
+  }
+  SUBCASE("SIGUSR1 goes to the ranks alone") {
+    send(SIGUSR1);
+    host.obeyed_signal = SIGUSR1;
+    const JobResult result = supervise(job(1), host, console, read_end.number());
+    REQUIRE(!host.signals.empty());
+    CHECK(host.signals[0].number == SIGUSR1);
+    CHECK(host.signals[0].scope == SignalScope::kProcess);
+    CHECK(result.exit_code == 128 + SIGUSR1);
+  }
+  SUBCASE("the launcher died") {
+    write_end.reset();
+    const JobResult result = supervise(job(2), host, console, read_end.number());
+    CHECK(result.exit_code == 125);
+    CHECK(result.launcher_error == "smp-launch itself was killed");
+  }
+}
+
+TEST_CASE("a console that nobody reads holds the output back, then drops it and says so") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  Console console(write_end.number(), write_end.number());
+  const std::string line(1023, 'x');
+  int lines = 0;
+  while (!console.full()) {
+    console.write(Stream::kOut, line + "\n");
+    ++lines;
+  }
+  CHECK(lines > 8000);
+  CHECK(!console.stalled());
+  CHECK(!console.flush(milliseconds(20)));
+  read_end.reset();  // the reader goes: everything that waited is let go
+  CHECK(console.flush(milliseconds(2000)));
+  CHECK(!console.full());
+}

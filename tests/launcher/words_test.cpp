@@ -1,0 +1,117 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "scratch_folder.h"
+#include "smp/launcher/duration.h"
+#include "smp/launcher/error_file.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/rank_list.h"
+#include "smp/launcher/report.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/plan/errors.h"
+
+using namespace smp;
+using std::chrono::milliseconds;
+
+TEST_CASE("durations") {
+  CHECK(parse_duration("250ms") == milliseconds(250));
+  CHECK(parse_duration("5s") == milliseconds(5000));
+  CHECK(parse_duration("0.5") == milliseconds(500));
+  CHECK(parse_duration("2m") == milliseconds(120'000));
+  CHECK(parse_duration("1h") == milliseconds(3'600'000));
+  for (const char* text : {"", "s", "5 s", "-1s", "1d", "nan", "inf", "1e3", "5sec", "99999999h"})
+    CHECK_THROWS_AS(parse_duration(text), ConfigError);
+  CHECK(text_of(milliseconds(12)) == "12 ms");
+  CHECK(text_of(milliseconds(3240)) == "3.2 s");
+  CHECK(text_of(milliseconds(125'000)) == "2 min 5 s");
+}
+
+TEST_CASE("lists of ranks, read and written") {
+  CHECK(parse_rank_list("0,2-3", 4) == std::set<int>{0, 2, 3});
+  CHECK(parse_rank_list("all", 2) == std::set<int>{0, 1});
+  CHECK(parse_rank_list("none", 2).empty());
+  CHECK(text_of_ranks({3}) == "rank 3");
+  CHECK(text_of_ranks({0, 1}) == "ranks 0, 1");
+  CHECK(text_of_ranks({0, 2, 3, 4, 7}) == "ranks 0, 2-4, 7");
+}
+
+TEST_CASE("signals by name") {
+  CHECK(signal_name(SIGSEGV) == "SIGSEGV");
+  CHECK(signal_name(SIGRTMIN + 3) == "SIGRTMIN+3");
+  CHECK(text_of(ProcessEnd{0, SIGSEGV, true}) ==
+        "was killed by SIGSEGV (Segmentation fault), core dumped");
+}
+
+TEST_CASE("error files: whole, broken, absent") {
+  ScratchFolder folder;
+  const std::string path = folder / "rank-1.json";
+  CHECK(!read_error_file(path, 1, 4));
+  const auto read_back = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return read_error_file(path, 1, 4);
+  };
+  const auto error = read_back(
+      R"({"rank":1,"kind":"peer_lost","culprit":3,"phase":"step 7: backward","message":"gone"})");
+  REQUIRE(error);
+  CHECK(error->kind == RankErrorKind::kPeerLost);
+  CHECK(error->culprit == 3);
+  CHECK(error->blames_another());
+  CHECK(error->phase == "step 7: backward");
+  CHECK(error->message == "gone");
+  CHECK(!read_back(R"({"kind":"own","message":"x"})")->blames_another());
+  CHECK(!read_back(R"({"kind":"own","culprit":9})")->blames_another());
+  for (const char* text : {"", "{", "[]", "{}", R"({"kind":5})", R"({"kind":"own","culprit":"x"})",
+                           R"({"kind":"nonsense"})"})
+    CHECK(!read_back(text));
+}
+
+TEST_CASE("a rank's environment takes the place of what was there") {
+  const std::vector<std::string> merged = merged_environment(
+      {"PATH=/bin", "RANK=7", "SMP_JOB_KEY=old", "SMP_FAULT=x", "odd"}, {"RANK=1"});
+  CHECK(merged == std::vector<std::string>{"PATH=/bin", "SMP_FAULT=x", "odd", "RANK=1"});
+}
+
+TEST_CASE("OMP_NUM_THREADS shares the CPUs out, and is never 0") {
+  const auto threads = [](int cpus, int ranks) {
+    JobEnvironment job;
+    job.cpus = cpus;
+    job.world_size = ranks;
+    for (const std::string& variable : variables_of_rank(job, 0, "", {})) {
+      if (variable.starts_with("OMP_NUM_THREADS=")) return variable.substr(16);
+    }
+    return std::string("unset");
+  };
+  CHECK(threads(8, 3) == "2");
+  CHECK(threads(2, 4) == "1");
+}
+
+TEST_CASE("job keys are 256 bits and differ; ports are reserved") {
+  CHECK(random_hex(32).size() == 64);
+  CHECK(random_hex(32) != random_hex(32));
+  const ReservedPort a, b;
+  CHECK(a.number() != b.number());
+  CHECK(a.number() > 1023);
+}
+
+TEST_CASE("run folders") {
+  ScratchFolder folder;
+  const RunFolder run = RunFolder::create(folder / "a/b");
+  CHECK(std::filesystem::is_directory(folder / "a/b/logs"));
+  CHECK(run.files_of(12).error_file == (folder / "a/b/errors/rank-12.json"));
+  CHECK_THROWS_WITH_AS(RunFolder::create(folder / "a/b"),
+                       ("run folder '" + (folder / "a/b") +
+                        "' is not empty: name another one with --run-dir, or remove it")
+                           .c_str(),
+                       ConfigError);
+  CHECK(RunFolder::why_not(folder / "c") == "");
+  CHECK(!std::filesystem::exists(folder / "c"));
+  CHECK_THROWS_WITH_AS(RunFolder::create("/proc/x"),
+                       "cannot create run folder '/proc/x': No such file or directory", ConfigError);
+  std::filesystem::create_directory(folder / "empty");
+  CHECK(RunFolder::why_not(folder / "empty") == "");
+  CHECK(RunFolder::default_path("gpt").starts_with("runs/gpt-2"));
+}
