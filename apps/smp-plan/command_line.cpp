@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <vector>
 
 #include "smp/plan/suggest.h"
@@ -38,11 +39,19 @@ std::vector<std::string> command_names(const CLI::App& app) {
 [[noreturn]] void refuse(const CLI::App& command, const std::string& word) {
   if (word.size() > 1 && word[0] == '-') {
     const std::string name = word.substr(0, word.find('='));
-    const auto near = nearest(name, option_names(command));
+    const auto near = name.size() > 2 ? nearest(name, option_names(command)) : std::nullopt;
     throw UsageError(fmt::format("unknown option '{}'{}", name,
                                  near ? fmt::format(", did you mean '{}'?", *near) : ""));
   }
   throw UsageError(fmt::format("'{}' is one word too many", word));
+}
+
+std::string missing_file(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    return fmt::format("{0} needs a plan or job file, as in smp-plan {0} plan.yaml",
+                       command->get_name());
+  }
+  return "a job file is missing, as in smp-plan model.yaml";
 }
 
 // What CLI11 could not place: mistyped options and commands.
@@ -83,6 +92,11 @@ Run parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     for (const CLI::App* command : app.get_subcommands()) throw Information{command->help()};
     throw Information{app.help()};
+  } catch (const CLI::RequiredError&) {
+    throw UsageError(missing_file(app));
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // "--hosts: 1 required N missing"
+    throw UsageError(fmt::format("{} needs a value", text.substr(0, text.find(':'))));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

@@ -12,6 +12,7 @@
 #include "smp/plan/errors.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/predict.h"
+#include "smp/planner/units.h"
 
 namespace smp {
 namespace {
@@ -34,10 +35,11 @@ void require_batch_limit(const TrainingSpec& training) {
   const int64_t tokens = *training.global_batch * training.sequence_length;
   if (tokens <= training.max_tokens_per_batch) return;
   throw ConfigError(fmt::format(
-      "training.global_batch: {} x {} tokens = {} exceeds max_tokens_per_batch {}: {} samples are "
-      "the most",
-      *training.global_batch, training.sequence_length, tokens, training.max_tokens_per_batch,
-      training.max_tokens_per_batch / training.sequence_length));
+      "training.global_batch: {} x {} tokens = {} > max_tokens_per_batch {}: {} samples are the "
+      "most",
+      with_commas(*training.global_batch), with_commas(training.sequence_length),
+      with_commas(tokens), with_commas(training.max_tokens_per_batch),
+      with_commas(training.max_tokens_per_batch / training.sequence_length)));
 }
 
 // 0 = sharding alone, 1 = tensor parallelism, 2 = pipeline parallelism.

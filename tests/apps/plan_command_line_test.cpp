@@ -1,0 +1,200 @@
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "program.h"
+
+// smp-plan as a user runs it: every broken command line with its whole answer, and what the
+// commands print and write when all is well.
+
+using namespace smp;
+
+namespace {
+
+const std::string kJob = SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml";
+
+std::string usage(const std::string& text) {
+  return "smp-plan: " + text + "\nsmp-plan --help shows examples\n";
+}
+
+ProgramEnd plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), SMP_PLAN);
+  return run_program(arguments);
+}
+
+}  // namespace
+
+TEST_CASE("smp-plan answers a broken command line with what to type instead") {
+  const struct {
+    std::vector<std::string> arguments;
+    int code;
+    std::string text;
+  } cases[] = {
+      {{}, 2, usage("nothing to plan: give a job file, as in smp-plan model.yaml")},
+      {{"--json"}, 2, usage("nothing to plan: give a job file, as in smp-plan model.yaml")},
+      {{"--hots", "3", kJob}, 2, usage("unknown option '--hots', did you mean '--hosts'?")},
+      {{"--explian", kJob}, 2, usage("unknown option '--explian', did you mean '--explain'?")},
+      {{"-x", kJob}, 2, usage("unknown option '-x'")},
+      {{"chek", "plan.yaml"}, 2, usage("unknown command 'chek', did you mean 'check'?")},
+      {{kJob, "extra"}, 2, usage("'extra' is one word too many")},
+      {{kJob, "--hosts"}, 2, usage("--hosts needs a value")},
+      {{kJob, "--hosts", "0"}, 2, usage("--hosts: Value 0 not in range 1 to 1048576")},
+      {{kJob, "--hosts", "two"}, 2, usage("--hosts: Value two not in range 1 to 1048576")},
+      {{kJob, "--top", "0"}, 2, usage("--top: Value 0 not in range 1 to 32")},
+      {{kJob, "--set"}, 2, usage("--set needs a value")},
+      {{kJob, "-o"}, 2, usage("--output needs a value")},
+      {{"check"}, 2, usage("check needs a plan or job file, as in smp-plan check plan.yaml")},
+      {{"groups"}, 2, usage("groups needs a plan or job file, as in smp-plan groups plan.yaml")},
+      {{"groups", kJob, "--rnk", "1"}, 2, usage("unknown option '--rnk', did you mean '--rank'?")},
+      {{"groups", kJob, "--rank", "one"}, 2, usage("Could not convert: --rank = one")},
+      {{"schema", "x"}, 2, usage("'x' is one word too many")},
+      {{"groups", kJob, "--rank", "9"}, 3, "rank 9: the plan has ranks 0 to 3\n"},
+      {{"/no/such.yaml"}, 3, "/no/such.yaml: no such file\n"},
+      {{"check", "/no/such.yaml"}, 3, "/no/such.yaml: no such file\n"},
+      {{"/tmp"}, 3, "/tmp: this is a folder; name a job file in it\n"},
+      {{kJob, "--cluster", "/no/such.yaml"}, 3, "/no/such.yaml: no such file\n"},
+      {{kJob, "-o", "/no/such/plan.yaml"},
+       3,
+       "/no/such/plan.yaml: cannot be written: No such file or directory\n"},
+      {{kJob, "--set", "parallel.tensor_parallel_degre=2"},
+       3,
+       "--set: unknown key 'tensor_parallel_degre' in parallel, did you mean "
+       "'tensor_parallel_degree'?\n"
+       "  parallel.tensor_parallel_degre=2\n"
+       "           ^\n"},
+      {{kJob, "--set", "parallel.tensor_parallel_degree=3"},
+       3,
+       "parallel.tensor_parallel_degree: 3: processes_per_host (4) is not divisible by 3; legal "
+       "here: 1, 2, 4; nearest: 2, 4\n"},
+      {{kJob, "--set", "parallel.pipeline_parallel_degree=3"},
+       3,
+       "parallel.pipeline_parallel_degree: 3: 3 stages x tensor 1 = 3 neither divides "
+       "processes_per_host (4) nor is a multiple of it; legal here: 1, 2, 4; nearest: 2, 4\n"},
+      {{kJob, "--set", "parallel.pipeline_parallel_degree=8"},
+       3,
+       "parallel.pipeline_parallel_degree: 8: num_layers (4) gives at most that many stages; legal "
+       "here: 1, 2, 4; nearest: 4\n"},
+      {{kJob, "--set", "parallel.sharded_data_parallel_degree=3"},
+       3,
+       "parallel.sharded_data_parallel_degree: 3: the data-parallel degree (4) is not divisible by "
+       "3; legal here: 1, 2, 4; nearest: 2, 4\n"},
+      {{kJob, "--set", "training.precision=bf16"},
+       3,
+       "device cpu is run by the engine of this version, which lacks\n"
+       "  training.precision: bf16 (the engine runs fp32 and fp64)\n"},
+      {{kJob, "--hosts", "2"},
+       3,
+       "device cpu is run by the engine of this version, which lacks\n"
+       "  cluster.hosts: more than one (the engine runs on this host)\n"},
+      {{kJob, "--set", "training.global_batch=100000"},
+       3,
+       "training.global_batch: 100,000 x 256 tokens = 25,600,000 > max_tokens_per_batch 4,194,304: "
+       "16,384 samples are the most\n"},
+  };
+  for (const auto& broken : cases) {
+    const ProgramEnd end = plan(broken.arguments);
+    CAPTURE(broken.text);
+    CHECK(end.code == broken.code);
+    CHECK(end.err == broken.text);
+    CHECK(end.out.empty());
+  }
+}
+
+TEST_CASE("smp-plan --help starts with what it does and examples; each command has its own") {
+  const ProgramEnd help = plan({"--help"});
+  CHECK(help.code == 0);
+  CHECK(help.out.starts_with(
+      "Chooses how to split the training of a model over a cluster, and says why.\n\n"
+      "Examples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
+  for (const char* command : {"check", "groups", "schedule", "schema"}) {
+    const ProgramEnd end = plan({command, "--help"});
+    CHECK(end.code == 0);
+    CHECK(end.out.find(std::string("Examples:\n  smp-plan ") + command) != std::string::npos);
+  }
+  CHECK(plan({"--version"}).out == "smp-plan 0.1.0\n");
+}
+
+TEST_CASE("a plan is written whole, proved, and the same byte for byte") {
+  ScratchFolder folder;
+  const ProgramEnd first = plan({kJob, "-o", folder / "a.yaml"});
+  CHECK(first.code == 0);
+  CHECK(first.out.starts_with("quickstart: 3,290,624 parameters, 4 ranks (1 host x 4, cpu)\n"));
+  CHECK(first.out.ends_with("\nwritten to " + (folder / "a.yaml") + "\n"));
+  CHECK(plan({kJob, "-o", folder / "b.yaml"}).code == 0);
+  CHECK(read_file(folder / "a.yaml") == read_file(folder / "b.yaml"));
+  CHECK(plan({kJob, "-o", "-"}).out == read_file(folder / "a.yaml"));
+
+  const ProgramEnd check = plan({"check", folder / "a.yaml"});
+  CHECK(check.code == 0);
+  CHECK(check.out == (folder / "a.yaml") +
+                         ": proved: degrees, batch, memory of 1 rank class, schedule of 1 stage\n");
+  CHECK(check.err.empty());
+}
+
+TEST_CASE("an edited plan is no plan") {
+  ScratchFolder folder;
+  CHECK(plan({kJob, "-o", folder / "plan.yaml"}).code == 0);
+  std::string text = read_file(folder / "plan.yaml");
+  const size_t at = text.find("micro_batch: 1");
+  REQUIRE(at != std::string::npos);
+  text.replace(at, 14, "micro_batch: 2");
+  std::ofstream(folder / "plan.yaml") << text;
+  const ProgramEnd end = plan({"check", folder / "plan.yaml"});
+  CHECK(end.code == 3);
+  CHECK(end.err.starts_with((folder / "plan.yaml") + ":"));
+}
+
+TEST_CASE("nothing fits: exit code 4, why, and what would make it fit") {
+  const ProgramEnd end = plan({kJob, "--set", "cluster.memory_per_process=1MiB"});
+  CHECK(end.code == 4);
+  CHECK(end.out.empty());
+  CHECK(end.err.starts_with("no layout fits: the closest layout ("));
+  CHECK(end.err.find("\nwhat would make it fit, smallest change first\n"
+                     "  cluster.memory_per_process: ") != std::string::npos);
+  const ProgramEnd json = plan({kJob, "--set", "cluster.memory_per_process=1MiB", "--json"});
+  CHECK(json.code == 4);
+  CHECK(json.out.starts_with("{\n  \"feasible\": false,\n"));
+}
+
+TEST_CASE("the command lines of the README plan") {
+  const std::string root = SMP_SOURCE_DIR "/";
+  CHECK(plan({kJob, "--set", "parallel.tensor_parallel_degree=2", "--set",
+              "parallel.pipeline_parallel_degree=2"})
+            .out.find("pipeline 2 x tensor 2 x data 1") != std::string::npos);
+  const ProgramEnd large = plan({root + "configs/models/llama2-70b.yaml", "--cluster",
+                                 root + "configs/clusters/p4d.24xlarge.yaml", "--hosts", "32"});
+  CHECK(large.code == 0);
+  CHECK(
+      large.out.starts_with("llama2-70b: 68,976,648,192 parameters, 256 ranks (32 hosts x 8, "
+                            "A100-SXM4-40GB)\n"));
+}
+
+TEST_CASE("every job file and every model on p4d plans or says what is missing") {
+  const std::string root = SMP_SOURCE_DIR "/configs/";
+  for (const auto& entry : std::filesystem::directory_iterator(root + "models")) {
+    CAPTURE(entry.path().string());
+    CHECK(plan({entry.path().string(), "--cluster", root + "clusters/p4d.24xlarge.yaml", "--hosts",
+                "64"})
+              .code == 0);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(root + "jobs")) {
+    CAPTURE(entry.path().string());
+    CHECK(plan({entry.path().string()}).code == 0);
+  }
+  CHECK(plan({root + "models/gpt2-124m.yaml", "--cluster", root + "clusters/cpu-4.yaml"}).code ==
+        0);
+}
+
+TEST_CASE("groups and schedule print what a person asks for") {
+  const ProgramEnd groups = plan({"groups", kJob, "--rank", "3"});
+  CHECK(groups.code == 0);
+  CHECK(groups.out.find("WORLD       4  [0, 1, 2, 3]  everybody\n") != std::string::npos);
+  const ProgramEnd schedule = plan({"schedule", kJob});
+  CHECK(schedule.code == 0);
+  CHECK(schedule.out.find("stage 0  |F0- B0===== |") != std::string::npos);
+  const ProgramEnd schema = plan({"schema"});
+  CHECK(schema.code == 0);
+  CHECK(schema.out.find("http://json-schema.org/draft-07/schema#") != std::string::npos);
+}
