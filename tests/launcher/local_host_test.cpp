@@ -71,14 +71,14 @@ TEST_CASE("every exit code and every deadly signal arrives as it is") {
   }
 }
 
-TEST_CASE("stops and continuations are told") {
+TEST_CASE("a stopped process is told, and goes on with SIGCONT") {
   LocalHost host;
   Record record;
   host.start(0, shell("kill -STOP $$; exit 3"));
   REQUIRE(dispatch_until(host, record, [&] { return !record.stops[0].empty(); }));
   host.signal(0, SIGCONT, SignalScope::kGroup);
   REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
-  CHECK(record.stops[0] == std::vector<bool>{true, false});
+  CHECK(record.stops[0].front());  // the continuation may be hidden behind the end
   CHECK(record.ends[0].exit_code == 3);
 }
 
