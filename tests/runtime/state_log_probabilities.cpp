@@ -1,0 +1,34 @@
+#include <ATen/core/Tensor.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "smp/runtime/safetensors.h"
+#include "state_weights_folder.h"
+
+// smp_weights_log_probabilities FOLDER TEXT OUT: what the worker's layers say of the bytes of TEXT
+// under the weights in FOLDER, one fp32 tensor "log_probabilities" in the safetensors file OUT. For
+// scripts/check-weights-transformers.
+int main(int argc, char** argv) {
+  using namespace smp;
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: smp_weights_log_probabilities FOLDER TEXT OUT\n");
+    return 2;
+  }
+  try {
+    const std::string folder = argv[1];
+    const std::string text = argv[2];
+    const ModelSpec model = test::model_of_folder(folder);
+    const test::ModelOnRank on_rank(model, test::weights_of_folder(model, folder, at::kFloat),
+                                    nullptr);
+    std::vector<int64_t> tokens;
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+    const at::Tensor result = test::log_probabilities(on_rank, tokens, model.vocab_size);
+    SafetensorsWriter writer(argv[3], {{"log_probabilities", DType::kF32, result.sizes().vec()}});
+    writer.write("log_probabilities", result.const_data_ptr());
+    writer.finish();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "layers_support.h"
+
+// A weights folder as save_weights writes it, read back into a model of layers: the worker's
+// forward pass on saved weights, for comparison with transformers.
+namespace smp::test {
+
+ModelSpec model_of_folder(const std::string& dir);  // from config.json
+
+// Whole parameters under our names, converted to `type`.
+NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir, at::ScalarType type);
+
+// One tensor of a safetensors file, as it is stored.
+at::Tensor tensor_of_file(const std::string& path, const std::string& name);
+
+// log p(token | those before) of every vocabulary entry at every position: [s, vocabulary]. Each is
+// minus the head's loss for that one target.
+at::Tensor log_probabilities(const ModelOnRank& model, const std::vector<int64_t>& tokens,
+                             int64_t vocab_size);
+
+}  // namespace smp::test
