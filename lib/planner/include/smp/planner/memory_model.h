@@ -24,8 +24,8 @@ struct BytesPerParameter {
   int64_t momentum = 0;
   int64_t variance = 0;
 
-  int64_t optimizer() const { return master + momentum + variance; }
-  int64_t total() const { return weight + gradient + gradient_copy + optimizer(); }
+  constexpr int64_t optimizer() const { return master + momentum + variance; }
+  constexpr int64_t total() const { return weight + gradient + gradient_copy + optimizer(); }
 };
 inline constexpr BytesPerParameter kAmpAdam{2, 2, 4, 4, 4, 4};  // the rule of SMP and DeepSpeed: 20
 inline constexpr BytesPerParameter kBf16{2, 4, 0, 4, 4, 4};     // ours and Megatron's bf16: 18

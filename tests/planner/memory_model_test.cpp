@@ -1,0 +1,191 @@
+#include "smp/planner/memory_model.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "accelerator_layers.h"
+#include "activation_walk.h"
+#include "plan/plan_samples.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/layout.h"
+
+using namespace smp;
+
+static_assert(kAmpAdam.total() == 20);
+static_assert(kBf16.total() == 18);
+static_assert(kFp16.total() == 16);
+static_assert(kFp32.total() == 16);
+static_assert(kFp64.total() == 32);
+
+namespace {
+
+int64_t term(const RankPrediction& rank, const std::string& name) {
+  for (const MemoryTerm& found : rank.terms) {
+    if (found.name == name) return found.bytes;
+  }
+  return 0;
+}
+
+int64_t sum(const RankPrediction& rank) {
+  int64_t total = 0;
+  for (const MemoryTerm& found : rank.terms) total += found.bytes;
+  return total;
+}
+
+// Llama 2 7B on 8 accelerators, the data-parallel degree cut in z shards.
+Plan llama_on_accelerators(Sharding sharding, int64_t z) {
+  Plan plan =
+      sample_plan(llama2_7b(), {.replica = 8, .microbatches = 1, .precision = Precision::kBf16});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.training.sequence_length = 4096;
+  plan.job.parallel.sharded_data_parallel_degree = z;
+  plan.job.parallel.sharding = sharding;
+  plan.job.parallel.activation_checkpointing = true;
+  plan.degrees = degrees_of(plan.job);
+  return plan;
+}
+
+int64_t states(const RankPrediction& rank) {
+  return term(rank, "16-bit weights") + term(rank, "gradients") +
+         term(rank, "fp32 master weights") + term(rank, "Adam momentum") +
+         term(rank, "Adam variance");
+}
+
+}  // namespace
+
+TEST_CASE("10 B parameters cost 200 GB by the rule of AMP and Adam") {
+  CHECK(kAmpAdam.total() * int64_t{10'000'000'000} == int64_t{200'000'000'000});
+}
+
+TEST_CASE("the terms of a rank sum to its peak, and model states are the layout's, to the byte") {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp64}) {
+    const BytesPerParameter bytes = bytes_per_parameter(precision);
+    for (const SampleLayout& layout :
+         {SampleLayout{}, SampleLayout{.tensor = 4}, SampleLayout{.pipeline = 3},
+          SampleLayout{.pipeline = 2, .tensor = 2, .shard = 2, .replica = 2}}) {
+      SampleLayout sized = layout;
+      sized.precision = precision;
+      const Plan plan = sample_plan(small_gpt2(), sized);
+      const std::vector<RankPrediction> ranks = predict_memory(plan);
+      REQUIRE(ranks.size() == static_cast<size_t>(layout.pipeline * layout.tensor));
+      const Mesh mesh(plan.degrees, "cluster");
+      for (const RankPrediction& rank : ranks) {
+        const RankLayout held =
+            rank_layout(plan, mesh.rank_of({.pipeline = rank.stage, .tensor = rank.tensor}));
+        CHECK(sum(rank) == rank.peak_bytes);
+        CHECK(term(rank, "weights") == bytes.weight * held.elements);
+        CHECK(term(rank, "gradients") == bytes.gradient * held.elements);
+        CHECK(term(rank, "Adam momentum") == bytes.momentum * held.optimizer_elements);
+        CHECK(term(rank, "Adam variance") == bytes.variance * held.optimizer_elements);
+        const int64_t copy = held.tied_copy ? held.tied_copy->box.size() : 0;
+        CHECK(term(rank, "tied embedding copy") == bytes.weight * copy);
+      }
+    }
+  }
+}
+
+TEST_CASE("each stage of ZeRO shards one more state") {
+  const int64_t parameters = 6'738'415'616;
+  const auto per_parameter = [&](Sharding sharding, int64_t z) {
+    const RankPrediction rank = predict_memory(llama_on_accelerators(sharding, z), 0, 0);
+    return static_cast<double>(states(rank)) / static_cast<double>(parameters);
+  };
+  CHECK(per_parameter(Sharding::kNone, 1) == doctest::Approx(18));
+  CHECK(per_parameter(Sharding::kOptimizerState, 8) == doctest::Approx(6 + 12 / 8.0));
+  CHECK(per_parameter(Sharding::kGradients, 8) == doctest::Approx(2 + 16 / 8.0));
+  CHECK(per_parameter(Sharding::kParameters, 8) == doctest::Approx(18 / 8.0));
+  CHECK(per_parameter(Sharding::kParameters, 4) == doctest::Approx(18 / 4.0));
+}
+
+TEST_CASE("sharded parameters need two gathered layers and one layer's gradients besides") {
+  const RankPrediction rank = predict_memory(llama_on_accelerators(Sharding::kParameters, 8), 0, 0);
+  const int64_t block = 4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096;
+  CHECK(term(rank, "gathered weights of 2 layers") == 2 * 2 * block);
+  CHECK(term(rank, "gradients before their reduction") == 4 * block);
+}
+
+TEST_CASE(
+    "a checkpointed block keeps 2sbh, an open one 32sbh (Korthikanti's 34 without dropout masks)") {
+  ModelSpec model = gpt2_sized(2, 4096, 32);
+  const LayerSpec block = layers_of(model).at(1);
+  const int64_t s = 2048, b = 4, h = 4096, a = 32;
+  const LayerCall call{b, s, 1, 0, DType::kBF16};
+  const int64_t log_sum_exp = 4 * a * b * s;
+  CHECK(accelerator_memory_of(model, block, call, true).saved_bytes == 2 * s * b * h);
+  CHECK(accelerator_memory_of(model, block, call, false).saved_bytes ==
+        32 * s * b * h + log_sum_exp);
+  // Tensor parallelism: sbh(8 + 24/t), the paper's sbh(10 + 24/t) without two masks.
+  const LayerCall quarter{b, s, 4, 0, DType::kBF16};
+  CHECK(accelerator_memory_of(model, block, quarter, false).saved_bytes ==
+        (8 + 24 / 4) * s * b * h + log_sum_exp / 4);
+}
+
+TEST_CASE("logits cost sbV(2 + 4) on the last stage, cut by tensor parallelism") {
+  const ModelSpec model = llama2_7b();
+  const LayerSpec head = layers_of(model).back();
+  const LayerCall call{1, 4096, 2, 0, DType::kBF16};
+  CHECK(accelerator_memory_of(model, head, call, true).saved_bytes ==
+        2 * 4096 * 4096 + 4096 * 16000 * 6);
+}
+
+TEST_CASE("offloading leaves a window of three layers on the accelerator, the rest on the host") {
+  Plan plan = llama_on_accelerators(Sharding::kParameters, 8);
+  const int64_t without = predict_memory(plan, 0, 0).peak_bytes;
+  plan.job.parallel.offload_activations = true;
+  const RankPrediction rank = predict_memory(plan, 0, 0);
+  const int64_t boundary = 2 * 2 * 4096 * int64_t{4096};  // micro batch 2, bf16
+  CHECK(term(rank, "offload window") == 3 * boundary);
+  CHECK(offloaded_bytes(plan, 0) == 32 * boundary);
+  CHECK(without - rank.peak_bytes == (32 - 3) * boundary);
+}
+
+TEST_CASE("our engine's shared segments are those of its groups") {
+  const Plan plan = sample_plan(small_gpt2(), {.tensor = 2, .shard = 2});
+  const RankPrediction rank = predict_memory(plan, 0, 0);
+  CHECK(term(rank, "shared segments") == segment_bytes(4) + segment_bytes(2) + segment_bytes(2));
+}
+
+TEST_CASE("1F1B holds p - i microbatches on stage i, GPipe all of them") {
+  SampleLayout layout{.pipeline = 2, .microbatches = 6};
+  const RankPrediction early = predict_memory(sample_plan(small_gpt2(), layout), 0, 0);
+  layout.pipeline_kind = PipelineKind::kSimple;
+  const RankPrediction all = predict_memory(sample_plan(small_gpt2(), layout), 0, 0);
+  CHECK(term(all, "activations kept") == 3 * term(early, "activations kept"));
+}
+
+TEST_CASE("a walk adds and releases what each action does") {
+  // Stage 1 of 2, layers 2 and 3 (the head), one microbatch.
+  WalkedStage stage;
+  stage.layers = {2, 3};
+  stage.memory.resize(4);
+  stage.memory[2] = {.output_bytes = 10,
+                     .saved_bytes = 50,
+                     .forward_peak_bytes = 60,
+                     .input_gradient_bytes = 10,
+                     .backward_peak_bytes = 20};
+  stage.memory[3] = {.output_bytes = 1,
+                     .saved_bytes = 30,
+                     .forward_peak_bytes = 35,
+                     .input_gradient_bytes = 10,
+                     .backward_peak_bytes = 12};
+  stage.boundary_bytes = 10;
+  stage.data_bytes = 3;
+  const auto action = [](ActionKind kind, Payload payload, int64_t layer) {
+    return Action{.kind = kind, .payload = payload, .microbatch = 0, .layer = layer, .peer = 0};
+  };
+  const std::vector<Action> actions = {action(ActionKind::kReceive, Payload::kActivation, -1),
+                                       action(ActionKind::kReceiveWait, Payload::kActivation, -1),
+                                       action(ActionKind::kForward, Payload::kNone, 2),
+                                       action(ActionKind::kForward, Payload::kNone, 3),
+                                       action(ActionKind::kBackward, Payload::kNone, 3),
+                                       action(ActionKind::kBackward, Payload::kNone, 2),
+                                       action(ActionKind::kSend, Payload::kGradient, -1),
+                                       action(ActionKind::kSendWait, Payload::kGradient, -1),
+                                       action(ActionKind::kStep, Payload::kNone, -1)};
+  const ActivationPeaks peaks = walk_activations(actions, stage);
+  CHECK(peaks.forward.total() == 10 + 3 + 50 + 35);   // the head, on top of layer 2
+  CHECK(peaks.backward.total() == 10 + 3 + 80 + 12);  // the head's backward
+  CHECK(peaks.step.total() == 0);
+}

@@ -1,0 +1,246 @@
+#include "smp/planner/search.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "batch.h"
+#include "plan/model_samples.h"
+#include "smp/plan/errors.h"
+#include "smp/planner/check_plan.h"
+#include "smp/planner/groups.h"
+#include "smp/planner/legality.h"
+#include "smp/planner/report.h"
+
+using namespace smp;
+
+namespace {
+
+// Accelerators of 40 GB on hosts of 8, as p4d.24xlarge.
+JobSpec large_job(const ModelSpec& model, int64_t hosts) {
+  JobSpec job;
+  job.name = "large";
+  job.model = model;
+  job.cluster.hosts = hosts;
+  job.cluster.processes_per_host = 8;
+  job.cluster.device = DeviceKind::kCuda;
+  job.cluster.memory_per_process_bytes = int64_t{40} << 30;
+  job.cluster.reserved_bytes = int64_t{2} << 30;
+  job.cluster.has_bf16 = job.cluster.has_fp16 = true;
+  job.cluster.half_flops_per_s = 312e12;
+  job.cluster.fp32_flops_per_s = 19.5e12;
+  job.cluster.memory_bytes_per_s = 1.5e12;
+  job.cluster.host_link_bytes_per_s = 12e9;
+  job.cluster.intra_host_bytes_per_s = 230e9;
+  job.cluster.inter_host_bytes_per_s = 5e9;
+  job.training.sequence_length = 4096;
+  return job;
+}
+
+JobSpec small_job() {
+  JobSpec job;
+  job.name = "small";
+  job.model = small_gpt2();
+  job.cluster.processes_per_host = 4;
+  job.cluster.memory_per_process_bytes = int64_t{1} << 30;
+  job.cluster.fp32_flops_per_s = 1e9;
+  job.training.sequence_length = 16;
+  job.training.global_batch = 8;
+  return job;
+}
+
+Plan plan_of(const JobSpec& job) { return std::get<Plan>(plan_job(job).best); }
+
+std::string error_of(const JobSpec& job) {
+  try {
+    plan_job(job);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string replaced(Plan plan, void (*change)(Plan&)) {
+  change(plan);
+  const std::vector<std::string> problems = check(plan);
+  return problems.empty() ? "" : problems.front();
+}
+
+}  // namespace
+
+TEST_CASE("the same job gives the same plan, byte for byte") {
+  const JobSpec job = large_job(llama2_7b(), 4);
+  CHECK(write_plan(plan_of(job)) == write_plan(plan_of(job)));
+  CHECK(write_plan(plan_of(small_job())) == write_plan(plan_of(small_job())));
+}
+
+TEST_CASE(
+    "precision: bf16 where there is one, else fp16 with loss scaling, else fp32; fp32 on CPUs") {
+  JobSpec job = large_job(gpt2_124m(), 1);
+  job.training.sequence_length = 1024;
+  CHECK(plan_of(job).job.training.precision == Precision::kBf16);
+  job.cluster.has_bf16 = false;
+  job.cluster.accelerator = "V100";
+  CHECK(plan_of(job).job.training.precision == Precision::kFp16);
+  CHECK(plan_of(job).reasons.front() == "precision fp16 with loss scaling: V100 has no bf16");
+  job.cluster.has_fp16 = false;
+  CHECK(plan_of(job).job.training.precision == Precision::kFp32);
+  CHECK(plan_of(small_job()).job.training.precision == Precision::kFp32);
+}
+
+TEST_CASE("checkpointing from 1 B parameters on, delayed initialisation above 60 B") {
+  CHECK(*plan_of(large_job(llama2_7b(), 2)).job.parallel.activation_checkpointing);
+  JobSpec job = large_job(gpt2_124m(), 1);
+  job.training.sequence_length = 1024;
+  CHECK(!*plan_of(job).job.parallel.activation_checkpointing);
+  CHECK(!*plan_of(large_job(llama2_13b(), 4)).job.parallel.delayed_parameter_initialization);
+  CHECK(*plan_of(large_job(llama2_70b(), 32)).job.parallel.delayed_parameter_initialization);
+}
+
+TEST_CASE("a job on CPUs gets only what the engine runs") {
+  JobSpec job = small_job();
+  job.cluster.memory_per_process_bytes = 4 << 20;
+  const SearchResult result = plan_job(job);
+  const auto runs = [](const Plan& plan) {
+    const Sharding sharding = *plan.job.parallel.sharding;
+    return (sharding == Sharding::kNone || sharding == Sharding::kOptimizerState) &&
+           !*plan.job.parallel.activation_checkpointing && !*plan.job.parallel.offload_activations;
+  };
+  CHECK(runs(std::get<Plan>(result.best)));
+  CHECK(std::all_of(result.others.begin(), result.others.end(), runs));
+  job.parallel.sharding = Sharding::kParameters;
+  CHECK(error_of(job) ==
+        "device cpu is run by the engine of this version, which lacks\n"
+        "  parallel.sharding: parameters (the engine runs none and optimizer_state)");
+}
+
+TEST_CASE("a larger cluster of the same accelerators never shards over more than fits need") {
+  const int64_t alone = plan_of(large_job(llama2_7b(), 1)).degrees.shard;
+  const int64_t many = plan_of(large_job(llama2_7b(), 8)).degrees.shard;
+  CHECK(many <= std::max<int64_t>(8, alone));
+}
+
+TEST_CASE("pins that no layout can honour name the equation and the nearest legal values") {
+  JobSpec job = large_job(llama2_70b(), 4);
+  job.parallel.tensor_parallel_degree = 3;
+  CHECK(error_of(job) ==
+        "parallel.tensor_parallel_degree: 3: processes_per_host (8) is not divisible by 3; legal "
+        "here: 1, 2, 4, 8; nearest: 2, 4");
+  job = large_job(gpt2_1558m(), 1);
+  job.parallel.tensor_parallel_degree = 2;
+  CHECK(error_of(job) ==
+        "parallel.tensor_parallel_degree: 2: num_heads (25) is not divisible by 2; legal here: 1; "
+        "nearest: 1");
+  job = large_job(llama2_7b(), 4);
+  job.parallel.pipeline_parallel_degree = 3;
+  CHECK(error_of(job) ==
+        "parallel.pipeline_parallel_degree: 3: 3 stages x tensor 1 = 3 neither divides "
+        "processes_per_host (8) nor is a multiple of it; legal here: 1, 2, 4, 8, 16, 32; nearest: "
+        "2, 4");
+  job = large_job(llama2_7b(), 1);
+  job.parallel.tensor_parallel_degree = 4;
+  job.parallel.sharding = Sharding::kParameters;
+  job.parallel.sharded_data_parallel_degree = 8;
+  CHECK(
+      error_of(job) ==
+      "parallel.sharded_data_parallel_degree: 8: the data-parallel degree (2) is not divisible by "
+      "8; legal here: 1, 2; nearest: 2");
+}
+
+TEST_CASE("grouped KV heads: the tensor degree divides them or is a multiple of them") {
+  JobSpec job = large_job(llama2_70b(), 1);
+  job.model.num_heads = 48;
+  job.model.num_kv_heads = 6;
+  CHECK(tensor_problem(job, 4) ==
+        std::string("num_kv_heads (6) is neither a multiple nor a divisor of 4"));
+  CHECK(!tensor_problem(job, 2));
+  CHECK(legal_tensor_degrees(job) == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("a batch is micro batch x microbatches x data-parallel degree, under the token limit") {
+  CHECK(batch_equation(
+            {
+                2,
+                4,
+            },
+            8, 512) == "2 x 4 x 8 = 64 samples x 512 tokens = 32,768");
+  JobSpec job = large_job(llama2_7b(), 256);
+  CHECK(
+      batch_choices(job, 1, 2048).problem ==
+      "1 x 1 x 2,048 = 2,048 samples x 4,096 tokens = 8,388,608 > max_tokens_per_batch 4,194,304");
+  REQUIRE(batch_choices(job, 1, 1024).shapes.size() == 1);
+  job.training.global_batch = 10;
+  CHECK(batch_choices(job, 1, 4).problem ==
+        "global_batch 10 is not divisible by the data-parallel degree 4");
+  job.training.micro_batch = 2;
+  CHECK(batch_choices(job, 1, 2).problem ==
+        "global_batch 10 / data-parallel degree 2 = 5 samples, not divisible by micro_batch 2");
+  job.training.microbatches = 3;
+  CHECK(batch_choices(job, 1, 1).problem ==
+        "micro_batch 2 x microbatches 3 x data-parallel degree 1 = 6, global_batch is 10");
+}
+
+TEST_CASE("infeasible names the smallest change that would make it fit") {
+  JobSpec job = small_job();
+  job.cluster.memory_per_process_bytes = 1000;
+  const SearchResult result = plan_job(job);
+  REQUIRE(std::holds_alternative<Infeasible>(result.best));
+  const Infeasible& infeasible = std::get<Infeasible>(result.best);
+  REQUIRE(infeasible.changes.size() == 1);
+  // The named size must do.
+  const std::string& change = infeasible.changes.front();
+  const std::string key = "cluster.memory_per_process: ";
+  REQUIRE(change.starts_with(key));
+  job.cluster.memory_per_process_bytes = std::stoll(change.substr(key.size())) << 20;
+  CHECK(std::holds_alternative<Plan>(plan_job(job).best));
+}
+
+TEST_CASE("a proof says what is wrong with a plan that was not made by the planner") {
+  const Plan plan = plan_of(small_job());
+  CHECK(check(plan).empty());
+  CHECK(replaced(plan, [](Plan& p) { p.degrees.tensor = 3; }) ==
+        "tensor_parallel_degree 3: processes_per_host (4) is not divisible by 3");
+  CHECK(replaced(plan, [](Plan& p) { p.job.cluster.hosts = 2; }) ==
+        "degrees 1 x 1 x 1 x 4 = 4 ranks, the cluster has 2 hosts x 4 = 8");
+  CHECK(replaced(plan, [](Plan& p) { p.job.training.global_batch = 9; }) ==
+        "batch 2 x 1 x 4 = 8 samples x 16 tokens = 128, but global_batch is 9");
+  CHECK(replaced(plan, [](Plan& p) { p.job.training.max_tokens_per_batch = 100; }) ==
+        "batch 2 x 1 x 4 = 8 samples x 16 tokens = 128 > max_tokens_per_batch 100");
+  CHECK(replaced(plan, [](Plan& p) {
+          p.job.cluster.memory_per_process_bytes = 1 << 20;
+        }).starts_with("stage 0 tensor 0: needs "));
+  CHECK(replaced(plan, [](Plan& p) {
+          p.predictions.ranks.front().peak_bytes = 7;
+        }).starts_with("stage 0 tensor 0: the plan predicts 7 bytes, this version "));
+  CHECK(replaced(plan, [](Plan& p) { p.job.parallel.activation_checkpointing = true; }) ==
+        "the engine does not run parallel.activation_checkpointing: true (the engine runs without "
+        "it)");
+}
+
+TEST_CASE("SMP counts other sizes: 8 ranks, tensor 2, pipeline 1 are dp 8 and rdp 4") {
+  JobSpec job = large_job(llama2_7b(), 1);
+  job.parallel.tensor_parallel_degree = 2;
+  job.parallel.pipeline_parallel_degree = 1;
+  const std::string text = describe_groups(plan_of(job), 3);
+  CHECK(text.find("SMP's sizes   dp 8 = world / pp = 8 / 1,  rdp 4 = world / (pp x tp) = 8 / (1 x "
+                  "2),  mp 2, pp 1, tp 2\n") != std::string::npos);
+  CHECK(text.find("TP          2  [2, 3]  share each layer's matrices\n") != std::string::npos);
+  CHECK(text.find("RDP         4  [1, 3, 5, 7]  same stage and same part of each matrix\n") !=
+        std::string::npos);
+  CHECK_THROWS_WITH_AS(describe_groups(plan_of(job), 8), "rank 8: the plan has ranks 0 to 7",
+                       ConfigError);
+}
+
+TEST_CASE("the report shows the rule of thumb, the batch equation and every rejection's numbers") {
+  const SearchResult result = plan_job(large_job(llama2_7b(), 1));
+  const std::string text = report_text(result, {});
+  CHECK(
+      text.find("rule of thumb, AMP + Adam: 2 + 2 + 4 + 4 + 8 = 20 B x 6,738,415,616 = 125.51 GiB "
+                "for the whole model; here 18 B\n") != std::string::npos);
+  CHECK(text.find("samples x 4,096 tokens = ") != std::string::npos);
+  for (const FamilyVerdict& verdict : result.families) {
+    CAPTURE(verdict.reason);
+    CHECK(std::any_of(verdict.reason.begin(), verdict.reason.end(),
+                      [](char c) { return c >= '0' && c <= '9'; }));
+  }
+}
