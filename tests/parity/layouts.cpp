@@ -71,6 +71,15 @@ ModelSpec llama_tied_model() {
   return model;
 }
 
+ModelSpec wider(ModelSpec model) {
+  model.name += "-wide";
+  model.hidden_size *= 2;
+  model.num_heads *= 2;
+  model.num_kv_heads *= 2;
+  model.ffn_hidden_size *= 2;
+  return model;
+}
+
 Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
              const std::string& data_path) {
   Plan plan;

@@ -22,6 +22,8 @@ ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();
 ModelSpec llama_model();
 ModelSpec llama_tied_model();
+// The same model with twice the width and heads.
+ModelSpec wider(ModelSpec model);
 
 // A resolved plan, as smp-plan would write it. The global batch is 12 samples whatever the layout.
 Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
