@@ -137,7 +137,7 @@ def main():
     failed = 0
     for run in range(arguments.runs):
         kind = kinds[run % len(kinds)]
-        rank = (run // len(kinds) + run) % arguments.ranks
+        rank = (run // len(kinds) + run % len(kinds)) % arguments.ranks  # each kind on each rank
         step = draw.randrange(arguments.last_step)
         plan = arguments.plan[draw.randrange(len(arguments.plan))]
         folder = tempfile.mkdtemp(prefix="smp-faults-")
