@@ -137,7 +137,7 @@ TEST_CASE("offloading leaves a window of three layers on the accelerator, the re
   const RankPrediction rank = predict_memory(plan, 0, 0);
   const int64_t boundary = 2 * 2 * 4096 * int64_t{4096};  // micro batch 2, bf16
   CHECK(term(rank, "offload window") == 3 * boundary);
-  CHECK(offloaded_bytes(plan, 0) == 32 * boundary);
+  CHECK(MemoryModel(plan).offloaded_bytes(plan, 0) == 32 * boundary);
   CHECK(without - rank.peak_bytes == (32 - 3) * boundary);
 }
 

@@ -74,6 +74,8 @@ class StageWriter {
         parameters_.kind == PipelineKind::kSimple
             ? simple_order(parameters_.microbatches, live)
             : one_forward_one_backward_order(parameters_.microbatches, live);
+    // A pass computes its layers and has at most four messages to start and to wait for.
+    actions_.reserve(order.size() * (layers_.size() + 4) + 5 * buckets_.size() + 8);
     start_receive(order.front());
     for (size_t i = 0; i < order.size(); ++i) {
       wait_receive(order[i]);

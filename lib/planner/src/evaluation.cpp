@@ -11,10 +11,10 @@ namespace smp {
 namespace {
 
 // Of one host, all its ranks being of the fullest stage.
-int64_t host_bytes_of(const Plan& plan) {
+int64_t host_bytes_of(const Plan& plan, const MemoryModel& memory) {
   int64_t most = 0;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    most = std::max(most, offloaded_bytes(plan, stage));
+    most = std::max(most, memory.offloaded_bytes(plan, stage));
   }
   return most * plan.job.cluster.processes_per_host;
 }
@@ -46,7 +46,7 @@ Evaluation evaluate(const SettledJob& settled, const Choice& choice, Models& mod
     evaluation.problem = memory_problem(evaluation.fullest, allowed);
     return evaluation;
   }
-  evaluation.host_bytes = choice.offload ? host_bytes_of(plan) : 0;
+  evaluation.host_bytes = choice.offload ? host_bytes_of(plan, models.memory) : 0;
   if (cluster.host_memory_bytes > 0 && evaluation.host_bytes > cluster.host_memory_bytes) {
     evaluation.problem =
         fmt::format("offloaded activations need {} of host memory, a host has {}",

@@ -337,13 +337,12 @@ int64_t allowed_bytes(const ClusterSpec& cluster) {
   return cluster.memory_per_process_bytes - cluster.reserved_bytes;
 }
 
-int64_t offloaded_bytes(const Plan& plan, int64_t stage) {
+int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
   if (!offloads(plan)) return 0;
-  const Schedule schedule = make_schedule(walked_schedule(plan));
   const std::vector<int64_t> blocks = blocks_per_stage(
       plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
-  return max_live_microbatches(schedule, stage) * blocks.at(static_cast<size_t>(stage)) *
-         boundary_bytes(plan);
+  const auto at = static_cast<size_t>(stage);
+  return walks_->schedule.live_bound.at(at) * blocks.at(at) * boundary_bytes(plan);
 }
 
 }  // namespace smp

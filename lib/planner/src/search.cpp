@@ -102,7 +102,7 @@ std::vector<FamilyResult> search_families(const SettledJob& settled) {
   return families;
 }
 
-SearchResult plan_job(const JobSpec& job) {
+SearchResult plan_job(const JobSpec& job, int64_t top) {
   require_legal_pins(job);
   require_batch_limit(job.training);
   const SettledJob settled = settle(job);
@@ -126,8 +126,7 @@ SearchResult plan_job(const JobSpec& job) {
   std::stable_sort(others.begin(), others.end(), [](const FamilyResult* a, const FamilyResult* b) {
     return a->best->seconds_per_token < b->best->seconds_per_token;
   });
-  constexpr size_t kMostOthers = 32;
-  if (others.size() > kMostOthers) others.resize(kMostOthers);
+  others.resize(std::min(others.size(), static_cast<size_t>(std::max<int64_t>(0, top - 1))));
   for (const FamilyResult* family : others) {
     result.others.push_back(finished(settled, *family, families));
   }

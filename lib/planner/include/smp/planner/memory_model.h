@@ -48,6 +48,8 @@ class MemoryModel {
   // The class with the largest peak. Uneven tensor cuts give tensor rank 0 the most, and a stage
   // that is like an earlier one never has more microbatches live, so few classes are looked at.
   RankPrediction fullest_rank(const Plan& plan);
+  // Host memory that offloaded activations of one rank of `stage` need.
+  int64_t offloaded_bytes(const Plan& plan, int64_t stage) const;
 
  private:
   struct Walks;
@@ -56,9 +58,6 @@ class MemoryModel {
 
 // What a rank may use: the process's memory without what the platform itself takes.
 int64_t allowed_bytes(const ClusterSpec& cluster);
-
-// Host memory that offloaded activations of one rank of `stage` need.
-int64_t offloaded_bytes(const Plan& plan, int64_t stage);
 
 // Checkpointed layers whose inputs stay on the accelerator while the rest lie in host memory
 // (SMP v2's activation_loading_horizon), and one more that is on its way.

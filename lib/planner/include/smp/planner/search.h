@@ -41,6 +41,7 @@ struct SearchResult {
 };
 
 // Throws ConfigError when a pinned key cannot be honoured by any layout of this cluster.
-SearchResult plan_job(const JobSpec& job);
+// `top`: how many of the layouts that fit to return, the best included.
+SearchResult plan_job(const JobSpec& job, int64_t top = 1);
 
 }  // namespace smp
