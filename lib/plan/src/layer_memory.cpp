@@ -68,11 +68,16 @@ struct BlockTensors {
     up_gradient = weight_gradient_bytes(call, (gpt2 ? 1 : 2) * width, h);
     down_gradient = weight_gradient_bytes(call, h, width);
 
-    // One head's q, k and v, and the rotary table; one or two blocks of queries by keys.
-    const int64_t head = element * (gpt2 ? 3 : 4) * s * model.head_dim;
-    const int64_t scores = element * std::min(kAttentionQueryBlock, s) * s;
-    forward_scratch = head + scores;
-    backward_scratch = head + 2 * scores;
+    // Attention, a head at a time: q, k, v and (backward) the output's gradient, [s, head_dim] or
+    // transposed with rows of a multiple of 32; the rotary table; scores of 8 queries forward, of a
+    // block and their gradients backward; 16 elements that are read and ignored.
+    const int64_t row = (s + 31) / 32 * 32;
+    const int64_t head = s * model.head_dim;
+    const int64_t turned = model.head_dim * row;
+    const int64_t table = gpt2 ? 0 : head;
+    forward_scratch = element * (2 * head + turned + 8 * row + table + 16);
+    backward_scratch =
+        element * (3 * head + 2 * turned + 2 * kAttentionQueryBlock * row + table + 16);
   }
 
   int64_t hidden, stats, packed, attended, log_sums, activated, up;

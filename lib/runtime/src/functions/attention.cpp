@@ -3,22 +3,32 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
-#include "functions/gemm.h"
+#include "functions/block_product.h"
 #include "functions/vector_math.h"
 #include "smp/plan/layers.h"
 
 namespace smp {
 namespace {
 
+// Forward works on a strip of a few queries at a time: scores, softmax and values while they are in
+// the innermost cache. Backward does the same for a block of strips, then the keys' and values'
+// gradients for the block. A strip sees the keys up to its last query; nothing is computed beyond.
+constexpr int64_t kStrip = kProductRows;
 constexpr int64_t kQueryBlock = kAttentionQueryBlock;
-constexpr int64_t kExactEvery = 32;  // positions between exact sines and cosines
+constexpr int64_t kRowMultiple = 32;  // of the rows of scores and of transposed heads
+constexpr int64_t kExactEvery = 32;   // positions between exact sines and cosines
+static_assert(kQueryBlock % kStrip == 0 && kRowMultiple % kProductOverread == 0);
 
-int64_t block_rows(const AttentionShape& shape) { return std::min(kQueryBlock, shape.sequence); }
-
-// Three heads' worth of packed buffers (q, k, v) and the rotary table.
-int64_t head_elements(const AttentionShape& shape) {
-  return (shape.rope_theta > 0 ? 4 : 3) * shape.sequence * shape.head_dim;
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+int64_t row_elements(const AttentionShape& shape) { return round_up(shape.sequence, kRowMultiple); }
+int64_t head_elements(const AttentionShape& shape) { return shape.sequence * shape.head_dim; }
+int64_t turned_elements(const AttentionShape& shape) {
+  return shape.head_dim * row_elements(shape);
+}
+int64_t table_elements(const AttentionShape& shape) {
+  return shape.rope_theta > 0 ? head_elements(shape) : 0;
 }
 
 // Rotations [s, head_dim]: cosines of the head_dim / 2 frequencies, then their sines. Position by
@@ -75,12 +85,28 @@ SMP_INLINE void copy_loop(int64_t rows, int64_t cols, const T* from, int64_t str
   }
 }
 
-// Rows `first`.. of a query block's scores [rows, keys]: exponentials of what each query may see,
-// zeros beyond.
+// to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros.
 template <typename T>
-SMP_INLINE void softmax_loop(int64_t rows, int64_t keys, int64_t first, T* scores, T* inverse_sums,
+SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to) {
+  constexpr int64_t kTogether = 16;  // elements written at once
+  int64_t begin = 0;
+  for (; begin + kTogether <= s; begin += kTogether) {
+    for (int64_t c = 0; c < head_dim; ++c) {
+      for (int64_t r = begin; r < begin + kTogether; ++r) to[c * row + r] = from[r * head_dim + c];
+    }
+  }
+  for (int64_t c = 0; c < head_dim; ++c) {
+    for (int64_t r = begin; r < s; ++r) to[c * row + r] = from[r * head_dim + c];
+    for (int64_t r = s; r < row; ++r) to[c * row + r] = 0;
+  }
+}
+
+// A strip of scores, row r of the query at `first` + r: exponentials of what the query may see,
+// zeros up to what the strip's last query may.
+template <typename T>
+SMP_INLINE void softmax_loop(int64_t rows, int64_t first, int64_t row, T* scores, T* inverse_sums,
                              T* log_sums) {
-  for (int64_t r = 0; r < rows; ++r, scores += keys) {
+  for (int64_t r = 0; r < rows; ++r, scores += row) {
     const int64_t seen = first + r + 1;
     T highest = std::numeric_limits<T>::lowest();
 #pragma omp simd reduction(max : highest)
@@ -92,7 +118,7 @@ SMP_INLINE void softmax_loop(int64_t rows, int64_t keys, int64_t first, T* score
       scores[k] = e;
       sum += e;
     }
-    for (int64_t k = seen; k < keys; ++k) scores[k] = 0;
+    for (int64_t k = seen; k < first + rows; ++k) scores[k] = 0;
     inverse_sums[r] = T(1) / sum;
     log_sums[r] = highest + std::log(sum);
   }
@@ -110,14 +136,15 @@ SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, cons
 // scores become probabilities p; their gradients become p * (gradient - sum(output * its
 // gradient)).
 template <typename T>
-SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t keys, int64_t first, int64_t head_dim,
-                                      int64_t stride, const T* output, const T* output_gradient,
-                                      const T* log_sums, T* scores, T* gradients) {
-  for (int64_t r = 0; r < rows; ++r, scores += keys, gradients += keys) {
+SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t first, int64_t row, int64_t head_dim,
+                                      const T* output, int64_t output_stride,
+                                      const T* output_gradient, const T* log_sums, T* scores,
+                                      T* gradients) {
+  for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row) {
     const int64_t seen = first + r + 1;
     T product = 0;
-    const T* o = output + r * stride;
-    const T* d = output_gradient + r * stride;
+    const T* o = output + r * output_stride;
+    const T* d = output_gradient + r * head_dim;
 #pragma omp simd reduction(+ : product)
     for (int64_t c = 0; c < head_dim; ++c) product += o[c] * d[c];
     const T log_sum = log_sums[r];
@@ -127,7 +154,7 @@ SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t keys, int64_t first,
       scores[k] = p;
       gradients[k] = p * (gradients[k] - product);
     }
-    for (int64_t k = seen; k < keys; ++k) scores[k] = gradients[k] = 0;
+    for (int64_t k = seen; k < first + rows; ++k) scores[k] = gradients[k] = 0;
   }
 }
 
@@ -140,131 +167,190 @@ SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t keys, int64_t first,
                                    const T* bias, T* to) {                                        \
     copy_loop(rows, cols, from, stride, bias, to);                                                \
   }                                                                                               \
-  SMP_VECTOR_CLONES void softmax(int64_t rows, int64_t keys, int64_t first, T* scores,            \
+  SMP_VECTOR_CLONES void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row,       \
+                                   T* to) {                                                       \
+    transpose_loop(s, head_dim, from, row, to);                                                   \
+  }                                                                                               \
+  SMP_VECTOR_CLONES void softmax(int64_t rows, int64_t first, int64_t row, T* scores,             \
                                  T* inverse_sums, T* log_sums) {                                  \
-    softmax_loop(rows, keys, first, scores, inverse_sums, log_sums);                              \
+    softmax_loop(rows, first, row, scores, inverse_sums, log_sums);                               \
   }                                                                                               \
   SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, \
                                     T* x) {                                                       \
     scale_rows_loop(rows, cols, stride, factors, x);                                              \
   }                                                                                               \
-  SMP_VECTOR_CLONES void softmax_backward(                                                        \
-      int64_t rows, int64_t keys, int64_t first, int64_t head_dim, int64_t stride,                \
-      const T* output, const T* output_gradient, const T* log_sums, T* scores, T* gradients) {    \
-    softmax_backward_loop(rows, keys, first, head_dim, stride, output, output_gradient, log_sums, \
-                          scores, gradients);                                                     \
+  SMP_VECTOR_CLONES void softmax_backward(int64_t rows, int64_t first, int64_t row,               \
+                                          int64_t head_dim, const T* output,                      \
+                                          int64_t output_stride, const T* output_gradient,        \
+                                          const T* log_sums, T* scores, T* gradients) {           \
+    softmax_backward_loop(rows, first, row, head_dim, output, output_stride, output_gradient,     \
+                          log_sums, scores, gradients);                                           \
   }
 
 SMP_DEFINE(float)
 SMP_DEFINE(double)
 #undef SMP_DEFINE
 
-// Where the parts of a call's scratch buffer lie, and how heads get there.
+// Copies the head at column `col` of one sample's packed rows, with its bias or rotated.
 template <typename T>
-struct Scratch {
-  Scratch(const AttentionShape& call, T* buffer) : shape(call) {
-    const int64_t head = shape.sequence * shape.head_dim;
-    q = buffer;
-    k = q + head;
-    v = k + head;
-    table = shape.rope_theta > 0 ? v + head : nullptr;
-    scores = buffer + head_elements(shape);
-    if (table != nullptr) fill_rotations(shape, table);
+void load_head(const AttentionShape& shape, const T* rows, int64_t col, const T* bias,
+               const T* rotations, T* to) {
+  const int64_t stride = shape.packed_cols();
+  if (rotations != nullptr) {
+    rotate(shape.sequence, shape.head_dim, rotations, T(1), rows + col, stride, to, shape.head_dim);
+  } else {
+    copy_rows(shape.sequence, shape.head_dim, rows + col, stride, bias ? bias + col : nullptr, to);
   }
+}
 
-  // Copies the head at column `col` of the packed rows of one sample, with its bias or rotated.
-  void load(const T* rows, const T* bias, int64_t col, bool rotated, T* to) const {
-    const int64_t stride = shape.packed_cols();
-    if (rotated && table != nullptr) {
-      rotate(shape.sequence, shape.head_dim, table, T(1), rows + col, stride, to, shape.head_dim);
-    } else {
-      copy_rows(shape.sequence, shape.head_dim, rows + col, stride, bias ? bias + col : nullptr,
-                to);
-    }
-  }
+// Hands out the parts of a call's scratch buffer, one after the other.
+template <typename T>
+class Parts {
+ public:
+  explicit Parts(T* buffer) : next_(buffer) {}
+  T* take(int64_t elements) { return std::exchange(next_, next_ + elements); }
 
-  // Turns the gradient of a rotated head at column `col` back, in place.
-  void rotate_back(T* rows, int64_t col) const {
-    if (table == nullptr) return;
-    const int64_t stride = shape.packed_cols();
-    rotate(shape.sequence, shape.head_dim, table, T(-1), rows + col, stride, rows + col, stride);
-  }
-
-  const AttentionShape& shape;
-  T *q, *k, *v, *table, *scores;
+ private:
+  T* next_;
 };
 
 template <typename T>
 void forward(const AttentionShape& shape, const T* packed, const T* bias, T* output, T* log_sums,
-             T* buffer) {
+             T* scratch) {
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const int64_t row = row_elements(shape), stride = shape.output_cols();
   const T scale = T(1 / std::sqrt(static_cast<double>(d)));
-  const Scratch<T> at(shape, buffer);
-  T inverse_sums[kQueryBlock];
+  Parts<T> parts(scratch);
+  T* q = parts.take(head_elements(shape));  // and, before that, the keys of its group
+  T* v = parts.take(head_elements(shape));
+  T* keys = parts.take(turned_elements(shape));
+  T* scores = parts.take(kStrip * row);
+  T* rotations = table_elements(shape) > 0 ? parts.take(table_elements(shape)) : nullptr;
+  if (rotations != nullptr) fill_rotations(shape, rotations);
+  T inverse_sums[kStrip];
   for (int64_t b = 0; b < shape.batch; ++b) {
     const T* rows = packed + b * s * shape.packed_cols();
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      at.load(rows, bias, (shape.heads + kv) * d, true, at.k);
-      at.load(rows, bias, (shape.heads + shape.kv_heads + kv) * d, false, at.v);
+      const int64_t k_col = (shape.heads + kv) * d, v_col = k_col + shape.kv_heads * d;
+      load_head(shape, rows, k_col, bias, rotations, q);
+      transpose(s, d, q, row, keys);
+      load_head<T>(shape, rows, v_col, bias, nullptr, v);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        at.load(rows, bias, head * d, true, at.q);
-        for (int64_t first = 0; first < s; first += kQueryBlock) {
-          const int64_t m = std::min(kQueryBlock, s - first);
-          const int64_t keys = first + m;
-          gemm(Transpose::kNo, Transpose::kYes, m, keys, d, scale, at.q + first * d, d, at.k, d,
-               T(0), at.scores, keys);
-          softmax(m, keys, first, at.scores, inverse_sums,
-                  log_sums + (b * shape.heads + head) * s + first);
-          T* out = output + (b * s + first) * shape.output_cols() + head * d;
-          gemm(Transpose::kNo, Transpose::kNo, m, d, keys, T(1), at.scores, keys, at.v, d, T(0),
-               out, shape.output_cols());
-          scale_rows(m, d, shape.output_cols(), inverse_sums, out);
+        load_head(shape, rows, head * d, bias, rotations, q);
+        for (int64_t i = 0; i < s; i += kStrip) {
+          const int64_t m = std::min(kStrip, s - i), seen = i + m;
+          block_product(m, round_up(seen, kProductOverread), d, scale, {q + i * d, d, 1}, keys, row,
+                        false, scores, row);
+          softmax(m, i, row, scores, inverse_sums, log_sums + (b * shape.heads + head) * s + i);
+          T* out = output + (b * s + i) * stride + head * d;
+          block_product(m, d, seen, T(1), {scores, row, 1}, v, d, false, out, stride);
+          scale_rows(m, d, stride, inverse_sums, out);
         }
       }
     }
   }
 }
 
+// One head of one sample; its gradients are written, those of its key and value head added unless
+// it is the first of its group.
+template <typename T>
+struct HeadBackward {
+  const AttentionShape& shape;
+  const T *q, *k, *keys, *values;  // [s, d], [s, d], and transposed [d, row]
+  const T* output_gradient;        // [s, d]
+  const T* output;                 // rows output_cols() apart
+  const T* log_sums;
+  T *scores, *gradients;     // [kQueryBlock, row]
+  T *q_out, *k_out, *v_out;  // rows packed_cols() apart
+
+  // Probabilities, their gradients, and the gradients of the queries from `first` on.
+  void queries(int64_t first, int64_t count) const {
+    const int64_t d = shape.head_dim, row = row_elements(shape);
+    const T scale = T(1 / std::sqrt(static_cast<double>(d)));
+    for (int64_t i = 0; i < count; i += kStrip) {
+      const int64_t m = std::min(kStrip, count - i), at = first + i, seen = at + m;
+      const int64_t cols = round_up(seen, kProductOverread);
+      T* p = scores + i * row;
+      T* dp = gradients + i * row;
+      block_product(m, cols, d, scale, {q + at * d, d, 1}, keys, row, false, p, row);
+      block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values, row, false, dp,
+                    row);
+      softmax_backward(m, at, row, d, output + at * shape.output_cols(), shape.output_cols(),
+                       output_gradient + at * d, log_sums + at, p, dp);
+      block_product(m, d, seen, scale, {dp, row, 1}, k, d, false, q_out + at * shape.packed_cols(),
+                    shape.packed_cols());
+    }
+  }
+
+  // What those queries add to the gradients of the keys and values they saw.
+  void keys_and_values(int64_t first, int64_t count, bool add) const {
+    const int64_t d = shape.head_dim, row = row_elements(shape), stride = shape.packed_cols();
+    const T scale = T(1 / std::sqrt(static_cast<double>(d)));
+    for (int64_t j = 0; j < first + count; j += kStrip) {
+      const int64_t m = std::min(kStrip, first + count - j);
+      const int64_t skip = std::max<int64_t>(0, j - first);  // queries before the key
+      const int64_t at = first + skip, depth = count - skip, offset = skip * row + j;
+      block_product(m, d, depth, T(1), {scores + offset, 1, row}, output_gradient + at * d, d, add,
+                    v_out + j * stride, stride);
+      block_product(m, d, depth, scale, {gradients + offset, 1, row}, q + at * d, d, add,
+                    k_out + j * stride, stride);
+    }
+  }
+};
+
 template <typename T>
 void backward(const AttentionShape& shape, T* packed, const T* bias, const T* output,
-              const T* output_gradient, const T* log_sums, T* buffer) {
+              const T* output_gradient, const T* log_sums, T* scratch) {
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const int64_t stride = shape.packed_cols(), out_stride = shape.output_cols();
-  const T scale = T(1 / std::sqrt(static_cast<double>(d)));
-  const Scratch<T> at(shape, buffer);
-  T* gradients = at.scores + block_rows(shape) * s;
-  const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
+  const int64_t stride = shape.packed_cols(), row = row_elements(shape);
+  Parts<T> parts(scratch);
+  T* q = parts.take(head_elements(shape));  // and, before that, the values of its group
+  T* k = parts.take(head_elements(shape));
+  T* gradient = parts.take(head_elements(shape));
+  T* keys = parts.take(turned_elements(shape));
+  T* values = parts.take(turned_elements(shape));
+  T* scores = parts.take(kQueryBlock * row);
+  T* score_gradients = parts.take(kQueryBlock * row);
+  T* rotations = table_elements(shape) > 0 ? parts.take(table_elements(shape)) : nullptr;
+  if (rotations != nullptr) fill_rotations(shape, rotations);
+  const auto rotate_back = [&](T* head) {
+    if (rotations != nullptr) rotate(s, d, rotations, T(-1), head, stride, head, stride);
+  };
   for (int64_t b = 0; b < shape.batch; ++b) {
     T* rows = packed + b * s * stride;
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
       const int64_t k_col = (shape.heads + kv) * d, v_col = k_col + shape.kv_heads * d;
-      at.load(rows, bias, k_col, true, at.k);
-      at.load(rows, bias, v_col, false, at.v);
+      load_head<T>(shape, rows, k_col, bias, rotations, k);
+      transpose(s, d, k, row, keys);
+      load_head<T>(shape, rows, v_col, bias, nullptr, q);
+      transpose(s, d, q, row, values);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        at.load(rows, bias, head * d, true, at.q);
-        // The last block sees every key: it writes the key and value gradients, the others add.
+        const int64_t offset = b * s * shape.output_cols() + head * d;
+        load_head<T>(shape, rows, head * d, bias, rotations, q);
+        copy_rows(s, d, output_gradient + offset, shape.output_cols(), nullptr, gradient);
+        const HeadBackward<T> work{.shape = shape,
+                                   .q = q,
+                                   .k = k,
+                                   .keys = keys,
+                                   .values = values,
+                                   .output_gradient = gradient,
+                                   .output = output + offset,
+                                   .log_sums = log_sums + (b * shape.heads + head) * s,
+                                   .scores = scores,
+                                   .gradients = score_gradients,
+                                   .q_out = rows + head * d,
+                                   .k_out = rows + k_col,
+                                   .v_out = rows + v_col};
+        // The last block sees every key: it writes their gradients, the others add.
+        const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
         for (int64_t first = last; first >= 0; first -= kQueryBlock) {
-          const int64_t m = std::min(kQueryBlock, s - first);
-          const int64_t keys = first + m;
-          const T add = head == kv * group && first == last ? T(0) : T(1);
-          const int64_t offset = (b * s + first) * out_stride + head * d;
-          const T* q = at.q + first * d;
-          gemm(Transpose::kNo, Transpose::kYes, m, keys, d, scale, q, d, at.k, d, T(0), at.scores,
-               keys);
-          gemm(Transpose::kNo, Transpose::kYes, m, keys, d, T(1), output_gradient + offset,
-               out_stride, at.v, d, T(0), gradients, keys);
-          softmax_backward(m, keys, first, d, out_stride, output + offset, output_gradient + offset,
-                           log_sums + (b * shape.heads + head) * s + first, at.scores, gradients);
-          gemm(Transpose::kYes, Transpose::kNo, keys, d, m, T(1), at.scores, keys,
-               output_gradient + offset, out_stride, add, rows + v_col, stride);
-          gemm(Transpose::kNo, Transpose::kNo, m, d, keys, scale, gradients, keys, at.k, d, T(0),
-               rows + first * stride + head * d, stride);
-          gemm(Transpose::kYes, Transpose::kNo, keys, d, m, scale, gradients, keys, q, d, add,
-               rows + k_col, stride);
+          const int64_t count = std::min(kQueryBlock, s - first);
+          work.queries(first, count);
+          work.keys_and_values(first, count, head > kv * group || first < last);
         }
-        at.rotate_back(rows, head * d);
+        rotate_back(rows + head * d);
       }
-      at.rotate_back(rows, k_col);
+      rotate_back(rows + k_col);
     }
   }
 }
@@ -272,10 +358,12 @@ void backward(const AttentionShape& shape, T* packed, const T* bias, const T* ou
 }  // namespace
 
 int64_t AttentionShape::forward_scratch() const {
-  return head_elements(*this) + block_rows(*this) * sequence;
+  return 2 * head_elements(*this) + turned_elements(*this) + kStrip * row_elements(*this) +
+         table_elements(*this) + kProductOverread;
 }
 int64_t AttentionShape::backward_scratch() const {
-  return head_elements(*this) + 2 * block_rows(*this) * sequence;
+  return 3 * head_elements(*this) + 2 * turned_elements(*this) +
+         2 * kQueryBlock * row_elements(*this) + table_elements(*this) + kProductOverread;
 }
 
 #define SMP_DEFINE(T)                                                                             \

@@ -27,7 +27,7 @@ struct AttentionShape {
 
 #define SMP_ATTENTION_OF(T)                                                                       \
   /* packed [b * s, packed_cols], bias [packed_cols] or null; writes output [b * s, heads *       \
-     head_dim] and the logarithm of each softmax's denominator, [b, heads, s]. */                               \
+     head_dim] and the logarithm of each softmax's denominator, [b, heads, s]. */                 \
   void attention_forward(const AttentionShape& shape, const T* packed, const T* bias, T* output,  \
                          T* log_sums, T* scratch);                                                \
   /* packed becomes its own gradient. */                                                          \

@@ -96,7 +96,7 @@ struct LayerFlops {
 };
 LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
-// Queries that meet their keys at once in our attention: its scratch holds their scores.
+// Queries whose scores our attention's backward holds at once.
 inline constexpr int64_t kAttentionQueryBlock = 64;
 
 // Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input lies
