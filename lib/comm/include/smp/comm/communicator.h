@@ -47,10 +47,13 @@ struct TrafficCount {
 };
 
 // A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
-// until the Work is done. Every rank of the group makes the same calls in the same order (send and
-// recv: each pair of ranks in its own order); a rank that does otherwise ends every waiting call
-// with a CommError that names both sides. Calls on one Communicator come from one thread; different
-// groups may be used from different threads. Counts are in elements.
+// until the Work is done, also when an exception passes by. Every rank of the group makes the same
+// calls with the same labels in the same order (send and recv: each pair of ranks in its own
+// order); a rank that does otherwise ends every waiting call with a CommError that names both
+// sides. So does a rank that dies, leaves too early or does not call in time; the whole job's
+// groups then fail, while abort() ends one group and those split off it. Calls on one Communicator
+// come from one thread; different groups may be used from different threads, and abort() from any.
+// Counts are in elements.
 //
 // Sums run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and fp16 are
 // widened to fp32 and rounded once.
