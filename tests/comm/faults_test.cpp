@@ -223,6 +223,29 @@ TEST_CASE("the exception of one rank ends the calls of the others and comes back
   CHECK(others[3] == "aborted 2: rank 3: barrier #1 'p': rank 2 failed: the first cause");
 }
 
+TEST_CASE("an exception gives up the calls that are under way before it frees their buffers") {
+  std::string error;
+  CHECK_THROWS_WITH_AS(run_ranks(2,
+                                 [&](Communicator& comm) {
+                                   std::vector<float> x(1 << 20), y(1 << 20);
+                                   const WorkPtr sum =
+                                       comm.all_reduce(x.data(), x.data(), 1 << 20, DType::kF32,
+                                                       ReduceOp::kSum, "x");
+                                   const WorkPtr message =
+                                       comm.recv(y.data(), 10, DType::kF32, 1 - comm.rank(), "m");
+                                   if (comm.rank() == 1) throw std::logic_error("out of luck");
+                                   try {
+                                     message->wait();
+                                   } catch (const CommError& e) {
+                                     error = text_of(e);
+                                   }
+                                 }),
+                       "out of luck", std::logic_error);
+  CHECK(error ==
+        "aborted 1: rank 0: recv #1 'm' of 10 fp32 from rank 1: rank 1 failed while a call "
+        "was under way");
+}
+
 TEST_CASE("abort ends a group and those split off it, and no other") {
   std::vector<std::string> errors(3);
   run_ranks(3, [&](Communicator& world) {

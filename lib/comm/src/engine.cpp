@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include <fmt/format.h>
 #include <immintrin.h>
 #include <sched.h>
 
@@ -40,6 +41,8 @@ void Operation::wait() {
   if (!finished()) engine_.wait(*this);
   if (error_) std::rethrow_exception(error_);
 }
+
+void Operation::give_up() { engine_.give_up(*this); }
 
 Engine::Engine(Job& job, int rank, milliseconds timeout)
     : job_(job), rank_(rank), timeout_(timeout) {
@@ -281,8 +284,8 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   }
 }
 
-void Engine::close(const Member& member, std::vector<Lane*> lanes) {
-  Closing closing{member, std::move(lanes)};
+void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
+  Closing closing{std::move(lanes), reason};
   {
     std::lock_guard guard(inbox_mutex_);
     closings_.push_back(&closing);
@@ -300,13 +303,19 @@ void Engine::close(const Member& member, std::vector<Lane*> lanes) {
 }
 
 void Engine::finish(Closing& closing) {
-  const Failure failure{CommError::Kind::kAborted, rank_, rank_,
-                        "its communicator was destroyed before the call was complete"};
+  const Failure failure{CommError::Kind::kAborted, rank_, rank_, closing.reason};
   for (Lane* lane : closing.lanes) {
-    if (!lane->operations.empty()) fail_lane(*lane, closing.member.failure().value_or(failure));
+    if (!lane->operations.empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
     std::erase(active_, lane);
+    lane->active = false;
   }
   closing.done.store(true);
+}
+
+void Engine::give_up(Operation& op) {
+  const std::string reason = fmt::format("rank {} failed while a call was under way", rank_);
+  job_.fail(job_.failure(), {CommError::Kind::kAborted, rank_, rank_, reason});
+  close({&op.lane}, reason);
 }
 
 }  // namespace smp::shm

@@ -46,13 +46,14 @@ struct Lane {
   bool active = false;
 };
 
-class Operation final : public Work {
+class Operation {
  public:
   Operation(Engine& engine, Lane& its_lane, Call made)
       : call(std::move(made)), lane(its_lane), engine_(engine) {}
 
-  bool done() override;
-  void wait() override;
+  bool done();
+  void wait();
+  void give_up();  // touches no buffer any more when this returns
   bool finished() const { return finished_.load(); }
 
   // For co_await in a program: goes on when `counter`, which `peer` moves, has reached `target`.
@@ -93,6 +94,20 @@ class Operation final : public Work {
   std::atomic<bool> finished_{false};
 };
 
+// What callers hold of an operation.
+class Handle final : public Work {
+ public:
+  explicit Handle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  ~Handle() override {
+    if (!operation_->finished() && std::uncaught_exceptions() > 0) operation_->give_up();
+  }
+  bool done() override { return operation_->done(); }
+  void wait() override { operation_->wait(); }
+
+ private:
+  const std::shared_ptr<Operation> operation_;
+};
+
 class Engine {
  public:
   Engine(Job& job, int rank, std::chrono::milliseconds timeout);
@@ -102,14 +117,16 @@ class Engine {
   void submit(std::shared_ptr<Operation> op);
   void wait(Operation& op);
   void poll();  // one helping hand
-  // Ends what is outstanding on the lanes of `member`; afterwards the engine knows nothing of it.
-  void close(const Member& member, std::vector<Lane*> lanes);
+  // Ends what is under way on these lanes of one member; afterwards the engine knows nothing of
+  // them.
+  void close(std::vector<Lane*> lanes, const std::string& reason);
+  void give_up(Operation& op);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Closing {
-    const Member& member;
     std::vector<Lane*> lanes;
+    std::string reason;
     std::atomic<bool> done{false};
   };
 

@@ -48,7 +48,8 @@ Group::~Group() {
     lanes.push_back(&p.sends);
     lanes.push_back(&p.recvs);
   }
-  seat_->engine.close(*this, std::move(lanes));
+  seat_->engine.close(std::move(lanes),
+                      "its communicator was destroyed before the call was complete");
   if (size_ == 1) return;
   block_.control(rank_).closed.value.store(1);
   ring_peers();
@@ -107,7 +108,7 @@ std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
 WorkPtr Group::start(std::shared_ptr<Operation> op, Program program) {
   op->program = std::move(program);
   seat_->engine.submit(op);
-  return op;
+  return std::make_shared<Handle>(std::move(op));
 }
 
 WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,

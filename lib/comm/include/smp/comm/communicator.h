@@ -27,7 +27,9 @@ class CommError : public std::runtime_error {
   int culprit;
 };
 
-// A collective under way. Progress does not depend on anybody waiting.
+// A collective under way. Progress does not depend on anybody waiting. One that is dropped
+// unfinished goes on; dropped by an exception it is given up, and the whole job fails with this
+// rank to blame.
 class Work {
  public:
   virtual ~Work() = default;
@@ -47,7 +49,7 @@ struct TrafficCount {
 };
 
 // A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
-// until the Work is done, also when an exception passes by. Every rank of the group makes the same
+// until the Work is done, or is dropped by an exception. Every rank of the group makes the same
 // calls with the same labels in the same order (send and recv: each pair of ranks in its own
 // order); a rank that does otherwise ends every waiting call with a CommError that names both
 // sides. So does a rank that dies, leaves too early or does not call in time; the whole job's
@@ -90,7 +92,7 @@ class Communicator {
   virtual void abort(const std::string& reason) = 0;
 
   virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op
-  virtual int64_t segment_bytes() const = 0;              // memory that this group maps for itself
+  virtual int64_t segment_bytes() const = 0;  // this rank's share: smp::segment_bytes(size())
 };
 
 }  // namespace smp
