@@ -97,14 +97,6 @@ SMP_INLINE void column_sums_loop(int64_t rows, int64_t cols, const T* x, T* tota
 }
 
 template <typename T>
-SMP_INLINE void bias_loop(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) {
-  for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
-#pragma omp simd
-    for (int64_t c = 0; c < cols; ++c) y[c] = x[c] + bias[c];
-  }
-}
-
-template <typename T>
 SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) {
   for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
     if (bias != nullptr) {
@@ -119,30 +111,27 @@ SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* b
 
 }  // namespace
 
-#define SMP_DEFINE(T)                                                                            \
-  SMP_VECTOR_CLONES void gelu_forward(int64_t rows, int64_t cols, const T* u, const T* bias,     \
-                                      T* y) {                                                    \
-    gelu_forward_loop(rows, cols, u, bias, y);                                                   \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void gelu_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy,   \
-                                       T* dbias) {                                               \
-    gelu_backward_loop(rows, cols, u, bias, dy, dbias);                                          \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void swiglu_forward(int64_t rows, int64_t cols, const T* gate_up, T* y) {    \
-    swiglu_forward_loop(rows, cols, gate_up, y);                                                 \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void swiglu_backward(int64_t rows, int64_t cols, T* gate_up, T* dy) {        \
-    swiglu_backward_loop(rows, cols, gate_up, dy);                                               \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void add_column_sums(int64_t rows, int64_t cols, const T* x, T* sums) {      \
-    column_sums_loop(rows, cols, x, sums);                                                       \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void add_bias(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) { \
-    bias_loop(rows, cols, x, bias, y);                                                           \
-  }                                                                                              \
-  SMP_VECTOR_CLONES void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias,     \
-                                      T* y) {                                                    \
-    residual_loop(rows, cols, x, bias, y);                                                       \
+#define SMP_DEFINE(T)                                                                          \
+  SMP_VECTOR_CLONES void gelu_forward(int64_t rows, int64_t cols, const T* u, const T* bias,   \
+                                      T* y) {                                                  \
+    gelu_forward_loop(rows, cols, u, bias, y);                                                 \
+  }                                                                                            \
+  SMP_VECTOR_CLONES void gelu_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, \
+                                       T* dbias) {                                             \
+    gelu_backward_loop(rows, cols, u, bias, dy, dbias);                                        \
+  }                                                                                            \
+  SMP_VECTOR_CLONES void swiglu_forward(int64_t rows, int64_t cols, const T* gate_up, T* y) {  \
+    swiglu_forward_loop(rows, cols, gate_up, y);                                               \
+  }                                                                                            \
+  SMP_VECTOR_CLONES void swiglu_backward(int64_t rows, int64_t cols, T* gate_up, T* dy) {      \
+    swiglu_backward_loop(rows, cols, gate_up, dy);                                             \
+  }                                                                                            \
+  SMP_VECTOR_CLONES void add_column_sums(int64_t rows, int64_t cols, const T* x, T* sums) {    \
+    column_sums_loop(rows, cols, x, sums);                                                     \
+  }                                                                                            \
+  SMP_VECTOR_CLONES void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias,   \
+                                      T* y) {                                                  \
+    residual_loop(rows, cols, x, bias, y);                                                     \
   }
 
 SMP_DEFINE(float)

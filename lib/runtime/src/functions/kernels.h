@@ -41,8 +41,6 @@ struct NormShape {
                                                                                                    \
   /* sums[c] += sum over rows of x[r, c] */                                                        \
   void add_column_sums(int64_t rows, int64_t cols, const T* x, T* sums);                           \
-  /* y = x + bias in each row; y may be x. */                                                      \
-  void add_bias(int64_t rows, int64_t cols, const T* x, const T* bias, T* y);                      \
   /* y += x + bias in each row; bias may be null. */                                               \
   void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias, T* y);                  \
                                                                                                    \

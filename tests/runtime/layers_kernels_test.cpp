@@ -1,0 +1,98 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "functions/block_product.h"
+#include "functions/kernels.h"
+#include "functions/vector_math.h"
+
+using namespace smp;
+
+namespace {
+
+template <typename T>
+std::vector<T> arbitrary(int64_t count) {
+  static std::mt19937 engine(3);
+  std::vector<T> values(static_cast<size_t>(count));
+  for (T& value : values) value = T(engine()) / T(1u << 31) - T(1);
+  return values;
+}
+
+// Of a number near `exact`.
+double ulps(float ours, double exact) {
+  const float rounded = static_cast<float>(exact);
+  const double ulp = std::nextafter(std::abs(rounded), INFINITY) - std::abs(rounded);
+  return std::abs(ours - exact) / ulp;
+}
+
+template <typename T>
+void check_product(int64_t rows, int64_t cols, int64_t depth, bool turned, bool add) {
+  const int64_t b_stride = cols + 3, c_stride = cols + 5;
+  const std::vector<T> a = arbitrary<T>(rows * depth);
+  const std::vector<T> b = arbitrary<T>(depth * b_stride + kProductOverread);
+  std::vector<T> c = arbitrary<T>(rows * c_stride);
+  const std::vector<T> before = c;
+  const Factor<T> factor = turned ? Factor<T>{a.data(), 1, rows} : Factor<T>{a.data(), depth, 1};
+  block_product(rows, cols, depth, T(0.5), factor, b.data(), b_stride, add, c.data(), c_stride);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < c_stride; ++j) {
+      const auto at = static_cast<size_t>(r * c_stride + j);
+      double sum = 0;
+      for (int64_t k = 0; k < depth; ++k) {
+        const auto in_a = static_cast<size_t>(turned ? k * rows + r : r * depth + k);
+        sum += static_cast<double>(a[in_a]) *
+               static_cast<double>(b[static_cast<size_t>(k * b_stride + j)]);
+      }
+      double expected = 0.5 * sum + (add ? static_cast<double>(before[at]) : 0.0);
+      if (j >= cols) expected = static_cast<double>(before[at]);  // beyond the row: untouched
+      const double tolerance = (sizeof(T) == 4 ? 1e-6 : 1e-14) * static_cast<double>(depth + 1);
+      CHECK(std::abs(static_cast<double>(c[at]) - expected) <= tolerance);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kernels: e^x in fp32 is exact to 2 ulp over its whole range") {
+  double worst = 0;
+  for (double x = -87.0; x < 88.3; x += 0.00137) {
+    const auto rounded = static_cast<float>(x);
+    worst = std::max(worst, ulps(vector_exp(rounded), std::exp(static_cast<double>(rounded))));
+  }
+  CHECK(worst < 2.0);
+  CHECK(vector_exp(0.0f) == 1.0f);
+  CHECK(vector_exp(-1e9f) < 1.3e-38f);
+}
+
+TEST_CASE("kernels: GELU in fp32 follows the fp64 tanh form") {
+  const int64_t count = 4001;
+  std::vector<float> u(count), bias(count, 0.0f), y(count);
+  for (int64_t i = 0; i < count; ++i) {
+    u[static_cast<size_t>(i)] = -10.0f + 0.005f * static_cast<float>(i);
+  }
+  gelu_forward(1, count, u.data(), bias.data(), y.data());
+  for (size_t i = 0; i < u.size(); ++i) {
+    const double x = u[i];
+    const double z = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    const double exact = x / (1 + std::exp(-2 * z));  // = x / 2 * (1 + tanh(z))
+    // Far below zero the rounding of z is magnified by its size.
+    CHECK(std::abs(y[i] - exact) <= 1e-6 * std::abs(exact) * (1 + std::abs(z)) + 1e-37);
+  }
+}
+
+TEST_CASE("kernels: products of blocks of every shape") {
+  for (const int64_t rows : {1, 7, 8, 19}) {
+    for (const int64_t cols : {1, 4, 16, 20, 32, 57}) {
+      for (const int64_t depth : {1, 6, 33}) {
+        for (const bool turned : {false, true}) {
+          for (const bool add : {false, true}) {
+            check_product<float>(rows, cols, depth, turned, add);
+            check_product<double>(rows, cols, depth, turned, add);
+          }
+        }
+      }
+    }
+  }
+}
