@@ -186,6 +186,6 @@ TEST_CASE("a walk adds and releases what each action does") {
                                        action(ActionKind::kStep, Payload::kNone, -1)};
   const ActivationPeaks peaks = walk_activations(actions, stage);
   CHECK(peaks.forward.total() == 10 + 3 + 50 + 35);   // the head, on top of layer 2
-  CHECK(peaks.backward.total() == 10 + 3 + 80 + 12);  // the head's backward
+  CHECK(peaks.backward.total() == 10 + 3 + 80 + 12 + 1);  // the head's backward
   CHECK(peaks.step.total() == 0);
 }

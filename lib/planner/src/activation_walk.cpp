@@ -61,6 +61,7 @@ class Walk {
     const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
     ActivationBytes instant = now_;
     instant.transient = memory.backward_peak_bytes;
+    if (layer + 1 == layer_count()) instant.gradients += memory.output_bytes;  // of the loss
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
     now_.saved -= memory.saved_bytes;
     // The gradient of the output is used up. It came from the next layer or the next stage; the
