@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -134,7 +133,6 @@ TEST_CASE("calls in another order are told from each other by their labels") {
 
 TEST_CASE("among several ranks the odd one out is blamed") {
   const auto usual = sum_of(8, DType::kF32, ReduceOp::kSum, "x");
-  // All have called before anybody looks: the fourth call is the one that differs.
   auto after = [](const Step& last) -> Step {
     return [=](Communicator& comm) {
       comm.barrier("b")->wait();
@@ -144,10 +142,11 @@ TEST_CASE("among several ranks the odd one out is blamed") {
   const auto errors = errors_of({after(sum_of(9, DType::kF32, ReduceOp::kSum, "x")), after(usual),
                                  after(usual), after(usual)},
                                 std::chrono::seconds(30));
-  for (const std::string& error : errors)
-    CHECK(std::regex_match(error, std::regex("mismatch [0-3]: rank 0: all_reduce #2 'x' of 9 fp32 "
-                                             "does not match rank [123]: all_reduce #2 'x' of 8 "
-                                             "fp32")));
+  for (const std::string& error : errors) {
+    CHECK(error.rfind("mismatch 0: rank 0: all_reduce #2 'x' of 9 fp32 does not match rank ", 0) ==
+          0);
+    CHECK(error.find(": all_reduce #2 'x' of 8 fp32") != std::string::npos);
+  }
 }
 
 TEST_CASE("a call that one rank does not make times out and names that rank and its last call") {

@@ -1,4 +1,7 @@
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "copy.h"
 #include "reduce.h"
@@ -23,6 +26,25 @@ void Group::post(const Operation& op) {
   ring_peers();
 }
 
+// Of two ranks whose calls differ, the one that fewer ranks agree with is to blame; between two
+// alone the higher rank. Gives the others a moment to make their calls.
+int Group::odd_one_out(const Operation& op, int peer) const {
+  using std::chrono::steady_clock;
+  const uint64_t number = op.call.number, mine = fingerprint(op.call);
+  const uint64_t theirs = block_.call(peer, number).fingerprint;
+  const auto give_up = steady_clock::now() + std::chrono::milliseconds(200);
+  int like_mine = 0, like_theirs = 0;
+  for (int p = 0; p < size_; ++p) {
+    const CallEntry& entry = block_.call(p, number);
+    while (entry.number.load() != number && steady_clock::now() < give_up) sched_yield();
+    if (entry.number.load() != number) continue;
+    like_mine += entry.fingerprint == mine;
+    like_theirs += entry.fingerprint == theirs;
+  }
+  if (like_mine == like_theirs) return std::max(global(rank_), global(peer));
+  return global(like_mine > like_theirs ? peer : rank_);
+}
+
 void Group::check_call(const Operation& op, int peer) const {
   const CallEntry& entry = block_.call(peer, op.call.number);
   if (entry.fingerprint == fingerprint(op.call)) return;
@@ -31,16 +53,7 @@ void Group::check_call(const Operation& op, int peer) const {
     return fmt::format("rank {}: {}", global(rank),
                        describe(call, call.peer < 0 ? -1 : global(call.peer)));
   };
-  // The odd one out is to blame; between two, the higher rank.
-  int like_mine = 0, like_theirs = 0;
-  for (int p = 0; p < size_; ++p) {
-    const CallEntry& other = block_.call(p, op.call.number);
-    if (other.number.load() != op.call.number) continue;
-    like_mine += other.fingerprint == fingerprint(op.call);
-    like_theirs += other.fingerprint == entry.fingerprint;
-  }
-  int culprit = std::max(global(rank_), global(peer));
-  if (like_mine != like_theirs) culprit = global(like_mine > like_theirs ? peer : rank_);
+  const int culprit = odd_one_out(op, peer);
   const bool mine_first = global(rank_) < global(peer);
   const std::string a = text(rank_, op.call), b = text(peer, theirs);
   throw CommError(CommError::Kind::kMismatch, culprit,

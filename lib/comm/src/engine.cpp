@@ -1,7 +1,6 @@
 #include "engine.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -21,6 +20,12 @@ constexpr microseconds kYieldFor{60};        // then yields, then a futex
 constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
 constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
 constexpr milliseconds kThreadNap{100};
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 int allowed_cpus() {
   cpu_set_t set;
@@ -112,7 +117,7 @@ void Engine::lead(const Operation& op) {
       continue;
     }
     if (spins++ < spins_) {
-      _mm_pause();
+      pause_cpu();
       continue;
     }
     const auto now = Clock::now();

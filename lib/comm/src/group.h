@@ -82,6 +82,7 @@ class Group final : public Communicator, private Member {
   void post(const Operation& op);
   auto called_by(Operation& op, int peer);
   void check_call(const Operation& op, int peer) const;
+  int odd_one_out(const Operation& op, int peer) const;
   auto slot_free(Operation& op, int reader);
   bool slot_free_now() const;
   Bytes my_slot() const { return block_.slot(rank_, published_); }
