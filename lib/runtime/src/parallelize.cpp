@@ -1,5 +1,7 @@
 #include "smp/runtime/parallelize.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <utility>
 
 #include "smp/plan/check.h"

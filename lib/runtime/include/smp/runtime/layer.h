@@ -1,12 +1,14 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <vector>
 
 #include "smp/plan/layers.h"
 #include "smp/runtime/tensor_parallel.h"
+
+namespace at {
+class Tensor;
+}
 
 // A Layer is one step of a model, on one tensor-parallel rank. A call is one autograd island: a
 // single node whose backward returns the input's gradient and adds the weights' gradients straight
