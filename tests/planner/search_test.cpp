@@ -236,8 +236,10 @@ TEST_CASE("the report shows the rule of thumb, the batch equation and every reje
   const SearchResult result = plan_job(large_job(llama2_7b(), 1));
   const std::string text = report_text(result, {});
   CHECK(
-      text.find("rule of thumb, AMP + Adam: 2 + 2 + 4 + 4 + 8 = 20 B x 6,738,415,616 = 125.51 GiB "
-                "for the whole model; here 18 B\n") != std::string::npos);
+      text.find("rule of thumb, AMP + Adam: 16-bit weight 2 + 16-bit gradient 2 + fp32 gradient "
+                "copy 4 + fp32 master 4 + Adam 8 = 20 B\n"
+                "  a parameter; x 6,738,415,616 = 125.51 GiB for the whole model, unsharded; here "
+                "18 B a parameter\n") != std::string::npos);
   CHECK(text.find("samples x 4,096 tokens = ") != std::string::npos);
   for (const FamilyVerdict& verdict : result.families) {
     CAPTURE(verdict.reason);

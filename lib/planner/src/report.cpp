@@ -127,8 +127,10 @@ std::string memory_text(const Plan& plan, bool explain) {
 std::string rule_line(const Plan& plan, int64_t parameters) {
   const BytesPerParameter ours = bytes_per_parameter(*plan.job.training.precision);
   return fmt::format(
-      "  rule of thumb, AMP + Adam: {} + {} + {} + {} + {} = {} B x {} = {} for the whole model; "
-      "here {} B\n",
+      "  rule of thumb, AMP + Adam: 16-bit weight {} + 16-bit gradient {} + fp32 gradient copy {} "
+      "+ "
+      "fp32 master {} + Adam {} = {} B\n"
+      "  a parameter; x {} = {} for the whole model, unsharded; here {} B a parameter\n",
       kAmpAdam.weight, kAmpAdam.gradient, kAmpAdam.gradient_copy, kAmpAdam.master,
       kAmpAdam.momentum + kAmpAdam.variance, kAmpAdam.total(), with_commas(parameters),
       human_bytes(kAmpAdam.total() * parameters), ours.total());
