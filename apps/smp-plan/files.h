@@ -1,5 +1,6 @@
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -7,11 +8,17 @@
 
 namespace smp {
 
+// A job that no layout fits, where a plan was needed: ends with ExitCode::kNoFeasiblePlan.
+class NoFeasiblePlan : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Writes `text` to `path` whole or not at all. Throws ConfigError with the reason.
 void write_file(const std::string& path, const std::string& text);
 
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
-// ConfigError, also when nothing fits the job.
+// ConfigError, or NoFeasiblePlan.
 Plan plan_of_file(const std::string& path);
 
 }  // namespace smp

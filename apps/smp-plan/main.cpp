@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "command_line.h"
+#include "files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -23,6 +24,9 @@ int main(int argc, char** argv) {
   } catch (const smp::ConfigError& error) {
     std::fprintf(stderr, "%s\n", error.what());  // begins with its file or its key
     return static_cast<int>(ExitCode::kBadConfig);
+  } catch (const smp::NoFeasiblePlan& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(ExitCode::kNoFeasiblePlan);
   } catch (const std::exception& error) {
     return say(error.what(), ExitCode::kFailure);
   }

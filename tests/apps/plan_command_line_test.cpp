@@ -155,6 +155,14 @@ TEST_CASE("nothing fits: exit code 4, why, and what would make it fit") {
                      "  cluster.memory_per_process: ") != std::string::npos);
   const ProgramEnd json = plan({kJob, "--set", "cluster.memory_per_process=1MiB", "--json"});
   CHECK(json.code == 4);
+
+  ScratchFolder folder;
+  std::string tight = read_file(kJob);
+  tight.replace(tight.find("memory_per_process: 56MiB"), 25, "memory_per_process: 1MiB ");
+  std::ofstream(folder / "tight.yaml") << tight;
+  const ProgramEnd check = plan({"check", folder / "tight.yaml"});
+  CHECK(check.code == 4);
+  CHECK(check.err.starts_with((folder / "tight.yaml") + ": no layout fits: the closest layout ("));
   CHECK(json.out.starts_with("{\n  \"feasible\": false,\n"));
 }
 
