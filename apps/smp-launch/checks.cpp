@@ -10,6 +10,7 @@
 
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/data_files.h"
+#include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
@@ -37,7 +38,16 @@ std::string check_hosts(const Plan& plan) {
   return fmt::format("1 host, {} processes", plan.job.cluster.processes_per_host);
 }
 
-// Degrees, batch, memory, schedule and engine, by the planner's own rules.
+// On every device: what is planned for a cluster need not be executable yet.
+std::string check_engine(const Plan& plan) {
+  const std::vector<std::string> missing = what_engine_cannot_run(plan);
+  if (!missing.empty())
+    throw ConfigError(
+        fmt::format("this version cannot run the plan: {}", fmt::join(missing, "\n")));
+  return "runs everything that the plan asks for";
+}
+
+// Degrees, batch, memory and schedule, by the planner's own rules.
 std::string check_proof(const Plan& plan) {
   const std::vector<std::string> problems = check(plan);
   if (!problems.empty()) throw ConfigError(fmt::format("{}", fmt::join(problems, "\n")));
@@ -134,6 +144,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back({"degrees", true, degrees_text(plan)});
     checks.push_back({"batch", true, batch_text(plan)});
     checks.push_back({"memory", true, memory_text(plan)});
+    checks.push_back(run_check("engine", [&] { return check_engine(plan); }));
     checks.push_back(run_check("proof", [&] { return check_proof(plan); }));
     checks.push_back(run_check("data", [&] { return check_data(plan); }));
     checks.push_back(run_check("worker", [&] { return check_worker(job.command.front()); }));

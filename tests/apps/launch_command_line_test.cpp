@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "program.h"
 
 // Every broken command line of smp-launch with its whole answer.
@@ -86,9 +89,63 @@ TEST_CASE("rank lists are checked against the number of ranks before anything st
 }
 
 TEST_CASE("plans that cannot be launched") {
-  const ProgramEnd none = run_program({SMP_LAUNCH, "/no/such/plan.yaml"});
-  CHECK(none.code == 3);
-  CHECK(none.err == "smp-launch: /no/such/plan.yaml: No such file or directory\n");
+  ScratchFolder folder;
+  const std::string job = SMP_SOURCE_DIR "/tests/faults/job.yaml";
+  const auto refusal = [](const std::string& plan) {
+    const ProgramEnd end = run_program({SMP_LAUNCH, plan});
+    CHECK(end.code == 3);
+    CHECK(end.out == "");
+    return end.err;
+  };
+  CHECK(refusal("/no/such/plan.yaml") ==
+        "smp-launch: /no/such/plan.yaml: No such file or directory\n");
+  CHECK(refusal("/usr") == "smp-launch: /usr: this is a folder; name the plan file in it\n");
+  CHECK(refusal(job) == "smp-launch: " + job + ": this is a job file: run smp-plan " + job +
+                            " -o plan.yaml first\n");
+
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, job, "-o", plan}).code == 0);
+  std::string text = read_file(plan);
+  const size_t at = text.find("steps: 400");
+  REQUIRE(at != text.npos);
+  std::ofstream(folder / "edited.yaml") << text.replace(at, 10, "steps: 401");
+  CHECK(refusal(folder / "edited.yaml").find("the plan was edited after smp-plan wrote it") !=
+        std::string::npos);
+
+  const std::string configs = SMP_SOURCE_DIR "/configs";
+  REQUIRE(run_program({SMP_PLAN, configs + "/models/llama2-7b.yaml", "--cluster",
+                       configs + "/clusters/p4d.24xlarge.yaml", "--hosts", "2", "-o",
+                       folder / "two.yaml"})
+              .code == 0);
+  CHECK(refusal(folder / "two.yaml") ==
+        "smp-launch: the plan is for 2 hosts, and this build starts ranks on this host only: plan "
+        "again with cluster.hosts: 1, as in smp-plan JOB --hosts 1\n");
+}
+
+TEST_CASE("a dry run of a plan proves it and prints each rank's place") {
+  ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "--set",
+                       "parallel.tensor_parallel_degree=2", "--set",
+                       "parallel.pipeline_parallel_degree=2", "-o", plan})
+              .code == 0);
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", plan});
+  const auto says = [&](const std::string& text) {
+    return end.out.find(text) != std::string::npos;
+  };
+  CHECK(says("ok  plan         " + plan + ", unchanged since written\n"));
+  CHECK(says("ok  degrees      pipeline 2 x tensor 2 x data 1 (shard 1 x replica 1) = 4 ranks\n"));
+  CHECK(
+      says("ok  batch        micro batch 1 x microbatches 2 x data 1 = 2 samples x sequence 32 = "
+           "64 tokens\n"));
+  CHECK(says("every send met, no deadlock, bounds kept\n"));
+  CHECK(says("ok  run folder   " + (folder / "run") + "\n"));
+  CHECK(says("rank 3: pipeline 1, tensor 1, shard 0, replica 0\n  RANK=3 LOCAL_RANK=3 "));
+  CHECK(says("SMP_JOB_KEY='<secret>'"));
+  CHECK(!std::filesystem::exists(folder / "run"));
+  const ProgramEnd again =
+      run_program({SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", plan});
+  CHECK(again.out == end.out);
 }
 
 TEST_CASE("--help starts with what it does and examples; --version is one line") {
