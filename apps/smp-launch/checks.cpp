@@ -43,7 +43,7 @@ std::string check_engine(const Plan& plan) {
   const std::vector<std::string> missing = what_engine_cannot_run(plan);
   if (!missing.empty())
     throw ConfigError(
-        fmt::format("this version cannot run the plan: {}", fmt::join(missing, "\n")));
+        fmt::format("this version cannot run the plan:\n{}", fmt::join(missing, "\n")));
   return "runs everything that the plan asks for";
 }
 

@@ -108,7 +108,7 @@ def one_run(launcher, plan, rank, step, kind, folder):
     if fault_to_end > END_WITHIN_S:
         wrong.append(f"ended {fault_to_end:.2f} s after the "
                      f"{'time-out' if kind == 'stop' else 'fault'}")
-    if steps_done(run_dir) > step:
+    if steps_done(run_dir) >= step:
         wrong.append(f"{steps_done(run_dir)} steps were done, the fault was at step {step}")
     with open(f"{run_dir}/plan.yaml", "rb") as copy, open(plan, "rb") as original:
         if copy.read() != original.read():
@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=4, help="of each plan")
-    parser.add_argument("--last-step", type=int, default=40, help="faults fall on steps below this")
+    parser.add_argument("--last-step", type=int, default=40, help="faults fall on steps 1 to this")
     arguments = parser.parse_args()
 
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -138,7 +138,7 @@ def main():
     for run in range(arguments.runs):
         kind = kinds[run % len(kinds)]
         rank = (run // len(kinds) + run % len(kinds)) % arguments.ranks  # each kind on each rank
-        step = draw.randrange(arguments.last_step)
+        step = draw.randrange(1, arguments.last_step + 1)
         plan = arguments.plan[draw.randrange(len(arguments.plan))]
         folder = tempfile.mkdtemp(prefix="smp-faults-")
         wrong, seconds = one_run(arguments.launcher, plan, rank, step, kind, folder)
