@@ -45,8 +45,8 @@ struct WorkerEnvironment {
 std::string required(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') {
-    throw ConfigError(fmt::format(
-        "smp-worker: {} is not set; smp-worker is started by smp-launch, not by hand", name));
+    throw ConfigError(
+        fmt::format("{} is not set; smp-worker is started by smp-launch, not by hand", name));
   }
   return value;
 }
@@ -61,7 +61,7 @@ Number number(const char* name, const std::string& text) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw ConfigError(fmt::format("smp-worker: {}='{}' is not a number", name, text));
+    throw ConfigError(fmt::format("{}='{}' is not a number", name, text));
   }
   return value;
 }
@@ -128,6 +128,7 @@ int main() {
   keep_freed_memory();
   const std::string error_file = optional(env::kErrorFile);
   LastWords words;
+  words.phase = "start";
   try {
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.rank;
@@ -136,7 +137,7 @@ int main() {
   } catch (const std::exception& error) {
     describe(error, words);
   }
-  std::fprintf(stderr, "rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
+  std::fprintf(stderr, "smp-worker: rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
                words.message.c_str());
   write_last_words(error_file, words);
   return static_cast<int>(words.exit_code);
