@@ -110,7 +110,8 @@ TEST_CASE("run folders") {
   CHECK(RunFolder::why_not(folder / "c") == "");
   CHECK(!std::filesystem::exists(folder / "c"));
   CHECK_THROWS_WITH_AS(RunFolder::create("/proc/x"),
-                       "cannot create run folder '/proc/x': No such file or directory", ConfigError);
+                       "cannot create run folder '/proc/x': No such file or directory",
+                       ConfigError);
   std::filesystem::create_directory(folder / "empty");
   CHECK(RunFolder::why_not(folder / "empty") == "");
   CHECK(RunFolder::default_path("gpt").starts_with("runs/gpt-2"));
