@@ -39,7 +39,7 @@ Plan plan_of_file(const std::string& path) {
   if (is_plan(source.text)) return parse_plan(path, source.text);
   SearchResult result = plan_job(read_job({source}));
   if (Plan* plan = std::get_if<Plan>(&result.best)) return std::move(*plan);
-  throw ConfigError(
+  throw NoFeasiblePlan(
       fmt::format("{}: no layout fits: {}", path, std::get<Infeasible>(result.best).problem));
 }
 
