@@ -16,6 +16,7 @@
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/run_folder.h"
+#include "smp/launcher/run_summary.h"
 #include "smp/launcher/supervisor.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -67,15 +68,25 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
   return job;
 }
 
+std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
+  try {
+    return run_summary(plan, run_dir);
+  } catch (const ConfigError& error) {
+    return fmt::format("smp-launch: {}\n", error.what());
+  }
+}
+
 // The second process of run_guarded().
-int supervise_job(const Job& job, const std::string& run_dir, const std::string& report_path,
-                  int control_fd) {
+int supervise_job(const Job& job, const PreparedJob& prepared, int control_fd) {
+  const std::string& report_path = prepared.request.report_json;
   Console console(STDOUT_FILENO, STDERR_FILENO);
   LocalHost host;
-  if (!run_dir.empty())
+  if (prepared.plan)
     console.write(Stream::kErr, fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
-                                            job.commands.size(), host.name(), run_dir));
+                                            job.commands.size(), host.name(), prepared.run_dir));
   const JobResult result = supervise(job, host, console, control_fd);
+  if (prepared.plan && result.end == JobEnd::kSuccess)
+    console.write(Stream::kOut, summary_or_why_not(*prepared.plan, prepared.run_dir));
   console.flush(std::chrono::seconds(2));  // standard output first: the report comes last
   int exit_code = result.exit_code;
   if (!report_path.empty()) {
@@ -130,10 +141,7 @@ int launch(const PreparedJob& prepared) {
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
   const Job job = job_of(prepared, folder ? &*folder : nullptr, port);
-  const std::string run_dir = prepared.plan ? prepared.run_dir : "";
-  return run_guarded([&](int control_fd) {
-    return supervise_job(job, run_dir, prepared.request.report_json, control_fd);
-  });
+  return run_guarded([&](int control_fd) { return supervise_job(job, prepared, control_fd); });
 }
 
 }  // namespace smp

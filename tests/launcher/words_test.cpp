@@ -12,7 +12,9 @@
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/run_folder.h"
+#include "smp/launcher/run_summary.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/plan.h"
 
 using namespace smp;
 using std::chrono::milliseconds;
@@ -95,6 +97,36 @@ TEST_CASE("job keys are 256 bits and differ; ports are reserved") {
   const ReservedPort a, b;
   CHECK(a.number() != b.number());
   CHECK(a.number() > 1023);
+}
+
+TEST_CASE("the summary of a run puts what was measured beside what was predicted") {
+  ScratchFolder folder;
+  Plan plan;
+  plan.degrees = {.pipeline = 1, .tensor = 2, .shard = 1, .replica = 1};
+  plan.reasons = {"tensor 2: pinned"};
+  plan.job.training.steps = 30;
+  plan.job.cluster.memory_per_process_bytes = 4 << 20;
+  CHECK_THROWS_WITH_AS(run_summary(plan, folder.path()),
+                       ((folder / "report.json") + ": the run left no report").c_str(),
+                       ConfigError);
+  std::ofstream(folder / "report.json")
+      << R"({"loss":{"first":5.5,"last":2.25},"tokens_per_s":1234.4,"predicted_step_s":0.02,)"
+      << R"("measured_step_s":0.025,"ranks":[)"
+      << R"({"rank":0,"predicted_peak_bytes":2097152,"measured_peak_bytes":1048576}]})";
+  CHECK(run_summary(plan, folder.path()) ==
+        "\nrun " + folder.path() +
+            "\n"
+            "  layout   pipeline 1 x tensor 2 x data 1 (shard 1 x replica 1)\n"
+            "  why      tensor 2: pinned\n"
+            "  loss     5.5000 -> 2.2500 in 30 steps\n"
+            "  speed    1234 tokens/s; a step takes 25.0 ms, predicted 20.0 ms\n"
+            "  memory   peak of each rank, limit 4.00 MiB\n"
+            "    rank 0       2.00 MiB predicted     1.00 MiB measured  +100.0 %\n"
+            "  weights  " +
+            folder.path() +
+            "/weights (safetensors + config.json, Hugging Face names)\n"
+            "  report   " +
+            folder.path() + "/report.json, metrics.jsonl, logs/\n");
 }
 
 TEST_CASE("run folders") {

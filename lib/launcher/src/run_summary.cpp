@@ -41,8 +41,10 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
                       report.at("loss").at("last").get<double>(), plan.job.training.steps);
   const double predicted_s = report.at("predicted_step_s").get<double>();
   const double measured_s = report.at("measured_step_s").get<double>();
-  text += fmt::format("  speed    {:.0f} tokens/s; a step takes {:.1f} ms, predicted {:.1f} ms\n",
-                      report.at("tokens_per_s").get<double>(), 1e3 * measured_s, 1e3 * predicted_s);
+  text += fmt::format("  speed    {:.0f} tokens/s; a step takes {:.1f} ms, {}\n",
+                      report.at("tokens_per_s").get<double>(), 1e3 * measured_s,
+                      predicted_s > 0 ? fmt::format("predicted {:.1f} ms", 1e3 * predicted_s)
+                                      : "not predicted: the cluster names no rates");
   text += fmt::format("  memory   peak of each rank, limit {:.2f} MiB\n",
                       mib(plan.job.cluster.memory_per_process_bytes));
   for (const Json& rank : report.at("ranks")) text += rank_line(rank);
