@@ -27,26 +27,11 @@ LastWords words_of(const std::exception& error) {
 
 }  // namespace
 
-TEST_CASE("only the axes that a plan talks along become groups") {
-  const ModelSpec gpt2 = parity::gpt2_untied_model(), llama = parity::llama_model();
-  CHECK(used_axes(plan_for(gpt2, {})).empty());
-  CHECK(used_axes(plan_for(gpt2, {.pipeline = 2, .tensor = 2})) ==
-        std::vector{Axis::kPipeline, Axis::kTensor});
-  CHECK(used_axes(plan_for(gpt2, {.replica = 4})) == std::vector{Axis::kData});
-  CHECK(used_axes(plan_for(gpt2, {.shard = 4})) == std::vector{Axis::kShard});
-  CHECK(used_axes(plan_for(gpt2, {.shard = 2, .replica = 2})) ==
-        std::vector{Axis::kShard, Axis::kReplica});
-  CHECK(used_axes(plan_for(llama, {.tensor = 2})) == std::vector{Axis::kTensor});
-  CHECK(used_axes(plan_for(llama, {.tensor = 4})) == std::vector{Axis::kTensor, Axis::kKvHead});
-  CHECK(used_axes(plan_for(parity::gpt2_model(), {.pipeline = 2})) ==
-        std::vector{Axis::kPipeline, Axis::kTied});
-}
-
 TEST_CASE("a rank is in the groups of its own coordinates, and waits on one clock") {
   const Plan plan = plan_for(parity::gpt2_model(), {.pipeline = 3, .tensor = 2});
   const Mesh mesh(plan.degrees, "cluster");
   run_ranks(6, [&](Communicator& world) {
-    RankGroups groups(plan, mesh, world);
+    RankGroups groups(plan, world);
     const Coord coord = mesh.coord_of(world.rank());
     CHECK(groups.at(Axis::kPipeline).size() == 3);
     CHECK(groups.at(Axis::kPipeline).rank() == coord.pipeline);

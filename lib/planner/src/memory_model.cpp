@@ -9,10 +9,10 @@
 
 #include "accelerator_layers.h"
 #include "activation_walk.h"
-#include "communication_groups.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/rank_groups.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/units.h"
 
@@ -194,7 +194,7 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
 }
 
 // What does not change during the step.
-void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor, int64_t blocks) {
+void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks) {
   if (offloads(plan)) {
     const int64_t layers = std::min(kLoadingHorizonLayers + 1, blocks);
     terms.add("offload window", MemoryCategory::kActivations, layers * boundary_bytes(plan),
@@ -204,7 +204,8 @@ void add_constants(Terms& terms, const Plan& plan, int64_t stage, int64_t tensor
   if (on_cpu(plan)) {
     int64_t bytes = 0;
     std::string sizes;
-    for (const int64_t size : communication_group_sizes(plan, stage, tensor)) {
+    for (const RankGroup& group : rank_groups(plan, rank)) {
+      const auto size = static_cast<int64_t>(group.ranks.size());
       bytes += segment_bytes(size);
       sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
     }
@@ -225,7 +226,7 @@ RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
     add_states(terms, plan, layout);
     if (working) add_working_set(terms, plan, layout, backward);
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
-    add_constants(terms, plan, stage, tensor, blocks);
+    add_constants(terms, plan, layout.rank, blocks);
     if (terms.total() > best.peak_bytes) {
       best.peak_bytes = terms.total();
       best.peak_phase = phase;

@@ -1,38 +1,17 @@
 #include "smp/runtime/groups.h"
 
-#include <algorithm>
 #include <string>
 
 #include "smp/plan/check.h"
-#include "smp/plan/layers.h"
+#include "smp/plan/rank_groups.h"
 #include "smp/runtime/run_report.h"
 
 namespace smp {
 
-std::vector<Axis> used_axes(const Plan& plan) {
-  const Degrees& degrees = plan.degrees;
-  std::vector<Axis> axes;
-  if (degrees.pipeline > 1) axes.push_back(Axis::kPipeline);
-  if (degrees.tensor > 1) axes.push_back(Axis::kTensor);
-  if (degrees.shard > 1) {
-    axes.push_back(Axis::kShard);
-    if (degrees.replica > 1) axes.push_back(Axis::kReplica);
-  } else if (degrees.replica > 1) {
-    axes.push_back(Axis::kData);
-  }
-  if (kv_copies(plan.job.model, degrees.tensor) > 1) axes.push_back(Axis::kKvHead);
-  if (plan.job.model.tied_embeddings && degrees.pipeline > 1) axes.push_back(Axis::kTied);
-  return axes;
-}
-
-RankGroups::RankGroups(const Plan& plan, const Mesh& mesh, Communicator& world)
-    : world_(world, clock_) {
-  const int64_t copies = kv_copies(plan.job.model, plan.degrees.tensor);
-  for (Axis axis : used_axes(plan)) {
-    const std::vector<int64_t> ranks = mesh.group(world.rank(), axis, copies);
-    const std::vector<int> members(ranks.begin(), ranks.end());
-    const bool member = std::find(members.begin(), members.end(), world.rank()) != members.end();
-    if (member && members.size() > 1) groups_[axis] = world_.split(members);
+RankGroups::RankGroups(const Plan& plan, Communicator& world) : world_(world, clock_) {
+  for (const RankGroup& group : rank_groups(plan, world.rank())) {
+    if (group.axis == Axis::kWorld) continue;
+    groups_[group.axis] = world_.split({group.ranks.begin(), group.ranks.end()});
   }
 }
 
@@ -50,9 +29,7 @@ Communicator& RankGroups::at(Axis axis) {
   return *group;
 }
 
-void RankGroups::abort(const std::string& reason) {
-  world_.abort(reason);
-}
+void RankGroups::abort(const std::string& reason) { world_.abort(reason); }
 
 std::vector<TrafficCount> RankGroups::traffic() const {
   std::vector<TrafficCount> all;

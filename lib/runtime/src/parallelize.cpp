@@ -6,7 +6,6 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
-#include "smp/plan/mesh.h"
 
 namespace smp {
 
@@ -14,9 +13,8 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
   ParallelModel model;
 
-  // Mesh and groups first: everything below asks them who its peers are.
-  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  model.groups = std::make_unique<RankGroups>(plan, mesh, world);
+  // Groups first: everything below asks them who its peers are.
+  model.groups = std::make_unique<RankGroups>(plan, world);
   model.segments =
       MemoryCharge(ledger, MemoryCategory::kCommunication, model.groups->segment_bytes());
 

@@ -14,13 +14,12 @@
 namespace smp {
 
 // The groups in which one rank's messages of a training step travel: its part of the mesh as
-// communicators. Only groups of more than one rank that the plan uses are split off, in the order
-// of the enum Axis, so that every rank makes its splits in the same order and none waits for a
-// cycle. All of them add the time that is spent waiting to one clock. Used from the engine's
-// thread. `world` must outlive it.
+// communicators, split off in the order of rank_groups(), so that no two ranks wait for each other.
+// All of them add the time that is spent waiting to one clock. Used from the engine's thread.
+// `world` must outlive it.
 class RankGroups {
  public:
-  RankGroups(const Plan& plan, const Mesh& mesh, Communicator& world);
+  RankGroups(const Plan& plan, Communicator& world);
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 
@@ -45,8 +44,5 @@ class RankGroups {
   TimedCommunicator world_;
   std::map<Axis, std::unique_ptr<Communicator>> groups_;
 };
-
-// Axes along which the ranks of this plan talk, in the order of their splits. kWorld is not listed.
-std::vector<Axis> used_axes(const Plan& plan);
 
 }  // namespace smp

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp/plan/mesh.h"
+
+namespace smp {
+
+struct Plan;
+
+// One group that a rank of the plan talks in.
+struct RankGroup {
+  Axis axis = Axis::kWorld;
+  std::vector<int64_t> ranks;  // global, in the order of their coordinate on the axis
+};
+
+// The groups of `rank`, each of more than one rank: the world first, then those that the plan's
+// messages need. The runtime opens a communicator for each, in this order, which is the same on all
+// ranks; the planner counts their shared memory.
+std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank);
+
+}  // namespace smp
