@@ -6,17 +6,25 @@
 # SMP_TORCH_ROOT names a folder that holds include/ and lib/ of torch 2.11; by default the one that
 # scripts/setup installs.
 set(SMP_TORCH_VERSION 2.11.0)
-if(NOT SMP_TORCH_ROOT AND DEFINED ENV{SMP_TORCH_ROOT})
-  set(SMP_TORCH_ROOT $ENV{SMP_TORCH_ROOT})
+if(DEFINED ENV{SMP_TORCH_ROOT})
+  set(smp_torch_default $ENV{SMP_TORCH_ROOT})  # over what an earlier configure saw
+  unset(SMP_TORCH_ROOT CACHE)
+else()
+  set(smp_torch_default ${CMAKE_SOURCE_DIR}/.deps/torch-${SMP_TORCH_VERSION}/torch)
 endif()
-if(NOT SMP_TORCH_ROOT)
-  set(SMP_TORCH_ROOT ${CMAKE_SOURCE_DIR}/.deps/torch-${SMP_TORCH_VERSION}/torch)
-endif()
-set(SMP_TORCH_ROOT ${SMP_TORCH_ROOT} CACHE PATH "torch folder with include/ and lib/" FORCE)
+set(SMP_TORCH_ROOT ${smp_torch_default} CACHE PATH "torch folder with include/ and lib/")
 
 if(NOT EXISTS ${SMP_TORCH_ROOT}/lib/libtorch_cpu.so)
   message(FATAL_ERROR "no libtorch_cpu.so under ${SMP_TORCH_ROOT}/lib: run scripts/setup, set "
                       "SMP_TORCH_ROOT, or configure with -DSMP_RUNTIME=OFF")
+endif()
+
+file(STRINGS ${SMP_TORCH_ROOT}/include/torch/headeronly/version.h smp_torch_found
+     REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+string(REGEX REPLACE "[^0-9;]" "" smp_torch_found "${smp_torch_found}")
+string(REPLACE ";" "." smp_torch_found "${smp_torch_found}")
+if(NOT smp_torch_found VERSION_EQUAL SMP_TORCH_VERSION)
+  message(FATAL_ERROR "${SMP_TORCH_ROOT} is torch ${smp_torch_found}; smp needs ${SMP_TORCH_VERSION}")
 endif()
 
 add_library(torch::c10 SHARED IMPORTED)
