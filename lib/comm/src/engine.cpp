@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 constexpr int kBudget = 64;
 constexpr int kSpins = 2000;                 // pauses before the first yield, if CPUs suffice
 constexpr microseconds kYieldFor{60};        // then yields, then a futex
+constexpr microseconds kSlowYield{200};      // a yield this long: others want the CPUs, so sleep,
+constexpr milliseconds kCrowdedFor{5};       // for a while: a sleeper gets its turn back sooner
 constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
 constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
 constexpr milliseconds kThreadNap{100};
@@ -122,8 +124,12 @@ void Engine::lead(const Operation& op) {
     }
     const auto now = Clock::now();
     if (spins == spins_ + 1) idle_since = now;
-    if (now - idle_since < kYieldFor) {
+    if (crowded_ && now > crowded_until_) crowded_ = false;
+    if (now - idle_since < kYieldFor && !crowded_) {
       sched_yield();
+      const auto back = Clock::now();
+      crowded_ = back - now > kSlowYield;
+      crowded_until_ = back + kCrowdedFor;
       continue;
     }
     if (!slept && !op.lane.operations.empty()) {

@@ -169,6 +169,8 @@ class Engine {
 
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
+  bool crowded_ = false;       // more threads than CPUs want to run
+  Clock::time_point crowded_until_;
   uint32_t failures_seen_ = 0;
   Clock::time_point health_checked_;
 
