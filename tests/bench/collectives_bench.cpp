@@ -119,6 +119,19 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The median of the round that other programs disturbed least, and that of all rounds.
+struct Figure {
+  double best_s = 0, all_s = 0;
+};
+Figure figure_of(const std::vector<std::vector<double>>& rounds) {
+  std::vector<double> medians, all;
+  for (const auto& round : rounds) {
+    medians.push_back(median(round));
+    all.insert(all.end(), round.begin(), round.end());
+  }
+  return {*std::min_element(medians.begin(), medians.end()), median(all)};
+}
+
 std::string size_text(int64_t bytes) {
   return bytes >= 1 << 20 ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
 }
@@ -126,7 +139,7 @@ std::string size_text(int64_t bytes) {
 int run(int size, int rounds) {
   auto* shared = static_cast<Shared*>(
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::map<std::string, std::vector<double>> samples;
+  std::map<std::string, std::vector<std::vector<double>>> samples;  // by round
   auto key = [](const std::string& library, int op, int64_t bytes) {
     return fmt::format("{}/{}/{}", library, kOps[op], bytes);
   };
@@ -134,22 +147,29 @@ int run(int size, int rounds) {
     for (const int64_t bytes : kSizes)
       for (const std::string library : {"smp", "gloo"}) {
         run_job(library, size, bytes, *shared);
-        for (int op = 0; op < 3; ++op)
-          for (const double s : shared->samples[op]) samples[key(library, op, bytes)].push_back(s);
+        for (int op = 0; op < 3; ++op) {
+          const double* s = shared->samples[op];
+          samples[key(library, op, bytes)].emplace_back(s, s + kSamples);
+        }
       }
-  fmt::print("{} ranks, {} rounds; median microseconds of a call, gloo / smp, target\n", size,
-             rounds);
-  fmt::print("{:<16}{:>9}{:>12}{:>12}{:>9}{:>9}\n", "collective", "size", "smp us", "gloo us",
-             "ratio", "target");
+  fmt::print(
+      "{} ranks, {} rounds; microseconds of a call: median of each library's quietest round, and "
+      "of "
+      "all rounds\n",
+      size, rounds);
+  fmt::print("{:<16}{:>8}{:>11}{:>11}{:>8}{:>8}{:>14}{:>11}{:>8}\n", "collective", "size", "smp us",
+             "gloo us", "ratio", "target", "all: smp us", "gloo us", "ratio");
   bool reached = true;
   for (int op = 0; op < 3; ++op)
     for (size_t i = 0; i < std::size(kSizes); ++i) {
-      const double smp_s = median(samples[key("smp", op, kSizes[i])]);
-      const double gloo_s = median(samples[key("gloo", op, kSizes[i])]);
-      reached &= gloo_s / smp_s >= kTargets[i];
-      fmt::print("{:<16}{:>9}{:>12.2f}{:>12.2f}{:>8.1f}x{:>8.0f}x{}\n", kOps[op],
-                 size_text(kSizes[i]), smp_s * 1e6, gloo_s * 1e6, gloo_s / smp_s, kTargets[i],
-                 gloo_s / smp_s >= kTargets[i] ? "" : "  missed");
+      const Figure own = figure_of(samples[key("smp", op, kSizes[i])]);
+      const Figure gloo = figure_of(samples[key("gloo", op, kSizes[i])]);
+      const double ratio = gloo.best_s / own.best_s;
+      reached &= ratio >= kTargets[i];
+      fmt::print("{:<16}{:>8}{:>11.2f}{:>11.2f}{:>7.1f}x{:>7.0f}x{:>14.2f}{:>11.2f}{:>7.1f}x{}\n",
+                 kOps[op], size_text(kSizes[i]), own.best_s * 1e6, gloo.best_s * 1e6, ratio,
+                 kTargets[i], own.all_s * 1e6, gloo.all_s * 1e6, gloo.all_s / own.all_s,
+                 ratio >= kTargets[i] ? "" : "  missed");
     }
   return reached ? 0 : 1;
 }
