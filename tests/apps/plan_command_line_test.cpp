@@ -133,6 +133,20 @@ TEST_CASE("a plan is written whole, proved, and the same byte for byte") {
   CHECK(check.err.empty());
 }
 
+TEST_CASE("a plan larger than any job file is read by every command") {
+  ScratchFolder folder;
+  const std::string root = SMP_SOURCE_DIR "/configs/";
+  const std::string path = folder / "large.yaml";
+  CHECK(plan({root + "models/gpt3-175b.yaml", "--cluster", root + "clusters/p4d.24xlarge.yaml",
+              "--hosts", "96", "--set", "parallel.pipeline_parallel_degree=96", "--set",
+              "parallel.tensor_parallel_degree=8", "-o", path})
+            .code == 0);
+  CHECK(read_file(path).size() > 1 << 20);
+  CHECK(plan({"check", path}).code == 0);
+  CHECK(plan({"groups", path, "--rank", "0"}).code == 0);
+  CHECK(plan({"schedule", path}).code == 0);
+}
+
 TEST_CASE("an edited plan is no plan") {
   ScratchFolder folder;
   CHECK(plan({kJob, "-o", folder / "plan.yaml"}).code == 0);

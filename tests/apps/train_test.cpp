@@ -1,0 +1,122 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+#include "tolerances.h"
+
+// The main job from outside, with real processes: a job file, a plan, its proof, the run, what it
+// leaves behind.
+
+using namespace smp;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr const char* kJob = SMP_SOURCE_DIR "/tests/faults/job.yaml";
+constexpr int kSteps = 12;
+
+struct Run {
+  Json report;
+  std::vector<Json> metrics;
+};
+
+void add_pins(std::vector<std::string>& command, const std::vector<std::string>& pins) {
+  for (const std::string& pin : pins) {
+    command.push_back("--set");
+    command.push_back(pin);
+  }
+}
+
+std::vector<Json> lines_of(const std::string& path) {
+  std::vector<Json> objects;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) objects.push_back(Json::parse(line));
+  return objects;
+}
+
+Run train(const std::string& folder, const std::vector<std::string>& pins) {
+  const std::string plan = folder + "/plan.yaml", run = folder + "/run";
+  std::vector<std::string> planning = {SMP_PLAN, kJob, "-o", plan};
+  add_pins(planning, {"training.steps=" + std::to_string(kSteps)});
+  add_pins(planning, pins);
+  const ProgramEnd planned = run_program(planning);
+  CHECK(planned.err == "");
+  REQUIRE(planned.code == 0);
+
+  const ProgramEnd proved = run_program({SMP_LAUNCH, "--dry-run", plan});
+  CHECK(proved.code == 0);
+
+  Program launched({SMP_LAUNCH, "--run-dir", run, plan});
+  const ProgramEnd trained = launched.wait(std::chrono::seconds(120));
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(read_file(run + "/plan.yaml") == read_file(plan));
+  CHECK(std::filesystem::exists(run + "/weights/model.safetensors"));
+  CHECK(Json::parse(read_file(run + "/weights/config.json")).at("model_type") == "gpt2");
+  CHECK(std::filesystem::exists(run + "/logs/rank-3.err"));
+  return {Json::parse(read_file(run + "/report.json")), lines_of(run + "/metrics.jsonl")};
+}
+
+// What the plan said of each rank, against what was counted there.
+void check_ranks(const Json& report) {
+  CHECK(report.at("ranks").size() == 4);
+  for (const Json& rank : report.at("ranks")) {
+    CHECK(rank.at("predicted_wire_bytes") == rank.at("measured_wire_bytes"));
+    CHECK(rank.at("measured_wire_bytes").get<int64_t>() > 0);
+    for (const char* state : {"weights", "gradients", "optimizer"}) {
+      CHECK(rank.at("predicted_bytes_by_category").at(state) ==
+            rank.at("measured_bytes_by_category").at(state));
+    }
+    CHECK(rank.at("predicted_peak_bytes").get<double>() ==
+          doctest::Approx(rank.at("measured_peak_bytes").get<double>())
+              .epsilon(tolerance::kPeakBytes));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a job is planned, proved and trained by processes, and the plan was right") {
+  const std::vector<std::vector<std::string>> layouts = {
+      {"parallel.tensor_parallel_degree=2", "parallel.pipeline_parallel_degree=2",
+       "training.microbatches=8"},
+      {"parallel.tensor_parallel_degree=1", "parallel.pipeline_parallel_degree=2",
+       "parallel.shard_optimizer_state=true", "training.microbatches=4"},
+      {"parallel.tensor_parallel_degree=1", "parallel.pipeline_parallel_degree=1",
+       "parallel.shard_optimizer_state=true", "training.microbatches=2"},
+  };
+  std::vector<Json> first;  // metrics of the first layout: the others must train alike
+  for (const std::vector<std::string>& pins : layouts) {
+    CAPTURE(pins.front());
+    CAPTURE(pins.size());
+    const ScratchFolder folder;
+    const Run run = train(folder.path(), pins);
+    check_ranks(run.report);
+    REQUIRE(run.metrics.size() == kSteps);
+    CHECK(run.report.at("loss").at("first") == run.metrics.front().at("loss"));
+    CHECK(run.report.at("loss").at("last") == run.metrics.back().at("loss"));
+    CHECK(run.report.at("loss").at("last") < run.report.at("loss").at("first"));
+    if (first.empty()) first = run.metrics;
+    for (int step = 0; step < kSteps; ++step) {
+      const size_t i = static_cast<size_t>(step);
+      CHECK(run.metrics[i].at("step") == step + 1);
+      CHECK(run.metrics[i].at("loss").get<double>() ==
+            doctest::Approx(first[i].at("loss").get<double>()).epsilon(tolerance::kParityF32.loss));
+    }
+  }
+}
+
+TEST_CASE("a run that a rank does not survive keeps what it had and says whose fault it was") {
+  const ScratchFolder folder;
+  const std::string plan = folder.path() + "/plan.yaml", run = folder.path() + "/run";
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
+  Program launched({SMP_LAUNCH, "--run-dir", run, plan}, {"SMP_FAULT=rank=2,step=5,kind=exit3"});
+  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  CHECK(end.code == 3);
+  CHECK(end.err.find("rank 2") != std::string::npos);
+  CHECK(lines_of(run + "/metrics.jsonl").size() == 4);
+  CHECK(!std::filesystem::exists(run + "/weights/model.safetensors"));
+}
