@@ -84,7 +84,12 @@ TEST_CASE("planner cases give what their expected files say") {
   CHECK(cases.size() >= 20);
   for (const std::string& path : cases) {
     CAPTURE(path);
-    const std::string got = described(plan_job(read_case(path)));
+    const SearchResult result = plan_job(read_case(path));
+    if (const Plan* plan = std::get_if<Plan>(&result.best)) {
+      const std::string written = write_plan(*plan);
+      CHECK(write_plan(parse_plan(path, written)) == written);
+    }
+    const std::string got = described(result);
     const std::string expected = path.substr(0, path.size() - 5) + ".expected";
     if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) std::ofstream(expected) << got;
     CHECK(got == read_text(expected));

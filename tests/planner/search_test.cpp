@@ -97,6 +97,17 @@ TEST_CASE("checkpointing from 1 B parameters on, delayed initialisation above 60
   CHECK(*plan_of(large_job(llama2_70b(), 32)).job.parallel.delayed_parameter_initialization);
 }
 
+TEST_CASE("pinned offloading turns checkpointing on, and the plan reads back") {
+  JobSpec job = large_job(gpt2_124m(), 1);
+  job.training.sequence_length = 1024;
+  job.parallel.offload_activations = true;
+  const Plan plan = plan_of(job);
+  CHECK(*plan.job.parallel.activation_checkpointing);
+  CHECK(plan.reasons.at(1) ==
+        "activation checkpointing on: offload_activations moves what it keeps");
+  CHECK(*parse_plan("plan.yaml", write_plan(plan)).job.parallel.offload_activations);
+}
+
 TEST_CASE("a job on CPUs gets only what the engine runs") {
   JobSpec job = small_job();
   job.cluster.memory_per_process_bytes = 4 << 20;

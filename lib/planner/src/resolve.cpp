@@ -41,15 +41,21 @@ void settle_checkpointing(SettledJob& settled) {
   auto& checkpointing = settled.job.parallel.activation_checkpointing;
   const bool cpu = settled.job.cluster.device == DeviceKind::kCpu;
   const bool pinned = checkpointing.has_value();
-  if (!pinned) checkpointing = !cpu && settled.parameters >= kCheckpointedFromParameters;
+  // Offloading moves what checkpointing keeps.
+  const bool offloads = settled.job.parallel.offload_activations == true;
+  if (!pinned) {
+    checkpointing = !cpu && (offloads || settled.parameters >= kCheckpointedFromParameters);
+  }
   if (!*checkpointing && (cpu || !pinned)) return;  // nothing that a reader would ask about
   settled.reasons.push_back(fmt::format(
       "activation checkpointing {}: {}", *checkpointing ? "on" : "off",
       pinned ? "pinned"
-             : fmt::format("{} parameters, from {} on a layer's insides cost more memory than its "
-                           "recomputing costs time",
-                           human_count(static_cast<double>(settled.parameters)),
-                           human_count(static_cast<double>(kCheckpointedFromParameters)))));
+      : offloads
+          ? "offload_activations moves what it keeps"
+          : fmt::format("{} parameters, from {} on a layer's insides cost more memory than its "
+                        "recomputing costs time",
+                        human_count(static_cast<double>(settled.parameters)),
+                        human_count(static_cast<double>(kCheckpointedFromParameters)))));
 }
 
 void settle_initialisation(SettledJob& settled) {
