@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "smp/plan/errors.h"
@@ -18,6 +19,18 @@ namespace {
 // Job files have no such key.
 bool is_plan(const std::string& text) {
   return text.rfind("smp_plan:", 0) == 0 || text.find("\nsmp_plan:") != std::string::npos;
+}
+
+// A plan says what it is in its first lines, and may be larger than any job file. Of what is no
+// file (a pipe), nothing: its bytes can be read only once.
+std::string head_of(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string head(1024, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(file.gcount()));
+  return head;
 }
 
 }  // namespace
@@ -35,6 +48,7 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 Plan plan_of_file(const std::string& path) {
+  if (is_plan(head_of(path))) return read_plan(path);
   const JobSource source = load_job_source(path);
   if (is_plan(source.text)) return parse_plan(path, source.text);
   SearchResult result = plan_job(read_job({source}));
