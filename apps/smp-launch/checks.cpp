@@ -47,6 +47,14 @@ std::string check_engine(const Plan& plan) {
   return "runs everything that the plan asks for";
 }
 
+std::string check_steps(const Plan& plan) {
+  if (plan.job.training.steps == 0)
+    throw ConfigError(
+        "training.steps is 0, which is for planning only: set it, as in smp-plan JOB "
+        "--set training.steps=1000");
+  return fmt::format("{}", plan.job.training.steps);
+}
+
 // Degrees, batch, memory and schedule, by the planner's own rules.
 std::string check_proof(const Plan& plan) {
   const std::vector<std::string> problems = check(plan);
@@ -145,6 +153,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back({"batch", true, batch_text(plan)});
     checks.push_back({"memory", true, memory_text(plan)});
     checks.push_back(run_check("engine", [&] { return check_engine(plan); }));
+    checks.push_back(run_check("steps", [&] { return check_steps(plan); }));
     checks.push_back(run_check("proof", [&] { return check_proof(plan); }));
     checks.push_back(run_check("data", [&] { return check_data(plan); }));
     checks.push_back(run_check("worker", [&] { return check_worker(job.command.front()); }));

@@ -33,9 +33,10 @@ RankPreview preview_of(const PreparedJob& job, int rank) {
   shared.cpus = available_cpus();
   std::string error_file;
   if (!job.run_dir.empty()) {
-    shared.run_dir = job.run_dir;
-    if (job.plan) shared.plan = job.run_dir + "/plan.yaml";
-    error_file = fmt::format("{}/errors/rank-{}.json", job.run_dir, rank);
+    const RunFolder folder(job.run_dir);
+    shared.run_dir = folder.path();
+    if (job.plan) shared.plan = folder.plan();
+    error_file = folder.files_of(rank).error_file;
   }
   RankPreview preview;
   std::vector<std::string> variables =

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -41,6 +42,13 @@ void copy_plan(const std::string& from, const std::string& to) {
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
 }
 
+// Width of the terminal that standard output is; 0 when it is none.
+int console_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
 Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port) {
   JobEnvironment shared;
   shared.world_size = prepared.world_size;
@@ -57,12 +65,16 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
         merged_environment(inherited, {comm_timeout_variable(*prepared.request.comm_timeout)});
   Job job;
   job.id = shared.job_id;
+  job.shown_ranks = parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
+  const int columns = console_columns();
+  job.live_console = columns > 0 && job.shown_ranks.size() == 1;
   for (int rank = 0; rank < prepared.world_size; ++rank) {
     job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
-    const auto set = variables_of_rank(shared, rank, job.files.back().error_file, inherited);
+    auto set = variables_of_rank(shared, rank, job.files.back().error_file, inherited);
+    if (job.live_console && job.shown_ranks.count(rank) != 0)
+      set.push_back(fmt::format("{}={}", env::kConsoleColumns, columns));
     job.commands.push_back({prepared.command, merged_environment(inherited, set)});
   }
-  job.shown_ranks = parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
   job.grace = prepared.request.grace;
   job.timeout = prepared.request.timeout;
   return job;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "command_line.h"
 #include "dry_run.h"
@@ -18,6 +19,14 @@ void open_standard_streams() {
   }
 }
 
+// A full disk or a closed pipe must not look like success.
+int print(const std::string& text, smp::ExitCode code) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
+    return static_cast<int>(code);
+  std::perror("smp-launch: cannot write to standard output");
+  return static_cast<int>(smp::ExitCode::kFailure);
+}
+
 int say(const char* text, smp::ExitCode code) {
   std::fprintf(stderr, "smp-launch: %s\n", text);
   return static_cast<int>(code);
@@ -31,11 +40,9 @@ int main(int argc, char** argv) {
     const smp::PreparedJob job = smp::prepare(smp::parse_command_line(argc, argv));
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
-    std::fputs(result.text.c_str(), stdout);
-    return static_cast<int>(result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
+    return print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
   } catch (const smp::Information& information) {
-    std::fputs(information.text.c_str(), stdout);
-    return static_cast<int>(smp::ExitCode::kOk);
+    return print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {
     say(error.what(), smp::ExitCode::kUsage);
     std::fputs("See smp-launch --help.\n", stderr);

@@ -187,3 +187,21 @@ TEST_CASE("a dry run of a program prints ranks, environment and command, and sta
   CHECK(missing.code == 3);
   CHECK(missing.out.starts_with("NO  program      'no-such-program' was not found in PATH\n"));
 }
+
+TEST_CASE("a plan without steps is for planning only") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "--set",
+                       "training.steps=0", "-o", plan})
+              .code == 0);
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--run-dir", folder / "run", plan});
+  CHECK(end.code == 3);
+  CHECK(end.err.find("training.steps is 0, which is for planning only: set it, as in smp-plan JOB "
+                     "--set training.steps=1000") != std::string::npos);
+}
+
+TEST_CASE("output that nobody could write is a failure") {
+  const ProgramEnd end = run_program({"/bin/sh", "-c", SMP_LAUNCH " --help >/dev/full"});
+  CHECK(end.code == 1);
+  CHECK(end.err == "smp-launch: cannot write to standard output: No space left on device\n");
+}

@@ -68,3 +68,20 @@ TEST_CASE("a log that cannot be opened or written says which and why") {
   CHECK_THROWS_WITH_AS(full.write("x"), "cannot write log '/dev/full': No space left on device",
                        std::system_error);
 }
+
+TEST_CASE("on a terminal a line that overwrites itself does so there") {
+  LineSplitter splitter("[0] ", true);
+  const Clock::time_point start = Clock::now();
+  std::string lines;
+  splitter.feed("\rstep 1", start, lines);
+  splitter.feed("\rstep 2", start, lines);
+  CHECK(lines == "\r\x1b[K[0] step 1");
+  lines.clear();
+  splitter.feed("\rstep 3", start + std::chrono::milliseconds(10), lines);
+  CHECK(lines == "");  // too soon
+  splitter.feed("\rstep 4\n", start + std::chrono::milliseconds(20), lines);
+  CHECK(lines == "\r\x1b[K[0] step 4\n");
+  lines.clear();
+  splitter.feed("whole\n", start, lines);
+  CHECK(lines == "[0] whole\n");
+}

@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "smp/launcher/output.h"
+
 namespace smp {
 
 using Clock = std::chrono::steady_clock;
@@ -167,6 +169,10 @@ Console::~Console() {
 
 void Console::write(Stream stream, std::string_view lines) {
   if (lines.empty()) return;
+  if (stream == Stream::kOut || err_ == out_) {
+    if (open_line_ && !lines.starts_with(kEraseLine)) out_->push(out_fd_, kEraseLine);
+    open_line_ = lines.back() != '\n';
+  }
   if (stream == Stream::kOut)
     out_->push(out_fd_, lines);
   else

@@ -11,6 +11,7 @@ namespace smp {
 namespace {
 
 constexpr auto kProgressEvery = std::chrono::seconds(1);
+constexpr auto kLiveEvery = std::chrono::milliseconds(100);
 constexpr size_t kTailBytes = 64 << 10;
 constexpr size_t kLongestQuote = 1000;  // bytes of a line in a report
 
@@ -53,20 +54,27 @@ void LineSplitter::append(std::string_view text, std::string& lines) {
 }
 
 void LineSplitter::overwrite(Clock::time_point now, std::string& lines) {
-  if (now - last_shown_ >= kProgressEvery && !line_.empty()) {
+  if (now - last_shown_ >= (live_ ? kLiveEvery : kProgressEvery) && !line_.empty()) {
     last_shown_ = now;
-    end_line(lines);
+    if (live_) {
+      lines.append(kEraseLine).append(prefix_).append(line_);
+      open_ = true;
+    } else {
+      end_line(lines);
+    }
   }
   line_.clear();
 }
 
 void LineSplitter::end_line(std::string& lines) {
+  if (open_) lines.append(kEraseLine);
+  open_ = false;
   lines.append(prefix_).append(line_).push_back('\n');
   line_.clear();
 }
 
 void LineSplitter::flush(std::string& lines) {
-  if (!line_.empty()) end_line(lines);
+  if (!line_.empty() || open_) end_line(lines);
   after_return_ = false;
 }
 

@@ -22,6 +22,9 @@ std::string cannot_create(const std::string& path, const std::string& why) {
 
 }  // namespace
 
+RunFolder::RunFolder(const std::string& path)
+    : path_(fs::absolute(path).lexically_normal().string()) {}
+
 std::string RunFolder::default_path(const std::string& job) {
   const std::string base =
       fmt::format("runs/{}-{:%Y%m%dT%H%M%SZ}", job, fmt::gmtime(std::time(nullptr)));
@@ -57,7 +60,7 @@ std::string RunFolder::why_not(const std::string& path) {
 RunFolder RunFolder::create(const std::string& path) {
   if (const std::string why = why_not(path); !why.empty()) throw ConfigError(why);
   std::error_code error;
-  const RunFolder folder(fs::absolute(path).lexically_normal().string());
+  const RunFolder folder(path);
   for (const char* name : {"logs", "errors"}) {
     fs::create_directories(fs::path(folder.path_) / name, error);
     if (error) throw ConfigError(cannot_create(path, error.message()));

@@ -26,8 +26,8 @@ constexpr milliseconds kWhileHeld{5};        // how often to look whether the co
 
 // Where the bytes of one rank go.
 struct RankOutput {
-  RankOutput(int rank, bool is_shown)
-      : shown(is_shown), out(fmt::format("[{}] ", rank)), err(fmt::format("[{}] ", rank)) {}
+  RankOutput(int rank, bool is_shown, bool live)
+      : shown(is_shown), out(fmt::format("[{}] ", rank), live), err(fmt::format("[{}] ", rank)) {}
   bool shown;
   LineSplitter out, err;
   Tail err_tail;
@@ -108,7 +108,7 @@ JobResult Supervisor::run() {
 void Supervisor::start_ranks() {
   const int count = static_cast<int>(job_.commands.size());
   for (int rank = 0; rank < count; ++rank) {
-    outputs_.emplace_back(rank, job_.shown_ranks.count(rank) != 0);
+    outputs_.emplace_back(rank, job_.shown_ranks.count(rank) != 0, job_.live_console);
     if (job_.files[rank].out_log.empty()) continue;
     outputs_.back().out_log = std::make_unique<LogFile>(job_.files[rank].out_log);
     outputs_.back().err_log = std::make_unique<LogFile>(job_.files[rank].err_log);

@@ -21,7 +21,8 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // Whole lines. While the reader is stalled they are dropped and counted.
+  // Whole lines, or on a terminal a line that starts with kEraseLine and goes on later. While the
+  // reader is stalled they are dropped and counted.
   void write(Stream stream, std::string_view lines);
 
   // More than kQueueBytes wait for the reader: time to hold the ranks' output.
@@ -36,6 +37,7 @@ class Console {
   class Queue;
   std::shared_ptr<Queue> out_, err_;  // shared with the writing threads, which may outlive us
   int out_fd_ = -1, err_fd_ = -1;
+  bool open_line_ = false;  // standard output stands in the middle of a line
 };
 
 }  // namespace smp

@@ -22,6 +22,7 @@ struct Job {
   std::vector<Command> commands;          // by rank
   std::vector<RankFiles> files;           // by rank
   std::set<int> shown_ranks{0};           // whose output goes to the console
+  bool live_console = false;              // a terminal that shows one rank: lines may be rewritten
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
   std::optional<std::chrono::milliseconds> timeout;
 };

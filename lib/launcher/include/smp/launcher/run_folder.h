@@ -10,6 +10,8 @@ namespace smp {
 // logs/rank-<r>.out and .err, errors/rank-<r>.json.
 class RunFolder {
  public:
+  // The folder as it would be, absolute; creates nothing.
+  explicit RunFolder(const std::string& path);
   // Creates it with its parents. Throws ConfigError if it exists and is not empty, or cannot be
   // created or written.
   static RunFolder create(const std::string& path);
@@ -23,7 +25,6 @@ class RunFolder {
   RankFiles files_of(int rank) const;
 
  private:
-  explicit RunFolder(std::string path) : path_(std::move(path)) {}
   std::string path_;  // absolute
 };
 

@@ -20,5 +20,7 @@ inline constexpr const char* kJobId = "SMP_JOB_ID";         // public name of th
 inline constexpr const char* kJobKey = "SMP_JOB_KEY";       // secret of the job, 64 hex digits
 inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank leaves its last words
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
+// Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
+inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
 
 }  // namespace smp::env
