@@ -131,6 +131,26 @@ TEST_CASE("a run leaves one line a step, a report and the weights") {
   CHECK(std::filesystem::exists(bench.folder() / "run/weights/config.json"));
 }
 
+TEST_CASE("a run that fits in its memory saves there too, however large the vocabulary") {
+  const Bench bench;
+  Plan plan = bench.plan({.tensor = 4}, Precision::kFp32);
+  plan.job.model.vocab_size = 50257;
+  plan.job.training.sequence_length = 8;
+  plan.job.training.micro_batch = plan.job.training.microbatches = 1;
+  plan.job.training.global_batch = 1;
+  TrainOptions options;
+  options.steps = 1;
+  int64_t peak = 0;
+  for (const RankFacts& rank : bench.run(plan, options).ranks) {
+    peak = std::max(peak, rank.peak.bytes);
+  }
+  plan.job.cluster.memory_per_process_bytes = peak;
+  options.run_dir = bench.folder() / "run";
+  bench.run(plan, options);
+  CHECK(std::filesystem::file_size(bench.folder() / "run/weights/model.safetensors") >
+        50257 * 48 * 4);
+}
+
 TEST_CASE("a plan that the engine cannot run is refused by the names of its settings") {
   const Bench bench;
   Plan plan = bench.plan({.shard = 2});

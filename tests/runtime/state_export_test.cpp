@@ -11,6 +11,7 @@
 #include "smp/plan/layout.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/safetensors.h"
 #include "state_plans.h"
 
@@ -21,6 +22,17 @@ namespace {
 std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// So wide that its matrices are saved in several blocks.
+Plan wide_plan(ModelFamily family, Degrees degrees) {
+  Plan plan = small_plan(family, degrees);
+  ModelSpec& model = plan.job.model;
+  model.hidden_size = 128;
+  model.head_dim = 32;
+  model.ffn_hidden_size = 500;
+  model.vocab_size = 1031;
+  return plan;
 }
 
 void save_initial_weights(const Plan& plan, const std::string& dir) {
@@ -45,7 +57,7 @@ std::map<std::string, std::vector<int64_t>> shapes_of(const ModelSpec& model) {
 TEST_CASE("the weights of every layout are saved as the same bytes as one rank's") {
   for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
     const ScratchFolder folder;
-    save_initial_weights(small_plan(family, {}), folder / "one");
+    save_initial_weights(wide_plan(family, {}), folder / "one");
     const std::string expected = read_text(folder / "one/model.safetensors");
     int count = 0;
     for (const Degrees degrees :
@@ -53,7 +65,7 @@ TEST_CASE("the weights of every layout are saved as the same bytes as one rank's
           Degrees{.pipeline = 2, .tensor = 2}, Degrees{.shard = 2, .replica = 2},
           Degrees{.pipeline = 3, .shard = 2}}) {
       const std::string dir = folder / std::to_string(count++);
-      save_initial_weights(small_plan(family, degrees), dir);
+      save_initial_weights(wide_plan(family, degrees), dir);
       CHECK(read_text(dir + "/model.safetensors") == expected);
       CHECK(read_text(dir + "/config.json") == read_text(folder / "one/config.json"));
     }
@@ -62,26 +74,45 @@ TEST_CASE("the weights of every layout are saved as the same bytes as one rank's
 
 TEST_CASE("GPT-2's saved q, k and v are one transposed tensor") {
   const ScratchFolder folder;
-  const Plan plan = small_plan(ModelFamily::kGpt2, {});
+  const Plan plan = wide_plan(ModelFamily::kGpt2, {});
   save_initial_weights(plan, folder.path());
   const SafetensorsReader reader(folder / "model.safetensors");
   const SafetensorsEntry* entry = reader.find("transformer.h.1.attn.c_attn.weight");
   REQUIRE(entry != nullptr);
-  CHECK(entry->shape == std::vector<int64_t>{32, 96});
+  CHECK(entry->shape == std::vector<int64_t>{128, 384});
   CHECK(entry->dtype == DType::kF64);
-  std::vector<double> saved(32 * 96);
+  std::vector<double> saved(128 * 384);
   reader.read(*entry, saved.data());
 
   FlatParameters parameters(rank_layout(plan, 0), DType::kF64);
   parameters.initialise(7);
   const int64_t q = parameters.range_of(2).first + 2;
-  const at::Tensor expected = parameters.joined_weight(q, q + 3);  // [96, 32]
-  for (int64_t in = 0; in < 32; ++in) {
-    for (int64_t out = 0; out < 96; ++out) {
-      CHECK(saved[static_cast<size_t>(in * 96 + out)] ==
-            expected.const_data_ptr<double>()[out * 32 + in]);
+  const at::Tensor expected =  // [384, 128]
+      at::cat({parameters.weight(q), parameters.weight(q + 1), parameters.weight(q + 2)});
+  bool same = true;
+  for (int64_t in = 0; in < 128; ++in) {
+    for (int64_t out = 0; out < 384; ++out) {
+      same = same && saved[static_cast<size_t>(in * 384 + out)] ==
+                         expected.const_data_ptr<double>()[out * 128 + in];
     }
   }
+  CHECK(same);
+}
+
+TEST_CASE("saving needs two blocks beside the weights, however large a tensor is") {
+  install_counting_allocator();
+  const ScratchFolder folder;
+  Plan plan = wide_plan(ModelFamily::kGpt2, {.tensor = 4});
+  plan.job.model.vocab_size = 50257;
+  run_ranks(4, [&](Communicator& world) {
+    MemoryLedger ledger(world.rank(), 0);
+    const LedgerScope scope(ledger);
+    FlatParameters parameters(rank_layout(plan, world.rank()), DType::kF32);
+    parameters.drop_gradients();
+    ledger.reset_peak();
+    save_weights(plan, parameters, world, folder.path());
+    CHECK(ledger.peak().bytes - ledger.live().bytes <= 2 * (256 << 10));
+  });
 }
 
 TEST_CASE("names and shapes are those of GPT2LMHeadModel") {

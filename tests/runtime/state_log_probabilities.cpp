@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
     const at::Tensor result = test::log_probabilities(on_rank, tokens, model.vocab_size);
     SafetensorsWriter writer(argv[3], {{"log_probabilities", DType::kF32, result.sizes().vec()}});
-    writer.write("log_probabilities", result.const_data_ptr());
+    writer.append("log_probabilities", result.const_data_ptr(),
+                  result.numel() * bytes_of(DType::kF32));
     writer.finish();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

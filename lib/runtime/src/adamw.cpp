@@ -160,6 +160,4 @@ void AdamW::step(double learning_rate, double gradient_scale) {
   }
 }
 
-int64_t AdamW::steps_done() const { return impl_->steps_done; }
-
 }  // namespace smp

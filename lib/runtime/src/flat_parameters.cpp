@@ -42,21 +42,6 @@ struct FlatParameters::Impl {
   at::Tensor weights, gradients;
   std::vector<at::Tensor> weight_views, gradient_views;
   at::Tensor tied_weight, tied_gradient;
-
-  at::Tensor joined(const at::Tensor& flat, int64_t first, int64_t last) const {
-    SMP_CHECK(first < last && last <= static_cast<int64_t>(layout.parameters.size()));
-    const PlacedParameter& head = layout.parameters[static_cast<size_t>(first)];
-    int64_t end = head.offset;
-    for (int64_t i = first; i < last; ++i) {
-      const PlacedParameter& parameter = layout.parameters[static_cast<size_t>(i)];
-      SMP_CHECK_EQ(parameter.offset, end);
-      SMP_CHECK_EQ(parameter.box.cols(), head.box.cols());
-      SMP_CHECK_EQ(parameter.spec.is_vector, head.spec.is_vector);
-      end += parameter.box.size();
-    }
-    const at::Tensor part = flat.narrow(0, head.offset, end - head.offset);
-    return head.spec.is_vector ? part : part.view({-1, head.box.cols()});
-  }
 };
 
 FlatParameters::FlatParameters(RankLayout layout, DType dtype) : impl_(std::make_unique<Impl>()) {
@@ -99,6 +84,12 @@ void FlatParameters::zero_gradients() {
   if (impl_->tied_gradient.defined()) impl_->tied_gradient.zero_();
 }
 
+void FlatParameters::drop_gradients() {
+  impl_->gradient_views.clear();
+  impl_->gradients.reset();
+  impl_->tied_gradient.reset();
+}
+
 const at::Tensor& FlatParameters::weights() const { return impl_->weights; }
 const at::Tensor& FlatParameters::gradients() const { return impl_->gradients; }
 
@@ -123,14 +114,6 @@ FlatParameters::Range FlatParameters::range_of(int64_t layer) const {
     ++range.last;
   }
   return range;
-}
-
-at::Tensor FlatParameters::joined_weight(int64_t first, int64_t last) const {
-  return impl_->joined(impl_->weights, first, last);
-}
-
-at::Tensor FlatParameters::joined_gradient(int64_t first, int64_t last) const {
-  return impl_->joined(impl_->gradients, first, last);
 }
 
 LayerParameters FlatParameters::layer_parameters(int64_t layer) const {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -19,6 +20,10 @@ namespace smp {
 namespace {
 
 constexpr const char* kLabel = "save.weights";
+
+// Of the stored tensor at once: long enough for the file and the messages, nothing beside the
+// gradients and optimizer state that are gone by then.
+constexpr int64_t kBlockBytes = 256 << 10;
 
 // A rank that sends a box of a parameter.
 struct Holder {
@@ -40,7 +45,35 @@ std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   return holders;
 }
 
-// Moves tensors to rank 0, one call of gather() per tensor on every rank.
+// Cuts a stacked tensor (its sources below each other) in boxes that are whole rows of the stored
+// one, so that their bytes follow each other in the file: as many as kBlockBytes hold, one at
+// least.
+std::vector<Box> blocks_of(const HuggingFaceTensor& tensor, int64_t element_bytes) {
+  int64_t rows = 0;
+  for (const ParameterSpec& source : tensor.sources) rows += source.rows;
+  const int64_t cols = tensor.sources.front().cols;
+  const int64_t stored_rows = tensor.transposed ? cols : rows;
+  const int64_t stored_cols = tensor.transposed ? rows : cols;
+  const int64_t step = std::max<int64_t>(1, kBlockBytes / (stored_cols * element_bytes));
+  std::vector<Box> blocks;
+  for (int64_t begin = 0; begin < stored_rows; begin += step) {
+    const int64_t end = std::min(stored_rows, begin + step);
+    blocks.push_back(tensor.transposed ? Box{0, rows, begin, end} : Box{begin, end, 0, cols});
+  }
+  return blocks;
+}
+
+// `box` of a parameter whose row 0 is row `first_row` of the stacked tensor, cut to `block`, in the
+// parameter's own rows and columns; empty when they do not meet.
+Box part_in(const Box& box, int64_t first_row, const Box& block) {
+  return {std::max(box.row_begin, block.row_begin - first_row),
+          std::min(box.row_end, block.row_end - first_row),
+          std::max(box.col_begin, block.col_begin), std::min(box.col_end, block.col_end)};
+}
+
+bool is_empty(const Box& box) { return box.rows() <= 0 || box.cols() <= 0; }
+
+// Moves weights to rank 0, one call of gather() per block on every rank.
 class WeightGatherer {
  public:
   WeightGatherer(const Plan& plan, const FlatParameters& parameters, Communicator& world)
@@ -51,23 +84,29 @@ class WeightGatherer {
     }
   }
 
-  // The whole tensor on rank 0, an undefined one elsewhere.
-  at::Tensor gather(const HuggingFaceTensor& tensor) {
-    int64_t rows = 0;
-    for (const ParameterSpec& source : tensor.sources) rows += source.rows;
-    const at::Tensor whole =
-        world_.rank() == 0 ? allocate(rows, tensor.sources.front().cols) : at::Tensor();
-    int64_t row = 0;
-    for (const ParameterSpec& source : tensor.sources) {
-      int64_t elements = 0;
-      for (const Holder& holder : holders_.at(source.name)) {
-        move(source, holder, row, whole);
-        elements += holder.box.size();
-      }
-      SMP_CHECK_EQ(elements, source.size());
-      row += source.rows;
+  // The block as it is stored on rank 0, an undefined tensor elsewhere.
+  at::Tensor gather(const HuggingFaceTensor& tensor, const Box& block) {
+    at::Tensor stored, stacked;  // the same bytes
+    if (world_.rank() == 0) {
+      stored = tensor.transposed ? allocate(block.cols(), block.rows())
+                                 : allocate(block.rows(), block.cols());
+      stacked = tensor.transposed ? stored.t() : stored;
     }
-    return tensor.transposed && whole.defined() ? whole.t().contiguous() : whole;
+    int64_t first_row = 0, elements = 0;
+    for (const ParameterSpec& source : tensor.sources) {
+      for (const Holder& holder : holders_.at(source.name)) {
+        const Box part = part_in(holder.box, first_row, block);
+        if (is_empty(part)) continue;
+        elements += part.size();
+        move(source, holder, part, [&] {
+          return stacked.narrow(0, first_row + part.row_begin - block.row_begin, part.rows())
+              .narrow(1, part.col_begin - block.col_begin, part.cols());
+        });
+      }
+      first_row += source.rows;
+    }
+    SMP_CHECK_EQ(elements, block.size());
+    return stored;
   }
 
  private:
@@ -75,29 +114,35 @@ class WeightGatherer {
     return at::empty({rows, cols}, scalar_type_of(parameters_.dtype()));
   }
 
-  // One box from its holder to its place in `whole`, whose row `first_row` is the parameter's
-  // first.
-  void move(const ParameterSpec& source, const Holder& holder, int64_t first_row,
-            const at::Tensor& whole) {
-    const Box& box = holder.box;
+  // This rank's `part` of a parameter of which it holds `box`.
+  at::Tensor held(const ParameterSpec& source, const Box& box, const Box& part) const {
+    return parameters_.weight(own_.at(source.name))
+        .view({box.rows(), box.cols()})
+        .narrow(0, part.row_begin - box.row_begin, part.rows())
+        .narrow(1, part.col_begin - box.col_begin, part.cols());
+  }
+
+  // A part of a parameter from its holder to place() on rank 0.
+  template <typename Place>
+  void move(const ParameterSpec& source, const Holder& holder, const Box& part,
+            const Place& place) {
     const DType dtype = parameters_.dtype();
     const bool mine = holder.rank == world_.rank();
     if (world_.rank() != 0) {
       if (!mine) return;
-      const at::Tensor& weight = parameters_.weight(own_.at(source.name));
-      world_.send(weight.const_data_ptr(), box.size(), dtype, 0, kLabel)->wait();
+      const at::Tensor packed = held(source, holder.box, part).contiguous();
+      world_.send(packed.const_data_ptr(), part.size(), dtype, 0, kLabel)->wait();
       return;
     }
-    const at::Tensor place =
-        whole.narrow(0, first_row + box.row_begin, box.rows()).narrow(1, box.col_begin, box.cols());
+    const at::Tensor to = place();
     if (mine) {
-      place.copy_(parameters_.weight(own_.at(source.name)).view({box.rows(), box.cols()}));
+      to.copy_(held(source, holder.box, part));
       return;
     }
-    const at::Tensor landing = place.is_contiguous() ? place : allocate(box.rows(), box.cols());
+    const at::Tensor landing = to.is_contiguous() ? to : allocate(part.rows(), part.cols());
     const auto peer = static_cast<int>(holder.rank);
-    world_.recv(landing.mutable_data_ptr(), box.size(), dtype, peer, kLabel)->wait();
-    if (!place.is_contiguous()) place.copy_(landing);
+    world_.recv(landing.mutable_data_ptr(), part.size(), dtype, peer, kLabel)->wait();
+    if (!to.is_contiguous()) to.copy_(landing);
   }
 
   const FlatParameters& parameters_;
@@ -122,8 +167,13 @@ void save_weights(const Plan& plan, const FlatParameters& parameters, Communicat
   }
   WeightGatherer gatherer(plan, parameters, world);
   for (const HuggingFaceTensor& tensor : tensors) {
-    const at::Tensor whole = gatherer.gather(tensor);
-    if (writer) writer->write(tensor.name, whole.const_data_ptr());
+    for (const Box& block : blocks_of(tensor, bytes_of(parameters.dtype()))) {
+      const at::Tensor stored = gatherer.gather(tensor, block);
+      if (writer) {
+        writer->append(tensor.name, stored.const_data_ptr(),
+                       stored.numel() * bytes_of(parameters.dtype()));
+      }
+    }
   }
   if (!writer) return;
   writer->finish();

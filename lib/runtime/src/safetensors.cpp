@@ -72,24 +72,26 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
     : file_(std::make_unique<AtomicFile>(path)), entries_(std::move(entries)) {
   const std::string header = make_safetensors_header(entries_, {{"format", "pt"}});
   data_offset_ = static_cast<int64_t>(header.size());
-  written_.resize(entries_.size());
+  written_bytes_.resize(entries_.size());
   file_->write_at(0, header.data(), data_offset_);
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
 
-void SafetensorsWriter::write(std::string_view name, const void* data) {
+void SafetensorsWriter::append(std::string_view name, const void* data, int64_t bytes) {
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const auto& entry) { return entry.name == name; });
   SMP_CHECK(found != entries_.end());
-  const auto index = static_cast<size_t>(found - entries_.begin());
-  SMP_CHECK(!written_[index]);
-  file_->write_at(data_offset_ + found->begin, data, found->bytes());
-  written_[index] = true;
+  int64_t& written = written_bytes_[static_cast<size_t>(found - entries_.begin())];
+  SMP_CHECK(bytes <= found->bytes() - written);
+  file_->write_at(data_offset_ + found->begin + written, data, bytes);
+  written += bytes;
 }
 
 void SafetensorsWriter::finish() {
-  SMP_CHECK(std::all_of(written_.begin(), written_.end(), [](bool written) { return written; }));
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    SMP_CHECK_EQ(written_bytes_[i], entries_[i].bytes());
+  }
   file_->commit();
 }
 

@@ -156,17 +156,21 @@ void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& mod
   result.run = run_facts(result, tokens_per_step);
 }
 
-void save(const Plan& plan, const TrainOptions& options, const ParallelModel& model,
-          MemoryLedger& ledger, const RunResult& result) {
+// The report first: whatever becomes of the weights, it is there. Weights are saved with the memory
+// of training given back.
+void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, MemoryLedger& ledger,
+          const RunResult& result) {
   if (options.run_dir.empty()) return;
   ledger.set_phase({"save"});
-  if (options.save_weights) {
-    save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
-  }
   if (ledger.rank() == 0) {
     write_file_atomically(options.run_dir + "/report.json",
                           report_json(plan, result.run, result.ranks));
   }
+  if (!options.save_weights) return;
+  model.layers.clear();
+  model.optimizer.reset();
+  model.parameters->drop_gradients();
+  save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
 }
 
 }  // namespace

@@ -38,8 +38,6 @@ class AdamW {
   // averaging cost no pass of their own). Gradients are not changed.
   void step(double learning_rate, double gradient_scale);
 
-  int64_t steps_done() const;
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

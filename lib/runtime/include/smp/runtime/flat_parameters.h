@@ -34,6 +34,10 @@ class FlatParameters {
   void initialise(uint64_t seed);
   void zero_gradients();  // the tied copy's as well
 
+  // Training is over: from now on there are no gradients. Layers made of these parameters must be
+  // gone.
+  void drop_gradients();
+
   const at::Tensor& weights() const;    // [elements]
   const at::Tensor& gradients() const;  // [elements]
 
@@ -48,11 +52,6 @@ class FlatParameters {
     int64_t last = 0;
   };
   Range range_of(int64_t layer) const;
-
-  // One view over the neighbours [first, last) that share their column count, e.g. q, k and v as
-  // one matrix: [sum of rows, cols], vectors [sum of rows].
-  at::Tensor joined_weight(int64_t first, int64_t last) const;
-  at::Tensor joined_gradient(int64_t first, int64_t last) const;
 
   // What make_layer wants: the layer's views, and for a tied head the token embedding's (the copy
   // where there is one) at the end.

@@ -27,8 +27,9 @@ std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model);
 std::string huggingface_config(const ModelSpec& model, DType dtype);  // config.json
 
 // Writes <dir>/model.safetensors and <dir>/config.json, each atomically, on rank 0. Collective over
-// `world`: every tensor is gathered to rank 0 in turn (traffic "save.weights"), so that rank 0
-// holds one whole tensor at a time, charged as workspace.
+// `world`: the tensors travel to rank 0 in blocks (traffic "save.weights") and from there into the
+// file, so that a rank holds two blocks of 256 KiB (a tensor's row, if that is longer) at a time
+// beside its weights, charged as workspace.
 void save_weights(const Plan& plan, const FlatParameters& parameters, Communicator& world,
                   const std::string& dir);
 

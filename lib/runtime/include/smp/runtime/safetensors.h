@@ -66,7 +66,7 @@ class SafetensorsReader {
   SafetensorsHeader header_;
 };
 
-// Writes one tensor at a time, in any order, each once; the file appears at finish().
+// Writes tensors in any order, each piece by piece from its start; the file appears at finish().
 class SafetensorsWriter {
  public:
   // begin and end of the entries are computed here.
@@ -76,13 +76,13 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in file order
-  void write(std::string_view name, const void* data);
+  void append(std::string_view name, const void* data, int64_t bytes);  // the next of a tensor
   void finish();
 
  private:
   std::unique_ptr<AtomicFile> file_;
   std::vector<SafetensorsEntry> entries_;
-  std::vector<bool> written_;
+  std::vector<int64_t> written_bytes_;  // of each entry
   int64_t data_offset_ = 0;
 };
 
