@@ -134,7 +134,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  activation_checkpointing: auto\n"
                         "  offload_activations: auto\n"
                         "  delayed_parameter_initialization: auto\n"
-                        "  prescaled_batch: false\n"
+                        "  prescaled_batch: true\n"
                         "  bucket_bytes: 26214400\n"));
 }
 

@@ -159,6 +159,15 @@ TEST_CASE("pins that no layout can honour name the equation and the nearest lega
       "8; legal here: 1, 2; nearest: 2");
 }
 
+TEST_CASE("samples counted for each rank leave no tensor parallelism open") {
+  JobSpec job = large_job(llama2_70b(), 4);
+  job.parallel.prescaled_batch = false;
+  CHECK(legal_tensor_degrees(job) == std::vector<int64_t>{1});
+  CHECK(tensor_problem(job, 2) ==
+        std::string("prescaled_batch: false counts samples of each rank: write prescaled_batch: "
+                    "true and training.micro_batch: that of a rank x 2"));
+}
+
 TEST_CASE("grouped KV heads: the tensor degree divides them or is a multiple of them") {
   JobSpec job = large_job(llama2_70b(), 1);
   job.model.num_heads = 48;

@@ -337,7 +337,10 @@ void add_parallel_fields(std::vector<Field>& out) {
        SMP_AT(parallel.delayed_parameter_initialization),
        "each rank draws only the weights it holds"},
       {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
-       "the ranks of a tensor group read the same batch already (SMP)"},
+       "all ranks of a tensor group read the same samples, and micro_batch counts those of the "
+       "group; false (SMP's default: of each rank) only where tensor_parallel_degree is 1, which "
+       "is "
+       "the same"},
       {kParallel,
        "bucket_bytes",
        SMP_AT(parallel.bucket_bytes),

@@ -154,6 +154,17 @@ void JobBuilder::check_parallel() {
           "keys disagree: offload_activations moves what activation_checkpointing keeps, which is "
           "false");
   }
+  const int64_t tensor = parallel.tensor_parallel_degree.value_or(1);
+  if (!parallel.prescaled_batch && tensor > 1) {
+    const auto& micro = spec_.training.micro_batch;
+    error({"parallel.prescaled_batch"},
+          fmt::format(
+              "prescaled_batch: false counts samples of each rank, and tensor_parallel_degree "
+              "is {}: write prescaled_batch: true and training.micro_batch: {}",
+              tensor,
+              micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
+                    : fmt::format("that of a rank x {}", tensor)));
+  }
   if (parallel.partition.empty() || !usable({"parallel.partition"})) return;
   const auto stages = static_cast<int64_t>(parallel.partition.size());
   if (usable({"parallel.pipeline_parallel_degree"}) &&

@@ -93,6 +93,12 @@ int64_t world_size(const ClusterSpec& cluster) {
 std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   const int64_t processes = job.cluster.processes_per_host;
   const ModelSpec& model = job.model;
+  if (tensor > 1 && !job.parallel.prescaled_batch) {
+    return fmt::format(
+        "prescaled_batch: false counts samples of each rank: write prescaled_batch: true and "
+        "training.micro_batch: that of a rank x {}",
+        tensor);
+  }
   if (processes % tensor != 0) {
     return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
   }

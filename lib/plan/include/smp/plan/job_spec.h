@@ -97,7 +97,7 @@ struct ParallelSpec {
   std::optional<bool> activation_checkpointing;
   std::optional<bool> offload_activations;
   std::optional<bool> delayed_parameter_initialization;
-  bool prescaled_batch = false;
+  bool prescaled_batch = true;  // a tensor group reads one batch, which micro_batch counts
   int64_t bucket_bytes = 25 << 20;            // gradient bucket; PyTorch DDP's cap
 };
 

@@ -8,7 +8,8 @@
 #include "smp/plan/job_spec.h"
 
 // Which degrees a job may have: one small rule each, said as the equation that failed. Pure.
-//   t divides processes_per_host and the heads, and divides the KV heads or is a multiple of them
+//   t divides processes_per_host and the heads, and divides the KV heads or is a multiple of them;
+//   above 1 the batch is the tensor group's (prescaled_batch)
 //   p is at most the layers; p*t divides processes_per_host or is a multiple of it, and divides the
 //   world size
 //   z divides the data-parallel degree d = world / (p*t)
