@@ -46,8 +46,12 @@ std::vector<std::string> command_names(const CLI::App& app) {
   throw UsageError(fmt::format("'{}' is one word too many", word));
 }
 
-std::string missing_file(const CLI::App& app) {
+std::string what_is_missing(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
+    if (!command->get_option("plan")->empty()) {
+      return fmt::format("{0} needs --rank R, as in smp-plan {0} plan.yaml --rank 3",
+                         command->get_name());
+    }
     return fmt::format("{0} needs a plan or job file, as in smp-plan {0} plan.yaml",
                        command->get_name());
   }
@@ -93,7 +97,7 @@ Run parse_command_line(int argc, const char* const* argv) {
     for (const CLI::App* command : app.get_subcommands()) throw Information{command->help()};
     throw Information{app.help()};
   } catch (const CLI::RequiredError&) {
-    throw UsageError(missing_file(app));
+    throw UsageError(what_is_missing(app));
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string text = error.what();  // "--hosts: 1 required N missing"
     throw UsageError(fmt::format("{} needs a value", text.substr(0, text.find(':'))));

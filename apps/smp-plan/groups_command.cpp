@@ -28,7 +28,7 @@ void add_groups_command(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("groups", "the groups of a rank, as SMP names them");
   command->description(kDescription);
   command->add_option("plan", request->path, "plan or job file")->required();
-  command->add_option("--rank", request->rank, "the rank (default: 0)")->type_name("R");
+  command->add_option("--rank", request->rank, "the rank")->type_name("R")->required();
   command->callback([request, &run] {
     run = [request] {
       std::fputs(describe_groups(plan_of_file(request->path), request->rank).c_str(), stdout);

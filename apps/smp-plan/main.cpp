@@ -6,8 +6,11 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
-int main(int argc, char** argv) {
-  using smp::ExitCode;
+namespace {
+
+using smp::ExitCode;
+
+int run(int argc, char** argv) {
   const auto say = [](const char* text, ExitCode code) {
     std::fprintf(stderr, "smp-plan: %s\n", text);
     return static_cast<int>(code);
@@ -30,4 +33,15 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return say(error.what(), ExitCode::kFailure);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  // What was printed may still be in the buffer, and the disk behind it full.
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  std::fputs("smp-plan: standard output could not be written in full\n", stderr);
+  return static_cast<int>(ExitCode::kFailure);
 }

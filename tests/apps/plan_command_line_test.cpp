@@ -47,7 +47,12 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
       {{kJob, "-o"}, 2, usage("--output needs a value")},
       {{"check"}, 2, usage("check needs a plan or job file, as in smp-plan check plan.yaml")},
       {{"groups"}, 2, usage("groups needs a plan or job file, as in smp-plan groups plan.yaml")},
-      {{"groups", kJob, "--rnk", "1"}, 2, usage("unknown option '--rnk', did you mean '--rank'?")},
+      {{"groups", kJob},
+       2,
+       usage("groups needs --rank R, as in smp-plan groups plan.yaml --rank 3")},
+      {{"groups", kJob, "--rank", "1", "--rnk", "1"},
+       2,
+       usage("unknown option '--rnk', did you mean '--rank'?")},
       {{"groups", kJob, "--rank", "one"}, 2, usage("Could not convert: --rank = one")},
       {{"schema", "x"}, 2, usage("'x' is one word too many")},
       {{"groups", kJob, "--rank", "9"}, 3, "rank 9: the plan has ranks 0 to 3\n"},
@@ -145,6 +150,17 @@ TEST_CASE("a plan larger than any job file is read by every command") {
   CHECK(plan({"check", path}).code == 0);
   CHECK(plan({"groups", path, "--rank", "0"}).code == 0);
   CHECK(plan({"schedule", path}).code == 0);
+}
+
+TEST_CASE("output that cannot be written is no success") {
+  const std::string command = std::string(SMP_PLAN) + " ";
+  for (const std::string& arguments :
+       {kJob + " --json", kJob, std::string("schema"), std::string("--help"), kJob + " -o -"}) {
+    CAPTURE(arguments);
+    const ProgramEnd end = run_program({"/bin/sh", "-c", command + arguments + " >/dev/full"});
+    CHECK(end.code == 1);
+    CHECK(end.err.ends_with("smp-plan: standard output could not be written in full\n"));
+  }
 }
 
 TEST_CASE("an edited plan is no plan") {
