@@ -1,3 +1,5 @@
+#include "smp/plan/job_reader.h"
+
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -6,7 +8,6 @@
 
 #include "smp/plan/errors.h"
 #include "smp/plan/job_format.h"
-#include "smp/plan/job_reader.h"
 
 namespace smp {
 namespace {
@@ -317,6 +318,9 @@ TEST_CASE("the three keys of sharding agree on one") {
   CHECK(sharding("sharding: optimizer_state") == Sharding::kOptimizerState);
   CHECK(sharding("shard_optimizer_state: true, sharded_data_parallel_degree: 4") ==
         Sharding::kOptimizerState);
+  CHECK(sharding("shard_optimizer_state: false, sharding: optimizer_state, "
+                 "sharded_data_parallel_degree: 2, tensor_parallel_degree: 1, "
+                 "pipeline_parallel_degree: 1") == Sharding::kOptimizerState);
   CHECK(sharding("sharded_data_parallel_degree: 4") == Sharding::kParameters);
   CHECK(sharding("sharded_data_parallel_degree: 1") == Sharding::kNone);
   CHECK(sharding("sharding: gradients, sharded_data_parallel_degree: 2") == Sharding::kGradients);

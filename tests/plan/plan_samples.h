@@ -35,7 +35,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.parallel.pipeline_parallel_degree = layout.pipeline;
   job.parallel.tensor_parallel_degree = layout.tensor;
   job.parallel.sharded_data_parallel_degree = layout.shard;
-  job.parallel.shard_optimizer_state = layout.shard > 1;
+  job.parallel.shard_optimizer_state = layout.shard > 1 && layout.replica == 1;
   job.parallel.sharding = layout.shard > 1 ? Sharding::kOptimizerState : Sharding::kNone;
   job.parallel.pipeline = layout.pipeline_kind;
   job.parallel.active_microbatches = layout.microbatches;

@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPythonStdlib = "python-stdlib";
-
 std::string python_stdlib_folder() {
   constexpr const char* kCommand =
       "python3 -c 'import sysconfig; print(sysconfig.get_path(\"stdlib\"))' 2>/dev/null";

@@ -213,6 +213,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   resolve_model();
   resolve_training();
   check_model();
+  check_data();
   agree_on_sharding();
   check_parallel();
   return spec_;

@@ -51,6 +51,7 @@ class JobBuilder {
 
   void resolve_model();
   void check_model();
+  void check_data();
   void resolve_training();
   void check_parallel();
   void agree_on_sharding();

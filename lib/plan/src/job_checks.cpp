@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "choices.h"
 #include "job_builder.h"
+#include "smp/plan/data_files.h"
 
 // Defaults that follow from other keys, and what keys must say together. A check is silent when a
 // key that it looks at is wrong by itself.
@@ -104,6 +106,26 @@ void JobBuilder::resolve_training() {
     error({"cluster.device"},
           "device cuda needs memory_per_process, the memory of the accelerator, e.g. 40GiB");
   }
+  const ClusterSpec& cluster = spec_.cluster;
+  if (usable({"cluster.memory_per_process", "cluster.reserved_memory"}) &&
+      cluster.memory_per_process_bytes > 0 &&
+      cluster.reserved_bytes >= cluster.memory_per_process_bytes) {
+    error({"cluster.reserved_memory"},
+          fmt::format("reserved_memory ({} bytes) leaves nothing of memory_per_process ({} bytes)",
+                      cluster.reserved_bytes, cluster.memory_per_process_bytes));
+  }
+}
+
+void JobBuilder::check_data() {
+  const std::vector<std::string>& suffixes = spec_.training.data_suffixes;
+  const bool python_only =
+      std::all_of(suffixes.begin(), suffixes.end(), [](const auto& s) { return s == ".py"; });
+  if (spec_.training.data_path == kPythonStdlib && usable({"training.data.suffixes"}) &&
+      !python_only) {
+    error({"training.data.suffixes"},
+          fmt::format("data python-stdlib is Python source: write suffixes: [.py] or none, or the "
+                      "path of a folder with the files wanted"));
+  }
 }
 
 void JobBuilder::agree_on_sharding() {
@@ -130,14 +152,28 @@ void JobBuilder::agree_on_sharding() {
                                    "optimizer_state, but sharding is {}",
                                    choice_name(sharding)));
   }
-  if (parallel.shard_optimizer_state == false && sharding == Sharding::kOptimizerState) {
+  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
+  const int64_t model_ranks =
+      parallel.pipeline_parallel_degree.value_or(1) * parallel.tensor_parallel_degree.value_or(1);
+  const bool data_degree_known = parallel.pipeline_parallel_degree &&
+                                 parallel.tensor_parallel_degree && world % model_ranks == 0;
+  const int64_t data = world / model_ranks;
+  // false beside optimizer_state says: not over all data-parallel ranks.
+  const bool over_fewer = data_degree_known && degree && *degree < data;
+  if (parallel.shard_optimizer_state == false && sharding == Sharding::kOptimizerState &&
+      !over_fewer) {
     error({kSharding},
           "keys disagree: sharding is optimizer_state, but shard_optimizer_state is false");
   }
   if (!degree) return;
-  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
-  const int64_t model_ranks =
-      parallel.pipeline_parallel_degree.value_or(1) * parallel.tensor_parallel_degree.value_or(1);
+  if (flag && data_degree_known && *degree != data) {
+    error({kDegree},
+          fmt::format("keys disagree: shard_optimizer_state: true shards over all {} data-parallel "
+                      "ranks, but sharded_data_parallel_degree is {}: write sharding: "
+                      "optimizer_state instead of shard_optimizer_state: true",
+                      data, *degree));
+    return;
+  }
   const bool has_peers = model_ranks != world;  // else d = 1: z is 1, whatever sharding says
   if ((sharding == Sharding::kNone && *degree > 1) ||
       (sharding != Sharding::kNone && *degree == 1 && has_peers)) {

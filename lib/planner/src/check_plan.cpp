@@ -36,6 +36,12 @@ void check_degrees(const Plan& plan, Problems& problems) {
     problems.push_back(
         fmt::format("sharding none with sharded_data_parallel_degree {}", degrees.shard));
   }
+  if (plan.job.parallel.shard_optimizer_state == true && degrees.replica != 1) {
+    problems.push_back(
+        fmt::format("shard_optimizer_state: true with sharded_data_parallel_degree {} of {} "
+                    "data-parallel ranks",
+                    degrees.shard, degrees.data()));
+  }
 }
 
 void check_batch(const Plan& plan, Problems& problems) {
@@ -58,9 +64,10 @@ void check_memory(const Plan& plan, Problems& problems) {
   const ClusterSpec& cluster = plan.job.cluster;
   const std::vector<RankPrediction> ranks = predict_memory(plan);
   const std::vector<RankPrediction>& planned = plan.predictions.ranks;
-  if (!planned.empty() && planned.size() != ranks.size()) {
-    problems.push_back(fmt::format("predictions for {} rank classes, the degrees give {}",
-                                   planned.size(), ranks.size()));
+  if (planned.size() != ranks.size()) {
+    problems.push_back(
+        fmt::format("predictions for {} rank classes, the degrees give {}: plan again",
+                    planned.size(), ranks.size()));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankPrediction& rank = ranks[i];

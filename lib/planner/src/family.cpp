@@ -26,9 +26,11 @@ ShardingByDegree open_shardings(const JobSpec& job, int64_t data) {
     }
   }
   std::optional<int64_t> pinned = parallel.sharded_data_parallel_degree;
-  if (!pinned && parallel.shard_optimizer_state == true) pinned = data;
-
   ShardingByDegree open;
+  if (parallel.shard_optimizer_state == true) {  // over all of them
+    if (pinned.value_or(data) != data) return open;
+    pinned = data;
+  }
   for (const int64_t z : divisors(data)) {
     if (pinned && *pinned != z) continue;
     for (const Sharding kind : kinds) {

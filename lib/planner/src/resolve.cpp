@@ -94,7 +94,8 @@ Plan resolve(const SettledJob& settled, const Choice& choice) {
   parallel.pipeline_parallel_degree = choice.pipeline;
   parallel.sharded_data_parallel_degree = choice.shard;
   parallel.sharding = choice.sharding;
-  parallel.shard_optimizer_state = choice.sharding == Sharding::kOptimizerState;
+  parallel.shard_optimizer_state =
+      choice.sharding == Sharding::kOptimizerState && choice.shard == data;
   parallel.offload_activations = choice.offload;
   // Without a cap of the user's, the schedule's own count holds.
   if (!parallel.active_microbatches) parallel.active_microbatches = choice.batch.microbatches;

@@ -10,6 +10,9 @@
 // runtime use the same list.
 namespace smp {
 
+// A training.data.path that is no path: the Python source that every machine with python3 has.
+inline constexpr const char* kPythonStdlib = "python-stdlib";
+
 struct DataFile {
   std::string path;
   int64_t bytes = 0;
