@@ -168,6 +168,30 @@ TEST_CASE("samples counted for each rank leave no tensor parallelism open") {
                     "true and training.micro_batch: that of a rank x 2"));
 }
 
+TEST_CASE("shard_optimizer_state: true is optimizer_state over all data-parallel ranks, z = d") {
+  JobSpec job = small_job();
+  job.parallel.sharding = Sharding::kOptimizerState;
+  job.parallel.tensor_parallel_degree = job.parallel.pipeline_parallel_degree = 1;
+  job.parallel.sharded_data_parallel_degree = 2;
+  Plan plan = plan_of(job);
+  CHECK(plan.degrees.replica == 2);
+  CHECK(plan.job.parallel.shard_optimizer_state == false);
+  CHECK(check(parse_plan("plan.yaml", write_plan(plan))).empty());
+  job.parallel.sharded_data_parallel_degree = 4;
+  CHECK(plan_of(job).job.parallel.shard_optimizer_state == true);
+
+  job.parallel.shard_optimizer_state = true;
+  job.parallel.sharded_data_parallel_degree = 2;
+  CHECK(error_of(job) ==
+        "parallel.sharded_data_parallel_degree: 2: shard_optimizer_state: true shards over all "
+        "data-parallel ranks, 4 here: write sharding: optimizer_state instead of "
+        "shard_optimizer_state: true");
+  job.parallel.tensor_parallel_degree.reset();  // tensor 2 leaves two data-parallel ranks
+  plan = plan_of(job);
+  CHECK(plan.degrees.tensor == 2);
+  CHECK(plan.degrees.shard == 2);
+}
+
 TEST_CASE("grouped KV heads: the tensor degree divides them or is a multiple of them") {
   JobSpec job = large_job(llama2_70b(), 1);
   job.model.num_heads = 48;
@@ -216,6 +240,44 @@ TEST_CASE("infeasible names the smallest change that would make it fit") {
   CHECK(std::holds_alternative<Plan>(plan_job(job).best));
 }
 
+TEST_CASE("each pin alone is tried: the change that is named makes the job fit") {
+  const auto changes_of = [](const JobSpec& job) {
+    const SearchResult result = plan_job(job);
+    REQUIRE(std::holds_alternative<Infeasible>(result.best));
+    return std::get<Infeasible>(result.best).changes;
+  };
+  const auto names = [](const std::vector<std::string>& changes, const std::string& change) {
+    return std::find(changes.begin(), changes.end(), change) != changes.end();
+  };
+  JobSpec job = small_job();
+  job.training.micro_batch = 2;
+  job.training.microbatches = 3;
+  std::vector<std::string> changes = changes_of(job);
+  CHECK(names(changes, "training.microbatches: 1 instead of 3"));
+  job.training.microbatches.reset();
+  job.training.global_batch = 7;
+  job.training.micro_batch.reset();
+  job.parallel.tensor_parallel_degree = job.parallel.pipeline_parallel_degree = 1;
+  changes = changes_of(job);
+  CHECK(names(changes, "training.global_batch: 8 instead of 7"));
+
+  job = large_job(llama2_7b(), 1);
+  job.training.precision = Precision::kFp64;
+  job.training.micro_batch = 1;
+  job.cluster.memory_per_process_bytes = int64_t{24} << 30;
+  changes = changes_of(job);
+  CHECK(names(changes, "training.precision: bf16 instead of fp64"));
+
+  job = small_job();  // two things are wrong at once
+  job.cluster.memory_per_process_bytes = 1000;
+  job.training.global_batch.reset();
+  job.training.max_tokens_per_batch = 8;
+  const SearchResult stuck = plan_job(job);
+  CHECK(std::get<Infeasible>(stuck.best).changes.empty());
+  CHECK(infeasible_text(stuck, {}).find("  no single key does: pins, memory, hosts and the token "
+                                        "limit were each tried alone\n") != std::string::npos);
+}
+
 TEST_CASE("a proof says what is wrong with a plan that was not made by the planner") {
   const Plan plan = plan_of(small_job());
   CHECK(check(plan).empty());
@@ -233,6 +295,8 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
   CHECK(replaced(plan, [](Plan& p) {
           p.predictions.ranks.front().peak_bytes = 7;
         }).starts_with("stage 0 tensor 0: the plan predicts 7 bytes, this version "));
+  CHECK(replaced(plan, [](Plan& p) { p.predictions = {}; }) ==
+        "predictions for 0 rank classes, the degrees give 1: plan again");
   CHECK(replaced(plan, [](Plan& p) { p.job.parallel.activation_checkpointing = true; }) ==
         "the engine does not run parallel.activation_checkpointing: true (the engine runs without "
         "it)");

@@ -240,6 +240,9 @@ std::string infeasible_text(const SearchResult& result, const ReportOptions& opt
   std::string text = "no layout fits: " + infeasible.problem + "\n";
   text += "what would make it fit, smallest change first\n";
   for (const std::string& change : infeasible.changes) text += "  " + change + "\n";
+  if (infeasible.changes.empty()) {
+    text += "  no single key does: pins, memory, hosts and the token limit were each tried alone\n";
+  }
   return text + verdicts_text(result, options.explain);
 }
 
