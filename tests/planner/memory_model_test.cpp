@@ -185,7 +185,7 @@ TEST_CASE("a walk adds and releases what each action does") {
                                        action(ActionKind::kSendWait, Payload::kGradient, -1),
                                        action(ActionKind::kStep, Payload::kNone, -1)};
   const ActivationPeaks peaks = walk_activations(actions, stage);
-  CHECK(peaks.forward.total() == 10 + 3 + 50 + 35);   // the head, on top of layer 2
+  CHECK(peaks.forward.total() == 10 + 3 + 50 + 35);       // the head, on top of layer 2
   CHECK(peaks.backward.total() == 10 + 3 + 80 + 12 + 1);  // the head's backward
   CHECK(peaks.step.total() == 0);
 }
