@@ -134,9 +134,6 @@ struct GroupEntry {
   std::atomic<uint32_t> closes;
 };
 
-inline constexpr int kMaxRanks = 256;
-inline constexpr int kMaxGroups = 256;
-
 struct JobHeader {
   uint64_t magic;
   int32_t size;

@@ -27,7 +27,7 @@ std::string text_of(const std::exception_ptr& error) {
 
 void run_ranks(int size, const std::function<void(Communicator&)>& program,
                const ThreadGroupOptions& options) {
-  if (size < 1 || size > shm::kMaxRanks)
+  if (size < 1 || size > kMaxRanks)
     throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
   auto mapping = shm::Mapping::anonymous(shm::Job::bytes(size));
   shm::Job::prepare(mapping, size);

@@ -41,6 +41,11 @@ inline constexpr int64_t kMailboxBytes = 128 << 10;
 inline constexpr int64_t kControlLines = 10;         // of a rank itself
 inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the group
 
+// What one host's shared memory holds at most: ranks of a job, and groups of them, the world's
+// included.
+inline constexpr int kMaxRanks = 256;
+inline constexpr int kMaxGroups = 256;
+
 // Bytes that a group of `group_size` costs each of its ranks; 0 for a group of one.
 int64_t segment_bytes(int64_t group_size);
 
