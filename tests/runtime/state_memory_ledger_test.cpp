@@ -132,8 +132,9 @@ TEST_CASE("an allocation beyond the limit is refused with rank, phase, bytes and
     CHECK_THROWS_WITH_AS(
         floats(251),
         "rank 2: out of memory in step 0: forward, microbatch 1, layer 4: asked for 1004 bytes "
-        "(activations) while 9000 of 10000 are live (optimizer 8000, activations 1000); most is "
-        "optimizer: set parallel.shard_optimizer_state: true, or raise "
+        "(activations) while 9000 of 10000 are live (optimizer 8000, activations 1000); for less "
+        "activations: lower training.micro_batch, or raise parallel.tensor_parallel_degree; most "
+        "is optimizer: set parallel.shard_optimizer_state: true unless it is set, or raise "
         "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree",
         OutOfMemory);
     CHECK(ledger.live().bytes == 9000);
@@ -148,7 +149,18 @@ TEST_CASE("a request that is too large by itself is what the advice is about") {
   CHECK_THROWS_WITH_AS(
       ledger.charge(MemoryCategory::kCommunication, 101),
       "rank 0: out of memory in setup: asked for 101 bytes (communication) while 0 of 100 are live "
-      "(nothing); most is communication: lower parallel.bucket_bytes",
+      "(nothing); for less communication: lower training.micro_batch for smaller messages, or set "
+      "unused parallel degrees to 1 for fewer groups of ranks",
+      OutOfMemory);
+}
+
+TEST_CASE("after the last step no degree or batch helps any more") {
+  MemoryLedger ledger(1, 100);
+  ledger.set_phase({kSavePhase.data()});
+  CHECK_THROWS_WITH_AS(
+      ledger.charge(MemoryCategory::kWorkspace, 101),
+      "rank 1: out of memory in save: asked for 101 bytes (workspace) while 0 of 100 are live "
+      "(nothing); raise cluster.memory_per_process",
       OutOfMemory);
 }
 

@@ -17,20 +17,21 @@ std::atomic<MemoryLedger::State*> process_ledger{nullptr};
 
 size_t index_of(MemoryCategory category) { return static_cast<size_t>(category); }
 
-// What makes the largest category smaller.
+// What makes a category smaller. Right whatever is set already.
 std::string_view advice_for(MemoryCategory category) {
   switch (category) {
     case MemoryCategory::kWeights:
     case MemoryCategory::kGradients:
       return "raise parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree";
     case MemoryCategory::kOptimizer:
-      return "set parallel.shard_optimizer_state: true, or raise "
+      return "set parallel.shard_optimizer_state: true unless it is set, or raise "
              "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree";
     case MemoryCategory::kActivations:
-      return "lower training.micro_batch, or raise parallel.tensor_parallel_degree";
     case MemoryCategory::kWorkspace:
       return "lower training.micro_batch, or raise parallel.tensor_parallel_degree";
-    case MemoryCategory::kCommunication: return "lower parallel.bucket_bytes";
+    case MemoryCategory::kCommunication:
+      return "lower training.micro_batch for smaller messages, or set unused parallel degrees to 1 "
+             "for fewer groups of ranks";
     case MemoryCategory::kData: return "lower training.micro_batch";
   }
   return "";
@@ -46,13 +47,16 @@ std::string refusal(const MemoryLedger::State& state, MemoryCategory category, i
     live += fmt::format("{}{} {}", live.empty() ? "" : ", ",
                         name_of(static_cast<MemoryCategory>(i)), held);
   }
-  // With nothing live yet, the request itself is what must shrink.
-  const auto blamed = state.live.bytes == 0 ? category : static_cast<MemoryCategory>(largest);
-  return fmt::format(
-      "rank {}: out of memory in {}: asked for {} bytes ({}) while {} of {} are live ({}); most is "
-      "{}: {}",
+  std::string text = fmt::format(
+      "rank {}: out of memory in {}: asked for {} bytes ({}) while {} of {} are live ({})",
       state.rank, to_string(state.phase), bytes, name_of(category), state.live.bytes,
-      state.limit_bytes, live.empty() ? "nothing" : live, name_of(blamed), advice_for(blamed));
+      state.limit_bytes, live.empty() ? "nothing" : live);
+  // After the last step no degree or batch matters any more.
+  if (state.phase.name == kSavePhase) return text + "; raise cluster.memory_per_process";
+  text += fmt::format("; for less {}: {}", name_of(category), advice_for(category));
+  const auto most = static_cast<MemoryCategory>(largest);
+  if (most == category || state.live.bytes == 0) return text;
+  return text + fmt::format("; most is {}: {}", name_of(most), advice_for(most));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "smp/plan/plan.h"
 
@@ -19,6 +20,8 @@
 namespace smp {
 
 using CategoryBytes = std::array<int64_t, kMemoryCategories>;
+
+inline constexpr std::string_view kSavePhase = "save";  // after the last step
 
 // Where a rank is: "step 7: backward, microbatch 2, layer 3". -1 leaves a part out.
 struct Phase {
