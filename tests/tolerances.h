@@ -15,6 +15,31 @@ struct Parity {
 inline constexpr Parity kParityF64{1e-12, 1e-12, 1e-12, 1e-12};
 inline constexpr Parity kParityF32{1e-4, 1e-3, 1e-4, 1e-2};
 
+// The layers against Hugging Face's on the same weights (scripts/make-golden-huggingface): the
+// loss, each gradient and each log-probability, the latter two absolute.
+inline constexpr double kHuggingFaceF64 = 1e-10;
+inline constexpr double kHuggingFaceF32 = 1e-5;
+
+// Gradients against central differences with a step of 1e-5, absolute: of the model's loss, and of
+// a weighted sum of one layer's outputs, which is larger.
+inline constexpr double kCentralDifferenceOfLoss = 2e-9;
+inline constexpr double kCentralDifference = 1e-7;
+// The mean over microbatches against the whole batch: loss, gradients.
+inline constexpr double kMicrobatchLoss = 1e-13;
+inline constexpr double kMicrobatchGradient = 1e-12;
+// fp32 against fp64: loss, gradients.
+inline constexpr double kF32Loss = 1e-6;
+inline constexpr double kF32Gradient = 2e-5;
+// Tensor ranks against one, fp64: loss, and gradients against the largest of each.
+inline constexpr double kTensorParallel = 1e-12;
+
+// Our own kernels against double: absolute per term of a product of numbers below 1, relative for
+// GELU, units in the last place for e^x.
+inline constexpr double kProductF32 = 1e-6;
+inline constexpr double kProductF64 = 1e-14;
+inline constexpr double kGelu = 1e-6;
+inline constexpr double kExponentialUlps = 2.0;
+
 // Predicted against counted peak bytes of a rank; model states are exact.
 inline constexpr double kPeakBytes = 0.10;
 

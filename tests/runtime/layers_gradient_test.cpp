@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "layers_support.h"
+#include "tolerances.h"
 
 using namespace smp;
 using namespace smp::test;
@@ -35,7 +36,8 @@ void check_gradients(const ModelSpec& model, int64_t batch_size, int64_t sequenc
       element = kept;
       const double expected = (above - below) / (2 * kStep);
       INFO(name, " element ", i);
-      CHECK(std::abs(gradient.data_ptr<double>()[i] - expected) < 2e-9);
+      CHECK(std::abs(gradient.data_ptr<double>()[i] - expected) <
+            tolerance::kCentralDifferenceOfLoss);
     }
   }
 }
@@ -86,7 +88,7 @@ TEST_CASE("layers: a block's input gradient is that of central differences") {
     };
     for (int64_t i = 0; i < x.numel(); i += 5) {
       const double expected = (loss_at(i, 1e-5) - loss_at(i, -1e-5)) / 2e-5;
-      CHECK(std::abs(x.grad().data_ptr<double>()[i] - expected) < 1e-7);
+      CHECK(std::abs(x.grad().data_ptr<double>()[i] - expected) < tolerance::kCentralDifference);
     }
   }
 }
@@ -104,12 +106,13 @@ TEST_CASE("layers: gradients of microbatches add up, scaled by the loss's gradie
                                 batch[1].narrow(0, 2 * half, 2).contiguous()},
                                true, 0.5);
     }
-    CHECK(std::abs(mean - loss) < 1e-13 * loss);
+    CHECK(std::abs(mean - loss) < tolerance::kMicrobatchLoss * loss);
     for (const auto& [name, gradient] : whole.gradients()) {
       INFO(name);
       // The keys' bias has no gradient but rounding.
       if (name.ends_with("k.bias")) continue;
-      CHECK(relative_difference(halves.gradients().at(name), gradient) < 1e-12);
+      CHECK(relative_difference(halves.gradients().at(name), gradient) <
+            tolerance::kMicrobatchGradient);
     }
   }
 }
@@ -122,13 +125,13 @@ TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
     ModelOnRank first(model, arbitrary_weights(model, at::kFloat), nullptr);
     ModelOnRank second(model, arbitrary_weights(model, at::kFloat), nullptr);
     const double loss = exact.run(batch, true);
-    CHECK(std::abs(first.run(batch, true) - loss) < 1e-6 * loss);
+    CHECK(std::abs(first.run(batch, true) - loss) < tolerance::kF32Loss * loss);
     second.run(batch, true);
     for (const auto& [name, gradient] : exact.gradients()) {
       INFO(name);
       CHECK(first.gradients().at(name).equal(second.gradients().at(name)));
       if (name.ends_with("k.bias")) continue;
-      CHECK(relative_difference(first.gradients().at(name), gradient) < 2e-5);
+      CHECK(relative_difference(first.gradients().at(name), gradient) < tolerance::kF32Gradient);
     }
   }
 }

@@ -6,6 +6,8 @@
 
 #include "layers_support.h"
 #include "smp/runtime/safetensors.h"
+#include "state_weights_folder.h"
+#include "tolerances.h"
 
 using namespace smp;
 using namespace smp::test;
@@ -60,21 +62,31 @@ void check_against(const std::string& name, at::ScalarType type, double toleranc
   const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
   INFO(name);
   CHECK(std::abs(ours - loss) <= tolerance * loss);
+  const at::Tensor tokens = golden.tensor("tokens"), expected = golden.tensor("log_probabilities");
+  for (int64_t sample = 0; sample < tokens.size(0); ++sample) {
+    const auto* first = tokens.const_data_ptr<int64_t>() + sample * tokens.size(1);
+    const at::Tensor found =
+        log_probabilities(rank, {first, first + tokens.size(1)}, golden.model.vocab_size);
+    const double difference =
+        found.to(at::kDouble).sub(expected[sample]).abs().max().item().toDouble();
+    CHECK(difference <= tolerance);
+  }
   const NamedTensors gradients = golden.all("gradient.", at::kDouble);
   CHECK(gradients.size() == rank.gradients().size());
-  for (const auto& [parameter, expected] : gradients) {
+  for (const auto& [parameter, gradient] : gradients) {
     INFO(parameter);
     const double difference =
-        rank.gradients().at(parameter).to(at::kDouble).sub(expected).abs().max().item().toDouble();
+        rank.gradients().at(parameter).to(at::kDouble).sub(gradient).abs().max().item().toDouble();
     CHECK(difference <= tolerance);
   }
 }
 
 }  // namespace
 
-TEST_CASE("layers: loss and gradients are those of Hugging Face's GPT-2 and Llama") {
+TEST_CASE(
+    "layers: loss, log-probabilities and gradients are those of Hugging Face's GPT-2 and Llama") {
   for (const char* name : {"gpt2-tied", "llama-gqa", "llama-tied"}) {
-    check_against(name, at::kDouble, 1e-10);
-    check_against(name, at::kFloat, 1e-5);
+    check_against(name, at::kDouble, tolerance::kHuggingFaceF64);
+    check_against(name, at::kFloat, tolerance::kHuggingFaceF32);
   }
 }

@@ -7,6 +7,7 @@
 #include "functions/block_product.h"
 #include "functions/kernels.h"
 #include "functions/vector_math.h"
+#include "tolerances.h"
 
 using namespace smp;
 
@@ -47,8 +48,9 @@ void check_product(int64_t rows, int64_t cols, int64_t depth, bool turned, bool 
       }
       double expected = 0.5 * sum + (add ? static_cast<double>(before[at]) : 0.0);
       if (j >= cols) expected = static_cast<double>(before[at]);  // beyond the row: untouched
-      const double tolerance = (sizeof(T) == 4 ? 1e-6 : 1e-14) * static_cast<double>(depth + 1);
-      CHECK(std::abs(static_cast<double>(c[at]) - expected) <= tolerance);
+      const double per_term = sizeof(T) == 4 ? tolerance::kProductF32 : tolerance::kProductF64;
+      const auto terms = static_cast<double>(depth + 1);
+      CHECK(std::abs(static_cast<double>(c[at]) - expected) <= per_term * terms);
     }
   }
 }
@@ -61,7 +63,7 @@ TEST_CASE("kernels: e^x in fp32 is exact to 2 ulp over its whole range") {
     const auto rounded = static_cast<float>(x);
     worst = std::max(worst, ulps(vector_exp(rounded), std::exp(static_cast<double>(rounded))));
   }
-  CHECK(worst < 2.0);
+  CHECK(worst < tolerance::kExponentialUlps);
   CHECK(vector_exp(0.0f) == 1.0f);
   CHECK(vector_exp(-1e9f) < 1.3e-38f);
 }
@@ -78,7 +80,7 @@ TEST_CASE("kernels: GELU in fp32 follows the fp64 tanh form") {
     const double z = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
     const double exact = x / (1 + std::exp(-2 * z));  // = x / 2 * (1 + tanh(z))
     // Far below zero the rounding of z is magnified by its size.
-    CHECK(std::abs(y[i] - exact) <= 1e-6 * std::abs(exact) * (1 + std::abs(z)) + 1e-37);
+    CHECK(std::abs(y[i] - exact) <= tolerance::kGelu * std::abs(exact) * (1 + std::abs(z)) + 1e-37);
   }
 }
 

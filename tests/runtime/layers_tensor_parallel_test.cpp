@@ -6,6 +6,7 @@
 
 #include "layers_support.h"
 #include "smp/comm/thread_group.h"
+#include "tolerances.h"
 
 using namespace smp;
 using namespace smp::test;
@@ -45,7 +46,7 @@ void check_split(const ModelSpec& model, int degree) {
     NamedTensors gradients = part.gradients();
     reduce_kv(model, comm, gradients);
     const std::lock_guard lock(mutex);  // doctest's checks come one at a time
-    CHECK(std::abs(split_loss - loss) <= 1e-12 * loss);
+    CHECK(std::abs(split_loss - loss) <= tolerance::kTensorParallel * loss);
     for (const LayerSpec& layer : layers_of(model)) {
       for (const ParameterSpec& spec : parameters_of(model, layer)) {
         INFO("degree ", degree, " ", spec.name);
@@ -55,7 +56,7 @@ void check_split(const ModelSpec& model, int degree) {
             gradients.at(spec.name).sub(expected).abs().max().item().toDouble();
         const double scale = whole.gradients().at(spec.name).abs().max().item().toDouble();
         // The keys' bias has no gradient but rounding: compared absolutely.
-        CHECK(difference <= 1e-12 * std::max(scale, 1e-2));
+        CHECK(difference <= tolerance::kTensorParallel * std::max(scale, 1e-2));
       }
     }
   });
