@@ -39,6 +39,7 @@ struct WorkerEnvironment {
   std::string error_file;
   double comm_timeout_s = 300;
   int threads = 0;
+  int console_columns = 0;
   std::optional<Fault> fault;
 };
 
@@ -85,7 +86,9 @@ WorkerEnvironment read_environment() {
   const std::string timeout = optional(env::kCommTimeout);
   if (!timeout.empty()) environment.comm_timeout_s = number<double>(env::kCommTimeout, timeout);
   environment.threads = threads_of(optional("OMP_NUM_THREADS"), environment.local_world_size);
-  const std::string fault = optional("SMP_FAULT");
+  const std::string columns = optional(env::kConsoleColumns);
+  if (!columns.empty()) environment.console_columns = number<int>(env::kConsoleColumns, columns);
+  const std::string fault = optional(env::kFault);
   if (!fault.empty()) environment.fault = parse_fault(fault);
   return environment;
 }
@@ -115,6 +118,7 @@ void work(const WorkerEnvironment& environment, std::string& failed_in) {
   TrainOptions train_options;
   train_options.run_dir = environment.run_dir;
   train_options.progress = stdout;
+  train_options.progress_columns = environment.console_columns;
   train_options.threads = environment.threads;
   train_options.owns_process = true;
   train_options.fault = environment.fault;

@@ -1,5 +1,7 @@
 #include "parity/layouts.h"
 
+#include "smp/planner/memory_model.h"
+
 namespace smp::parity {
 namespace {
 
@@ -113,6 +115,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.delayed_parameter_initialization = false;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   plan.degrees = degrees_of(job);
+  plan.predictions.ranks = predict_memory(plan);
   return plan;
 }
 

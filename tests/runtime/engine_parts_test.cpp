@@ -59,6 +59,20 @@ TEST_CASE("a fault is read from its text") {
   }
 }
 
+TEST_CASE("a fault that would never come about is refused") {
+  CHECK_NOTHROW(check_fault(std::nullopt, 4, 10));
+  CHECK_NOTHROW(check_fault(Fault{.rank = 3, .step = 10}, 4, 10));
+  for (const Fault& fault : {Fault{.rank = 3, .step = 0}, Fault{.rank = 3, .step = 11}}) {
+    CHECK_THROWS_WITH_AS(check_fault(fault, 4, 10),
+                         ("SMP_FAULT: there is no step " + std::to_string(fault.step) +
+                          " of rank 3: this job has the steps 1 to 10 and the ranks 0 to 3")
+                             .c_str(),
+                         ConfigError);
+  }
+  CHECK_THROWS_AS(check_fault(Fault{.rank = 4, .step = 1}, 4, 10), ConfigError);
+  CHECK_THROWS_AS(check_fault(Fault{.rank = -1, .step = 1}, 4, 10), ConfigError);
+}
+
 TEST_CASE("a fault is for one rank and one step") {
   const Fault fault{.rank = 1, .step = 3, .kind = Fault::Kind::kException};
   CHECK_NOTHROW(maybe_fail(std::nullopt, 1, 3));

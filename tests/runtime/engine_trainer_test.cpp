@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/job_reader.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/trainer.h"
@@ -166,6 +168,44 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
         "  parallel.activation_checkpointing: true (the engine runs without it)",
         ConfigError);
   });
+}
+
+TEST_CASE("a plan without steps is for planning only") {
+  const Bench bench;
+  Plan plan = bench.plan({});
+  plan.job.training.steps = 0;
+  run_ranks(1, [&](Communicator& world) {
+    CHECK_THROWS_WITH_AS(train(plan, world, {}),
+                         "training.steps is 0, which is for planning only: set training.steps",
+                         ConfigError);
+  });
+}
+
+TEST_CASE("the quickstart's limit refuses plain data parallelism") {
+  const Bench bench;
+  const JobSpec job =
+      read_job({load_job_source(std::string(SMP_SOURCE_DIR) + "/configs/jobs/quickstart.yaml")});
+  Plan plan = bench.plan({.replica = 4}, Precision::kFp32);
+  plan.job.model = job.model;
+  plan.job.cluster.memory_per_process_bytes = job.cluster.memory_per_process_bytes;
+  plan.job.training.sequence_length = job.training.sequence_length;
+  plan.job.training.global_batch = job.training.global_batch;
+  plan.job.training.micro_batch = plan.job.training.microbatches = 1;
+  std::vector<int> culprits;
+  const auto texts = bench.errors(plan, {}, &culprits);
+  const auto culprit =
+      static_cast<size_t>(std::find(culprits.begin(), culprits.end(), -1) - culprits.begin());
+  REQUIRE(culprit < 4);
+  const std::string& text = texts[culprit];
+  INFO(text);
+  CHECK(text.starts_with("step 1: "));
+  CHECK(text.find("rank " + std::to_string(culprit) + ": out of memory in step 1: ") !=
+        std::string::npos);
+  CHECK(text.find(" of 58720256 are live (weights 1") != std::string::npos);
+  for (const char* part : {": asked for ", ", gradients 1", ", optimizer 2", ", activations ",
+                           "; most is optimizer: set parallel.shard_optimizer_state: true"}) {
+    CHECK(text.find(part) != std::string::npos);
+  }
 }
 
 TEST_CASE("a plan for another number of ranks is refused") {

@@ -29,12 +29,16 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::string shown(bool is_terminal, int64_t steps, int64_t every) {
+std::string shown(int columns, int64_t steps, int64_t every, double step_s = 0.5) {
   const ScratchFolder folder;
   std::FILE* file = std::fopen((folder / "out").c_str(), "w");
   {
-    StepLine line(file, steps, every, is_terminal);
-    for (int64_t step = 1; step <= steps; ++step) line.show(metrics_of(step));
+    StepLine line(file, steps, every, columns);
+    for (int64_t step = 1; step <= steps; ++step) {
+      StepMetrics metrics = metrics_of(step);
+      metrics.step_s = step_s;
+      line.show(metrics);
+    }
   }
   std::fclose(file);
   return read_text(folder / "out");
@@ -73,7 +77,7 @@ TEST_CASE("the step line says step, loss, norm, speed, memory and time left") {
 }
 
 TEST_CASE("in a file there is a line for the first, every n-th and the last step") {
-  const std::string text = shown(false, 7, 3);
+  const std::string text = shown(0, 7, 3);
   CHECK(std::count(text.begin(), text.end(), '\n') == 4);
   CHECK(text.find('\r') == std::string::npos);
   CHECK(text.starts_with("step 1/7  loss"));
@@ -81,10 +85,19 @@ TEST_CASE("in a file there is a line for the first, every n-th and the last step
   CHECK(text.find("step 4/7") == std::string::npos);
 }
 
+TEST_CASE("in a file no step is later than 30 s without a line") {
+  const std::string text = shown(0, 7, 100, 11);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 3);
+  for (const char* step : {"step 1/7", "step 4/7", "step 7/7"}) {
+    CHECK(text.find(step) != std::string::npos);
+  }
+}
+
 TEST_CASE("on a terminal one line is rewritten, and ended once") {
-  const std::string text = shown(true, 7, 3);
+  const std::string text = shown(40, 7, 3);
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
   CHECK(std::count(text.begin(), text.end(), '\r') == 7);
-  CHECK(text.starts_with("\r\x1b[2Kstep 1/7  loss"));
+  CHECK(text.starts_with("\rstep 1/7  loss"));
+  CHECK(text.find('\r', 1) == 40);  // the last column stays empty: a full line would wrap
   CHECK(text.back() == '\n');
 }

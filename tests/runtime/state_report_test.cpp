@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp/comm/thread_group.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/traffic.h"
 #include "smp/runtime/run_report.h"
 #include "state_plans.h"
@@ -67,6 +68,16 @@ TEST_CASE("every rank gets every rank's facts") {
       CHECK(facts.traffic[0].wire_bytes == 4096);
     }
   });
+}
+
+TEST_CASE("a run cannot be compared with a plan that predicts nothing for one of its ranks") {
+  Plan plan = small_plan(ModelFamily::kGpt2, {.tensor = 2});
+  plan.predictions.ranks.resize(1);
+  CHECK(&prediction_for(plan, {}) == plan.predictions.ranks.data());
+  CHECK_THROWS_WITH_AS(report_json(plan, {}, {facts_of(0), facts_of(1)}),
+                       "the plan predicts nothing for stage 0, tensor rank 1, and a run is "
+                       "compared with its plan: make the plan again with smp-plan",
+                       ConfigError);
 }
 
 TEST_CASE("the report sets each rank's memory and traffic beside the plan's") {

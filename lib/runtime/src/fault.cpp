@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -20,8 +21,8 @@ constexpr std::pair<std::string_view, Fault::Kind> kKinds[] = {
 };
 
 [[noreturn]] void refuse(std::string_view text) {
-  throw ConfigError(fmt::format(
-      "SMP_FAULT: '{}' is not rank=R,step=S,kind=exit3|exception|segv|kill|stop", text));
+  throw ConfigError(fmt::format("{}: '{}' is not rank=R,step=S,kind=exit3|exception|segv|kill|stop",
+                                env::kFault, text));
 }
 
 void raise_default(int signal) {
@@ -56,6 +57,15 @@ Fault parse_fault(std::string_view text) {
   }
   if (found != 3) refuse(text);
   return fault;
+}
+
+void check_fault(const std::optional<Fault>& fault, int64_t ranks, int64_t steps) {
+  if (!fault) return;
+  if (fault->rank >= 0 && fault->rank < ranks && fault->step >= 1 && fault->step <= steps) return;
+  throw ConfigError(fmt::format(
+      "{}: there is no step {} of rank {}: this job has the steps 1 to {} and the ranks "
+      "0 to {}",
+      env::kFault, fault->step, fault->rank, steps, ranks - 1));
 }
 
 void maybe_fail(const std::optional<Fault>& fault, int64_t rank, int64_t step) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,13 +33,6 @@ std::string duration(double seconds) {
 std::string memory(int64_t bytes) {
   const auto mib = static_cast<double>(bytes) / (1 << 20);
   return mib < 10240 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
-
-// Columns of the terminal; a longer line would wrap, and then could not be rewritten.
-size_t columns_of(std::FILE* out) {
-  winsize size{};
-  const bool known = ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
 }
 
 }  // namespace
@@ -88,11 +80,8 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
                      grouped(metrics.tokens_per_s), memory(metrics.memory_peak_bytes), left);
 }
 
-StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every)
-    : StepLine(out, steps, every, ::isatty(::fileno(out)) == 1) {}
-
-StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every, bool is_terminal)
-    : out_(out), steps_(steps), every_(every), is_terminal_(is_terminal) {}
+StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every, int columns)
+    : out_(out), steps_(steps), every_(every), columns_(columns) {}
 
 StepLine::~StepLine() {
   if (open_) std::fputc('\n', out_);
@@ -102,16 +91,20 @@ StepLine::~StepLine() {
 void StepLine::show(const StepMetrics& metrics) {
   // Steps differ a little in time: the last ten or so tell how long one takes.
   mean_step_s_ = mean_step_s_ == 0 ? metrics.step_s : 0.9 * mean_step_s_ + 0.1 * metrics.step_s;
+  silent_s_ += metrics.step_s;
   const bool last = metrics.step >= steps_;
-  if (!is_terminal_ && metrics.step != 1 && metrics.step % every_ != 0 && !last) return;
+  const bool rewrites = columns_ > 0;
+  const bool due = metrics.step == 1 || metrics.step % every_ == 0 || silent_s_ >= kLongestSilenceS;
+  if (!rewrites && !due && !last) return;
+  silent_s_ = 0;
   const double left = mean_step_s_ * static_cast<double>(steps_ - metrics.step);
   std::string line = step_line(metrics, steps_, left);
-  if (is_terminal_) {
-    line.resize(std::min(line.size(), columns_of(out_) - 1));
-    line = fmt::format("\r\x1b[2K{}", line);  // back to the first column, clear the line
+  if (rewrites) {  // one that fills the last column would wrap
+    const auto width = static_cast<size_t>(columns_ - 1);
+    line = fmt::format("\r{:<{}}", line.substr(0, width), width);
   }
-  if (!is_terminal_ || last) line += '\n';
-  open_ = is_terminal_ && !last;
+  if (!rewrites || last) line += '\n';
+  open_ = rewrites && !last;
   std::fputs(line.c_str(), out_);
   std::fflush(out_);
 }

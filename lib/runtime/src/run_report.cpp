@@ -1,5 +1,6 @@
 #include "smp/runtime/run_report.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <type_traits>
 
 #include "smp/plan/check.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/traffic.h"
 
 namespace smp {
@@ -96,23 +98,14 @@ Json by_category(const CategoryBytes& bytes) {
   return json;
 }
 
-const RankPrediction* prediction_for(const Plan& plan, const Coord& coord) {
-  for (const RankPrediction& prediction : plan.predictions.ranks) {
-    if (prediction.stage == coord.pipeline && prediction.tensor == coord.tensor) return &prediction;
-  }
-  return nullptr;
-}
-
-void add_memory(Json& json, const RankPrediction* prediction, const RankFacts& facts) {
+void add_memory(Json& json, const RankPrediction& prediction, const RankFacts& facts) {
   CategoryBytes predicted{};
-  if (prediction != nullptr) {
-    for (const MemoryTerm& term : prediction->terms) {
-      predicted[static_cast<size_t>(term.category)] += term.bytes;
-    }
+  for (const MemoryTerm& term : prediction.terms) {
+    predicted[static_cast<size_t>(term.category)] += term.bytes;
   }
-  json["predicted_peak_bytes"] = prediction != nullptr ? prediction->peak_bytes : 0;
+  json["predicted_peak_bytes"] = prediction.peak_bytes;
   json["measured_peak_bytes"] = facts.peak.bytes;
-  json["predicted_peak_phase"] = prediction != nullptr ? prediction->peak_phase : "";
+  json["predicted_peak_phase"] = prediction.peak_phase;
   json["measured_peak_phase"] = facts.peak_phase;
   json["predicted_bytes_by_category"] = by_category(predicted);
   json["measured_bytes_by_category"] = by_category(facts.peak.by_category);
@@ -175,6 +168,16 @@ double idle_share(const RankFacts& facts) {
 }
 
 }  // namespace
+
+const RankPrediction& prediction_for(const Plan& plan, const Coord& coord) {
+  for (const RankPrediction& prediction : plan.predictions.ranks) {
+    if (prediction.stage == coord.pipeline && prediction.tensor == coord.tensor) return prediction;
+  }
+  throw ConfigError(
+      fmt::format("the plan predicts nothing for stage {}, tensor rank {}, and a run is compared "
+                  "with its plan: make the plan again with smp-plan",
+                  coord.pipeline, coord.tensor));
+}
 
 void add_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& group) {
   for (const TrafficCount& row : group) {

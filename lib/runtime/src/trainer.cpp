@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "functions/tensors.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
@@ -31,7 +32,15 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void check_can_run(const Plan& plan, const Communicator& world) {
+int64_t steps_of(const Plan& plan, const TrainOptions& options) {
+  return options.steps.value_or(plan.job.training.steps);
+}
+
+void check_can_run(const Plan& plan, const TrainOptions& options, const Communicator& world) {
+  const int64_t steps = steps_of(plan, options);
+  if (steps == 0) {
+    throw ConfigError("training.steps is 0, which is for planning only: set training.steps");
+  }
   const std::vector<std::string> refused = what_engine_cannot_run(plan);
   if (!refused.empty()) {
     throw ConfigError(
@@ -42,6 +51,20 @@ void check_can_run(const Plan& plan, const Communicator& world) {
                                   plan.degrees.world(), world.size()));
   }
   check_byte_vocabulary(plan.job.model);
+  check_fault(options.fault, world.size(), steps);
+  if (options.run_dir.empty()) return;
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  prediction_for(plan, mesh.coord_of(world.rank()));  // the report wants it
+}
+
+// No silent detour: who runs on it hears what it costs.
+void tell_detours(const Plan& plan, const TrainOptions& options, int64_t rank) {
+  const bool detour = plan.job.training.precision == Precision::kFp32 && !has_onednn_product();
+  if (!detour || rank != 0 || options.progress == nullptr) return;
+  std::fputs(
+      "note: this torch was built without oneDNN, so products of matrices take torch's own path: "
+      "the same results, on some CPUs at half the speed\n",
+      options.progress);
 }
 
 // torch's own threads count for the rank while this object lives.
@@ -70,7 +93,8 @@ class Voice {
       file_ = std::make_unique<MetricsFile>(options.run_dir + "/metrics.jsonl");
     }
     if (options.progress != nullptr) {
-      line_ = std::make_unique<StepLine>(options.progress, steps, std::max<int64_t>(1, steps / 20));
+      line_ = std::make_unique<StepLine>(options.progress, steps, std::max<int64_t>(1, steps / 20),
+                                         options.progress_columns);
     }
   }
 
@@ -110,7 +134,7 @@ RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
 void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& model,
                MemoryLedger& ledger, RunResult& result) {
   const TrainingSpec& training = plan.job.training;
-  const int64_t steps = options.steps.value_or(training.steps);
+  const int64_t steps = steps_of(plan, options);
   const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
   const int64_t rank = ledger.rank();
   ledger.set_phase({"setup"});
@@ -161,7 +185,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& mod
 void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, MemoryLedger& ledger,
           const RunResult& result) {
   if (options.run_dir.empty()) return;
-  ledger.set_phase({"save"});
+  ledger.set_phase({kSavePhase.data()});
   if (ledger.rank() == 0) {
     write_file_atomically(options.run_dir + "/report.json",
                           report_json(plan, result.run, result.ranks));
@@ -176,7 +200,8 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
 }  // namespace
 
 RunResult train(const Plan& plan, Communicator& world, const TrainOptions& options) {
-  check_can_run(plan, world);
+  check_can_run(plan, options, world);
+  tell_detours(plan, options, world.rank());
   install_counting_allocator();
   if (options.threads > 0) at::set_num_threads(options.threads);
   MemoryLedger ledger(world.rank(), plan.job.cluster.memory_per_process_bytes);

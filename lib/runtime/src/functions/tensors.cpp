@@ -82,6 +82,8 @@ void Norm::backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats
   });
 }
 
+bool has_onednn_product() { return onednn_linear().has_value(); }
+
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == at::kFloat) {
     if (const auto& linear = onednn_linear())

@@ -48,6 +48,9 @@ struct Norm {
                 const at::Tensor& residual) const;
 };
 
+// Whether product() of fp32 is oneDNN's; in a torch that was built without it, it is torch's own.
+bool has_onednn_product();
+
 // a [m, k] times b^T, b [n, k]; either may be the transpose of a contiguous tensor. The result is a
 // new tensor.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);

@@ -25,6 +25,9 @@ struct Fault {
 // "rank=1,step=3,kind=kill"; kinds: exit3, exception, segv, kill, stop. Throws ConfigError.
 Fault parse_fault(std::string_view text);
 
+// Throws ConfigError for a fault that would never come about in a job of so many ranks and steps.
+void check_fault(const std::optional<Fault>& fault, int64_t ranks, int64_t steps);
+
 // Fails when `fault` is set and meant for this rank and step (from 1).
 void maybe_fail(const std::optional<Fault>& fault, int64_t rank, int64_t step);
 

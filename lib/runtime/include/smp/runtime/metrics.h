@@ -36,12 +36,13 @@ class MetricsFile {
 };
 
 // "step  20/200  loss 2.7312  grad norm 1.04  12,345 tokens/s  memory 23.4 MiB  3 s left".
-// On a terminal one line is rewritten; in a file there is a line for step 1, every `every` steps
-// and the last one.
+// On a terminal of so many columns one line is rewritten; in a file (columns 0) there is a line for
+// step 1, every `every` steps and the last one, and for the first step after 30 s without one.
 class StepLine {
  public:
-  StepLine(std::FILE* out, int64_t steps, int64_t every);
-  StepLine(std::FILE* out, int64_t steps, int64_t every, bool is_terminal);
+  static constexpr double kLongestSilenceS = 30;
+
+  StepLine(std::FILE* out, int64_t steps, int64_t every, int columns);
   ~StepLine();  // leaves the terminal on a fresh line
 
   void show(const StepMetrics& metrics);
@@ -50,9 +51,10 @@ class StepLine {
   std::FILE* out_;
   int64_t steps_;
   int64_t every_;
-  bool is_terminal_;
+  int columns_;
   bool open_ = false;  // a line without its end
   double mean_step_s_ = 0;
+  double silent_s_ = 0;  // since the last line
 };
 
 std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_left);

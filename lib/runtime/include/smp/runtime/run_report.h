@@ -38,6 +38,9 @@ struct RunFacts {
   double measured_step_s = 0;  // median
 };
 
+// What the plan predicts for a rank at `coord`. Throws ConfigError when it has no such class.
+const RankPrediction& prediction_for(const Plan& plan, const Coord& coord);
+
 // The content of report.json. Idle is the share of the measured time that a rank waits. Wire bytes
 // are of the whole run: those of one planned step times `steps`, against the counted ones without
 // labels "setup.*" and "save.*".

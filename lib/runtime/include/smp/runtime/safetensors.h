@@ -76,7 +76,7 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in file order
-  void append(std::string_view name, const void* data, int64_t bytes);  // the next of a tensor
+  void append(std::string_view name, const void* data, int64_t bytes);       // the next of a tensor
   void finish();
 
  private:

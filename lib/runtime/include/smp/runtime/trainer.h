@@ -20,6 +20,7 @@ struct TrainOptions {
   std::string run_dir;       // rank 0 writes metrics.jsonl, report.json and weights/; "" = none
   bool save_weights = true;  // into run_dir, at the end
   std::FILE* progress = nullptr;  // rank 0's step line
+  int progress_columns = 0;       // of the terminal that shows it; 0 = it is none
   std::optional<int64_t> steps;   // instead of the plan's
   int threads = 0;                // of torch, in this rank; 0 = torch's own choice
   // The process is this one rank: torch's own threads count for it as well.
