@@ -10,12 +10,12 @@
 #include "plan/plan_samples.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/layout.h"
+#include "smp/planner/units.h"
 
 using namespace smp;
 
 static_assert(kAmpAdam.total() == 20);
 static_assert(kBf16.total() == 18);
-static_assert(kFp16.total() == 16);
 static_assert(kFp32.total() == 16);
 static_assert(kFp64.total() == 32);
 
@@ -55,8 +55,49 @@ int64_t states(const RankPrediction& rank) {
 
 }  // namespace
 
-TEST_CASE("10 B parameters cost 200 GB by the rule of AMP and Adam") {
-  CHECK(kAmpAdam.total() * int64_t{10'000'000'000} == int64_t{200'000'000'000});
+TEST_CASE("10 B parameters in fp16 with Adam, unsharded, are planned at 200 GB of state") {
+  ModelSpec model = gpt2_sized(48, 4096, 32);
+  model.ffn_hidden_size = 16700;  // 10.0 B in all
+  Plan plan = sample_plan(model, {.microbatches = 1, .precision = Precision::kFp16});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  const RankPrediction rank = predict_memory(plan, 0, 0);
+  const int64_t parameters = parameter_count(model);
+  CHECK(parameters / 1e9 == doctest::Approx(10).epsilon(0.001));
+  CHECK(term(rank, "16-bit weights") == 2 * parameters);
+  CHECK(term(rank, "16-bit gradients") == 2 * parameters);
+  CHECK(term(rank, "fp32 gradient copy") == 4 * parameters);
+  CHECK(term(rank, "fp32 master weights") == 4 * parameters);
+  CHECK(term(rank, "Adam momentum") + term(rank, "Adam variance") == 8 * parameters);
+  const int64_t states = std::accumulate(
+      rank.terms.begin(), rank.terms.end(), int64_t{0}, [](int64_t bytes, const MemoryTerm& found) {
+        const bool state = found.category == MemoryCategory::kWeights ||
+                           found.category == MemoryCategory::kGradients ||
+                           found.category == MemoryCategory::kOptimizer;
+        return bytes + (state ? found.bytes : 0);
+      });
+  CHECK(states / 1e9 == doctest::Approx(200).epsilon(0.001));
+}
+
+TEST_CASE("embedding, layers, logits and loss are terms of their own, each bytes x microbatches") {
+  const auto formula = [](const RankPrediction& rank, const std::string& name) {
+    for (const MemoryTerm& found : rank.terms) {
+      if (found.name == name) return found.formula;
+    }
+    return std::string();
+  };
+  const Plan plan = sample_plan(small_gpt2(), {.pipeline = 2, .microbatches = 6});
+  const RankPrediction first = predict_memory(plan, 0, 0);
+  const RankPrediction last = predict_memory(plan, 1, 0);
+  const int64_t x = 4 * 2 * 16 * plan.job.model.hidden_size;  // fp32 [2, 16, hidden]
+  CHECK(term(first, "embedding") == 2 * x);
+  CHECK(formula(first, "embedding") == with_commas(x) + " B x 2 microbatches live");
+  CHECK(formula(first, "activations kept").ends_with(" layers x 2 microbatches live"));
+  CHECK(term(first, "logits and loss") == 0);
+  CHECK(term(last, "embedding") == 0);
+  CHECK(term(last, "logits and loss") >= 4 * 2 * 16 * plan.job.model.vocab_size);
+  CHECK(formula(last, "logits and loss").ends_with(" B x 1 microbatch live"));
+  CHECK(formula(last, "inside the running layer").find(" B x 1 microbatch in ") !=
+        std::string::npos);
 }
 
 TEST_CASE("the terms of a rank sum to its peak, and model states are the layout's, to the byte") {

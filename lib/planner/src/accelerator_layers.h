@@ -4,6 +4,11 @@
 
 namespace smp {
 
+// A transformer layer: neither the embedding nor the head.
+inline bool is_block(const LayerSpec& layer) {
+  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
+}
+
 // Bytes of one layer call on an accelerator, by the published formulas (Korthikanti et al. 2022,
 // arXiv 2205.05198, for a block whose attention keeps its statistics only, as flash attention does;
 // no dropout, no sequence parallelism). A checkpointed block keeps its output alone and makes the

@@ -53,17 +53,23 @@ class Walk {
     }
     ActivationBytes instant = now_;
     instant.transient = memory.forward_peak_bytes;
+    instant.running = kind_of(layer);
     if (fuller(instant, peaks_.forward)) peaks_.forward = instant;
-    now_.saved += memory.saved_bytes;
+    Kept& kept = kept_by(layer);
+    kept.bytes += memory.saved_bytes;
+    ++kept.calls;
   }
 
   void backward(int64_t layer) {
     const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
     ActivationBytes instant = now_;
     instant.transient = memory.backward_peak_bytes;
+    instant.running = kind_of(layer);
     if (layer + 1 == layer_count()) instant.gradients += memory.output_bytes;  // of the loss
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-    now_.saved -= memory.saved_bytes;
+    Kept& kept = kept_by(layer);
+    kept.bytes -= memory.saved_bytes;
+    --kept.calls;
     // The gradient of the output is used up. It came from the next layer or the next stage; the
     // head, whose output is the loss, has none.
     if (layer != last_) {
@@ -77,6 +83,21 @@ class Walk {
       now_.data -= stage_.data_bytes;
       if (first_ > 0) now_.messages -= stage_.boundary_bytes;  // the input that was received
     }
+  }
+
+  RunningLayer kind_of(int64_t layer) const {
+    if (layer == 0) return RunningLayer::kEmbedding;
+    return layer + 1 == layer_count() ? RunningLayer::kHead : RunningLayer::kBlock;
+  }
+
+  Kept& kept_by(int64_t layer) {
+    switch (kind_of(layer)) {
+      case RunningLayer::kEmbedding: return now_.embedding;
+      case RunningLayer::kHead: return now_.head;
+      case RunningLayer::kBlock:
+      case RunningLayer::kNone: return now_.blocks;
+    }
+    check_failed(__FILE__, __LINE__, "unknown layer");
   }
 
   int64_t layer_count() const { return static_cast<int64_t>(stage_.memory.size()); }

@@ -8,16 +8,29 @@
 
 namespace smp {
 
+// What calls of one kind of layer keep from their forward to their backward.
+struct Kept {
+  int64_t bytes = 0;
+  int64_t calls = 0;  // all of one size
+};
+
+enum class RunningLayer { kNone, kEmbedding, kBlock, kHead };
+
 // What a stage's layer calls, messages and batches hold at one instant.
 struct ActivationBytes {
-  int64_t saved = 0;      // kept from a forward to its backward
+  Kept embedding;
+  Kept blocks;
+  Kept head;              // logits and loss
   int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
   int64_t transient = 0;  // inside the running layer call
   int64_t messages = 0;   // receive buffers, until what was received has been used
   int64_t data = 0;       // tokens and targets of the live microbatches
   int64_t live_microbatches = 0;
+  RunningLayer running = RunningLayer::kNone;
 
-  int64_t total() const { return saved + gradients + transient + messages + data; }
+  int64_t total() const {
+    return embedding.bytes + blocks.bytes + head.bytes + gradients + transient + messages + data;
+  }
 };
 
 // The fullest instants of a forward and of a backward, and what is left at the optimizer step.

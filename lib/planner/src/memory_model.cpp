@@ -57,10 +57,6 @@ int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
          bytes_per_parameter(*plan.job.training.precision).gradient;
 }
 
-bool is_block(const LayerSpec& layer) {
-  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
-}
-
 // One entry per model layer, as seen by tensor rank `tensor`.
 std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
   const LayerCall call{*plan.job.training.micro_batch, plan.job.training.sequence_length,
@@ -135,6 +131,9 @@ void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
       sharding == Sharding::kParameters);
   add(bytes.gradient == 2 ? "16-bit gradients" : "gradients", MemoryCategory::kGradients,
       bytes.gradient, sharding >= Sharding::kGradients);
+  // The optimizer's, of its own shard: what unscaling and clipping work on.
+  add("fp32 gradient copy", MemoryCategory::kGradients, bytes.gradient_copy,
+      sharding >= Sharding::kOptimizerState);
   add("fp32 master weights", MemoryCategory::kOptimizer, bytes.master,
       sharding >= Sharding::kOptimizerState);
   add("Adam momentum", MemoryCategory::kOptimizer, bytes.momentum,
@@ -178,19 +177,71 @@ void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, b
   }
 }
 
+std::string microbatches(int64_t live) {
+  return fmt::format("{} microbatch{} live", live, live == 1 ? "" : "es");
+}
+
+// "1,024 B x 2 microbatches live"
+std::string for_each_live(int64_t bytes, int64_t live) {
+  return fmt::format("{} B x {}", with_commas(live == 0 ? bytes : bytes / live),
+                     microbatches(live));
+}
+
+// "1,024 B x 4 layers x 2 microbatches live"; in the midst of a microbatch, its calls so far.
+std::string for_each_call(const Kept& blocks, int64_t live) {
+  if (blocks.calls == 0) return "";
+  const std::string each = with_commas(blocks.bytes / blocks.calls);
+  if (live > 0 && blocks.calls % live == 0) {
+    return fmt::format("{} B x {} layers x {}", each, blocks.calls / live, microbatches(live));
+  }
+  return fmt::format("{} B x {} layer calls, {}", each, blocks.calls, microbatches(live));
+}
+
+// "1,024 B x 2 + 4 B"
+std::string multiples(int64_t bytes, int64_t each) {
+  std::string text = fmt::format("{} B x {}", with_commas(each), bytes / each);
+  if (bytes % each != 0) text += fmt::format(" + {} B", with_commas(bytes % each));
+  return text;
+}
+
+std::string_view words_of(RunningLayer running) {
+  switch (running) {
+    case RunningLayer::kNone: return "";
+    case RunningLayer::kEmbedding: return "the embedding";
+    case RunningLayer::kBlock: return "a block";
+    case RunningLayer::kHead: return "the head";
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer");
+}
+
 void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward) {
-  const std::string live = fmt::format("{} microbatch{} live", now.live_microbatches,
-                                       now.live_microbatches == 1 ? "" : "es");
-  terms.add(checkpoints(plan) ? "checkpoints and kept activations" : "activations kept",
-            MemoryCategory::kActivations, now.saved, live, kWalkSource);
-  terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients, live,
-            kWalkSource);
-  terms.add("inside the running layer",
-            forward ? MemoryCategory::kActivations : MemoryCategory::kWorkspace, now.transient,
-            "the fullest layer call", on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022");
+  const int64_t live = now.live_microbatches;
+  const int64_t boundary = boundary_bytes(plan);
+  const char* table = on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022";
+  // A head in its forward makes the logits and the loss; nothing else is inside it.
+  const bool makes_loss = forward && now.running == RunningLayer::kHead;
+  terms.add("embedding", MemoryCategory::kActivations, now.embedding.bytes,
+            for_each_live(now.embedding.bytes, now.embedding.calls), kWalkSource);
+  terms.add(checkpoints(plan) ? "checkpoints" : "activations kept", MemoryCategory::kActivations,
+            now.blocks.bytes, for_each_call(now.blocks, live), kWalkSource);
+  terms.add("logits and loss", MemoryCategory::kActivations,
+            now.head.bytes + (makes_loss ? now.transient : 0),
+            for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),
+                          now.head.calls + (makes_loss ? 1 : 0)),
+            table);
+  terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients,
+            multiples(now.gradients, boundary), kWalkSource);
+  if (!makes_loss) {
+    terms.add(
+        "inside the running layer",
+        forward ? MemoryCategory::kActivations : MemoryCategory::kWorkspace, now.transient,
+        fmt::format("{} B x 1 microbatch in {}", with_commas(now.transient), words_of(now.running)),
+        table);
+  }
   terms.add("messages received", MemoryCategory::kCommunication, now.messages,
-            fmt::format("of {} each", human_bytes(boundary_bytes(plan))), kWalkSource);
-  terms.add("tokens and targets", MemoryCategory::kData, now.data, live, "int64 ids");
+            multiples(now.messages, boundary), kWalkSource);
+  terms.add("tokens and targets", MemoryCategory::kData, now.data, for_each_live(now.data, live),
+            "int64 ids");
 }
 
 // What does not change during the step.
@@ -314,7 +365,7 @@ BytesPerParameter bytes_per_parameter(Precision precision) {
     case Precision::kFp32: return kFp32;
     case Precision::kFp64: return kFp64;
     case Precision::kBf16: return kBf16;
-    case Precision::kFp16: return kFp16;
+    case Precision::kFp16: return kAmpAdam;
   }
   check_failed(__FILE__, __LINE__, "unknown precision");
 }

@@ -27,9 +27,8 @@ struct BytesPerParameter {
   constexpr int64_t optimizer() const { return master + momentum + variance; }
   constexpr int64_t total() const { return weight + gradient + gradient_copy + optimizer(); }
 };
-inline constexpr BytesPerParameter kAmpAdam{2, 2, 4, 4, 4, 4};  // the rule of SMP and DeepSpeed: 20
+inline constexpr BytesPerParameter kAmpAdam{2, 2, 4, 4, 4, 4};  // fp16; SMP's and DeepSpeed's 20
 inline constexpr BytesPerParameter kBf16{2, 4, 0, 4, 4, 4};     // ours and Megatron's bf16: 18
-inline constexpr BytesPerParameter kFp16{2, 2, 0, 4, 4, 4};     // 16-bit gradients, loss scaled: 16
 inline constexpr BytesPerParameter kFp32{4, 4, 0, 0, 4, 4};     // 16
 inline constexpr BytesPerParameter kFp64{8, 8, 0, 0, 8, 8};     // 32, for parity runs
 
