@@ -7,8 +7,6 @@
 namespace smp {
 namespace {
 
-double over(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
-
 // Bytes of the buffer that a collective makes whole: what crosses the border of each host.
 double whole_bytes(const Traffic& row, const Placement& placement) {
   const double bytes = static_cast<double>(row.count * bytes_of(row.dtype));

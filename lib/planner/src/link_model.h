@@ -8,6 +8,9 @@
 
 namespace smp {
 
+// Seconds of `amount` at `rate`; a rate of 0 is unknown and costs nothing.
+inline double over(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
 // Where the members of a group sit.
 struct Placement {
   int64_t size = 1;

@@ -15,8 +15,6 @@
 namespace smp {
 namespace {
 
-using Outcome = FamilyVerdict::Outcome;
-
 constexpr size_t kVerdictsShown = 10;  // without --explain
 
 std::string layout_line(const Plan& plan) {
@@ -158,22 +156,13 @@ std::string time_text(const Plan& plan) {
   return text + "\n";
 }
 
-const char* word_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kChosen: return "chosen";
-    case Outcome::kFits: return "fits";
-    case Outcome::kRejected: return "rejected";
-  }
-  return "";
-}
-
 std::string verdicts_text(const SearchResult& result, bool explain) {
   std::string text = fmt::format("layouts  {} priced, by (tensor, pipeline)\n", result.evaluated);
   size_t shown = 0;
   for (const FamilyVerdict& verdict : result.families) {
     if (!explain && shown == kVerdictsShown) break;
     ++shown;
-    text += fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", word_of(verdict.outcome),
+    text += fmt::format("  {:<9} t {:<3} p {:<3} {}: {}\n", name_of(verdict.outcome),
                         verdict.tensor, verdict.pipeline, verdict.sharding, verdict.reason);
   }
   if (shown < result.families.size()) {

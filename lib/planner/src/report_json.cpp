@@ -61,15 +61,6 @@ Json plan_json(const Plan& plan, bool terms) {
   return json;
 }
 
-const char* word_of(FamilyVerdict::Outcome outcome) {
-  switch (outcome) {
-    case FamilyVerdict::Outcome::kChosen: return "chosen";
-    case FamilyVerdict::Outcome::kFits: return "fits";
-    case FamilyVerdict::Outcome::kRejected: return "rejected";
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string report_json(const SearchResult& result, const ReportOptions& options) {
@@ -95,7 +86,7 @@ std::string report_json(const SearchResult& result, const ReportOptions& options
     json["families"].push_back({{"tensor", verdict.tensor},
                                 {"pipeline", verdict.pipeline},
                                 {"sharding", verdict.sharding},
-                                {"outcome", word_of(verdict.outcome)},
+                                {"outcome", name_of(verdict.outcome)},
                                 {"reason", verdict.reason}});
   }
   json["evaluated"] = result.evaluated;

@@ -8,8 +8,10 @@
 #include "family.h"
 #include "infeasible.h"
 #include "reasons.h"
+#include "smp/plan/check.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/layout.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/predict.h"
 #include "smp/planner/units.h"
@@ -76,12 +78,23 @@ const FamilyResult* choose(const std::vector<FamilyResult>& families) {
 Plan finished(const SettledJob& settled, const FamilyResult& family,
               const std::vector<FamilyResult>& families) {
   Plan plan = resolve(settled, family.best->choice);
+  plan.job.parallel.partition = blocks_per_stage(plan.job.model.num_layers, plan.degrees.pipeline,
+                                                 plan.job.parallel.partition);
   plan.reasons = reasons_of(settled, family, families);
   plan.predictions = predict(plan);
   return plan;
 }
 
 }  // namespace
+
+std::string_view name_of(FamilyVerdict::Outcome outcome) {
+  switch (outcome) {
+    case FamilyVerdict::Outcome::kChosen: return "chosen";
+    case FamilyVerdict::Outcome::kFits: return "fits";
+    case FamilyVerdict::Outcome::kRejected: return "rejected";
+  }
+  check_failed(__FILE__, __LINE__, "unknown outcome");
+}
 
 std::vector<FamilyResult> search_families(const SettledJob& settled) {
   const ParallelSpec& parallel = settled.job.parallel;

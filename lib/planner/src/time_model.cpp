@@ -20,8 +20,6 @@
 namespace smp {
 namespace {
 
-double over(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
-
 int64_t ns(double seconds) { return std::llround(seconds * 1e9); }
 
 double flops_per_s(const Plan& plan) {
@@ -54,8 +52,7 @@ LayerTime layer_time(const Plan& plan, const LayerSpec& layer) {
   LayerTime time;
   time.forward_s = over(flops.forward, flops_per_s(plan)) + touched;
   time.backward_s = over(flops.backward, flops_per_s(plan)) + 2 * touched;
-  const bool block = layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
-  if (block && plan.job.parallel.activation_checkpointing.value_or(false)) {
+  if (is_block(layer) && plan.job.parallel.activation_checkpointing.value_or(false)) {
     time.backward_s += time.forward_s;  // recompute
   }
   return time;
@@ -64,7 +61,8 @@ LayerTime layer_time(const Plan& plan, const LayerSpec& layer) {
 // Reading and writing of one AdamW update: each state read and written, the gradient read.
 double optimizer_s(const Plan& plan, const RankLayout& layout) {
   const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
-  const int64_t each = 2 * (bytes.weight + bytes.optimizer()) + bytes.gradient;
+  const int64_t each =
+      2 * (bytes.weight + bytes.optimizer() + bytes.gradient_copy) + bytes.gradient;
   return over(static_cast<double>(each * layout.optimizer_elements),
               plan.job.cluster.memory_bytes_per_s);
 }
@@ -79,14 +77,6 @@ struct MessageTimes {
   double gather_s = 0;  // one gather of all weights
   double end_s = 0;     // tied weights, norms: after the backward, nothing hides them
 };
-
-Plan as_zero_1(const Plan& plan) {
-  Plan copy = plan;
-  if (*copy.job.parallel.sharding > Sharding::kOptimizerState) {
-    copy.job.parallel.sharding = Sharding::kOptimizerState;
-  }
-  return copy;
-}
 
 MessageTimes message_times(const Plan& plan, const Mesh& mesh, int64_t rank) {
   const ClusterSpec& cluster = plan.job.cluster;
@@ -129,19 +119,18 @@ struct StageTime {
   double optimizer_s = 0;
 };
 
-StageTime stage_time(const Plan& plan, const Plan& traffic_plan, const Mesh& mesh, int64_t stage,
+StageTime stage_time(const Plan& plan, const Mesh& mesh, int64_t stage,
                      const std::vector<LayerTime>& layer_times) {
   const int64_t rank = mesh.rank_of({.pipeline = stage});
   const RankLayout layout = rank_layout(plan, rank);
-  const MessageTimes messages = message_times(traffic_plan, mesh, rank);
+  const MessageTimes messages = message_times(plan, mesh, rank);
   double forward = 0;
   double backward = 0;
   int64_t blocks = 0;
   for (const LayerSpec& layer : layout.layers) {
     forward += layer_times[static_cast<size_t>(layer.index)].forward_s;
     backward += layer_times[static_cast<size_t>(layer.index)].backward_s;
-    const bool ends = layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead;
-    blocks += ends ? 0 : 1;
+    blocks += is_block(layer) ? 1 : 0;
   }
 
   StageTime time;
@@ -199,10 +188,8 @@ std::vector<LayerTime> layer_times_of(const Plan& plan) {
   std::vector<LayerTime> times;
   std::optional<LayerTime> block;
   for (const LayerSpec& layer : layers_of(plan.job.model)) {
-    const bool is_block =
-        layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
-    if (is_block && !block) block = layer_time(plan, layer);
-    times.push_back(is_block ? *block : layer_time(plan, layer));
+    if (is_block(layer) && !block) block = layer_time(plan, layer);
+    times.push_back(is_block(layer) ? *block : layer_time(plan, layer));
   }
   return times;
 }
@@ -234,7 +221,6 @@ TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(p
 
 TimePrediction TimeModel::predict(const Plan& plan) const {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  const Plan traffic_plan = as_zero_1(plan);
   const std::vector<LayerTime> layer_times = layer_times_of(plan);
   std::vector<StageTime> stages;
   std::vector<StageCost> costs;
@@ -243,7 +229,7 @@ TimePrediction TimeModel::predict(const Plan& plan) const {
     const StageClass kind = class_of(plan, mesh, stage);
     auto known = classes.find(kind);
     if (known == classes.end()) {
-      const StageTime time = stage_time(plan, traffic_plan, mesh, stage, layer_times);
+      const StageTime time = stage_time(plan, mesh, stage, layer_times);
       known = classes.emplace(kind, time).first;
     }
     stages.push_back(known->second);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct FamilyVerdict {
   enum class Outcome { kChosen, kFits, kRejected } outcome = Outcome::kRejected;
   std::string reason;  // with its numbers
 };
+
+std::string_view name_of(FamilyVerdict::Outcome outcome);  // "chosen", "fits", "rejected"
 
 // No layout fits. An expected answer: programs end with ExitCode::kNoFeasiblePlan.
 struct Infeasible {
