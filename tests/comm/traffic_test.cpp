@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "comm/values.h"
+#include "layout.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/thread_group.h"
 
@@ -65,6 +66,27 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
   for (const int size : kSizes)
     run_ranks(size,
               [&](Communicator& comm) { CHECK(comm.segment_bytes() == segment_bytes(size)); });
+  // The parts of a rank's share, in their order: none overlaps, and the last ends inside it.
+  for (const int size : {2, 3, 5, 8, 64}) {
+    std::vector<std::byte> memory(shm::GroupBlock::bytes(size));
+    CHECK(memory.size() == static_cast<size_t>(segment_bytes(size) * size));
+    const shm::GroupBlock block(memory.data(), size);
+    for (const int rank : {0, size - 1}) {
+      const auto at = [&](const void* part) {
+        return static_cast<const std::byte*>(part) - block.share(rank);
+      };
+      const int before = (rank + size - 1) % size;
+      CHECK(at(&block.control(rank) + 1) <= at(&block.mail(rank, 0)));
+      CHECK(at(&block.mail(rank, size - 1) + 1) <= at(&block.taken(0, rank)));
+      CHECK(at(&block.taken(size - 1, rank) + 1) <= at(&block.mail_taken(0, rank)));
+      CHECK(at(&block.mail_taken(size - 1, rank) + 1) <= at(block.slot(rank, 0)));
+      CHECK(at(block.slot(rank, kRingSlots - 1)) + kSlotBytes <=
+            at(block.mail_chunk(rank, (rank + 1) % size, 0)));
+      CHECK(at(block.mail_chunk(rank, before, shm::GroupBlock::kMailChunks - 1)) +
+                block.mail_chunk_bytes() <=
+            segment_bytes(size));
+    }
+  }
   CHECK(segment_bytes(1) == 0);
   CHECK(segment_bytes(2) == 4096 + 4 * 65536 + 131072);
   CHECK(segment_bytes(4) == 4096 + 4 * 65536 + 131072);
