@@ -60,33 +60,6 @@ int64_t StrictMap::integer(std::string_view key, int64_t min, int64_t max) {
                          std::string(key), *value, *diagnostics_);
 }
 
-std::optional<int64_t> StrictMap::integer_or_auto(std::string_view key, int64_t min) {
-  const YamlNode* value = node(key);
-  if (!value || is_auto(*value)) return std::nullopt;
-  return value_or_report(
-      read_whole(*value, Scale::kNone, {min, std::numeric_limits<int64_t>::max()}, " or auto"),
-      std::string(key), *value, *diagnostics_);
-}
-
-uint64_t StrictMap::unsigned_integer(std::string_view key) {
-  const YamlNode* value = node(key);
-  if (!value) return 0;
-  return value_or_report(read_unsigned(*value, std::numeric_limits<uint64_t>::max()),
-                         std::string(key), *value, *diagnostics_);
-}
-
-double StrictMap::number(std::string_view key) {
-  const YamlNode* value = node(key);
-  if (!value) return 0;
-  return value_or_report(read_number(*value, Scale::kNone, {}), std::string(key), *value,
-                         *diagnostics_);
-}
-
-bool StrictMap::boolean(std::string_view key) {
-  const YamlNode* value = node(key);
-  return value && value_or_report(read_bool(*value), std::string(key), *value, *diagnostics_);
-}
-
 std::string StrictMap::text(std::string_view key) {
   const YamlNode* value = node(key);
   if (!value) return "";
@@ -105,19 +78,6 @@ const YamlNode* StrictMap::list(std::string_view key) {
   diagnostics_->error(value->place,
                       fmt::format("{} must be a list, not {}", key, described(*value)));
   return nullptr;
-}
-
-std::vector<int64_t> StrictMap::integers(std::string_view key, int64_t min) {
-  std::vector<int64_t> out;
-  const YamlNode* value = list(key);
-  if (!value) return out;
-  for (const YamlNode& item : value->items) {
-    const WholeRange range{min, std::numeric_limits<int64_t>::max()};
-    out.push_back(value_or_report(read_whole(item, Scale::kNone, range),
-                                  fmt::format("item {} of {}", out.size() + 1, key), item,
-                                  *diagnostics_));
-  }
-  return out;
 }
 
 std::vector<std::string> StrictMap::texts(std::string_view key) {

@@ -2,13 +2,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "choices.h"
 #include "diagnostics.h"
 #include "yaml_tree.h"
 
@@ -28,18 +26,9 @@ class StrictMap {
 
   int64_t integer(std::string_view key, int64_t min = 0,
                   int64_t max = std::numeric_limits<int64_t>::max());
-  std::optional<int64_t> integer_or_auto(std::string_view key, int64_t min = 0);
-  uint64_t unsigned_integer(std::string_view key);
-  double number(std::string_view key);
-  bool boolean(std::string_view key);
   std::string text(std::string_view key);
-  std::vector<int64_t> integers(std::string_view key, int64_t min = 0);
   std::vector<std::string> texts(std::string_view key);
   size_t choice(std::string_view key, const std::vector<std::string>& names);
-  template <class E>
-  E choice(std::string_view key) {
-    return static_cast<E>(choice(key, choice_names<E>()));
-  }
 
   // The value as it stands; nullptr, and a report, where it is missing.
   const YamlNode* node(std::string_view key);
