@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "field_table.h"
+
+// The rows of the table of keys, section by section, and what they share. Only the table's own
+// sources include this. Immutable.
+namespace smp {
+
+// Bounds that no real job reaches and whose products stay within 64 bits.
+inline constexpr double kMostLayers = 1 << 16;
+inline constexpr double kMostWidth = 1 << 20;  // hidden sizes, heads, ranks
+inline constexpr double kMostRows = 1 << 28;   // vocabulary, positions
+inline constexpr double kMostSamples = 1 << 28;
+inline constexpr double kMostBytes = int64_t{1} << 60;
+inline constexpr double kMostSteps = 1e12;
+inline constexpr auto kLlama = ModelFamily::kLlama;
+
+inline constexpr std::string_view kModel = "model";
+inline constexpr std::string_view kCluster = "cluster";
+inline constexpr std::string_view kTraining = "training";
+inline constexpr std::string_view kOptimizer = "training.optimizer";
+inline constexpr std::string_view kData = "training.data";
+inline constexpr std::string_view kParallel = "parallel";
+
+void add_model_fields(std::vector<Field>& out);
+void add_cluster_fields(std::vector<Field>& out);
+void add_training_fields(std::vector<Field>& out);
+void add_parallel_fields(std::vector<Field>& out);
+
+}  // namespace smp
+
+// The member of a JobSpec that a key sets.
+#define SMP_AT(member) \
+  [](JobSpec & spec) -> auto& { return spec.member; }
