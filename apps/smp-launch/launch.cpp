@@ -72,7 +72,8 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
     job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
     auto set = variables_of_rank(shared, rank, job.files.back().error_file, inherited);
     if (job.live_console && job.shown_ranks.count(rank) != 0)
-      set.push_back(fmt::format("{}={}", env::kConsoleColumns, columns));
+      set.push_back(fmt::format("{}={}", env::kConsoleColumns,
+                                columns - static_cast<int>(fmt::formatted_size("[{}] ", rank))));
     job.commands.push_back({prepared.command, merged_environment(inherited, set)});
   }
   job.grace = prepared.request.grace;
