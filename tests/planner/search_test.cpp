@@ -268,6 +268,13 @@ TEST_CASE("each pin alone is tried: the change that is named makes the job fit")
   changes = changes_of(job);
   CHECK(names(changes, "training.precision: bf16 instead of fp64"));
 
+  job = large_job(llama2_7b(), 1);
+  job.cluster.host_memory_bytes = int64_t{1} << 30;
+  job.parallel.offload_activations = true;
+  changes = changes_of(job);
+  CHECK(names(changes, "parallel.offload_activations: false instead of true"));
+  CHECK(names(changes, "cluster.host_memory: 8192MiB instead of 1.00 GiB"));
+
   job = small_job();  // two things are wrong at once
   job.cluster.memory_per_process_bytes = 1000;
   job.training.global_batch.reset();

@@ -62,10 +62,13 @@ parallel:
 
 - `sharding: optimizer_state`, `gradients` and `parameters` are ZeRO stages 1, 2 and 3, over
   `sharded_data_parallel_degree` ranks. `shard_optimizer_state: true` is `sharding: optimizer_state` over
-  all data-parallel ranks; `sharded_data_parallel_degree` above 1 alone is `sharding: parameters`, and
+  all data-parallel ranks, so a degree beside it must be their number; `sharded_data_parallel_degree` above 1 alone is `sharding: parameters`, and
   1 alone is `sharding: none`. Keys that disagree are an error.
 - `partition` has one number per stage, and they add up to `num_layers`.
-- `offload_activations: true` needs activation checkpointing.
+- `offload_activations: true` needs activation checkpointing: alone it turns it on.
+- `prescaled_batch: false` needs `tensor_parallel_degree` 1.
+- `suffixes` beside `path: python-stdlib` are `[.py]` or none.
+- `reserved_memory` is below `memory_per_process`.
 - `sequence_length` is at most `max_positions`.
 - `device: cuda` needs `memory_per_process`.
 )";

@@ -49,7 +49,7 @@ Evaluation evaluate(const SettledJob& settled, const Choice& choice, Models& mod
   evaluation.host_bytes = choice.offload ? host_bytes_of(plan, models.memory) : 0;
   if (cluster.host_memory_bytes > 0 && evaluation.host_bytes > cluster.host_memory_bytes) {
     evaluation.problem =
-        fmt::format("offloaded activations need {} of host memory, a host has {}",
+        fmt::format("{} of host memory for offloaded activations, a host has {}",
                     human_bytes(evaluation.host_bytes), human_bytes(cluster.host_memory_bytes));
     return evaluation;
   }

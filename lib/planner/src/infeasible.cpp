@@ -210,6 +210,19 @@ int64_t memory_needed_mib(const Evaluation& closest, const ClusterSpec& cluster)
   return (closest.fullest.peak_bytes + cluster.reserved_bytes + kMiB - 1) / kMiB;
 }
 
+// As much as the closest layout offloads, where that is more than a host has.
+void try_more_host_memory(Trials& trials, const Evaluation& closest) {
+  const int64_t has = trials.job().cluster.host_memory_bytes;
+  if (has == 0 || closest.host_bytes <= has) return;
+  const int64_t needed_mib = (closest.host_bytes + kMiB - 1) / kMiB;
+  trials.attempt(
+      "cluster.host_memory",
+      [&](JobSpec& changed) { changed.cluster.host_memory_bytes = needed_mib * kMiB; },
+      [&](const Plan&) {
+        return fmt::format("{}MiB instead of {}", needed_mib, human_bytes(has));
+      });
+}
+
 void try_larger_token_limit(Trials& trials) {
   const int64_t limit = trials.job().training.max_tokens_per_batch;
   trials.attempt(
@@ -258,6 +271,7 @@ Infeasible explain_infeasible(const JobSpec& job, const SettledJob& settled,
     trials.helped().push_back(fmt::format("cluster.memory_per_process: {}MiB instead of {}", needed,
                                           human_bytes(cluster.memory_per_process_bytes)));
   };
+  if (closest != nullptr) try_more_host_memory(trials, *closest);
   if (little_memory) propose_memory();
   try_more_hosts(trials);
   if (!little_memory) propose_memory();
