@@ -1,3 +1,5 @@
+#include "smp/plan/data_files.h"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -5,7 +7,6 @@
 #include <fstream>
 
 #include "scratch_folder.h"
-#include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 
 using namespace smp;

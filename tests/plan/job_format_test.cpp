@@ -1,3 +1,5 @@
+#include "smp/plan/job_format.h"
+
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -6,7 +8,6 @@
 #include <sstream>
 
 #include "smp/plan/errors.h"
-#include "smp/plan/job_format.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/job_reader.h"
 

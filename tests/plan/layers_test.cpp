@@ -1,9 +1,10 @@
+#include "smp/plan/layers.h"
+
 #include <doctest/doctest.h>
 
 #include <map>
 
 #include "plan/model_samples.h"
-#include "smp/plan/layers.h"
 
 using namespace smp;
 

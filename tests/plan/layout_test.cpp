@@ -1,3 +1,5 @@
+#include "smp/plan/layout.h"
+
 #include <doctest/doctest.h>
 
 #include <map>
@@ -5,7 +7,6 @@
 
 #include "plan/plan_samples.h"
 #include "smp/plan/errors.h"
-#include "smp/plan/layout.h"
 
 using namespace smp;
 

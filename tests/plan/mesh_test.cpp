@@ -1,9 +1,10 @@
+#include "smp/plan/mesh.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "smp/plan/errors.h"
-#include "smp/plan/mesh.h"
 
 using namespace smp;
 

@@ -1,3 +1,5 @@
+#include "plan_file.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -6,7 +8,6 @@
 #include <functional>
 
 #include "plan/plan_samples.h"
-#include "plan_file.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 

@@ -1,3 +1,5 @@
+#include "smp/plan/traffic.h"
+
 #include <doctest/doctest.h>
 
 #include <map>
@@ -5,7 +7,6 @@
 
 #include "plan/plan_samples.h"
 #include "smp/plan/layout.h"
-#include "smp/plan/traffic.h"
 
 using namespace smp;
 
