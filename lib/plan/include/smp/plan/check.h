@@ -15,18 +15,18 @@ class InternalError : public std::logic_error {
 
 }  // namespace smp
 
-#define SMP_CHECK(condition)                                                        \
-  do {                                                                              \
-    if (!(condition)) ::smp::check_failed(__FILE__, __LINE__, #condition);          \
+#define SMP_CHECK(condition)                                               \
+  do {                                                                     \
+    if (!(condition)) ::smp::check_failed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define SMP_CHECK_EQ(a, b)                                                          \
-  do {                                                                              \
-    const auto& smp_a_ = (a);                                                       \
-    const auto& smp_b_ = (b);                                                       \
-    if (!(smp_a_ == smp_b_)) {                                                      \
-      std::ostringstream smp_text_;                                                 \
-      smp_text_ << #a " == " #b " (" << smp_a_ << " vs " << smp_b_ << ")";          \
-      ::smp::check_failed(__FILE__, __LINE__, smp_text_.str());                     \
-    }                                                                               \
+#define SMP_CHECK_EQ(a, b)                                                 \
+  do {                                                                     \
+    const auto& smp_a_ = (a);                                              \
+    const auto& smp_b_ = (b);                                              \
+    if (!(smp_a_ == smp_b_)) {                                             \
+      std::ostringstream smp_text_;                                        \
+      smp_text_ << #a " == " #b " (" << smp_a_ << " vs " << smp_b_ << ")"; \
+      ::smp::check_failed(__FILE__, __LINE__, smp_text_.str());            \
+    }                                                                      \
   } while (false)

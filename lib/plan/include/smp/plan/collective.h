@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-// What the collectives of smp cost on the wire, as a pure function: the planner predicts with it, and
-// lib/comm counts what it really moves; the two must agree to the byte.
+// What the collectives of smp cost on the wire, as a pure function: the planner predicts with it,
+// and lib/comm counts what it really moves; the two must agree to the byte.
 namespace smp {
 
 enum class CollectiveOp {
@@ -22,19 +22,19 @@ std::string_view name_of(CollectiveOp op);  // "all_reduce", ...
 // peer. A longer one is a mesh reduce-scatter followed by a mesh all-gather.
 inline constexpr int64_t kOneShotBytes = 16 << 10;
 
-// Elements of part `index` when `count` elements are cut in `parts` as evenly as possible, the first
-// parts one longer.
+// Elements of part `index` when `count` elements are cut in `parts` as evenly as possible, the
+// first parts one longer.
 int64_t part_size(int64_t count, int64_t parts, int64_t index);
 int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 
 // Payload bytes that rank `rank` of a group of `size` sends to its peers.
 // count is in elements: of the whole buffer for all_reduce, broadcast, send and reduce_scatter (its
 // input), of one rank's contribution for all_gather. root is read by broadcast only.
-int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count, int64_t element_bytes,
-                   int64_t root = 0);
+int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
+                   int64_t element_bytes, int64_t root = 0);
 
-// Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that is
-// divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
+// Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that
+// is divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
 inline constexpr int64_t kRingSlots = 4;
 inline constexpr int64_t kSlotBytes = 64 << 10;
 inline constexpr int64_t kMailboxBytes = 128 << 10;

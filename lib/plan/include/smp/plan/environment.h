@@ -8,16 +8,16 @@ inline constexpr const char* kRank = "RANK";
 inline constexpr const char* kLocalRank = "LOCAL_RANK";
 inline constexpr const char* kWorldSize = "WORLD_SIZE";
 inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
-inline constexpr const char* kGroupRank = "GROUP_RANK";            // index of the host
+inline constexpr const char* kGroupRank = "GROUP_RANK";             // index of the host
 inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";  // number of hosts
 inline constexpr const char* kMasterAddr = "MASTER_ADDR";
 inline constexpr const char* kMasterPort = "MASTER_PORT";
 inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 
-inline constexpr const char* kPlan = "SMP_PLAN";            // path of the plan file
-inline constexpr const char* kRunDir = "SMP_RUN_DIR";       // folder of this run
-inline constexpr const char* kJobId = "SMP_JOB_ID";         // public name of the job, 16 hex digits
-inline constexpr const char* kJobKey = "SMP_JOB_KEY";       // secret of the job, 64 hex digits
+inline constexpr const char* kPlan = "SMP_PLAN";       // path of the plan file
+inline constexpr const char* kRunDir = "SMP_RUN_DIR";  // folder of this run
+inline constexpr const char* kJobId = "SMP_JOB_ID";    // public name of the job, 16 hex digits
+inline constexpr const char* kJobKey = "SMP_JOB_KEY";  // secret of the job, 64 hex digits
 inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank leaves its last words
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
 // Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.

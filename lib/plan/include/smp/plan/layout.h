@@ -11,23 +11,23 @@ namespace smp {
 
 struct Plan;
 
-// A RankLayout says what one rank holds: its layers, its part of each parameter, where it lies in the
-// rank's flat weight and gradient buffers, and how those are cut in buckets. The planner counts bytes
-// with it, the runtime allocates by it, the checkpoint writer names tensors by it.
+// A RankLayout says what one rank holds: its layers, its part of each parameter, where it lies in
+// the rank's flat weight and gradient buffers, and how those are cut in buckets. The planner counts
+// bytes with it, the runtime allocates by it, the checkpoint writer names tensors by it.
 struct PlacedParameter {
   ParameterSpec spec;
-  Box box;              // this rank's part
-  int64_t layer = 0;    // model index of its layer
-  int64_t offset = 0;   // elements from the start of the flat buffer
-  int64_t copies = 1;   // tensor ranks that hold this very box
-  bool counts = true;   // this rank's copy is the one that enters norms and checkpoints
+  Box box;             // this rank's part
+  int64_t layer = 0;   // model index of its layer
+  int64_t offset = 0;  // elements from the start of the flat buffer
+  int64_t copies = 1;  // tensor ranks that hold this very box
+  bool counts = true;  // this rank's copy is the one that enters norms and checkpoints
 };
 
-// A contiguous range of the flat buffers whose gradients are reduced together. It holds whole layers
-// and is padded at its end to a multiple of the shard degree.
+// A contiguous range of the flat buffers whose gradients are reduced together. It holds whole
+// layers and is padded at its end to a multiple of the shard degree.
 struct Bucket {
-  int64_t begin = 0;  // elements
-  int64_t end = 0;    // elements, with padding
+  int64_t begin = 0;        // elements
+  int64_t end = 0;          // elements, with padding
   int64_t first_layer = 0;  // model indices; backward completes the bucket at first_layer
   int64_t last_layer = 0;
 
@@ -37,10 +37,10 @@ struct Bucket {
 struct RankLayout {
   int64_t rank = 0;
   Coord coord;
-  std::vector<LayerSpec> layers;             // of this stage, in forward order
-  std::vector<PlacedParameter> parameters;   // in flat order, which is forward order
-  std::vector<Bucket> buckets;               // in the order of reduction: last layers first
-  int64_t elements = 0;                      // of the flat buffers, padding included
+  std::vector<LayerSpec> layers;            // of this stage, in forward order
+  std::vector<PlacedParameter> parameters;  // in flat order, which is forward order
+  std::vector<Bucket> buckets;              // in the order of reduction: last layers first
+  int64_t elements = 0;                     // of the flat buffers, padding included
 
   // Last stage of a tied model with p > 1: its copy of the token embedding, in buffers of its own.
   // The first stage owns the weight: it has the optimizer state, counts it, and sends it back.

@@ -32,16 +32,16 @@ struct Coord {
 
 // The groups of ranks that collectives run in.
 enum class Axis {
-  kWorld,     // everybody
-  kPipeline,  // same tensor and data coordinates
-  kTensor,    // same pipeline and data coordinates
-  kData,      // same pipeline and tensor coordinates (SMP's RDP group)
-  kShard,     // as kData, and same replica coordinate
-  kReplica,   // as kData, and same shard coordinate
-  kModel,     // same data coordinate: pipeline x tensor (SMP's MP group)
+  kWorld,       // everybody
+  kPipeline,    // same tensor and data coordinates
+  kTensor,      // same pipeline and data coordinates
+  kData,        // same pipeline and tensor coordinates (SMP's RDP group)
+  kShard,       // as kData, and same replica coordinate
+  kReplica,     // as kData, and same shard coordinate
+  kModel,       // same data coordinate: pipeline x tensor (SMP's MP group)
   kTensorData,  // same pipeline coordinate: tensor x data (SMP's DP group)
-  kKvHead,    // tensor ranks that hold a copy of the same KV head (t > KV heads)
-  kTied,      // first and last stage: holders of a tied embedding
+  kKvHead,      // tensor ranks that hold a copy of the same KV head (t > KV heads)
+  kTied,        // first and last stage: holders of a tied embedding
 };
 std::string_view name_of(Axis axis);
 

@@ -26,7 +26,7 @@ std::string_view name_of(MemoryCategory category);  // "weights", "gradients", .
 
 // One named term of the memory model, in bytes of one rank.
 struct MemoryTerm {
-  std::string name;     // e.g. "fp32 master weights"
+  std::string name;  // e.g. "fp32 master weights"
   MemoryCategory category = MemoryCategory::kWeights;
   int64_t bytes = 0;
   std::string formula;  // with its values, e.g. "4 B x 1,234,567 / 8"
@@ -50,8 +50,8 @@ struct Predictions {
   int64_t bubble_ppm = 0;  // idle share of the pipeline, parts per million
 };
 
-// A Plan is the fully resolved configuration: every optional of the job is set, and what is predicted
-// of it. smp-plan writes it, everything else reads it. Plain data.
+// A Plan is the fully resolved configuration: every optional of the job is set, and what is
+// predicted of it. smp-plan writes it, everything else reads it. Plain data.
 struct Plan {
   JobSpec job;
   Degrees degrees;  // pipeline, tensor, shard (z), replica; from job.parallel and the world size
@@ -68,8 +68,8 @@ DType compute_dtype(const Plan& plan);
 // The same plan gives the same bytes. The text carries a format version and a hash of its content.
 std::string write_plan(const Plan& plan);
 
-// Throws ConfigError with file:line:column for text that is no plan of this version, that was edited
-// after it was written (hash), or that lacks something.
+// Throws ConfigError with file:line:column for text that is no plan of this version, that was
+// edited after it was written (hash), or that lacks something.
 Plan parse_plan(const std::string& path, const std::string& text);
 Plan read_plan(const std::string& path);
 

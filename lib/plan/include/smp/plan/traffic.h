@@ -25,8 +25,8 @@ struct Traffic {
   int64_t wire_bytes = 0;  // that this rank sends per step, all calls together
 };
 
-// All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are left
-// out.
+// All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are
+// left out.
 std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank);
 
 }  // namespace smp
