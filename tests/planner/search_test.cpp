@@ -159,6 +159,16 @@ TEST_CASE("pins that no layout can honour name the equation and the nearest lega
       "8; legal here: 1, 2; nearest: 2");
 }
 
+TEST_CASE("a plan says how many layers each stage holds") {
+  JobSpec job = small_job();
+  CHECK(plan_of(job).job.parallel.partition == std::vector<int64_t>{job.model.num_layers});
+  job.parallel.pipeline_parallel_degree = 2;
+  const std::vector<int64_t> stages = plan_of(job).job.parallel.partition;
+  REQUIRE(stages.size() == 2);
+  CHECK(stages[0] == (job.model.num_layers + 1) / 2);
+  CHECK(stages[0] + stages[1] == job.model.num_layers);
+}
+
 TEST_CASE("samples counted for each rank leave no tensor parallelism open") {
   JobSpec job = large_job(llama2_70b(), 4);
   job.parallel.prescaled_batch = false;

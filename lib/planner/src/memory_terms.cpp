@@ -1,0 +1,191 @@
+#include "memory_terms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "smp/plan/check.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/rank_groups.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kLayoutSource = "rank layout";
+constexpr const char* kWalkSource = "schedule walk";
+constexpr const char* kZeroSource = "ZeRO, Rajbhandari et al. 2020";
+
+Sharding sharding_of(const Plan& plan) {
+  return plan.job.parallel.sharding.value_or(Sharding::kNone);
+}
+
+std::string product(int64_t bytes, int64_t elements) {
+  return fmt::format("{} B x {}", bytes, with_commas(elements));
+}
+
+int64_t largest_layer(const RankLayout& layout) {
+  int64_t largest = 0;
+  for (const LayerSpec& layer : layout.layers) {
+    int64_t elements = 0;
+    for (const PlacedParameter& placed : layout.parameters) {
+      if (placed.layer == layer.index) elements += placed.box.size();
+    }
+    largest = std::max(largest, elements);
+  }
+  return largest;
+}
+
+std::string microbatches(int64_t live) {
+  return fmt::format("{} microbatch{} live", live, live == 1 ? "" : "es");
+}
+
+// "1,024 B x 2 microbatches live"
+std::string for_each_live(int64_t bytes, int64_t live) {
+  return fmt::format("{} B x {}", with_commas(live == 0 ? bytes : bytes / live),
+                     microbatches(live));
+}
+
+// "1,024 B x 4 layers x 2 microbatches live"; in the midst of a microbatch, its calls so far.
+std::string for_each_call(const Kept& blocks, int64_t live) {
+  if (blocks.calls == 0) return "";
+  const std::string each = with_commas(blocks.bytes / blocks.calls);
+  if (live > 0 && blocks.calls % live == 0) {
+    return fmt::format("{} B x {} layers x {}", each, blocks.calls / live, microbatches(live));
+  }
+  return fmt::format("{} B x {} layer calls, {}", each, blocks.calls, microbatches(live));
+}
+
+// "1,024 B x 2 + 4 B"
+std::string multiples(int64_t bytes, int64_t each) {
+  std::string text = fmt::format("{} B x {}", with_commas(each), bytes / each);
+  if (bytes % each != 0) text += fmt::format(" + {} B", with_commas(bytes % each));
+  return text;
+}
+
+std::string_view words_of(RunningLayer running) {
+  switch (running) {
+    case RunningLayer::kNone: return "";
+    case RunningLayer::kEmbedding: return "the embedding";
+    case RunningLayer::kBlock: return "a block";
+    case RunningLayer::kHead: return "the head";
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer");
+}
+
+}  // namespace
+
+bool on_cpu(const Plan& plan) { return plan.job.cluster.device == DeviceKind::kCpu; }
+
+bool offloads(const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); }
+
+bool checkpoints(const Plan& plan) {
+  return plan.job.parallel.activation_checkpointing.value_or(false);
+}
+
+int64_t boundary_bytes(const Plan& plan) {
+  return *plan.job.training.micro_batch * plan.job.training.sequence_length *
+         plan.job.model.hidden_size * bytes_of(compute_dtype(plan));
+}
+
+void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
+  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const Sharding sharding = sharding_of(plan);
+  const int64_t z = plan.degrees.shard;
+  const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {
+    const int64_t elements = sharded ? layout.elements / z : layout.elements;
+    std::string formula = product(each, layout.elements);
+    if (sharded && z > 1) formula += fmt::format(" / {}", z);
+    terms.add(name, category, each * elements, formula,
+              sharded && z > 1 ? kZeroSource : kLayoutSource);
+  };
+  const bool half = bytes.master > 0;
+  add(half ? "16-bit weights" : "weights", MemoryCategory::kWeights, bytes.weight,
+      sharding == Sharding::kParameters);
+  add(bytes.gradient == 2 ? "16-bit gradients" : "gradients", MemoryCategory::kGradients,
+      bytes.gradient, sharding >= Sharding::kGradients);
+  // The optimizer's, of its own shard: what unscaling and clipping work on.
+  add("fp32 gradient copy", MemoryCategory::kGradients, bytes.gradient_copy,
+      sharding >= Sharding::kOptimizerState);
+  add("fp32 master weights", MemoryCategory::kOptimizer, bytes.master,
+      sharding >= Sharding::kOptimizerState);
+  add("Adam momentum", MemoryCategory::kOptimizer, bytes.momentum,
+      sharding >= Sharding::kOptimizerState);
+  add("Adam variance", MemoryCategory::kOptimizer, bytes.variance,
+      sharding >= Sharding::kOptimizerState);
+  if (layout.tied_copy) {
+    const int64_t elements = layout.tied_copy->box.size();
+    terms.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
+              product(bytes.weight, elements), kLayoutSource);
+    terms.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
+              product(bytes.gradient, elements), kLayoutSource);
+  }
+}
+
+void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, bool backward) {
+  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const Sharding sharding = sharding_of(plan);
+  if (sharding < Sharding::kGradients || plan.degrees.shard == 1) return;
+  const int64_t layer = largest_layer(layout);
+  if (sharding == Sharding::kParameters) {
+    terms.add("gathered weights of 2 layers", MemoryCategory::kWeights, 2 * bytes.weight * layer,
+              "2 x " + product(bytes.weight, layer), "one in use, the next on its way");
+  }
+  if (backward) {
+    terms.add("gradients before their reduction", MemoryCategory::kGradients,
+              bytes.gradient * layer, product(bytes.gradient, layer), "the largest layer's");
+  }
+}
+
+void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward) {
+  const int64_t live = now.live_microbatches;
+  const int64_t boundary = boundary_bytes(plan);
+  const char* table = on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022";
+  // A head in its forward makes the logits and the loss; nothing else is inside it.
+  const bool makes_loss = forward && now.running == RunningLayer::kHead;
+  terms.add("embedding", MemoryCategory::kActivations, now.embedding.bytes,
+            for_each_live(now.embedding.bytes, now.embedding.calls), kWalkSource);
+  terms.add(checkpoints(plan) ? "checkpoints" : "activations kept", MemoryCategory::kActivations,
+            now.blocks.bytes, for_each_call(now.blocks, live), kWalkSource);
+  terms.add("logits and loss", MemoryCategory::kActivations,
+            now.head.bytes + (makes_loss ? now.transient : 0),
+            for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),
+                          now.head.calls + (makes_loss ? 1 : 0)),
+            table);
+  terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients,
+            multiples(now.gradients, boundary), kWalkSource);
+  if (!makes_loss) {
+    terms.add(
+        "inside the running layer",
+        forward ? MemoryCategory::kActivations : MemoryCategory::kWorkspace, now.transient,
+        fmt::format("{} B x 1 microbatch in {}", with_commas(now.transient), words_of(now.running)),
+        table);
+  }
+  terms.add("messages received", MemoryCategory::kCommunication, now.messages,
+            multiples(now.messages, boundary), kWalkSource);
+  terms.add("tokens and targets", MemoryCategory::kData, now.data, for_each_live(now.data, live),
+            "int64 ids");
+}
+
+void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks) {
+  if (offloads(plan)) {
+    const int64_t layers = std::min(kLoadingHorizonLayers + 1, blocks);
+    terms.add("offload window", MemoryCategory::kActivations, layers * boundary_bytes(plan),
+              fmt::format("{} layers x {}", layers, human_bytes(boundary_bytes(plan))),
+              "activation_loading_horizon 2, and one on its way");
+  }
+  if (on_cpu(plan)) {
+    int64_t bytes = 0;
+    std::string sizes;
+    for (const RankGroup& group : rank_groups(plan, rank)) {
+      const auto size = static_cast<int64_t>(group.ranks.size());
+      bytes += segment_bytes(size);
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
+    }
+    terms.add("shared segments", MemoryCategory::kCommunication, bytes, "groups of " + sizes,
+              "segment_bytes(group size)");
+  }
+}
+
+}  // namespace smp
