@@ -111,7 +111,7 @@ def check_files(root):
         for mark in ("TO" + "DO", "FIX" + "ME", "XX" + "X"):
             if re.search(rf"\b{mark}\b", text):
                 problems.append(f"{name}: unfinished mark {mark}")
-        if re.search(r"[\"' (](/home/|/root/|/work/)", text):
+        if re.search(r"[\"' (](/home/|/root/|/Users/)", text):
             problems.append(f"{name}: a path of one machine")
     return problems
 
