@@ -16,6 +16,7 @@
 #include "job.h"
 #include "program.h"
 #include "smp/comm/communicator.h"
+#include "unwinding.h"
 
 // One rank's engine runs the programs of its calls. Whoever has the lock makes progress: a thread
 // in wait() if there is one, else the engine's own thread, which sleeps until a peer rings.
@@ -30,7 +31,8 @@ class Member {
   virtual ~Member() = default;
   virtual int global(int rank) const = 0;
   virtual std::optional<Failure> failure() const = 0;  // of the group, its parents or the job
-  virtual bool has_closed(int rank) const = 0;
+  virtual bool has_left(int rank) const = 0;           // for good, in good order
+  virtual bool has_abandoned(int rank) const = 0;  // by an exception: what it means is not said yet
   virtual bool has_called(int rank, const Call& call) const = 0;
   // Throws CommError when a peer has called something else in the place of `op`.
   virtual void check_calls(const Operation& op) const = 0;
@@ -99,13 +101,14 @@ class Handle final : public Work {
  public:
   explicit Handle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   ~Handle() override {
-    if (!operation_->finished() && std::uncaught_exceptions() > 0) operation_->give_up();
+    if (!operation_->finished() && unwinding_.now()) operation_->give_up();
   }
   bool done() override { return operation_->done(); }
   void wait() override { operation_->wait(); }
 
  private:
   const std::shared_ptr<Operation> operation_;
+  const Unwinding unwinding_;
 };
 
 class Engine {

@@ -62,7 +62,7 @@ void Engine::check_peer(Operation& op) {
     report(e.kind, e.culprit, e.what());
     return;
   }
-  if (member.has_closed(op.peer_) && !op.ready()) {
+  if (member.has_left(op.peer_) && !op.ready()) {
     report(CommError::Kind::kPeerLost, peer,
            fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
                        last_call(peer)));
@@ -78,11 +78,12 @@ void Engine::check_peer(Operation& op) {
 std::string Engine::timeout_text(const Operation& op, int* culprit) const {
   const Member& member = *op.lane.member;
   int blamed = member.global(op.peer_);
+  const char* did = member.has_abandoned(op.peer_)         ? "left the group with an exception"
+                    : member.has_called(op.peer_, op.call) ? "stopped in it"
+                                                           : "has not called it";
   std::string text =
       fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
-                  std::chrono::duration<double>(timeout_).count(), blamed,
-                  member.has_called(op.peer_, op.call) ? "stopped in it" : "has not called it",
-                  last_call(blamed));
+                  std::chrono::duration<double>(timeout_).count(), blamed, did, last_call(blamed));
   std::set<int> seen = {rank_, blamed};
   for (int next = job_.board(blamed).blocked_on.load() - 1; next >= 0 && seen.insert(next).second;
        next = job_.board(next).blocked_on.load() - 1) {

@@ -10,6 +10,8 @@
 namespace smp::shm {
 namespace {
 
+constexpr uint64_t kWorldKey = 1;
+
 uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64
   hash += value + 0x9e3779b97f4a7c15;
   hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
@@ -51,7 +53,14 @@ Group::~Group() {
   seat_->engine.close(std::move(lanes),
                       "its communicator was destroyed before the call was complete");
   if (size_ == 1) return;
-  block_.control(rank_).closed.value.store(1);
+  const bool abandoned = unwinding_.now();
+  if (abandoned && key_ == kWorldKey && !failure()) {
+    const int self = global(rank_);
+    seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
+                                             fmt::format("rank {} ended with an exception", self)});
+  }
+  block_.control(rank_).closed.value.store(abandoned ? RankControl::kAbandoned
+                                                     : RankControl::kLeft);
   ring_peers();
   seat_->job->close_group(place_);
 }
@@ -67,7 +76,15 @@ std::optional<Failure> Group::failure() const {
   return std::nullopt;
 }
 
-bool Group::has_closed(int rank) const { return block_.control(rank).closed.value.load() != 0; }
+// A rank that an exception threw out of the group, but that ended like any other, has left it too.
+bool Group::has_left(int rank) const {
+  return block_.control(rank).closed.value.load() == RankControl::kLeft ||
+         (has_abandoned(rank) && seat_->job->board(global(rank)).gone.load() != 0);
+}
+
+bool Group::has_abandoned(int rank) const {
+  return block_.control(rank).closed.value.load() == RankControl::kAbandoned;
+}
 
 bool Group::has_called(int rank, const Call& call) const {
   switch (call.op) {
@@ -197,6 +214,7 @@ std::unique_ptr<Communicator> Group::split(const std::vector<int>& members) {
 }
 
 void Group::abort(const std::string& reason) {
+  if (failure()) return;  // what came first is the cause
   const int self = global(rank_);
   seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
                                        fmt::format("rank {} aborted: {}", self, reason)});
@@ -216,7 +234,7 @@ std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {
   std::iota(globals.begin(), globals.end(), 0);
   const int rank = seat->engine.rank();
   FailureRecord& failure = seat->job->failure();
-  return std::make_unique<Group>(std::move(seat), std::move(globals), rank, 1,
+  return std::make_unique<Group>(std::move(seat), std::move(globals), rank, kWorldKey,
                                  std::vector<FailureRecord*>{&failure});
 }
 

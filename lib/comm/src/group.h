@@ -12,6 +12,7 @@
 #include "seat.h"
 #include "smp/comm/communicator.h"
 #include "traffic_counter.h"
+#include "unwinding.h"
 
 namespace smp::shm {
 
@@ -57,7 +58,8 @@ class Group final : public Communicator, private Member {
 
   int global(int rank) const override { return globals_[size_t(rank)]; }
   std::optional<Failure> failure() const override;
-  bool has_closed(int rank) const override;
+  bool has_left(int rank) const override;
+  bool has_abandoned(int rank) const override;
   bool has_called(int rank, const Call& call) const override;
   void check_calls(const Operation& op) const override;
   void finished(const Operation& op) override;
@@ -115,6 +117,7 @@ class Group final : public Communicator, private Member {
   std::vector<uint64_t> consumed_;
 
   TrafficCounter traffic_;
+  const Unwinding unwinding_;
 };
 
 }  // namespace smp::shm

@@ -40,8 +40,10 @@ struct Mail {
 };
 
 struct RankControl {
+  // A rank whose exception destroyed its communicator may yet report what went wrong.
+  enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Counter published;  // slots written to the ring
-  Counter closed;     // 1 once the rank has left the group
+  Counter closed;
   CallEntry calls[kCallsKept];
 };
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
@@ -121,7 +123,7 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> thread_bell;  // futex words
   std::atomic<uint32_t> waiter_bell;
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;  // 1 + global rank that a waiter waits for
-  std::atomic<uint32_t> gone;                           // left in good order
+  std::atomic<uint32_t> gone;                           // ended without dying
   LooseText last_call;
 };
 

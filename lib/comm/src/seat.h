@@ -19,6 +19,7 @@ class PeerWatch {
 struct Seat {
   Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout)
       : job(std::move(shared_job)), engine(*job, rank, timeout) {}
+  ~Seat() { job->board(engine.rank()).gone.store(1); }  // before the sockets close
 
   std::shared_ptr<Job> job;
   Engine engine;

@@ -36,7 +36,6 @@ class SocketWatch final : public PeerWatch {
   }
 
   ~SocketWatch() override {
-    job_->board(rank_).gone.store(1);
     const uint64_t one = 1;
     while (::write(stop_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
     }

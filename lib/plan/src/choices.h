@@ -15,7 +15,7 @@ struct Choices;
 
 template <>
 struct Choices<ModelFamily> {
-  static constexpr std::array<std::string_view, 2> kNames = {"gpt2", "llama"};
+  static constexpr std::array<std::string_view, 3> kNames = {"gpt2", "llama", "transformer"};
 };
 template <>
 struct Choices<DeviceKind> {
@@ -23,7 +23,7 @@ struct Choices<DeviceKind> {
 };
 template <>
 struct Choices<Precision> {
-  static constexpr std::array<std::string_view, 4> kNames = {"fp32", "fp64", "bf16", "fp16"};
+  static constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp64", "bf16", "fp16", "fp8"};
 };
 template <>
 struct Choices<Sharding> {
@@ -32,7 +32,43 @@ struct Choices<Sharding> {
 };
 template <>
 struct Choices<PipelineKind> {
-  static constexpr std::array<std::string_view, 2> kNames = {"simple", "interleaved"};
+  static constexpr std::array<std::string_view, 5> kNames = {"simple", "interleaved", "virtual",
+                                                             "zb_h1", "zb_v"};
+};
+template <>
+struct Choices<Stack> {
+  static constexpr std::array<std::string_view, 3> kNames = {"decoder", "encoder",
+                                                             "encoder_decoder"};
+};
+template <>
+struct Choices<MlpKind> {
+  static constexpr std::array<std::string_view, 4> kNames = {"gelu", "relu", "swiglu", "geglu"};
+};
+template <>
+struct Choices<NormKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"layernorm", "rmsnorm"};
+};
+template <>
+struct Choices<PositionKind> {
+  static constexpr std::array<std::string_view, 5> kNames = {"learned", "rotary", "alibi",
+                                                             "relative", "none"};
+};
+template <>
+struct Choices<Recompute> {
+  static constexpr std::array<std::string_view, 3> kNames = {"none", "selective", "full"};
+};
+template <>
+struct Choices<AttentionKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"flash", "unfused"};
+};
+template <>
+struct Choices<Profile> {
+  static constexpr std::array<std::string_view, 6> kNames = {"smp",  "megatron", "deepspeed",
+                                                             "fsdp", "smp_v1",   "smp_v2"};
+};
+template <>
+struct Choices<CollectivesKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"nccl", "smddp"};
 };
 
 template <class E>

@@ -164,7 +164,8 @@ BytesPerParameter bytes_per_parameter(Precision precision) {
   switch (precision) {
     case Precision::kFp32: return kFp32;
     case Precision::kFp64: return kFp64;
-    case Precision::kBf16: return kBf16;
+    case Precision::kBf16:
+    case Precision::kFp8: return kBf16;
     case Precision::kFp16: return kAmpAdam;
   }
   check_failed(__FILE__, __LINE__, "unknown precision");

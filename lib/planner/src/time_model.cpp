@@ -30,6 +30,7 @@ double flops_per_s(const Plan& plan) {
     case Precision::kFp64: return cluster.fp32_flops_per_s * cluster.matmul_efficiency / 2;
     case Precision::kBf16:
     case Precision::kFp16: return cluster.half_flops_per_s * cluster.matmul_efficiency;
+    case Precision::kFp8: return cluster.fp8_flops_per_s * cluster.matmul_efficiency;
   }
   check_failed(__FILE__, __LINE__, "unknown precision");
 }

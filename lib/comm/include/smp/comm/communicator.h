@@ -53,9 +53,11 @@ struct TrafficCount {
 // calls with the same labels in the same order (send and recv: each pair of ranks in its own
 // order); a rank that does otherwise ends every waiting call with a CommError that names both
 // sides. So does a rank that dies, leaves too early or does not call in time; the whole job's
-// groups then fail, while abort() ends one group and those split off it. Calls on one Communicator
-// come from one thread; different groups may be used from different threads, and abort() from any.
-// Counts are in elements.
+// groups then fail, while abort() ends one group and those split off it. A rank whose communicator
+// is destroyed by an exception has not left: its peers wait, within the time-out, until it says why
+// (abort()), ends, or loses the communicator of all ranks too, which fails the job. Calls on one
+// Communicator come from one thread; different groups may be used from different threads, and
+// abort() from any. Counts are in elements.
 //
 // Sums run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and fp16 are
 // widened to fp32 and rounded once.
@@ -88,7 +90,8 @@ class Communicator {
   // have). Collective over the *members* only; the same set may be split off several times.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& members) = 0;
 
-  // Ends every waiting and later call of this group, here and at the peers, with kAborted.
+  // Ends every waiting and later call of this group, here and at the peers, with kAborted. Does
+  // nothing when the group has failed already: what came first is the cause.
   virtual void abort(const std::string& reason) = 0;
 
   virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op

@@ -12,15 +12,38 @@
 // parser has checked (see job_reader.h).
 namespace smp {
 
-enum class ModelFamily { kGpt2, kLlama };
+// A family is a set of defaults for the attributes below it; kTransformer has none of its own.
+enum class ModelFamily { kGpt2, kLlama, kTransformer };
+enum class Stack { kDecoder, kEncoder, kEncoderDecoder };
+enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu };
+enum class NormKind { kLayerNorm, kRmsNorm };
+enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
 enum class DeviceKind { kCpu, kCuda };
-enum class Precision { kFp32, kFp64, kBf16, kFp16 };
+enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8 };  // fp8: matmuls; the rest as bf16
 enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
-enum class PipelineKind { kSimple, kInterleaved };  // all forward then all backward; 1F1B
+// All forward then all backward; 1F1B; Megatron's virtual stages; zero-bubble H1 and V.
+enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
+// What the backward pass computes again: nothing; the core of attention; whole layers.
+enum class Recompute { kNone, kSelective, kFull };
+enum class AttentionKind { kFlash, kUnfused };
+// Whose habits are priced: the same layout occupies other bytes in each framework.
+enum class Profile { kSmp, kMegatron, kDeepSpeed, kFsdp, kSmpV1, kSmpV2 };
+enum class CollectivesKind { kNccl, kSmddp };  // of data-parallel groups
 
 struct ModelSpec {
   std::string name;
   ModelFamily family = ModelFamily::kGpt2;
+  Stack stack = Stack::kDecoder;
+  MlpKind mlp = MlpKind::kGelu;
+  NormKind norm = NormKind::kLayerNorm;
+  PositionKind position_embedding = PositionKind::kLearned;
+  bool qkv_bias = true;
+  bool attention_output_bias = true;
+  bool mlp_bias = true;
+  bool head_bias = false;
+  bool qk_norm = false;            // a norm of head_dim on queries and on keys
+  bool parallel_residual = false;  // attention and MLP read the same input (gpt_neox, phi)
+  bool shared_norm = false;        // and one norm serves both (phi)
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t num_heads = 0;
@@ -33,6 +56,35 @@ struct ModelSpec {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;  // llama
   double initializer_range = 0.02;
+
+  int64_t decoder_layers = 0;     // encoder_decoder: num_layers are the encoder's
+  int64_t vocab_multiple_of = 1;  // rows of the vocabulary are padded to a multiple of this
+  double attention_dropout = 0;   // on softmax weights
+  double hidden_dropout = 0;      // on what enters the residual stream
+  // Mixture of experts; 0 experts = dense. The first `first_dense_layers` blocks are dense, of the
+  // others every `moe_layer_period`-th has experts.
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t expert_ffn_hidden_size = 0;         // = ffn_hidden_size unless given
+  int64_t shared_expert_ffn_hidden_size = 0;  // 0 = no shared expert
+  int64_t first_dense_layers = 0;
+  int64_t moe_layer_period = 1;
+  int64_t num_mtp_layers = 0;  // layers that predict further tokens (DeepSeek-V3)
+  // Multi-head latent attention (DeepSeek); kv_lora_rank 0 = off. head_dim is then unused.
+  int64_t q_lora_rank = 0;
+  int64_t kv_lora_rank = 0;
+  int64_t qk_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+  int64_t v_head_dim = 0;
+};
+
+constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
+
+// One all-reduce as nccl-tests measures it: `bytes` of every one of `ranks` ranks.
+struct LinkPoint {
+  int64_t ranks = 0;
+  int64_t bytes = 0;
+  double seconds = 0;
 };
 
 // One host type. Rates are per process (one accelerator or one CPU slot), links per direction.
@@ -49,13 +101,24 @@ struct ClusterSpec {
   bool has_fp16 = false;
   double fp32_flops_per_s = 0;     // dense matmul peak
   double half_flops_per_s = 0;     // bf16/fp16 dense matmul peak
+  double fp8_flops_per_s = 0;      // 0 = none
   double matmul_efficiency = 0.5;  // share of the peak that large matmuls reach
+  int64_t multiprocessors = 0;     // that matmul tiles are dealt to in waves; 0 = not modelled
+  double kernel_launch_s = 0;      // least time from one kernel's start to the next one's
   double memory_bytes_per_s = 0;
-  double host_link_bytes_per_s = 0;   // accelerator <-> host memory (offload)
+  double host_link_bytes_per_s = 0;   // accelerator <-> host memory (offload), switches shared out
   double intra_host_bytes_per_s = 0;  // one process to its peers on the host
   double intra_host_latency_s = 0;
   double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
   double inter_host_latency_s = 0;
+  // Measured all-reduces (nccl-tests), that replace latency + bytes / bandwidth where they reach.
+  std::vector<LinkPoint> intra_host_points;
+  std::vector<LinkPoint> inter_host_points;
+  double collective_multiprocessors = 0;  // that a running collective takes from matmuls (NCCL)
+  double price_per_host_hour = 0;         // 0 = unknown; in whatever currency
+  // How far predictions were off in measured runs of this cluster; 0 = what is shipped.
+  double memory_error = 0;  // e.g. 0.05: nine runs of ten lay within 5 %
+  double time_error = 0;
 };
 
 struct OptimizerSpec {
@@ -75,7 +138,13 @@ struct TrainingSpec {
   std::optional<int64_t> microbatches;     // per step and data-parallel rank
   std::optional<int64_t> global_batch;     // samples of one step over all ranks
   int64_t max_tokens_per_batch = 4194304;  // 4Mi
+  // The batch grows from `batch_ramp_start` by `batch_ramp_increment` samples; each size on the way
+  // must divide as the last one does. 0 = no ramp.
+  int64_t batch_ramp_start = 0;
+  int64_t batch_ramp_increment = 0;
   std::optional<Precision> precision;
+  AttentionKind attention = AttentionKind::kFlash;
+  std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
   OptimizerSpec optimizer;
   int64_t steps = 0;
   uint64_t seed = 1234;
@@ -93,9 +162,23 @@ struct ParallelSpec {
   std::optional<PipelineKind> pipeline;
   std::string placement_strategy = "cluster";
   std::optional<int64_t> active_microbatches;
-  std::vector<int64_t> partition;  // layers of each stage; empty = even
-  std::optional<bool> activation_checkpointing;
+  std::vector<int64_t> partition;                  // layers of each stage; empty = even
+  std::optional<int64_t> context_parallel_degree;  // ranks that share a sequence
+  std::optional<int64_t> expert_parallel_degree;   // ranks that share a layer's experts
+  std::optional<int64_t> expert_tensor_degree;     // auto: as tensor_parallel_degree
+  std::optional<bool> sequence_parallel;           // split what tensor parallelism does not
+  std::optional<int64_t> virtual_pipeline_degree;  // chunks of layers a rank holds
+  std::optional<bool> activation_checkpointing;    // true = recompute: full
+  std::optional<Recompute> recompute;
+  std::optional<int64_t> recompute_layers;  // of each stage; auto: all
   std::optional<bool> offload_activations;
+  std::optional<bool> offload_optimizer;
+  std::optional<bool> offload_parameters;
+  int64_t activation_loading_horizon = 2;  // layers whose checkpoints are fetched ahead
+  int64_t prefetch_layers = 1;             // ZeRO-3: layers gathered ahead of the running one
+  std::vector<std::string> forbid;         // e.g. "tensor_parallel_degree=8"
+  std::optional<Profile> profile;
+  std::optional<CollectivesKind> data_collectives;
   std::optional<bool> delayed_parameter_initialization;
   bool prescaled_batch = true;      // a tensor group reads one batch, which micro_batch counts
   int64_t bucket_bytes = 25 << 20;  // gradient bucket; PyTorch DDP's cap

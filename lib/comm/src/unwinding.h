@@ -1,0 +1,17 @@
+#pragma once
+
+#include <exception>
+
+namespace smp::shm {
+
+// Tells the destructor of its owner whether an exception is what destroys it. Made and asked on
+// one thread.
+class Unwinding {
+ public:
+  bool now() const { return std::uncaught_exceptions() > before_; }
+
+ private:
+  const int before_ = std::uncaught_exceptions();
+};
+
+}  // namespace smp::shm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include "smp/plan/job_spec.h"
+#include "smp/planner/layout_choice.h"
+
+namespace smp {
+
+// Bytes of one call (one microbatch) of a kind of layer on one rank.
+struct CallBytes {
+  double saved = 0;       // kept from forward to backward when nothing is recomputed
+  double selective = 0;   // kept when the core of attention is recomputed
+  double checkpoint = 0;  // kept when the whole layer is recomputed: its input
+  double recomputed = 0;  // alive while a recomputed layer's backward runs, beside its checkpoint
+  double workspace = 0;   // most temporaries at once in its backward, gradients included
+  double output = 0;      // what goes to the next layer
+};
+
+// Bytes and parameters of each kind of layer of a job on one rank, under the profile's habits.
+// Depends on few of a choice's numbers (layer_key), so that a search computes it seldom. Pure; any
+// thread.
+struct LayerBytes {
+  CallBytes block;      // dense
+  CallBytes moe_block;  // with experts
+  CallBytes embedding;
+  CallBytes head;
+  double block_parameters = 0;      // of one rank: cut by tensor parallelism
+  double moe_block_parameters = 0;  // without the experts
+  double expert_parameters = 0;     // one MoE block's experts on one rank
+  double embedding_parameters = 0;  // first stage
+  double head_parameters = 0;       // last stage; a tied head's copy is counted with p > 1
+  double largest_layer_parameters = 0;
+};
+LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice);
+
+// Choices with equal keys have equal LayerBytes and LayerSeconds in one job.
+uint64_t layer_key(const LayoutChoice& choice);
+
+// Parameters that a rank of `stage` holds: all that data parallelism replicates (or shards), and
+// beside them those of experts, whose replicas are fewer.
+struct StageParameters {
+  double dense = 0;
+  double experts = 0;
+};
+StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
+                                 const LayerBytes& layers, int64_t stage);
+
+}  // namespace smp
