@@ -123,7 +123,12 @@ void work(const WorkerEnvironment& environment, std::string& failed_in) {
   train_options.owns_process = true;
   train_options.fault = environment.fault;
   train_options.failed_in = &failed_in;
-  train(plan, *world, train_options);
+  try {
+    train(plan, *world, train_options);
+  } catch (const std::exception& error) {  // the peers hear why, before the world closes
+    world->abort(fmt::format("{}: {}", failed_in, error.what()));
+    throw;
+  }
 }
 
 }  // namespace

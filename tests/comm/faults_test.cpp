@@ -222,6 +222,74 @@ TEST_CASE("the exception of one rank ends the calls of the others and comes back
   CHECK(others[3] == "aborted 2: rank 3: barrier #1 'p': rank 2 failed: the first cause");
 }
 
+TEST_CASE("a communicator that an exception destroys has not left: its peers hear the cause") {
+  struct Pause {
+    ~Pause() { std::this_thread::sleep_for(milliseconds(200)); }
+  };
+  std::string error;
+  CHECK_THROWS_WITH_AS(run_ranks(2,
+                                 [&](Communicator& comm) {
+                                   const Pause before_the_catch;
+                                   const auto pair = comm.split({0, 1});
+                                   if (comm.rank() == 1) throw std::logic_error("the first cause");
+                                   try {
+                                     pair->barrier("p")->wait();
+                                   } catch (const CommError& e) {
+                                     error = text_of(e);
+                                   }
+                                 }),
+                       "the first cause", std::logic_error);
+  CHECK(error == "aborted 1: rank 0: barrier #1 'p': rank 1 failed: the first cause");
+}
+
+TEST_CASE("a rank that survives its exception is named when the time is over, or when it ends") {
+  for (const bool ends : {false, true}) {
+    std::string error;
+    std::atomic<bool> heard{false};
+    run_ranks(2,
+              [&](Communicator& comm) {
+                try {
+                  const auto pair = comm.split({0, 1});
+                  if (comm.rank() == 1) throw std::logic_error("not the end");
+                  pair->barrier("p")->wait();
+                } catch (const CommError& e) {
+                  error = text_of(e);
+                  heard = true;
+                } catch (const std::logic_error&) {
+                  while (!ends && !heard) std::this_thread::yield();
+                }
+              },
+              {milliseconds(ends ? 30000 : 300)});
+    CHECK(error == (ends ? "peer_lost 1: rank 0: barrier #1 'p': rank 1 has left the group without "
+                           "calling it (it has made no call yet)"
+                         : "timeout 1: rank 0: barrier #1 'p' timed out after 0.3 s: rank 1 left "
+                           "the group with an exception (it has made no call yet)"));
+  }
+}
+
+TEST_CASE("abort after a failure does not hide its cause") {
+  std::string error;
+  std::atomic<bool> aborted{false};
+  CHECK_THROWS_AS(run_ranks(3,
+                            [&](Communicator& comm) {
+                              if (comm.rank() == 0) throw std::logic_error("the first cause");
+                              if (comm.rank() == 1) {
+                                CHECK_THROWS_AS(comm.barrier("b")->wait(), CommError);
+                                comm.abort("what I heard");
+                                aborted = true;
+                                return;
+                              }
+                              while (!aborted) std::this_thread::yield();
+                              try {
+                                comm.barrier("b")->wait();
+                              } catch (const CommError& e) {
+                                error = text_of(e);
+                              }
+                            }),
+                  std::logic_error);
+  CHECK(error == "aborted 0: rank 2: barrier #1 'b': rank 0 failed: the first cause");
+}
+
 TEST_CASE("an exception gives up the calls that are under way before it frees their buffers") {
   std::string error;
   CHECK_THROWS_WITH_AS(run_ranks(2,
@@ -315,6 +383,23 @@ TEST_CASE("processes: the death of a rank ends every call within a second and is
     CHECK(outcomes[size_t(second)].said == "peer_lost " + v + ": rank " + std::to_string(second) +
                                                ": barrier #1 'b': rank " + v + " died");
   }
+}
+
+TEST_CASE("processes: an exception that ends a rank is not a departure in good order") {
+  const auto outcomes = run_processes(3, [](Communicator& comm) -> std::string {
+    struct Pause {
+      ~Pause() { std::this_thread::sleep_for(milliseconds(200)); }
+    };
+    const Pause before_the_end;
+    const auto pair = comm.split(comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2});
+    if (comm.rank() == 1) throw std::logic_error("the first cause");
+    if (comm.rank() == 0) pair->barrier("p")->wait();
+    comm.barrier("w")->wait();
+    return "went on";
+  });
+  CHECK(outcomes[0].said == "aborted 1: rank 0: barrier #1 'p': rank 1 ended with an exception");
+  CHECK(outcomes[1].said == "exception: the first cause");
+  CHECK(outcomes[2].said == "aborted 1: rank 2: barrier #1 'w': rank 1 ended with an exception");
 }
 
 TEST_CASE("processes: death at a random moment of a transfer") {
