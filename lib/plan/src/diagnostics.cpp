@@ -1,4 +1,4 @@
-#include "diagnostics.h"
+#include "smp/plan/diagnostics.h"
 
 #include <fmt/format.h>
 

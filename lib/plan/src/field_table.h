@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "smp/plan/job_spec.h"
-#include "yaml_tree.h"
+#include "smp/plan/yaml_tree.h"
 
 // The one table of a job file's keys. The reader, the defaults, the JSON schema, docs/job-file.md
 // and the writer are loops over it, so a key is added in one place. Immutable after start-up.

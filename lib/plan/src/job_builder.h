@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnostics.h"
 #include "field_table.h"
+#include "smp/plan/diagnostics.h"
 #include "smp/plan/job_spec.h"
-#include "yaml_tree.h"
+#include "smp/plan/yaml_tree.h"
 
 // Builds a JobSpec from trees and overrides, later ones over earlier ones, key by key. Mistakes go
 // to the Diagnostics; finish() fills the defaults that follow from other keys and checks what keys

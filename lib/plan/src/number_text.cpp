@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "smp/plan/suggest.h"
-#include "yaml_tree.h"
+#include "smp/plan/yaml_tree.h"
 
 namespace smp {
 

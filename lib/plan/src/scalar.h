@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "number_text.h"
-#include "yaml_tree.h"
+#include "smp/plan/yaml_tree.h"
 
 // What a scalar of a strict YAML file means, once its key says what to expect. Nothing is guessed:
 // 010, 4e6 for a whole number, "12" in quotes, yes for true are refused, and the message says what

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnostics.h"
-#include "yaml_tree.h"
+#include "smp/plan/diagnostics.h"
+#include "smp/plan/yaml_tree.h"
 
 // Reads one map of a YAML file that smp writes itself (a plan), strictly: each read names its key,
 // and finish() refuses the keys that nobody asked for. Mistakes go to the Diagnostics, and the read

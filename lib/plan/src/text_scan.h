@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "diagnostics.h"
+#include "smp/plan/diagnostics.h"
 
 // What is checked on the bytes of a YAML file before a parser sees them: valid UTF-8, no control
 // characters (yaml-cpp takes some for the end of the file), no lone carriage returns, no tabs in

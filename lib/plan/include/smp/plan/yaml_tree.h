@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnostics.h"
+#include "smp/plan/diagnostics.h"
 
 // The strict subset of YAML that job and plan files are written in: one document of maps, lists and
 // scalars in UTF-8. Duplicate keys, anchors, aliases, merge keys, tags, complex keys, tabs in the
