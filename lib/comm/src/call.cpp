@@ -41,6 +41,8 @@ void write(CallEntry& entry, const Call& call) {
   entry.fingerprint = fingerprint(call);
   entry.count = call.count;
   entry.root = call.peer;
+  entry.in_at = call.in_at;
+  entry.out_at = call.out_at;
   entry.op = uint8_t(call.op);
   entry.dtype = uint8_t(call.dtype);
   entry.reduce_op = uint8_t(call.reduce_op);
@@ -50,13 +52,15 @@ void write(CallEntry& entry, const Call& call) {
 }
 
 Call read(const CallEntry& entry, uint64_t number) {
-  return Call{CollectiveOp(entry.op),
-              DType(entry.dtype),
-              ReduceOp(entry.reduce_op),
-              entry.count,
-              entry.root,
-              entry.label,
-              number};
+  Call call;
+  call.op = CollectiveOp(entry.op);
+  call.dtype = DType(entry.dtype);
+  call.reduce_op = ReduceOp(entry.reduce_op);
+  call.count = entry.count;
+  call.peer = entry.root;
+  call.label = entry.label;
+  call.number = number;
+  return call;
 }
 
 }  // namespace smp::shm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "copy.h"
 #include "reduce.h"
@@ -13,13 +14,9 @@
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::shm {
-namespace {
 
-int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
-void Group::post(const Operation& op) {
+void Group::post(Operation& op) {
+  if (std::exchange(op.posted, true)) return;
   CallEntry& entry = block_.call(rank_, op.call.number);
   write(entry, op.call);
   entry.number.store(op.call.number);

@@ -268,8 +268,12 @@ bool Engine::advance(Lane& lane) {
       more_ = true;
       return true;
     }
-    lane.operations.pop_front();
     const std::exception_ptr error = op->program.error();
+    if (!error && op->rest) {
+      op->program = std::exchange(op->rest, Program());
+      continue;
+    }
+    lane.operations.pop_front();
     finish(*op, error);
     if (!error) continue;
     try {
@@ -288,6 +292,7 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   op.error_ = error;
   op.lane.member->finished(op);
   op.program = Program();
+  op.rest = Program();
   op.finished_.store(true);
   if (followers_.load() > 0) {
     turn_.fetch_add(1);

@@ -79,6 +79,8 @@ class Operation {
   const Call call;
   Lane& lane;
   Program program;
+  Program rest;  // goes on when `program` is through
+  bool posted = false;
   int64_t wire_bytes = 0;
 
  private:

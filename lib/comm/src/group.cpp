@@ -122,6 +122,16 @@ std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
   return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
 }
 
+bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out) const {
+  if (size_ == 1 || in_bytes <= kOneShotBytes) return false;
+  const int64_t in_at = seat_->job->offset_of(in, in_bytes);
+  const int64_t out_at = out == nullptr ? in_at : seat_->job->offset_of(out, in_bytes);
+  if (in_at < 0 || out_at < 0) return false;
+  call.in_at = in_at;
+  call.out_at = out_at;
+  return true;
+}
+
 WorkPtr Group::start(std::shared_ptr<Operation> op, Program program) {
   op->program = std::move(program);
   seat_->engine.submit(op);
@@ -134,23 +144,30 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   call.reduce_op = op;
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
+  const int64_t bytes = call.bytes();
+  const bool direct = may_be_direct(call, from, bytes, to);
   const auto work = operation(collectives_, std::move(call));
-  const int64_t bytes = work->call.bytes();
   if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
   // Between two ranks both ways move the same bytes, and one-shot has no second round.
   const bool one_shot = bytes <= kOneShotBytes || size_ == 2;
-  return start(work,
-               one_shot ? run_one_shot(*work, from, to) : run_mesh_all_reduce(*work, from, to));
+  Program staged = one_shot ? run_one_shot(*work, from, to) : run_mesh_all_reduce(*work, from, to);
+  if (!direct) return start(work, std::move(staged));
+  return start(
+      work, run_direct_or_staged(*work, run_direct_all_reduce(*work, from, to), std::move(staged)));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
                           std::string_view label) {
-  const auto work =
-      operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
+  Call call = collective(CollectiveOp::kAllGather, count, dtype, label);
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
+  const bool direct = may_be_direct(call, from, call.bytes());
+  const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
-  return start(work, run_all_gather(*work, from, to));
+  Program staged = run_all_gather(*work, from, to);
+  if (!direct) return start(work, std::move(staged));
+  return start(
+      work, run_direct_or_staged(*work, run_direct_all_gather(*work, from, to), std::move(staged)));
 }
 
 WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -158,11 +175,15 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   check_divisible(label, count, size_);
   Call call = collective(CollectiveOp::kReduceScatter, count, dtype, label);
   call.reduce_op = op;
-  const auto work = operation(collectives_, std::move(call));
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
+  const bool direct = may_be_direct(call, from, call.bytes());
+  const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
-  return start(work, run_reduce_scatter(*work, from, to));
+  Program staged = run_reduce_scatter(*work, from, to);
+  if (!direct) return start(work, std::move(staged));
+  return start(work, run_direct_or_staged(*work, run_direct_reduce_scatter(*work, from, to),
+                                          std::move(staged)));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,

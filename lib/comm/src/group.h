@@ -46,6 +46,9 @@ class Group final : public Communicator, private Member {
   void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size_); }
   int64_t segment_bytes() const override { return smp::segment_bytes(size_); }
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
+    return seat_->arena->allocate(bytes);
+  }
 
  private:
   using Bytes = std::byte*;
@@ -68,11 +71,18 @@ class Group final : public Communicator, private Member {
   std::shared_ptr<Operation> operation(Lane& lane, Call call);
   WorkPtr start(std::shared_ptr<Operation> op, Program program);
 
+  // Notes where the buffers lie, `out` too if peers read it, and whether to read in place at all.
+  bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out = nullptr) const;
+
   // Programs. Sizes are in bytes unless they say elements.
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
   Program run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_or_staged(Operation& op, Program direct, Program staged);
+  Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_barrier(Operation& op);
   Program run_send(Operation& op, ConstBytes in);
@@ -81,7 +91,7 @@ class Group final : public Communicator, private Member {
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
-  void post(const Operation& op);
+  void post(Operation& op);
   auto called_by(Operation& op, int peer);
   void check_call(const Operation& op, int peer) const;
   int odd_one_out(const Operation& op, int peer) const;
@@ -97,6 +107,14 @@ class Group final : public Communicator, private Member {
   void publish_pieces(Operation& op, ConstBytes in, int64_t step);
   ConstBytes piece_from(int peer) const;
   void ring_peers() const;
+
+  // Steps of direct programs.
+  ConstBytes in_of(const Operation& op, int peer) const;
+  ConstBytes out_of(const Operation& op, int peer) const;
+  void count_slot(Operation& op, int64_t wire_bytes);
+  bool was_whole(const Operation& op, int peer) const;
+  auto all_taken(Operation& op, int reader);
+  auto never(Operation& op, int peer);
 
   std::shared_ptr<Seat> seat_;
   const std::vector<int> globals_;

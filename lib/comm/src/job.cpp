@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,12 +16,25 @@
 namespace smp::shm {
 namespace {
 
-constexpr size_t kArenaBytesPerRank = 32 << 20;  // address space, not memory
+constexpr size_t kBlockBytesPerRank = 32 << 20;    // address space, not memory
+constexpr size_t kAddressBytes = size_t(1) << 46;  // what the symmetric region takes at most
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
 size_t blocks_begin(int size) {
   return round_up(sizeof(JobHeader) + size_t(size) * sizeof(RankBoard));
+}
+
+size_t blocks_end(int size) { return blocks_begin(size) + size_t(size) * kBlockBytesPerRank; }
+
+// All the memory of the machine, if the process may address that much.
+size_t symmetric_bytes_per_rank(int size) {
+  size_t bytes = std::min(kAddressBytes / size_t(size),
+                          size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    bytes = std::min(bytes, size_t(limit.rlim_cur) / 2 / size_t(size));
+  return bytes / kPageBytes * kPageBytes;
 }
 
 class TableLock {
@@ -39,7 +54,9 @@ class TableLock {
 
 }  // namespace
 
-size_t Job::bytes(int size) { return blocks_begin(size) + size_t(size) * kArenaBytesPerRank; }
+size_t Job::bytes(int size) {
+  return blocks_end(size) + size_t(size) * symmetric_bytes_per_rank(size);
+}
 
 void Job::prepare(Mapping& mapping, int size) {
   auto& header = *reinterpret_cast<JobHeader*>(mapping.data());
@@ -52,6 +69,21 @@ Job::Job(Mapping mapping, int size) : mapping_(std::move(mapping)), size_(size) 
   boards_ = reinterpret_cast<RankBoard*>(mapping_.data() + sizeof(JobHeader));
   SMP_CHECK_EQ(header().magic, kMagic);
   SMP_CHECK_EQ(header().size, size);
+  const SymmetricRegion region = symmetric();
+  leave_out_of_dumps(region.begin, region.bytes_per_rank * size_t(size));
+}
+
+SymmetricRegion Job::symmetric() const {
+  const size_t begin = blocks_end(size_);
+  return {mapping_.data() + begin, (mapping_.bytes() - begin) / size_t(size_)};
+}
+
+int64_t Job::offset_of(const void* p, int64_t bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  const auto base = reinterpret_cast<uintptr_t>(mapping_.data());
+  if (address < base + blocks_end(size_) || address + size_t(bytes) > base + mapping_.bytes())
+    return -1;
+  return int64_t(address - base);
 }
 
 void Job::wake(int rank) const {
@@ -76,7 +108,7 @@ int Job::open_group(uint64_t key, int group_size) {
     if (entry.state == GroupEntry::kSpare && entry.size == group_size && !spare) spare = &entry;
   }
   if (spare == nullptr) {
-    if (header().entries == kMaxGroups || header().next_offset + bytes > mapping_.bytes())
+    if (header().entries == kMaxGroups || header().next_offset + bytes > blocks_end(size_))
       throw std::runtime_error(fmt::format(
           "no room for another group of {} ranks: {} groups are open in this job; close some first",
           group_size, header().entries));

@@ -18,9 +18,16 @@ struct Failure {
   std::string text;
 };
 
-// The shared memory of a job as one process sees it: the header, a board per rank and the blocks of
-// all groups. Blocks are found by key, so members of a group need no message to meet. All functions
-// may be called from any thread of any rank.
+// Address space of which each rank has a part of its own, in rank order, for buffers that the other
+// ranks read in place. Costs nothing until it is used.
+struct SymmetricRegion {
+  std::byte* begin;
+  size_t bytes_per_rank;
+};
+
+// The shared memory of a job as one process sees it: the header, a board per rank, the blocks of
+// all groups and the symmetric region. Blocks are found by key, so members of a group need no
+// message to meet. All functions may be called from any thread of any rank.
 class Job {
  public:
   static size_t bytes(int size);
@@ -40,6 +47,12 @@ class Job {
   int open_group(uint64_t key, int group_size);
   GroupBlock block(int place) const;
   void close_group(int place);
+
+  SymmetricRegion symmetric() const;
+  // Where `bytes` bytes from p on lie, as an offset that means the same to all ranks; -1 outside
+  // the symmetric region.
+  int64_t offset_of(const void* p, int64_t bytes) const;
+  std::byte* at(int64_t offset) const { return mapping_.data() + offset; }
 
   // Writes the record unless it has been written, and wakes everybody.
   void fail(FailureRecord& record, const Failure& failure);

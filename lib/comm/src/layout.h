@@ -16,7 +16,7 @@ namespace smp::shm {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr uint64_t kCallsKept = 4;  // a rank runs at most one collective ahead of another
-inline constexpr size_t kLabelBytes = 96;
+inline constexpr size_t kLabelBytes = 80;
 
 struct alignas(kLineBytes) Counter {
   std::atomic<uint64_t> value;
@@ -29,7 +29,10 @@ struct alignas(kLineBytes) CallEntry {
   int64_t count;
   int32_t root;  // of a broadcast, as rank of the group
   uint8_t op, dtype, reduce_op;
+  int64_t in_at, out_at;  // offsets in the job's memory, or -1
   char label[kLabelBytes];
+
+  bool symmetric() const { return in_at >= 0 && out_at >= 0; }
 };
 static_assert(sizeof(CallEntry) == 2 * kLineBytes);
 

@@ -72,6 +72,10 @@ void populate(std::byte* data, size_t bytes) {
     throw_errno("no memory for the shared segment of a group");
 }
 
+void leave_out_of_dumps(std::byte* data, size_t bytes) {
+  madvise(data, bytes, MADV_DONTDUMP);  // nothing is wrong where the kernel cannot
+}
+
 void release(std::byte* data, size_t bytes) {
   if (madvise(data, bytes, MADV_REMOVE) != 0) memset(data, 0, bytes);
 }

@@ -31,6 +31,7 @@ class Program {
     if (handle_) handle_.destroy();
   }
 
+  explicit operator bool() const { return handle_ != nullptr; }
   void resume() { handle_.resume(); }
   bool done() const { return handle_.done(); }
   std::exception_ptr error() const { return handle_.promise().error; }

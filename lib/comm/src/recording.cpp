@@ -76,6 +76,9 @@ class RecordingCommunicator final : public Communicator {
   void abort(const std::string& reason) override { aborted_ = "aborted: " + reason; }
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size()); }
   int64_t segment_bytes() const override { return smp::segment_bytes(size()); }
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
+    return std::make_shared<std::byte[]>(static_cast<size_t>(bytes));
+  }
 
  private:
   WorkPtr record(CollectiveOp op, int64_t count, DType dtype, std::string_view label,

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 
+#include "arena.h"
 #include "engine.h"
 #include "job.h"
 #include "smp/comm/communicator.h"
@@ -18,10 +19,13 @@ class PeerWatch {
 // What one rank holds of a job; shared by its communicators, given back with the last of them.
 struct Seat {
   Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout)
-      : job(std::move(shared_job)), engine(*job, rank, timeout) {}
+      : job(std::move(shared_job)),
+        arena(std::make_shared<Arena>(job, rank)),
+        engine(*job, rank, timeout) {}
   ~Seat() { job->board(engine.rank()).gone.store(1); }  // before the sockets close
 
   std::shared_ptr<Job> job;
+  std::shared_ptr<Arena> arena;
   Engine engine;
   std::unique_ptr<PeerWatch> watch;
 };

@@ -10,6 +10,8 @@
 // message.
 namespace smp::shm {
 
+inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 inline auto Group::called_by(Operation& op, int peer) {
   return op.reaches(block_.call(peer, op.call.number).number, op.call.number, peer);
 }
@@ -18,6 +20,16 @@ inline auto Group::slot_free(Operation& op, int reader) {
   const uint64_t before = published_ + 1;
   return op.reaches(block_.taken(rank_, reader).value,
                     before > uint64_t(kRingSlots) ? before - uint64_t(kRingSlots) : 0, reader);
+}
+
+// Whether `reader` is done with all that this rank has published.
+inline auto Group::all_taken(Operation& op, int reader) {
+  return op.reaches(block_.taken(rank_, reader).value, published_, reader);
+}
+
+// Waits for the verdict on `peer`.
+inline auto Group::never(Operation& op, int peer) {
+  return op.reaches(block_.control(peer).published.value, UINT64_MAX, peer);
 }
 
 inline auto Group::slot_of(Operation& op, int peer) {

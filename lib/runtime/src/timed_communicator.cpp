@@ -77,4 +77,8 @@ void TimedCommunicator::abort(const std::string& reason) { inner_.abort(reason);
 std::vector<TrafficCount> TimedCommunicator::traffic() const { return inner_.traffic(); }
 int64_t TimedCommunicator::segment_bytes() const { return inner_.segment_bytes(); }
 
+std::shared_ptr<std::byte[]> TimedCommunicator::allocate_symmetric(int64_t bytes) {
+  return inner_.allocate_symmetric(bytes);
+}
+
 }  // namespace smp

@@ -46,6 +46,7 @@ class TimedCommunicator final : public Communicator {
   void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override;
   int64_t segment_bytes() const override;
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
 
  private:
   WorkPtr timed(WorkPtr work);

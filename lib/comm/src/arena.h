@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "job.h"
+
+namespace smp::shm {
+
+// A rank's own part of the job's symmetric region: address space that every rank maps, from which
+// this rank alone hands out blocks. A block is whole pages, which exist from its allocation to its
+// end; blocks keep the arena and the job's mapping alive. Safe from any thread.
+class Arena : public std::enable_shared_from_this<Arena> {
+ public:
+  Arena(std::shared_ptr<Job> job, int rank);
+
+  // Throws std::bad_alloc when the part is full, std::system_error without memory.
+  std::shared_ptr<std::byte[]> allocate(int64_t bytes);
+
+ private:
+  void free(std::byte* begin, size_t bytes);
+
+  const std::shared_ptr<Job> job_;
+  std::mutex mutex_;
+  std::map<std::byte*, size_t> gaps_;  // begin -> bytes; never two side by side
+};
+
+}  // namespace smp::shm

@@ -1,0 +1,133 @@
+#include <algorithm>
+
+#include "copy.h"
+#include "reduce.h"
+#include "steps.h"
+
+// Collectives whose buffers all ranks can read in place: nothing is staged. A rank's call entry
+// says where its buffers lie. Words as in collectives.cpp; what peers read of a rank in one go
+// counts as one slot of its ring, though it is not there, so that the counts go on as usual.
+//
+// A rank returns when its peers have read its buffers. It would return early if it failed, and may
+// then free them: a peer that has read them looks once more whether all is well.
+namespace smp::shm {
+namespace {
+
+constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
+
+}  // namespace
+
+// Reads in place if every rank's buffers allow it, for which it waits for their calls.
+Program Group::run_direct_or_staged(Operation& op, Program direct, Program staged) {
+  post(op);
+  bool all = true;
+  for (int step = 1; step < size_ && all; ++step) {
+    const int p = next(step);
+    co_await called_by(op, p);
+    check_call(op, p);
+    all = block_.call(p, op.call.number).symmetric();
+  }
+  op.rest = all ? std::move(direct) : std::move(staged);
+}
+
+Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
+  return seat_->job->at(block_.call(peer, op.call.number).in_at);
+}
+
+Group::ConstBytes Group::out_of(const Operation& op, int peer) const {
+  return seat_->job->at(block_.call(peer, op.call.number).out_at);
+}
+
+// Everything that peers may read now counts as one more slot.
+void Group::count_slot(Operation& op, int64_t wire_bytes) {
+  block_.control(rank_).published.value.store(++published_);
+  op.wire_bytes += wire_bytes;
+}
+
+// Whether what was read of `peer` is what it had there; if not, the next look at the group's health
+// ends the call.
+bool Group::was_whole(const Operation& op, int peer) const {
+  if (block_.control(peer).closed.value.load() == RankControl::kLeft)
+    throw CommError(CommError::Kind::kPeerLost, global(peer),
+                    fmt::format("rank {}: {}: rank {} has left the group without completing it",
+                                global(rank_), describe(op.call, op.call.peer), global(peer)));
+  return block_.control(peer).closed.value.load() == RankControl::kOpen &&
+         (seat_->job->failures() == 0 || !failure());
+}
+
+Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes();
+  const bool stream = bytes * size_ > kStreamBytes;
+  count_slot(op, bytes * (size_ - 1));
+  for (int step = 1; step <= size_; ++step) {  // its own part last, while the others still read
+    const int p = next(step);
+    const ConstBytes from = p == rank_ ? in : in_of(op, p);
+    for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+      co_await called_by(op, p);  // at once; a chance for other calls
+      copy_bytes(out + bytes * p + at, from + at, std::min(kChunkBytes, bytes - at), stream);
+    }
+    if (p == rank_) continue;
+    while (!was_whole(op, p)) co_await never(op, p);
+    take(p);
+  }
+  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+}
+
+Program Group::run_direct_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
+  const int64_t chunk = kChunkBytes / element;
+  std::vector<ConstBytes> from(static_cast<size_t>(size_));
+  count_slot(op, part * (size_ - 1) * element);
+  for (int64_t at = 0; at < part; at += chunk) {
+    co_await called_by(op, next(1));
+    for (int p = 0; p < size_; ++p)
+      from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + (part * rank_ + at) * element;
+    reduce(out + at * element, from.data(), size_, std::min(chunk, part - at), op.call.dtype,
+           op.call.reduce_op);
+  }
+  for (int step = 1; step < size_; ++step)
+    while (!was_whole(op, next(step))) co_await never(op, next(step));
+  take_all();
+  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+}
+
+// Each rank sums its part into its own `out`, a chunk at a time, and takes the sums of the others
+// from theirs, one chunk behind. In place, a rank overwrites what peer p read of it only with p's
+// sum of that chunk, so after p has read it.
+Program Group::run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
+  const int64_t chunk = kChunkBytes / element;
+  const int64_t steps = div_up(part_size(count, size_, 0), chunk);
+  const bool stream = op.call.bytes() > kStreamBytes;
+  auto begin = [&](int rank, int64_t k) {
+    return (part_begin(count, size_, rank) + k * chunk) * element;
+  };
+  auto length = [&](int rank, int64_t k) {
+    return std::clamp<int64_t>(part_size(count, size_, rank) - k * chunk, 0, chunk);
+  };
+  std::vector<ConstBytes> from(static_cast<size_t>(size_));
+  op.wire_bytes += (count - part_size(count, size_, rank_)) * element;
+  for (int64_t k = 0; k <= steps; ++k) {
+    if (k < steps) {
+      const int64_t n = length(rank_, k);
+      for (int p = 0; p < size_; ++p)
+        from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + begin(rank_, k);
+      reduce(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+      for (int step = 1; step < size_; ++step)
+        while (!was_whole(op, next(step))) co_await never(op, next(step));
+      publish(op, n * element * (size_ - 1));
+    }
+    if (k == 0) continue;
+    for (int step = 1; step < size_; ++step) {
+      const int p = next(step);
+      co_await slot_of(op, p);
+      copy_bytes(out + begin(p, k - 1), out_of(op, p) + begin(p, k - 1), length(p, k - 1) * element,
+                 stream);
+      while (!was_whole(op, p)) co_await never(op, p);
+      take(p);
+    }
+  }
+  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+}
+
+}  // namespace smp::shm
