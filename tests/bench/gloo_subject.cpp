@@ -29,6 +29,8 @@ class GlooSubject final : public Subject {
     choose();
   }
 
+  float* buffer(int64_t count) override { return buffers_.emplace_back(size_t(count)).data(); }
+
   void all_gather(const float* in, float* out, int64_t count) override {
     gloo::AllgatherOptions options(context_);
     options.setInput(const_cast<float*>(in), size_t(count / context_->size));
@@ -78,6 +80,7 @@ class GlooSubject final : public Subject {
   std::shared_ptr<gloo::rendezvous::Context> context_;
   int count_;
   std::vector<float> scratch_;
+  std::vector<std::vector<float>> buffers_;
   std::optional<gloo::AllreduceHalvingDoubling<float>> halving_doubling_;
   std::optional<gloo::ReduceScatterHalvingDoubling<float>> reduce_scatter_;
   bool use_halving_doubling_ = false;

@@ -47,12 +47,13 @@ void Group::count_slot(Operation& op, int64_t wire_bytes) {
 // Whether what was read of `peer` is what it had there; if not, the next look at the group's health
 // ends the call.
 bool Group::was_whole(const Operation& op, int peer) const {
-  if (block_.control(peer).closed.value.load() == RankControl::kLeft)
+  const uint64_t closed = block_.control(peer).closed.value.load();
+  if (seat_->job->failures() != 0 && failure()) return false;  // which may be why it has left
+  if (closed == RankControl::kLeft)
     throw CommError(CommError::Kind::kPeerLost, global(peer),
                     fmt::format("rank {}: {}: rank {} has left the group without completing it",
                                 global(rank_), describe(op.call, op.call.peer), global(peer)));
-  return block_.control(peer).closed.value.load() == RankControl::kOpen &&
-         (seat_->job->failures() == 0 || !failure());
+  return closed == RankControl::kOpen;
 }
 
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {

@@ -1,0 +1,259 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/processes.h"
+#include "comm/values.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+
+namespace {
+
+// Elements in symmetric memory or, where a rank is to have none, in its own.
+class Buffer {
+ public:
+  Buffer(Communicator& comm, int64_t count, bool symmetric) : own_(size_t(symmetric ? 0 : count)) {
+    if (symmetric) shared_ = comm.allocate_symmetric(count * 4);
+  }
+  float* data() { return shared_ ? reinterpret_cast<float*>(shared_.get()) : own_.data(); }
+  float& operator[](int64_t i) { return data()[i]; }
+
+ private:
+  std::shared_ptr<std::byte[]> shared_;
+  std::vector<float> own_;
+};
+
+// Sums of these depend on their order.
+float value(int rank, int64_t i) {
+  return std::sin(float(i) * 1.7f + float(rank)) * std::pow(10.0f, float(rank));
+}
+
+float sum_at(int size, int64_t i) {
+  float sum = value(0, i);
+  for (int rank = 1; rank < size; ++rank) sum += value(rank, i);
+  return sum;
+}
+
+// Which ranks have symmetric buffers.
+enum class Who { kAll, kNone, kEven };
+
+// How many elements all three collectives get wrong, of `count` elements a rank.
+int64_t wrong_elements(Communicator& comm, int64_t count, Who who, bool in_place) {
+  const int size = comm.size(), rank = comm.rank();
+  const bool symmetric = who == Who::kAll || (who == Who::kEven && rank % 2 == 0);
+  int64_t wrong = 0;
+
+  Buffer x(comm, count, symmetric), y(comm, count, symmetric);
+  for (int64_t i = 0; i < count; ++i) x[i] = value(rank, i);
+  Buffer& sum = in_place ? x : y;
+  comm.all_reduce(x.data(), sum.data(), count, DType::kF32, ReduceOp::kSum, "r")->wait();
+  for (int64_t i = 0; i < count; ++i) wrong += sum[i] != sum_at(size, i);
+
+  Buffer part(comm, count, symmetric), whole(comm, count * size, symmetric);
+  float* mine = in_place ? whole.data() + count * rank : part.data();
+  for (int64_t i = 0; i < count; ++i) mine[i] = value(rank, i);
+  comm.all_gather(mine, whole.data(), count, DType::kF32, "g")->wait();
+  for (int64_t i = 0; i < count * size; ++i) wrong += whole[i] != value(int(i / count), i % count);
+
+  for (int64_t i = 0; i < count * size; ++i) whole[i] = value(rank, i);
+  mine = in_place ? whole.data() + count * rank : part.data();
+  comm.reduce_scatter(whole.data(), mine, count * size, DType::kF32, ReduceOp::kSum, "s")->wait();
+  for (int64_t i = 0; i < count; ++i) wrong += mine[i] != sum_at(size, count * rank + i);
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("symmetric memory changes no bit, whoever has it") {
+  for (const int size : kSizes)
+    run_ranks(size, [&](Communicator& comm) {
+      for (const int64_t count : {1, 4099, 100003})
+        for (const Who who : {Who::kAll, Who::kNone, Who::kEven})
+          for (const bool in_place : {false, true}) {
+            CAPTURE(size);
+            CAPTURE(count);
+            CHECK(wrong_elements(comm, count, who, in_place) == 0);
+          }
+    });
+}
+
+TEST_CASE("processes: symmetric memory is one memory for all, in groups too") {
+  const auto outcomes = run_processes(4, [](Communicator& comm) {
+    const auto pair = comm.split(comm.rank() < 2 ? std::vector<int>{1, 0} : std::vector<int>{2, 3});
+    int64_t wrong = 0;
+    for (int round = 0; round < 3; ++round) {
+      wrong += wrong_elements(comm, 300007, Who::kAll, round == 1);
+      wrong += wrong_elements(*pair, 300007, Who::kAll, round == 1);
+    }
+    return std::to_string(wrong) + " wrong";
+  });
+  for (const Outcome& outcome : outcomes) CHECK(outcome.said == "0 wrong");
+}
+
+TEST_CASE("several direct calls are under way at once, in two groups") {
+  constexpr int64_t kCount = 50000;
+  run_ranks(3, [&](Communicator& world) {
+    const auto twin = world.split({0, 1, 2});
+    auto sums = [&](Communicator& comm) {
+      std::vector<Buffer> buffers;
+      std::vector<WorkPtr> works;
+      for (int k = 0; k < 6; ++k) {
+        buffers.emplace_back(comm, kCount, true);
+        for (int64_t i = 0; i < kCount; ++i) buffers.back()[i] = value(comm.rank(), i + k);
+        works.push_back(comm.all_reduce(buffers.back().data(), buffers.back().data(), kCount,
+                                        DType::kF32, ReduceOp::kSum, "x"));
+      }
+      int64_t wrong = 0;
+      for (int k = 0; k < 6; ++k) {
+        works[size_t(k)]->wait();
+        for (int64_t i = 0; i < kCount; ++i) wrong += buffers[size_t(k)][i] != sum_at(3, i + k);
+      }
+      return wrong;
+    };
+    std::thread other([&] { CHECK(sums(*twin) == 0); });
+    CHECK(sums(world) == 0);
+    other.join();
+  });
+}
+
+TEST_CASE("direct collectives move the bytes that smp::wire_bytes predicts") {
+  for (const int size : {2, 3, 5})
+    run_ranks(size, [&](Communicator& comm) {
+      constexpr int64_t kCount = 100003;
+      wrong_elements(comm, kCount, Who::kAll, false);
+      const auto traffic = comm.traffic();
+      REQUIRE(traffic.size() == 3);
+      auto wire = [&](CollectiveOp op, int64_t count) {
+        return wire_bytes(op, size, comm.rank(), count, 4);
+      };
+      CHECK(traffic[0].wire_bytes == wire(CollectiveOp::kAllGather, kCount));
+      CHECK(traffic[1].wire_bytes == wire(CollectiveOp::kAllReduce, kCount));
+      CHECK(traffic[2].wire_bytes == wire(CollectiveOp::kReduceScatter, kCount * size));
+    });
+}
+
+TEST_CASE("symmetric memory is zeroed, its own, used again, and outlives the communicator") {
+  std::shared_ptr<std::byte[]> kept;
+  run_ranks(2, [&](Communicator& comm) {
+    const auto a = comm.allocate_symmetric(5000), b = comm.allocate_symmetric(1);
+    memset(a.get(), 1, 5000);
+    CHECK(b[0] == std::byte(0));
+    const std::byte* place = nullptr;
+    for (int i = 0; i < 3; ++i) {
+      const auto c = comm.allocate_symmetric(100000);
+      if (place == nullptr) place = c.get();
+      CHECK(c.get() == place);
+      CHECK(c[99999] == std::byte(0));
+      c[99999] = std::byte(7);
+    }
+    CHECK(comm.allocate_symmetric(0) == nullptr);
+    CHECK_THROWS_AS(comm.allocate_symmetric(int64_t(1) << 60), std::bad_alloc);
+    if (comm.rank() == 1) kept = a;
+  });
+  CHECK(kept[4999] == std::byte(1));
+}
+
+TEST_CASE("direct calls that do not match are told from each other") {
+  std::string errors[2];
+  run_ranks(2, [&](Communicator& comm) {
+    Buffer x(comm, 20000, true);
+    const int64_t count = comm.rank() == 0 ? 20000 : 10000;
+    try {
+      comm.all_reduce(x.data(), x.data(), count, DType::kF32, ReduceOp::kSum, "x")->wait();
+    } catch (const CommError& e) {
+      errors[comm.rank()] = text_of(e);
+    }
+  });
+  for (const std::string& error : errors)
+    CHECK(error ==
+          "mismatch 1: rank 0: all_reduce #1 'x' of 20000 fp32 does not match rank 1: all_reduce "
+          "#1 'x' of 10000 fp32");
+}
+
+TEST_CASE("processes: death while others read a rank's memory") {
+  for (int trial = 0; trial < 6; ++trial) {
+    const auto outcomes = run_processes(3, [&](Communicator& comm) {
+      std::thread killer;
+      Buffer x(comm, 300000, true), y(comm, 900000, true);
+      comm.barrier("start")->wait();
+      if (comm.rank() == trial % 3)
+        killer = std::thread([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(500 + trial * 3700));
+          raise(SIGKILL);
+        });
+      for (;;) {
+        comm.all_reduce(x.data(), x.data(), 300000, DType::kF32, ReduceOp::kSum, "x")->wait();
+        comm.all_gather(x.data(), y.data(), 300000, DType::kF32, "y")->wait();
+      }
+      return std::string();
+    });
+    const std::string victim = std::to_string(trial % 3);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == trial % 3) continue;
+      const std::string& said = outcomes[size_t(rank)].said;
+      CHECK(said.rfind("peer_lost " + victim + ": rank " + std::to_string(rank), 0) == 0);
+      CHECK(said.find("rank " + victim + " died") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves while its memory is read is named") {
+  std::string error;
+  run_ranks(2, [&](Communicator& world) {
+    auto pair = world.split({0, 1});
+    Buffer x(world, 20000, true), all(world, 40000, true);
+    if (world.rank() == 1) {
+      const WorkPtr dropped = pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x");
+      pair.reset();
+      world.barrier("gone")->wait();
+    } else {
+      world.barrier("gone")->wait();
+      try {
+        pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x")->wait();
+      } catch (const CommError& e) {
+        error = text_of(e);
+      }
+    }
+  });
+  CHECK(error ==
+        "peer_lost 1: rank 0: all_gather #1 'x' of 20000 fp32: rank 1 has left the group without "
+        "completing it");
+}
+
+TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<std::string> ends(3);
+    CHECK_THROWS_WITH_AS(run_ranks(3,
+                                   [&](Communicator& comm) {
+                                     std::string& end = ends[size_t(comm.rank())];
+                                     int64_t good = 0;
+                                     try {
+                                       for (int call = 0; call < 100000; ++call) {
+                                         Buffer x(comm, 20000, true), all(comm, 60000, false);
+                                         for (int64_t i = 0; i < 20000; ++i) x[i] = 1;
+                                         const WorkPtr work = comm.all_gather(
+                                             x.data(), all.data(), 20000, DType::kF32, "x");
+                                         if (comm.rank() == 2 && call == 5 + trial)
+                                           throw std::logic_error("the first cause");
+                                         work->wait();
+                                         for (int64_t i = 0; i < 60000; ++i) good += all[i] == 1;
+                                         if (good != 60000 * (call + 1))
+                                           end = "took what was not there; ";
+                                       }
+                                     } catch (const CommError& e) {
+                                       end += text_of(e).substr(0, 10);
+                                     }
+                                   }),
+                         "the first cause", std::logic_error);
+    CHECK(ends[0] == "aborted 2:");
+    CHECK(ends[1] == "aborted 2:");
+  }
+}
