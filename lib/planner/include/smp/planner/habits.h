@@ -12,20 +12,37 @@ namespace smp {
 struct Habits {
   bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
   bool fp32_gradients_with_fp16 = false;
-  bool gradient_copy_in_fp32 = false;  // the 20 B rule: a 16-bit gradient and an fp32 copy of it
-  bool flat_gradient_buffer = false;   // all gradients live in one buffer from start to end
-  bool master_weights_with_fp32 = false;
-  int64_t bucket_elements = 0;  // of one gradient reduction
-  int64_t all_gather_bucket_elements = 0;
-  double fixed_bytes = 0;                // context, libraries, workspaces of a process
-  double communicator_bytes = 0;         // of each communicator that a rank is in
-  double fragmentation = 0;              // reserved / allocated - 1
-  bool overlaps_data_reduction = false;  // with the backward pass
+  bool gradient_copy_in_fp32 = false;  // with fp16: an fp32 copy beside the 16-bit gradients
+  // Beside 16-bit gradients of bf16 an unsharded fp32 sum of them (DeepSpeed's BF16_Optimizer).
+  bool fp32_sum_beside_gradients = false;
+  bool fp32_weights = false;             // FSDP: shards are fp32, 16-bit weights live when gathered
+  bool flat_gradient_buffer = false;     // all gradients live in one buffer from start to end
+  bool tied_copy_has_optimizer = false;  // the last stage's copy of a tied table has a state
+  bool frees_sent_outputs = false;       // what went to the next stage is not kept
+  bool scatters_vocabulary = true;       // tensor ranks share the vocabulary's rows
+  bool pads_vocabulary_per_rank = false;   // to vocab_multiple_of x t rows
+  bool context_shards_states = true;       // context-parallel ranks share shards as data ranks do
+  int64_t bucket_elements = 0;             // of one gradient reduction
+  int64_t all_gather_bucket_elements = 0;  // of one gather of updated weights
+  int64_t gathered_units_ahead = 1;        // ZeRO-3: layers gathered beside the running one
+  double fixed_bytes = 0;                  // context and libraries of a process
+  double workspace_bytes = 0;              // of matmul libraries, from the allocator
+  double communicator_bytes = 0;           // of each communicator that a rank is in
+  double fragmentation = 0;                // reserved / allocated - 1
+  bool overlaps_data_reduction = false;    // with the backward pass
   bool overlaps_parameter_gather = false;
-  bool fused_kernels = true;  // norm, bias + activation, softmax; else each its own pass
-  bool fp32_logits = true;    // logits are copied to fp32 for the loss
+  bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
+  bool repeats_kv_heads = false;         // keys and values are copied to every query head
+  bool selective_per_operation = false;  // selective recompute keeps every other matmul's output
+  bool fused_weight_gradients = true;    // matmuls add to the gradient buffer themselves
+  bool fp32_logits = true;               // logits are copied to fp32 for the loss
+  // Bytes of one logit, fp32 loss: most in its forward, kept until its backward, most in it.
+  double logit_forward_bytes = 6;
+  double logit_kept_bytes = 4;
+  double logit_backward_bytes = 6;
 };
 
 const Habits& habits_of(Profile profile);
+const Habits& habits_of(const JobSpec& job);  // of its profile; ours unless it says
 
 }  // namespace smp

@@ -7,14 +7,17 @@
 
 namespace smp {
 
-// Bytes of one call (one microbatch) of a kind of layer on one rank.
+// Bytes of one call (one microbatch) of a kind of layer on one rank. Its input lies outside: it is
+// the output of the layer before, or a receive buffer.
 struct CallBytes {
   double saved = 0;       // kept from forward to backward when nothing is recomputed
   double selective = 0;   // kept when the core of attention is recomputed
   double checkpoint = 0;  // kept when the whole layer is recomputed: its input
   double recomputed = 0;  // alive while a recomputed layer's backward runs, beside its checkpoint
   double workspace = 0;   // most temporaries at once in its backward, gradients included
-  double output = 0;      // what goes to the next layer
+  double output = 0;      // what goes to the next layer; part of what is kept
+  double forward = 0;     // most alive in its forward above what was there before
+  double input_gradient = 0;  // what its backward hands to the layer before
 };
 
 // Bytes and parameters of each kind of layer of a job on one rank, under the profile's habits.

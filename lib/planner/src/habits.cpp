@@ -1,0 +1,138 @@
+#include "smp/planner/habits.h"
+
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kGiB = 1024.0 * kMiB;
+
+// PyTorch holds one cuBLAS workspace for each of the two threads that launch matmuls (forward and
+// autograd), 4096 KiB x 2 + 16 KiB x 8 each (CUDAContext's default ":4096:2:16:8"); Transformer
+// Engine adds 4 MiB of its own.
+constexpr double kTorchWorkspace = 2 * 8.125 * kMiB;
+// A process's CUDA context with loaded kernels: 0.47-0.92 GiB (stas00/ml-engineering,
+// training/performance).
+constexpr double kCudaContext = 0.55 * kGiB;
+// NCCL: the first collective takes about 0.7 GiB more of the device over all communicators of a
+// usual job (same source: 2.0 GiB after the first collective, 1.28 later, of them 0.55 context).
+constexpr double kCommunicator = 0.18 * kGiB;
+
+// Our engine: bf16 weights, fp32 gradients in one flat buffer, reduced in buckets in place.
+constexpr Habits smp_habits() {
+  Habits habits;
+  habits.fp32_gradients_with_bf16 = true;
+  habits.gradient_copy_in_fp32 = true;
+  habits.flat_gradient_buffer = true;
+  habits.fixed_bytes = kCudaContext;
+  habits.workspace_bytes = kTorchWorkspace;
+  habits.communicator_bytes = kCommunicator;
+  habits.fragmentation = 0.04;
+  habits.overlaps_data_reduction = true;
+  return habits;
+}
+
+// Megatron-LM (megatron/core at d98e8a6): distributed_data_parallel's flat buffers, fp32 main
+// gradients with bf16, fp16 main gradients with fp32 copies in the optimizer, padded vocabulary
+// (_vocab_size_with_padding), outputs released once sent (deallocate_output_tensor), fused
+// weight gradients.
+constexpr Habits megatron_habits() {
+  Habits habits = smp_habits();
+  habits.tied_copy_has_optimizer = true;
+  habits.frees_sent_outputs = true;
+  habits.pads_vocabulary_per_rank = true;
+  habits.bucket_elements = 40'000'000;
+  habits.workspace_bytes = kTorchWorkspace + 4 * kMiB;
+  habits.fragmentation = 0.06;
+  return habits;
+}
+
+// DeepSpeed (runtime/zero/config.py: reduce_bucket_size and allgather_bucket_size 5e8 elements;
+// runtime/bf16_optimizer.py: an fp32 sum of all gradients beside the bf16 ones), with Megatron's
+// model code as in Megatron-DeepSpeed.
+constexpr Habits deepspeed_habits() {
+  Habits habits = megatron_habits();
+  habits.fp32_gradients_with_bf16 = false;
+  habits.gradient_copy_in_fp32 = false;
+  habits.fp32_sum_beside_gradients = true;
+  habits.flat_gradient_buffer = true;
+  habits.frees_sent_outputs = false;
+  habits.fused_weight_gradients = false;
+  habits.bucket_elements = 500'000'000;
+  habits.all_gather_bucket_elements = 500'000'000;
+  habits.fragmentation = 0.08;
+  return habits;
+}
+
+// PyTorch FSDP2 with MixedPrecision(bf16, reduce fp32), as torchtitan uses it: fp32 shards and
+// gradients, the next layer gathered ahead; eager cross-entropy of fp32 logits (log-softmax kept,
+// its gradient and the loss's beside it).
+constexpr Habits fsdp_habits() {
+  Habits habits;
+  habits.fp32_gradients_with_bf16 = true;
+  habits.fp32_gradients_with_fp16 = true;
+  habits.fp32_weights = true;
+  habits.fixed_bytes = kCudaContext;
+  habits.workspace_bytes = kTorchWorkspace;
+  habits.communicator_bytes = kCommunicator;
+  habits.fragmentation = 0.06;
+  habits.overlaps_data_reduction = true;
+  habits.overlaps_parameter_gather = true;
+  habits.fused_kernels = false;
+  habits.repeats_kv_heads = true;
+  habits.selective_per_operation = true;
+  habits.fused_weight_gradients = false;
+  habits.logit_forward_bytes = 10;
+  habits.logit_kept_bytes = 4;
+  habits.logit_backward_bytes = 12;
+  return habits;
+}
+
+// SMP v1 (Rubik): fp16 with the 20-byte rule, PyTorch's DDP with 25 MB buckets of their own.
+constexpr Habits smp_v1_habits() {
+  Habits habits = smp_habits();
+  habits.fp32_gradients_with_bf16 = true;
+  habits.bucket_elements = 25 * 1024 * 1024 / 2;
+  habits.fused_weight_gradients = false;
+  habits.overlaps_data_reduction = true;
+  habits.fragmentation = 0.08;
+  return habits;
+}
+
+// SMP v2: PyTorch FSDP underneath, Transformer Engine's fused layers.
+constexpr Habits smp_v2_habits() {
+  Habits habits = fsdp_habits();
+  habits.fused_kernels = true;
+  habits.repeats_kv_heads = false;
+  habits.selective_per_operation = false;
+  habits.workspace_bytes = kTorchWorkspace + 4 * kMiB;
+  return habits;
+}
+
+constexpr Habits kSmp = smp_habits();
+constexpr Habits kMegatron = megatron_habits();
+constexpr Habits kDeepSpeed = deepspeed_habits();
+constexpr Habits kFsdp = fsdp_habits();
+constexpr Habits kSmpV1 = smp_v1_habits();
+constexpr Habits kSmpV2 = smp_v2_habits();
+
+}  // namespace
+
+const Habits& habits_of(Profile profile) {
+  switch (profile) {
+    case Profile::kSmp: return kSmp;
+    case Profile::kMegatron: return kMegatron;
+    case Profile::kDeepSpeed: return kDeepSpeed;
+    case Profile::kFsdp: return kFsdp;
+    case Profile::kSmpV1: return kSmpV1;
+    case Profile::kSmpV2: return kSmpV2;
+  }
+  check_failed(__FILE__, __LINE__, "unknown profile");
+}
+
+const Habits& habits_of(const JobSpec& job) {
+  return habits_of(job.parallel.profile.value_or(Profile::kSmp));
+}
+
+}  // namespace smp

@@ -1,0 +1,262 @@
+#include "smp/planner/layer_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine_bytes.h"
+#include "layer_parameters.h"
+#include "smp/plan/dtype.h"
+#include "smp/planner/habits.h"
+
+// Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
+// those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
+// T = tokens of one call on one rank, h = hidden size, e = bytes of an element.
+namespace smp {
+namespace {
+
+constexpr double kFp32Bytes = 4;
+constexpr double kMaskBytes = 1;  // dropout masks are bytes
+
+double element_bytes(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32: return 4;
+    case Precision::kFp64: return 8;
+    case Precision::kBf16:
+    case Precision::kFp16:
+    case Precision::kFp8: return 2;
+  }
+  return 2;
+}
+
+double per_rank(int64_t count, int64_t ranks) {
+  return std::max(1.0, std::ceil(static_cast<double>(count) / static_cast<double>(ranks)));
+}
+
+// Sizes of one call's tensors on one rank.
+struct Shapes {
+  Shapes(const JobSpec& job, const LayoutChoice& choice)
+      : model(job.model), training(job.training), habits(habits_of(job)) {
+    e = element_bytes(choice.precision);
+    t = choice.tensor;
+    sequence = static_cast<double>(job.training.sequence_length);
+    local_sequence = sequence / choice.context;
+    batch = choice.micro_batch;
+    tokens = batch * local_sequence;
+    h = static_cast<double>(model.hidden_size);
+    whole = e * tokens * h;
+    split = choice.sequence_parallel && choice.tensor > 1;
+    wide = split ? whole / t : whole;
+    mask = model.hidden_dropout > 0 ? wide / e * kMaskBytes : 0;
+    heads = per_rank(model.num_heads, choice.tensor);
+    kv_heads = per_rank(model.num_kv_heads, choice.tensor);
+    stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
+  }
+
+  const ModelSpec& model;
+  const TrainingSpec& training;
+  const Habits& habits;
+  double e, t, sequence, local_sequence, batch, tokens, h;
+  bool split;    // sequence parallelism cuts what tensor parallelism does not
+  double whole;  // [T, h]
+  double wide;   // the same, cut by sequence parallelism
+  double mask;   // of the dropout before a residual sum
+  double heads, kv_heads;
+  double stats;  // of a norm
+};
+
+// What a part of a block keeps, and the most temporaries of its backward.
+struct Part {
+  double kept = 0;
+  double core = 0;  // of `kept`, what selective recompute drops
+  double backward = 0;
+};
+
+// Norm, projections and core of attention, up to the residual sum.
+Part attention(const Shapes& s) {
+  const ModelSpec& m = s.model;
+  const bool latent = m.kv_lora_rank > 0;
+  const auto query_dim =
+      static_cast<double>(latent ? m.qk_head_dim + m.qk_rope_head_dim : m.head_dim);
+  const auto value_dim = static_cast<double>(latent ? m.v_head_dim : m.head_dim);
+  const double key_heads = latent || s.habits.repeats_kv_heads ? s.heads : s.kv_heads;
+  const double row = s.e * s.tokens;
+  const double queries = row * s.heads * query_dim;
+  const double keys = row * key_heads * query_dim;
+  const double values = row * key_heads * value_dim;
+  const double out = row * s.heads * value_dim;
+
+  Part part;
+  part.kept = s.stats + s.wide + queries + keys + values + out;  // norm's output, Q, K, V, core out
+  if (latent) {
+    // Compressed queries and keys before and after their norms, and K and V before they are joined
+    // with the rotary part.
+    part.kept += 2 * row * static_cast<double>(m.q_lora_rank + m.kv_lora_rank) + keys + values;
+  }
+  if (m.qk_norm) part.kept += queries + keys;
+  const double scores = s.batch * s.heads * s.local_sequence * s.sequence;
+  if (s.training.attention == AttentionKind::kFlash) {
+    part.core = kFp32Bytes * s.tokens * s.heads;  // log-sum-exp
+    // Gradients of Q, K, V and of the output; Q's is summed in fp32.
+    part.backward = 2 * queries + keys + values + out;
+  } else {
+    part.core = s.e * scores;  // softmax
+    if (m.attention_dropout > 0) part.core += (kMaskBytes + s.e) * scores;
+    part.backward = 2 * s.e * scores + out;
+  }
+  part.kept += part.core + s.mask;
+  part.backward += s.whole + s.wide;
+  return part;
+}
+
+// Norm and MLP of `rows` rows (tokens, or routed tokens) and `width` columns on this rank.
+double mlp_kept(const Shapes& s, double rows, double width) {
+  const double column = s.e * rows * width;
+  if (s.model.mlp == MlpKind::kRelu) return 2 * column;
+  if (!is_gated(s.model.mlp)) return 2 * column;
+  return (s.habits.fused_kernels ? 3 : 4) * column;  // gate, up, product; silu(gate)
+}
+
+double mlp_backward(const Shapes& s, double rows, double width) {
+  return s.e * rows * width * (is_gated(s.model.mlp) ? 3 : 2);
+}
+
+double weight_gradient(const Shapes& s, double parameters) {
+  return s.habits.fused_weight_gradients ? 0 : s.e * parameters;
+}
+
+// From the parts of a block to what the walk adds and releases.
+CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
+  CallBytes call;
+  call.output = s.wide;
+  call.input_gradient = s.wide;
+  // The residual sum between the two parts, and the block's output.
+  const double fixed = s.mask + 2 * s.wide;
+  call.saved = attention.kept + mlp.kept + fixed;
+  call.selective = call.saved - attention.core;
+  if (s.habits.selective_per_operation) {
+    // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
+    const double row = s.e * s.tokens;
+    const auto head = static_cast<double>(s.model.head_dim);
+    const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
+    call.selective = 2 * s.wide + row * (2 * s.heads + s.kv_heads) * head + row * width +
+                     kFp32Bytes * s.tokens * s.heads;
+  }
+  call.checkpoint = s.wide;
+  call.recomputed = call.saved - call.checkpoint;
+  call.workspace = std::max(attention.backward, mlp.backward);
+  call.forward = call.saved + s.whole;
+  return call;
+}
+
+CallBytes dense_block(const Shapes& s) {
+  const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
+  Part mlp;
+  mlp.kept = s.stats + s.wide + mlp_kept(s, s.tokens, width);
+  const double matrix = s.h * width * (is_gated(s.model.mlp) ? 2 : 1);
+  mlp.backward = mlp_backward(s, s.tokens, width) + s.whole + (s.split ? s.whole : 0) + s.wide +
+                 weight_gradient(s, matrix);
+  Part core = attention(s);
+  if (s.model.decoder_layers > 0) {  // decoders attend twice
+    const double share =
+        static_cast<double>(s.model.decoder_layers) / static_cast<double>(block_count(s.model));
+    core.kept *= 1 + share;
+    core.core *= 1 + share;
+  }
+  return block_of(s, core, mlp);
+}
+
+CallBytes expert_block(const Shapes& s, const LayoutChoice& choice) {
+  const ModelSpec& m = s.model;
+  const double local = s.split ? s.tokens / s.t : s.tokens;
+  const double expert_tensor = std::max(1, choice.expert_tensor);
+  const auto k = static_cast<double>(m.experts_per_token);
+  // Each rank routes its tokens; the ranks that cut an expert gather theirs. Without sequence
+  // parallelism the tensor ranks route the same tokens.
+  const double routed = local * k * (s.split ? expert_tensor : 1);
+  const auto ffn = static_cast<double>(m.expert_ffn_hidden_size > 0 ? m.expert_ffn_hidden_size
+                                                                    : m.ffn_hidden_size) /
+                   expert_tensor;
+  Part mlp;
+  mlp.kept = s.stats + s.wide;
+  mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
+  const double moved = s.e * routed * s.h;
+  mlp.kept += moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
+  mlp.backward = mlp_backward(s, routed, ffn) + 2 * moved + s.wide +
+                 weight_gradient(s, s.h * ffn * (is_gated(m.mlp) ? 2 : 1) *
+                                        static_cast<double>(m.num_experts) / choice.expert);
+  if (m.shared_expert_ffn_hidden_size > 0) {
+    mlp.kept +=
+        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.t) + s.wide;
+  }
+  return block_of(s, attention(s), mlp);
+}
+
+CallBytes embedding_call(const Shapes& s) {
+  CallBytes call;
+  call.output = s.wide;
+  call.saved = s.wide + s.mask;
+  call.selective = call.checkpoint = call.saved;
+  call.forward = call.saved + s.whole;
+  call.workspace = s.whole;
+  return call;
+}
+
+CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& choice) {
+  const double logits = s.tokens * vocabulary_rows(job, choice);
+  CallBytes call;
+  const double kept = s.stats + s.wide;  // the final norm's output
+  double forward = s.e, between = s.e, backward = s.e;
+  if (s.habits.fp32_logits && s.e < kFp32Bytes) {
+    forward = s.habits.logit_forward_bytes;
+    between = s.habits.logit_kept_bytes;
+    backward = s.habits.logit_backward_bytes;
+  } else {  // softmax beside the logits
+    forward = backward = 2 * s.e;
+  }
+  call.saved = kept + between * logits;
+  call.selective = call.checkpoint = call.saved;
+  call.forward = kept + (s.split ? s.whole : 0) + forward * logits;
+  call.input_gradient = s.wide;
+  // Either the logits' gradients, or, once the wider ones are gone, the matmuls' results.
+  const double gradients = (backward - between) * logits;
+  const double matmul = (s.e - between) * logits + s.whole + (s.split ? s.whole : 0) + s.wide +
+                        weight_gradient(s, vocabulary_rows(job, choice) * s.h);
+  call.workspace = std::max({gradients, matmul, 0.0});
+  return call;
+}
+
+uint64_t bits(int64_t value, int width) {
+  return static_cast<uint64_t>(value) & ((uint64_t{1} << width) - 1);
+}
+
+}  // namespace
+
+LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice) {
+  LayerBytes layers;
+  count_parameters(layers, job, choice);
+  if (runs_in_engine(job)) {
+    add_engine_bytes(layers, job, choice);
+    return layers;
+  }
+  const Shapes shapes(job, choice);
+  layers.block = dense_block(shapes);
+  if (job.model.num_experts > 0) layers.moe_block = expert_block(shapes, choice);
+  layers.embedding = embedding_call(shapes);
+  layers.head = head_call(shapes, job, choice);
+  return layers;
+}
+
+uint64_t layer_key(const LayoutChoice& choice) {
+  uint64_t key = bits(choice.tensor, 10);
+  key = key << 10 | bits(choice.context, 10);
+  key = key << 12 | bits(choice.expert, 12);
+  key = key << 8 | bits(choice.expert_tensor, 8);
+  key = key << 15 | bits(choice.micro_batch, 15);
+  key = key << 3 | bits(static_cast<int64_t>(choice.precision), 3);
+  key = key << 2 | bits(static_cast<int64_t>(choice.recompute), 2);
+  key = key << 1 | bits(choice.sequence_parallel, 1);
+  key = key << 1 | bits(choice.spread_placement, 1);
+  return key << 1 | bits(choice.pipeline > 1, 1);
+}
+
+}  // namespace smp

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "smp/plan/job_spec.h"
+#include "smp/planner/habits.h"
+#include "smp/planner/layout_choice.h"
+
+namespace smp {
+
+// Bytes of each parameter's states under the profile's habits.
+struct StateBytes {
+  double weight = 0;
+  double gradient = 0;
+  double gradient_copy = 0;  // fp32, beside 16-bit gradients
+  double master = 0;
+  double momentum = 0;
+  double variance = 0;
+  double compute = 0;        // of a weight as matmuls read it
+  bool copy_sharded = true;  // the copy is the optimizer's, of its shard
+
+  double total() const { return weight + gradient + gradient_copy + master + momentum + variance; }
+};
+StateBytes state_bytes(const JobSpec& job, Precision precision);
+
+// Ranks over which sharded states are spread: for dense parameters and for experts, whose replicas
+// are fewer. 1 without sharding.
+struct ShardRanks {
+  double dense = 1;
+  double experts = 1;
+};
+ShardRanks shard_ranks(const JobSpec& job, const LayoutChoice& choice);
+
+}  // namespace smp
