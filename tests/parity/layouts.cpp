@@ -1,5 +1,6 @@
 #include "parity/layouts.h"
 
+#include "smp/plan/model_family.h"
 #include "smp/planner/memory_model.h"
 
 namespace smp::parity {
@@ -35,7 +36,7 @@ std::vector<LayoutCase> layouts() {
 ModelSpec gpt2_model() {
   ModelSpec model;
   model.name = "gpt2-like";
-  model.family = ModelFamily::kGpt2;
+  set_family(model, ModelFamily::kGpt2);
   model.num_layers = 5;
   model.hidden_size = 48;
   model.num_heads = 4;
@@ -58,7 +59,7 @@ ModelSpec gpt2_untied_model() {
 ModelSpec llama_model() {
   ModelSpec model = gpt2_model();
   model.name = "llama-like";
-  model.family = ModelFamily::kLlama;
+  set_family(model, ModelFamily::kLlama);
   model.num_kv_heads = 2;
   model.ffn_hidden_size = 132;
   model.vocab_size = 257;

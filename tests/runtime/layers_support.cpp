@@ -7,12 +7,13 @@
 #include <random>
 
 #include "smp/plan/check.h"
+#include "smp/plan/model_family.h"
 
 namespace smp::test {
 
 ModelSpec small_gpt2() {
   ModelSpec model;
-  model.family = ModelFamily::kGpt2;
+  set_family(model, ModelFamily::kGpt2);
   model.num_layers = 2;
   model.hidden_size = 16;
   model.num_heads = model.num_kv_heads = 4;
@@ -26,7 +27,7 @@ ModelSpec small_gpt2() {
 
 ModelSpec small_llama() {
   ModelSpec model = small_gpt2();
-  model.family = ModelFamily::kLlama;
+  set_family(model, ModelFamily::kLlama);
   model.num_kv_heads = 2;
   model.ffn_hidden_size = 40;
   model.tied_embeddings = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "smp/plan/model_family.h"
 #include "smp/plan/plan.h"
 
 // Small resolved plans for the tests of lib/runtime: five blocks, hidden 32, four heads (Llama: two
@@ -10,7 +11,7 @@ inline Plan small_plan(ModelFamily family, Degrees degrees) {
   Plan plan;
   ModelSpec& model = plan.job.model;
   model.name = "small";
-  model.family = family;
+  set_family(model, family);
   model.num_layers = 5;
   model.hidden_size = 32;
   model.num_heads = 4;

@@ -6,6 +6,7 @@
 #include "choices.h"
 #include "job_builder.h"
 #include "smp/plan/data_files.h"
+#include "smp/plan/model_family.h"
 
 // Defaults that follow from other keys, and what keys must say together. A check is silent when a
 // key that it looks at is wrong by itself.
@@ -21,6 +22,7 @@ constexpr double kLearningRateFall = 10;   // from the first to the last of the 
 
 void JobBuilder::resolve_model() {
   ModelSpec& model = spec_.model;
+  set_family(model, model.family);
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   if (!given("model.num_kv_heads")) model.num_kv_heads = model.num_heads;
   if (!given("model.tied_embeddings")) model.tied_embeddings = gpt2;

@@ -129,7 +129,7 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
   const int64_t element = bytes_of(call.dtype);
   const int64_t tokens = call.micro_batch * call.sequence_length;
   const int64_t hidden = element * tokens * model.hidden_size;
-  const int64_t stats = element * tokens * (model.family == ModelFamily::kGpt2 ? 2 : 1);
+  const int64_t stats = element * tokens * (model.norm == NormKind::kLayerNorm ? 2 : 1);
   const int64_t columns = part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
   const int64_t logits = element * tokens * columns;
   const int64_t statistics = element * 3 * tokens;  // maximum, sum and target's logit of each row
@@ -166,8 +166,12 @@ LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const Laye
     case LayerKind::kGpt2Block:
     case LayerKind::kLlamaBlock: return block_memory(model, layer, call);
     case LayerKind::kHead: return head_memory(model, call);
+    case LayerKind::kBlock:
+    case LayerKind::kMoeBlock:
+    case LayerKind::kCrossBlock:
+    case LayerKind::kMtpBlock: break;
   }
-  check_failed(__FILE__, __LINE__, "unknown layer kind");
+  check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
 }
 
 }  // namespace smp

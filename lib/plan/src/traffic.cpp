@@ -46,7 +46,7 @@ class TrafficList {
 DType wide(DType dtype) { return bytes_of(dtype) == 2 ? DType::kF32 : dtype; }
 
 bool is_block(const LayerSpec& layer) {
-  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
+  return is_transformer_block(layer.kind);
 }
 
 // What the runtime sends in one step, layer by layer and bucket by bucket.

@@ -71,9 +71,13 @@ LayerMemory accelerator_memory_of(const ModelSpec& model, const LayerSpec& layer
       return head_memory(wide_bytes, tokens, part_size(model.vocab_size, call.tensor_degree, 0),
                          element);
     case LayerKind::kGpt2Block:
-      return block_memory(model, call, wide_bytes, tokens, element, false, checkpointed);
     case LayerKind::kLlamaBlock:
-      return block_memory(model, call, wide_bytes, tokens, element, true, checkpointed);
+    case LayerKind::kBlock:
+    case LayerKind::kMoeBlock:
+    case LayerKind::kCrossBlock:
+    case LayerKind::kMtpBlock:
+      return block_memory(model, call, wide_bytes, tokens, element, is_gated(model.mlp),
+                          checkpointed);
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }

@@ -6,7 +6,7 @@ namespace smp {
 
 // A transformer layer: neither the embedding nor the head.
 inline bool is_block(const LayerSpec& layer) {
-  return layer.kind == LayerKind::kGpt2Block || layer.kind == LayerKind::kLlamaBlock;
+  return is_transformer_block(layer.kind);
 }
 
 // Bytes of one layer call on an accelerator, by the published formulas (Korthikanti et al. 2022,

@@ -19,14 +19,25 @@ enum class LayerKind {
   kGpt2Block,   // LayerNorm, attention, LayerNorm, GELU MLP; biases everywhere
   kLlamaBlock,  // RMSNorm, attention with RoPE and grouped KV heads, RMSNorm, SwiGLU MLP; no biases
   kHead,        // final norm, vocabulary projection, cross-entropy
+  // Priced, and not run by the engine yet:
+  kBlock,       // a block with any other attributes
+  kMoeBlock,    // a block whose MLP is a router and experts
+  kCrossBlock,  // a block of the decoder of an encoder_decoder: attends to the encoder as well
+  kMtpBlock,    // predicts a further token: norms, projection, a block; lies before the head
 };
+
+constexpr bool is_transformer_block(LayerKind kind) {
+  return kind != LayerKind::kEmbedding && kind != LayerKind::kHead;
+}
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kEmbedding;
-  int64_t index = 0;  // in the model's sequence: 0 = embedding, 1..L = blocks, L+1 = head
+  int64_t index = 0;  // in the model's sequence: 0 = embedding, 1..L = blocks, last = head
   std::string name;   // "embedding", "layers.0", ..., "head"
 };
 
+// The kind of a block follows from the model's attributes: kGpt2Block and kLlamaBlock where they
+// are that family's to the last bias (model_family.h).
 std::vector<LayerSpec> layers_of(const ModelSpec& model);
 
 enum class Init { kNormal, kZeros, kOnes };
@@ -49,6 +60,7 @@ struct ParameterSpec {
   Init init = Init::kNormal;
   double init_std = 0;        // kNormal
   bool weight_decay = false;  // matrices yes; norms, biases and position tables no
+  bool is_expert = false;     // of experts: all of a layer's in one matrix, by expert
 
   int64_t size() const { return rows * cols; }
 };
@@ -58,7 +70,7 @@ struct ParameterSpec {
 // head has no weight of its own here.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer);
 
-// Of the whole model; a tied weight counts once.
+// Of the whole model; a tied weight counts once. By parts: parameter_counts.h.
 int64_t parameter_count(const ModelSpec& model);
 
 // Half-open rectangle of a parameter.
@@ -100,7 +112,8 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
 inline constexpr int64_t kAttentionQueryBlock = 64;
 
 // Bytes of one call on one rank, as lib/runtime's implementation allocates them. The input lies
-// outside (it is the previous layer's output, or a receive buffer).
+// outside (it is the previous layer's output, or a receive buffer). Of the kinds that the engine
+// runs alone.
 struct LayerMemory {
   int64_t output_bytes = 0;        // what goes to the next layer; part of saved_bytes
   int64_t saved_bytes = 0;         // alive from the end of forward to the backward, output included

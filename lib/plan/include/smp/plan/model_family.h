@@ -1,0 +1,19 @@
+#pragma once
+
+#include "smp/plan/job_spec.h"
+
+// A family is a name for attributes of a model's blocks. Pure; safe from any thread.
+//   gpt2         learned positions, LayerNorm, GELU, biases everywhere but in the head
+//   llama        rotary positions, RMSNorm, SwiGLU, no biases
+//   transformer  says nothing: mlp, norm, position_embedding and ffn_hidden_size must be given
+namespace smp {
+
+// Sets the family and all attributes that it stands for, back to the family's own; sizes stay.
+// `tied_embeddings` is a size here: a family only has a default for it (see job_reader.h).
+void set_family(ModelSpec& model, ModelFamily family);
+
+// Whether the blocks are those of the family to the last bias: no experts, no latent attention, no
+// attribute that set_family() would change. Dropout and padding of the vocabulary do not count.
+bool has_blocks_of(const ModelSpec& model, ModelFamily family);
+
+}  // namespace smp
