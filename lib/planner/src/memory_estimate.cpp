@@ -24,26 +24,6 @@ double sum(const std::array<double, kTerms>& bytes) {
   return total;
 }
 
-double in_flight(const LayoutChoice& choice, int64_t stage) {
-  const int64_t m = choice.microbatches;
-  const int64_t p = choice.pipeline;
-  int64_t cap =
-      choice.active_microbatches > 0 ? std::min<int64_t>(choice.active_microbatches, m) : m;
-  switch (choice.schedule) {
-    case PipelineKind::kSimple: return static_cast<double>(cap);
-    case PipelineKind::kInterleaved:
-    case PipelineKind::kZbH1: return static_cast<double>(std::min(cap, p - stage));
-    case PipelineKind::kZbV: return static_cast<double>(std::min(cap, p));
-    case PipelineKind::kVirtual: {
-      const int64_t v = std::max(1, choice.virtual_stages);
-      if (v == 1 || p == 1) return static_cast<double>(std::min(cap, p - stage));
-      const int64_t warm_up = 2 * (p - stage - 1) + (v - 1) * p;
-      return static_cast<double>(std::min(m * v, warm_up + 1)) / static_cast<double>(v);
-    }
-  }
-  check_failed(__FILE__, __LINE__, "unknown schedule");
-}
-
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
 struct Blocks {
   double kept = 0;         // without recomputing
@@ -169,7 +149,7 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                          : 0;
   const double further = head ? static_cast<double>(model.num_mtp_layers) : 0;
   const Blocks blocks = blocks_of(job, choice, layers, std::max(0.0, n + further - moe), moe);
-  const double live = in_flight(choice, stage);
+  const double live = microbatches_in_flight(choice, stage);
   const bool waits = choice.schedule == PipelineKind::kSimple;
   const double live_heads = head ? (waits ? live : 1) * (1 + further) : 0;
   const double boundary = layers.embedding.output;
@@ -259,10 +239,6 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
   if (choice.pipeline > 2) consider(1);
   if (choice.pipeline > 1) consider(choice.pipeline - 1);
   return fullest;
-}
-
-double microbatches_in_flight(const LayoutChoice& choice, int64_t stage) {
-  return in_flight(choice, stage);
 }
 
 }  // namespace smp
