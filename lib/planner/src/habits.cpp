@@ -8,10 +8,6 @@ namespace {
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kGiB = 1024.0 * kMiB;
 
-// PyTorch holds one cuBLAS workspace for each of the two threads that launch matmuls (forward and
-// autograd), 4096 KiB x 2 + 16 KiB x 8 each (CUDAContext's default ":4096:2:16:8"); Transformer
-// Engine adds 4 MiB of its own.
-constexpr double kTorchWorkspace = 2 * 8.125 * kMiB;
 // A process's CUDA context with loaded kernels: 0.47-0.92 GiB (stas00/ml-engineering,
 // training/performance).
 constexpr double kCudaContext = 0.55 * kGiB;
@@ -26,7 +22,6 @@ constexpr Habits smp_habits() {
   habits.gradient_copy_in_fp32 = true;
   habits.flat_gradient_buffer = true;
   habits.fixed_bytes = kCudaContext;
-  habits.workspace_bytes = kTorchWorkspace;
   habits.communicator_bytes = kCommunicator;
   habits.fragmentation = 0.04;
   habits.overlaps_data_reduction = true;
@@ -41,9 +36,8 @@ constexpr Habits megatron_habits() {
   Habits habits = smp_habits();
   habits.tied_copy_has_optimizer = true;
   habits.frees_sent_outputs = true;
-  habits.pads_vocabulary_per_rank = true;
   habits.bucket_elements = 40'000'000;
-  habits.workspace_bytes = kTorchWorkspace + 4 * kMiB;
+  habits.transformer_engine = true;
   habits.fragmentation = 0.06;
   return habits;
 }
@@ -56,6 +50,7 @@ constexpr Habits deepspeed_habits() {
   habits.fp32_gradients_with_bf16 = false;
   habits.gradient_copy_in_fp32 = false;
   habits.fp32_sum_beside_gradients = true;
+  habits.transformer_engine = false;
   habits.flat_gradient_buffer = true;
   habits.frees_sent_outputs = false;
   habits.fused_weight_gradients = false;
@@ -74,7 +69,6 @@ constexpr Habits fsdp_habits() {
   habits.fp32_gradients_with_fp16 = true;
   habits.fp32_weights = true;
   habits.fixed_bytes = kCudaContext;
-  habits.workspace_bytes = kTorchWorkspace;
   habits.communicator_bytes = kCommunicator;
   habits.fragmentation = 0.06;
   habits.overlaps_data_reduction = true;
@@ -106,7 +100,7 @@ constexpr Habits smp_v2_habits() {
   habits.fused_kernels = true;
   habits.repeats_kv_heads = false;
   habits.selective_per_operation = false;
-  habits.workspace_bytes = kTorchWorkspace + 4 * kMiB;
+  habits.transformer_engine = true;
   return habits;
 }
 

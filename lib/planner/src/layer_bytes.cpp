@@ -5,7 +5,7 @@
 
 #include "engine_bytes.h"
 #include "layer_parameters.h"
-#include "smp/plan/dtype.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
@@ -210,6 +210,12 @@ CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& cho
     forward = s.habits.logit_forward_bytes;
     between = s.habits.logit_kept_bytes;
     backward = s.habits.logit_backward_bytes;
+    if (s.training.compiled) {  // reads the 16-bit logits twice, writes their gradient
+      forward = between = s.e;
+      backward = 2 * s.e;
+    } else if (s.training.fused_loss) {  // exponentials in a tensor of their own
+      forward += kFp32Bytes;
+    }
   } else {  // softmax beside the logits
     forward = backward = 2 * s.e;
   }

@@ -6,11 +6,6 @@
 
 namespace smp {
 
-// Blocks of the whole model: an encoder's and a decoder's together.
-int64_t block_count(const ModelSpec& model);
-// Of them, those with experts.
-int64_t moe_block_count(const ModelSpec& model);
-
 // Rows of the vocabulary that one rank holds, padding included.
 double vocabulary_rows(const JobSpec& job, const LayoutChoice& choice);
 
@@ -19,5 +14,12 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
 
 // Whether `stage` holds the head: the last one, but in the V of zb_v the first.
 bool holds_head(const LayoutChoice& choice, int64_t stage);
+
+// Blocks of `stage`, and how many of them have experts; further ones predict more tokens.
+struct StageBlocks {
+  double dense = 0;
+  double moe = 0;
+};
+StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int64_t stage);
 
 }  // namespace smp

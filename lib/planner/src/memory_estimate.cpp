@@ -5,6 +5,7 @@
 #include "engine_bytes.h"
 #include "layer_parameters.h"
 #include "smp/plan/check.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 #include "state_bytes.h"
 
@@ -13,15 +14,40 @@ namespace {
 
 constexpr double kTokenBytes = 8;  // int64 ids
 
+// PyTorch holds one cuBLAS workspace for each of the two threads that launch matmuls, forward and
+// autograd (aten/src/ATen/cuda/CublasHandlePool.cpp: ":4096:2:16:8", 32 MiB from Hopper on;
+// deterministic runs set CUBLAS_WORKSPACE_CONFIG=:4096:8), and Transformer Engine one of its own
+// (get_cublas_workspace_size_bytes: 4 MiB, 32 MiB from Hopper on). An fp8 unit marks Hopper and
+// later.
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kTorchWorkspace = 8.125 * kMiB;
+constexpr double kDeterministicWorkspace = 32 * kMiB;
+constexpr double kLargeWorkspace = 32 * kMiB;
+constexpr double kEngineWorkspace = 4 * kMiB;
+
 double at(Term term, std::array<double, kTerms>& bytes, double value) {
   bytes[static_cast<size_t>(term)] = value;
   return value;
+}
+
+void add(Term term, std::array<double, kTerms>& bytes, double value) {
+  bytes[static_cast<size_t>(term)] += value;
 }
 
 double sum(const std::array<double, kTerms>& bytes) {
   double total = 0;
   for (const double term : bytes) total += term;
   return total;
+}
+
+// Workspaces of the matmul libraries, which PyTorch's allocator hands out.
+double library_workspace(const JobSpec& job) {
+  const Habits& habits = habits_of(job);
+  const bool large = job.cluster.fp8_flops_per_s > 0;
+  const double torch = large                        ? kLargeWorkspace
+                       : job.training.deterministic ? kDeterministicWorkspace
+                                                    : kTorchWorkspace;
+  return 2 * torch + (habits.transformer_engine ? (large ? kLargeWorkspace : kEngineWorkspace) : 0);
 }
 
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
@@ -34,21 +60,19 @@ struct Blocks {
   double last_forward = 0;  // most of the last block's forward above what it keeps
 };
 
-Blocks blocks_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                 double dense, double moe) {
-  const double blocks = dense + moe;
+Blocks blocks_of(const LayoutChoice& choice, const LayerBytes& layers, const StageBlocks& count) {
+  const double blocks = count.dense + count.moe;
   double share = 0;  // of blocks that recompute
   if (choice.recompute != Recompute::kNone && blocks > 0) {
     share = choice.recompute_layers < 0
                 ? 1
                 : std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
   }
-  (void)job;
   Blocks sum;
-  const auto add = [&](const CallBytes& call, double count) {
-    if (count <= 0) return;
-    const double recomputing = count * share;
-    sum.kept += (count - recomputing) * call.saved;
+  const auto add = [&](const CallBytes& call, double calls) {
+    if (calls <= 0) return;
+    const double recomputing = calls * share;
+    sum.kept += (calls - recomputing) * call.saved;
     double again = 0;
     if (choice.recompute == Recompute::kSelective) {
       sum.kept += recomputing * call.selective;
@@ -64,8 +88,8 @@ Blocks blocks_of(const JobSpec& job, const LayoutChoice& choice, const LayerByte
     }
     sum.last_forward = std::max(sum.last_forward, call.forward - call.saved);
   };
-  add(layers.block, dense);
-  add(layers.moe_block, moe);
+  add(layers.block, count.dense);
+  add(layers.moe_block, count.moe);
   return sum;
 }
 
@@ -122,6 +146,7 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
   if (choice.offload_parameters) estimate.host_bytes += state.weight * sharded;
   if (!cpu) {
     at(Term::kContext, base, habits.fixed_bytes);
+    at(Term::kWorkspace, base, library_workspace(job));
     const int groups = (choice.data() * choice.context > 1) + (choice.tensor > 1) +
                        (choice.pipeline > 1) + (choice.context > 1) + (choice.expert > 1);
     at(Term::kCommunicators, base, groups * habits.communicator_bytes);
@@ -142,13 +167,11 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
        (cpu ? state.gradient : state.compute + 4) * layers.largest_layer_parameters);
   }
 
-  const int64_t total_blocks = block_count(model);
-  const double n = static_cast<double>(stage_layers(choice, total_blocks, stage));
-  const double moe = layers.expert_parameters > 0
-                         ? std::max(0.0, parameters.experts / layers.expert_parameters)
-                         : 0;
+  StageBlocks count = stage_blocks(model, choice, stage);
+  const double n = count.dense + count.moe;
   const double further = head ? static_cast<double>(model.num_mtp_layers) : 0;
-  const Blocks blocks = blocks_of(job, choice, layers, std::max(0.0, n + further - moe), moe);
+  (has_experts(model, model.num_layers - 1) ? count.moe : count.dense) += further;
+  const Blocks blocks = blocks_of(choice, layers, count);
   const double live = microbatches_in_flight(choice, stage);
   const bool waits = choice.schedule == PipelineKind::kSimple;
   const double live_heads = head ? (waits ? live : 1) * (1 + further) : 0;
@@ -202,17 +225,17 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
     consider(Phase::kForward, now);
     now = working;
     at(Term::kLogits, now, live_heads * layers.head.saved);
-    at(Term::kWorkspace, now, layers.head.workspace);
+    add(Term::kWorkspace, now, layers.head.workspace);
     consider(Phase::kBackward, now);
     now = working;
     at(Term::kLogits, now, (live_heads - 1) * layers.head.saved);
   } else {
-    at(Term::kWorkspace, now, blocks.last_forward);
+    add(Term::kWorkspace, now, blocks.last_forward);
     consider(Phase::kForward, now);
     now = working;
   }
   at(Term::kRecomputed, now, blocks.again);
-  at(Term::kWorkspace, now, blocks.workspace + (head ? layers.head.input_gradient : 0));
+  add(Term::kWorkspace, now, blocks.workspace + (head ? layers.head.input_gradient : 0));
   consider(Phase::kBackward, now);
 
   std::array<double, kTerms> step = base;
