@@ -6,6 +6,9 @@
 #include "smp/plan/job_spec.h"
 #include "smp/plan/traffic.h"
 
+// Seconds of collectives, by where their group sits: latency of the rounds + bytes / bandwidth of
+// the slowest link they pass, or interpolated between measured points (ClusterSpec's LinkPoints).
+// docs/time.md has the formulas and their sources. A rate of 0 is unknown and costs nothing. Pure.
 namespace smp {
 
 // Seconds of `amount` at `rate`; a rate of 0 is unknown and costs nothing.
@@ -18,11 +21,26 @@ struct Placement {
   int64_t most_on_a_host = 1;
 };
 Placement placement_of(const std::vector<int64_t>& ranks, int64_t processes_per_host);
+// Of `size` ranks, each `stride` behind the one before.
+Placement placement_of(int64_t size, int64_t stride, int64_t processes_per_host);
 
-// Seconds of all calls of one row of traffic. Inside a host every rank sends its wire bytes over
-// its own link. Between hosts the bytes that must enter a host enter it once and are passed on
-// inside, so that the members of a host share the host's links; an all-reduce is a reduce-scatter
-// and an all-gather. A rate of 0 is unknown and costs nothing.
+// `bytes` is the whole buffer: what every rank reduces, what an all-gather makes, what a
+// reduce-scatter starts from.
+double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
+                    CollectivesKind kind = CollectivesKind::kNccl);
+double all_gather_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
+                    CollectivesKind kind = CollectivesKind::kNccl);
+double reduce_scatter_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
+                        CollectivesKind kind = CollectivesKind::kNccl);
+// Every rank has `bytes`, and sends an equal part of them to each of its peers.
+double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec& cluster);
+// One message between two ranks, while their hosts' other ranks do the same.
+double send_s(double bytes, bool same_host, const ClusterSpec& cluster);
+
+// Multiprocessors that a running collective takes from the matmuls beside it.
+double multiprocessors_taken(const ClusterSpec& cluster, CollectivesKind kind);
+
+// Seconds of all calls of one row of traffic.
 double seconds_of(const Traffic& row, const Placement& placement, const ClusterSpec& cluster);
 
 }  // namespace smp

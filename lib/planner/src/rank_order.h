@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "link_model.h"
+#include "smp/plan/job_spec.h"
+#include "smp/planner/layout_choice.h"
+
+// Where the groups of a layout sit, from the order in which frameworks number ranks: tensor
+// fastest, then context, then pipeline and data ("cluster", SMP), or data and pipeline
+// (Megatron-LM, DeepSpeed); data first and tensor last when spread. By arithmetic, no rank is
+// enumerated.
+namespace smp {
+
+Placement tensor_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
+Placement context_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
+Placement expert_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
+// Ranks that share one copy of the sharded state; those that hold the same shard; all of both.
+Placement shard_placement(const LayoutChoice& choice, const JobSpec& job);
+Placement replica_placement(const LayoutChoice& choice, const JobSpec& job);
+Placement data_placement(const LayoutChoice& choice, const JobSpec& job);
+
+// Of p - 1 boundaries between stages, how many lie between hosts.
+double boundaries_between_hosts(const LayoutChoice& choice, const JobSpec& job);
+
+}  // namespace smp

@@ -1,0 +1,199 @@
+#include "step_messages.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layer_parameters.h"
+#include "link_model.h"
+#include "rank_order.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/planner/habits.h"
+
+namespace smp {
+namespace {
+
+// Host memory bandwidth that the CPUs' optimizer uses, of one host (two sockets of 8 channels
+// DDR4-3200 have 410 GB/s; DeepSpeed's CPU Adam reaches about a third).
+constexpr double kHostBytesPerS = 140e9;
+// Buckets that a reduction beside the backward cannot hide: the last one.
+constexpr double kBucketElements = 12.5e6;
+
+double width_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32: return 4;
+    case Precision::kFp64: return 8;
+    default: return 2;
+  }
+}
+
+double gradient_width(const JobSpec& job, const LayoutChoice& choice) {
+  const double element = width_of(choice.precision);
+  if (element > 2) return element;
+  const Habits& habits = habits_of(job);
+  const bool fp32 = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
+                                                         : habits.fp32_gradients_with_bf16;
+  return job.training.accumulate_gradients_in_fp32.value_or(fp32) ? 4 : 2;
+}
+
+// Bytes that one update moves for each parameter: weight, momentum and variance read and written,
+// the gradient read; with 16 bits the weight written once more, and in the passes before it the
+// gradient converted, checked for overflow, its norm taken and scaled.
+double update_bytes(double element, double gradient) {
+  if (element > 2) return 6 * element + element + 3 * element;
+  return 6 * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
+}
+
+CollectivesKind collectives_of(const JobSpec& job) {
+  return job.parallel.data_collectives.value_or(CollectivesKind::kNccl);
+}
+
+// Calls of one rank for `elements` in buckets.
+double calls_of(double elements, int64_t bucket) {
+  const double size = bucket > 0 ? static_cast<double>(bucket) : kBucketElements;
+  return std::max(1.0, std::ceil(elements / size));
+}
+
+// One reduction of all gradients of `elements`, and one gather of all weights.
+double reduction_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
+                   int64_t bucket) {
+  const CollectivesKind kind = collectives_of(job);
+  const double calls = calls_of(elements, bucket);
+  const double bytes = elements * width / calls;
+  if (choice.sharding == Sharding::kNone || choice.shard == 1) {
+    return calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster, kind);
+  }
+  const double inside = reduce_scatter_s(bytes, shard_placement(choice, job), job.cluster, kind);
+  const double across =
+      all_reduce_s(bytes / choice.shard, replica_placement(choice, job), job.cluster, kind);
+  return calls * (inside + across);
+}
+
+double gather_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
+                double calls) {
+  return calls * all_gather_s(elements * width / calls, shard_placement(choice, job), job.cluster,
+                              collectives_of(job));
+}
+
+double slowdown_of(const JobSpec& job) {
+  const double all = static_cast<double>(job.cluster.multiprocessors);
+  return all > 0 ? multiprocessors_taken(job.cluster, collectives_of(job)) / all : 0;
+}
+
+bool shards_weights(const LayoutChoice& choice) {
+  return choice.sharding == Sharding::kParameters && choice.shard > 1;
+}
+
+}  // namespace
+
+bool waits_for_sends(const JobSpec& job) {
+  switch (job.parallel.profile.value_or(Profile::kSmp)) {
+    case Profile::kMegatron:
+    case Profile::kDeepSpeed: return true;
+    default: return false;
+  }
+}
+
+double stage_send_s(const JobSpec& job, const LayoutChoice& choice) {
+  if (choice.pipeline == 1) return 0;
+  const double tokens =
+      static_cast<double>(job.training.sequence_length) * choice.micro_batch / choice.context;
+  // Megatron-LM and DeepSpeed send a part from each tensor rank, and gather it on the other side.
+  const bool scattered = choice.sequence_parallel || waits_for_sends(job);
+  const double whole =
+      tokens * static_cast<double>(job.model.hidden_size) * width_of(choice.precision);
+  const double bytes = scattered ? whole / choice.tensor : whole;
+  const double between = boundaries_between_hosts(choice, job) / (choice.pipeline - 1);
+  double seconds = (1 - between) * send_s(bytes, true, job.cluster) +
+                   between * send_s(bytes, false, job.cluster);
+  if (scattered && !choice.sequence_parallel) {
+    seconds += all_gather_s(whole, tensor_placement(choice, job.cluster), job.cluster);
+  }
+  return seconds;
+}
+
+StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
+                             const LayerBytes& bytes, int64_t stage) {
+  StageMessages messages;
+  const double width = width_of(choice.precision);
+  const double blocks = static_cast<double>(stage_layers(choice, block_count(job.model), stage));
+  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients) {
+    const StageParameters held = stage_parameters(job, choice, bytes, stage);
+    const double elements = held.dense + held.experts;
+    const double reduce =
+        reduce_scatter_s(elements / blocks * gradient_width(job, choice),
+                         shard_placement(choice, job), job.cluster, collectives_of(job));
+    messages.reduce_backward_s = blocks * reduce;
+    if (shards_weights(choice)) {
+      double gather = gather_s(job, choice, elements, width, blocks);
+      if (choice.offload_parameters) {
+        gather = std::max(gather,
+                          over(elements * width / choice.shard, job.cluster.host_link_bytes_per_s));
+      }
+      messages.gather_forward_s = gather;
+      messages.gather_backward_s = gather;
+    }
+    messages.slowdown = slowdown_of(job);
+  }
+  if (choice.offload_activations) {
+    const CallBytes& block = bytes.block;
+    const double kept = choice.recompute == Recompute::kFull ? block.checkpoint : block.saved;
+    messages.offload_s = over(blocks * kept, job.cluster.host_link_bytes_per_s);
+  }
+  if (choice.pipeline > 1 && waits_for_sends(job)) {
+    messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);
+  }
+  return messages;
+}
+
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           int64_t stage, double forward_s, double backward_s) {
+  const Habits& habits = habits_of(job);
+  const double width = width_of(choice.precision);
+  const double gradient = gradient_width(job, choice);
+  const StageParameters held = stage_parameters(job, choice, bytes, stage);
+  const double elements = held.dense + held.experts;
+  StepMessages messages;
+
+  double reduce = 0;
+  if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
+    reduce = reduction_s(job, choice, elements, gradient, habits.bucket_elements);
+  } else if (choice.data() > 1 && choice.replica > 1) {
+    reduce = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
+                          job.cluster, collectives_of(job));
+  }
+  if (habits.overlaps_data_reduction) {
+    const double last = reduce / calls_of(elements, habits.bucket_elements);
+    const double hidden = std::min(reduce - last, backward_s);
+    messages.reduce_s = reduce - hidden + slowdown_of(job) * hidden;
+  } else {
+    messages.reduce_s = reduce;
+  }
+  // A tied embedding's two copies exchange their gradients.
+  if (job.model.tied_embeddings && choice.pipeline > 1) {
+    messages.reduce_s += all_reduce_s(
+        vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size) * gradient,
+        {2, boundaries_between_hosts(choice, job) > 0 ? 2 : 1,
+         boundaries_between_hosts(choice, job) > 0 ? 1 : 2},
+        job.cluster);
+  }
+  if (choice.shard > 1 &&
+      (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
+    const double calls = calls_of(elements, habits.all_gather_bucket_elements);
+    const double gather = gather_s(job, choice, elements, width, calls);
+    const double hidden = habits.overlaps_parameter_gather ? std::min(gather, forward_s) : 0;
+    messages.shard_s = gather - hidden + slowdown_of(job) * hidden;
+  }
+
+  const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
+  const double touched = owned * update_bytes(width, gradient);
+  if (choice.offload_optimizer) {
+    const double processes = static_cast<double>(job.cluster.processes_per_host);
+    messages.offload_s = over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);
+    messages.optimizer_s = touched * processes / kHostBytesPerS;
+  } else {
+    messages.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
+  }
+  return messages;
+}
+
+}  // namespace smp

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "smp/plan/job_spec.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/layout_choice.h"
+
+// What data parallelism, sharding, offloading and the optimizer add to the layers' own time, in
+// seconds of one rank. One place for both tiers: the closed form and the simulation read it.
+// docs/time.md says what overlaps what. Pure; no allocation.
+namespace smp {
+
+// Beside one microbatch on one stage.
+struct StageMessages {
+  double gather_forward_s = 0;   // ZeRO-3: the stage's weights, before and beside its forward
+  double gather_backward_s = 0;  // and once more for its backward
+  double reduce_backward_s = 0;  // ZeRO-2 and 3: gradients, beside its backward
+  double offload_s = 0;          // activations to host memory, and the same back
+  double slowdown = 0;           // of computing, by a collective beside it
+  double send_s = 0;             // to the neighbours, both ways, where computing waits for it
+};
+StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
+                             const LayerBytes& bytes, int64_t stage);
+
+// One message to the next stage: the mean of those inside hosts and between them.
+double stage_send_s(const JobSpec& job, const LayoutChoice& choice);
+// Whether computing waits for each message (blocking sends), or goes on beside it.
+bool waits_for_sends(const JobSpec& job);
+
+// After the last backward: what it did not hide, and the update. forward and backward are of one
+// microbatch.
+struct StepMessages {
+  double reduce_s = 0;   // gradients over data-parallel peers
+  double shard_s = 0;    // gathers of updated weights
+  double offload_s = 0;  // optimizer state in host memory
+  double optimizer_s = 0;
+};
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           int64_t stage, double forward_s, double backward_s);
+
+}  // namespace smp

@@ -1,0 +1,178 @@
+#include "smp/planner/time_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layer_parameters.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/planner/pipeline_estimate.h"
+#include "step_messages.h"
+
+namespace smp {
+namespace {
+
+constexpr size_t index_of(TimePart part) { return static_cast<size_t>(part); }
+
+// One microbatch on one stage.
+struct StageSeconds {
+  double forward = 0;
+  double backward = 0;
+  double weight = 0;  // of backward: gradients of weights alone
+  std::array<double, kTimeParts> parts{};
+
+  double both() const { return forward + backward; }
+  void add(TimePart part, double seconds) { parts[index_of(part)] += seconds; }
+};
+
+void add_calls(StageSeconds& stage, const CallSeconds& call, double count, double recomputed) {
+  const double again = recomputed * call.recompute;
+  stage.forward += count * call.forward();
+  stage.backward += count * (call.backward() - call.recompute) + again;
+  stage.weight += count * call.matmul_backward / 2;
+  stage.add(TimePart::kMatmul, count * (call.matmul_forward + call.matmul_backward));
+  stage.add(TimePart::kMemoryBound, count * (call.memory_forward + call.memory_backward));
+  stage.add(TimePart::kLaunch, count * (call.launch_forward + call.launch_backward));
+  stage.add(TimePart::kTensor, count * (call.tensor_forward + call.tensor_backward));
+  stage.add(TimePart::kContext, count * (call.context_forward + call.context_backward));
+  stage.add(TimePart::kExpert, count * (call.expert_forward + call.expert_backward));
+  stage.add(TimePart::kRecompute, again);
+}
+
+// Beside one microbatch on one stage: what computing does not hide of its gathers and transfers.
+void add_waits(StageSeconds& stage, const StageMessages& messages) {
+  const double gather = std::max(0.0, messages.gather_forward_s - stage.forward);
+  const double reduce =
+      std::max(0.0, messages.gather_backward_s + messages.reduce_backward_s - stage.backward);
+  const double slowed =
+      messages.slowdown *
+      (std::min(messages.gather_forward_s, stage.forward) +
+       std::min(messages.gather_backward_s + messages.reduce_backward_s, stage.backward));
+  const double out = std::max(0.0, messages.offload_s - stage.forward);
+  const double back = std::max(0.0, messages.offload_s - stage.backward);
+  stage.forward += gather + out;
+  stage.backward += reduce + back + slowed;
+  stage.add(TimePart::kSharding, gather + reduce + slowed);
+  stage.add(TimePart::kOffload, out + back);
+  stage.forward += messages.send_s / 2;
+  stage.backward += messages.send_s / 2;
+  stage.add(TimePart::kPipeline, messages.send_s);
+}
+
+StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers, int64_t stage) {
+  const ModelSpec& model = job.model;
+  const StageBlocks blocks = stage_blocks(model, choice, stage);
+  const double repeated =
+      choice.recompute_layers < 0
+          ? 1
+          : std::min(1.0, choice.recompute_layers / (blocks.dense + blocks.moe));
+  StageSeconds seconds;
+  add_calls(seconds, layers.block, blocks.dense, repeated * blocks.dense);
+  if (blocks.moe > 0) add_calls(seconds, layers.moe_block, blocks.moe, repeated * blocks.moe);
+  if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
+  if (holds_head(choice, stage)) {
+    // Layers that predict further tokens each have a head of their own.
+    add_calls(seconds, layers.head, 1 + static_cast<double>(model.num_mtp_layers), 0);
+  }
+  add_waits(seconds, stage_messages(job, choice, bytes, stage));
+  return seconds;
+}
+
+PipelineShape::Work work_of(const StageSeconds& stage, const LayoutChoice& choice) {
+  // Zero-bubble schedules do the weights' gradients when there is time: half of a backward.
+  const bool apart =
+      choice.schedule == PipelineKind::kZbH1 || choice.schedule == PipelineKind::kZbV;
+  const double weight = apart ? stage.weight : 0;
+  return {stage.forward, stage.backward - weight, weight};
+}
+
+PipelineShape::Work difference(const PipelineShape::Work& a, const PipelineShape::Work& b) {
+  return {a.forward_s - b.forward_s, a.backward_s - b.backward_s, a.weight_s - b.weight_s};
+}
+
+double flops_of_step(const JobSpec& job, const LayoutChoice& choice) {
+  const ModelSpec& model = job.model;
+  const ParameterCounts counts = parameter_counts(model);
+  // The embedding is no matmul, the head is one whether tied or not.
+  const double matmuls =
+      counts.active() - counts.embedding.all() - counts.head.all() + counts.vocabulary.all();
+  const auto s = static_cast<double>(job.training.sequence_length);
+  const auto width = static_cast<double>(model.num_heads * model.head_dim);
+  const double tokens =
+      s * choice.micro_batch * choice.microbatches * static_cast<double>(choice.data());
+  return tokens * (6 * matmuls + 12 * static_cast<double>(block_count(model)) * s * width);
+}
+
+}  // namespace
+
+std::string_view name_of(TimePart part) {
+  constexpr std::string_view kNames[kTimeParts] = {
+      "matmuls",         "memory-bound kernels", "kernel launches", "recomputation",
+      "tensor messages", "context messages",     "expert messages", "pipeline messages",
+      "sharding",        "data reduction",       "offloading",      "bubble",
+      "optimizer"};
+  return kNames[index_of(part)];
+}
+
+TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers) {
+  const int64_t p = choice.pipeline;
+  // Stages differ at the ends; of those between, the first holds the most blocks.
+  const StageSeconds first = stage_seconds(job, choice, bytes, layers, 0);
+  const StageSeconds last = p > 1 ? stage_seconds(job, choice, bytes, layers, p - 1) : first;
+  const StageSeconds middle = p > 2 ? stage_seconds(job, choice, bytes, layers, 1) : first;
+  const StageSeconds* busiest = &first;
+  int64_t fullest = 0;
+  if (last.both() > busiest->both()) {
+    busiest = &last;
+    fullest = p - 1;
+  }
+  if (middle.both() > busiest->both()) {
+    busiest = &middle;
+    fullest = 1;
+  }
+
+  PipelineShape shape;
+  shape.kind = choice.schedule;
+  shape.stages = p;
+  shape.virtual_stages = choice.virtual_stages;
+  shape.microbatches = choice.microbatches;
+  shape.active_microbatches = choice.active_microbatches;
+  shape.stage = work_of(middle, choice);
+  if (p > 1) {
+    shape.first = difference(work_of(first, choice), shape.stage);
+    shape.last = difference(work_of(last, choice), shape.stage);
+    const double send = waits_for_sends(job) ? 0 : stage_send_s(job, choice);
+    shape.send_activation_s = send;
+    shape.send_gradient_s = send;
+  }
+  double pipeline = pipeline_seconds(shape);
+  if (p > 2) {
+    // Some of the stages between have a block less than the first of them.
+    const int64_t all = block_count(job.model);
+    const auto most = static_cast<double>(stage_layers(choice, all, 1));
+    const auto between =
+        static_cast<double>(all - stage_layers(choice, all, 0) - stage_layers(choice, all, p - 1));
+    const double missing = static_cast<double>(p - 2) - between / std::max(1.0, most);
+    pipeline -= missing * middle.both() / std::max(1, choice.virtual_stages);
+  }
+
+  const double m = choice.microbatches;
+  TimeEstimate time;
+  for (size_t i = 0; i < time.seconds.size(); ++i) time.seconds[i] = m * busiest->parts[i];
+  const double bubble = std::max(0.0, pipeline - m * busiest->both());
+  time.seconds[index_of(TimePart::kBubble)] = bubble;
+  time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
+
+  const StepMessages after =
+      step_messages(job, choice, bytes, fullest, busiest->forward, busiest->backward);
+  time.seconds[index_of(TimePart::kReplica)] += after.reduce_s;
+  time.seconds[index_of(TimePart::kSharding)] += after.shard_s;
+  time.seconds[index_of(TimePart::kOffload)] += after.offload_s;
+  time.seconds[index_of(TimePart::kOptimizer)] += after.optimizer_s;
+  for (const double part : time.seconds) time.step_s += part;
+  time.model_flops = flops_of_step(job, choice);
+  return time;
+}
+
+}  // namespace smp
