@@ -24,6 +24,7 @@ constexpr double kTorchWorkspace = 8.125 * kMiB;
 constexpr double kDeterministicWorkspace = 32 * kMiB;
 constexpr double kLargeWorkspace = 32 * kMiB;
 constexpr double kEngineWorkspace = 4 * kMiB;
+constexpr double kStreams = 4;  // over which it spreads the matmuls of experts, a workspace each
 
 double at(Term term, std::array<double, kTerms>& bytes, double value) {
   bytes[static_cast<size_t>(term)] = value;
@@ -47,7 +48,10 @@ double library_workspace(const JobSpec& job) {
   const double torch = large                        ? kLargeWorkspace
                        : job.training.deterministic ? kDeterministicWorkspace
                                                     : kTorchWorkspace;
-  return 2 * torch + (habits.transformer_engine ? (large ? kLargeWorkspace : kEngineWorkspace) : 0);
+  const double engine = large ? kLargeWorkspace : kEngineWorkspace;
+  const double engines = (habits.transformer_engine ? 1 : 0) +
+                         (habits.transformer_engine && job.model.num_experts > 0 ? kStreams : 0);
+  return 2 * torch + engines * engine;
 }
 
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
