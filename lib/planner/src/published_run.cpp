@@ -1,0 +1,382 @@
+#include "published_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace smp {
+namespace {
+
+struct Degrees {
+  int64_t tensor = 1, pipeline = 1, context = 1, expert = 1, data = 1;
+  int64_t world() const { return tensor * pipeline * context * data; }
+};
+
+// tp x pp x cp x dp = gpus gives the one that is missing.
+Degrees degrees_of(RunCells& cells, PublishedRun& run) {
+  Degrees degrees;
+  const auto tensor = cells.degree("tp");
+  const auto pipeline = cells.degree("pp");
+  const auto context = cells.degree("cp");
+  const auto data = cells.degree("dp");
+  const auto gpus = cells.degree("gpus");
+  run.layout_is_published = tensor || pipeline || data || cells.has("micro_batch");
+  degrees.tensor = tensor.value_or(1);
+  degrees.pipeline = pipeline.value_or(1);
+  degrees.context = context.value_or(1);
+  degrees.expert = cells.degree("ep").value_or(1);
+  const int64_t model = degrees.tensor * degrees.pipeline * degrees.context;
+  if (data) {
+    degrees.data = *data;
+  } else if (gpus) {
+    degrees.data = std::max<int64_t>(1, *gpus / model);
+    if (run.layout_is_published) {
+      cells.assume(fmt::format("dp = {} / {} = {}", *gpus, model, degrees.data));
+    }
+  }
+  if (gpus && degrees.world() != *gpus) {
+    if (data && *gpus % model == 0 && !tensor) {
+      degrees.tensor = *gpus / (*data * degrees.pipeline * degrees.context);
+    }
+    if (degrees.world() != *gpus) {
+      cells.assume(fmt::format("{} GPUs are not tp {} x pp {} x cp {} x dp {}: priced on {}", *gpus,
+                               degrees.tensor, degrees.pipeline, degrees.context, degrees.data,
+                               degrees.world()));
+    }
+  }
+  return degrees;
+}
+
+void read_sharding(RunCells& cells, LayoutChoice& choice, int64_t data, int64_t per_host) {
+  const std::string word = cells.word("sharding");
+  const auto says = [&](std::initializer_list<const char*> parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const char* part) { return contains(word, part); });
+  };
+  bool hybrid = says({"hybrid", "hsdp", "hpz", "mics"});
+  if (word.empty() || says({"unstated"}) || word == "none" || word == "no" || word == "ddp" ||
+      word == "0" || says({"zero0", "zero-0", "zero 0"})) {
+    choice.sharding = Sharding::kNone;
+  } else if (says({"zero1", "zero-1", "zero 1", "stage 1", "dist_opt", "distributed opt",
+                   "distributed_opt", "dist-opt", "dist opt", "optimizer_state", "optimizer state",
+                   "use-distributed-optimizer"}) ||
+             word == "1" || word == "os") {
+    choice.sharding = Sharding::kOptimizerState;
+  } else if (says({"zero2", "zero-2", "zero 2", "stage 2", "shard_grad_op", "optim_grads"}) &&
+             !says({"params"})) {
+    choice.sharding = Sharding::kGradients;
+  } else if (says({"zero3", "zero-3", "zero 3", "stage 3", "fsdp", "hsdp", "full_shard",
+                   "full shard", "hybrid", "params"}) ||
+             word == "3") {
+    choice.sharding = Sharding::kParameters;
+  } else if (word == "2") {
+    choice.sharding = Sharding::kGradients;
+  } else {
+    cells.not_understood("sharding");
+    return;
+  }
+  if (choice.sharding == Sharding::kNone) {
+    choice.shard = 1;
+    choice.replica = static_cast<int32_t>(data);
+    return;
+  }
+  const auto degree = cells.degree("shard_degree");
+  int64_t shard = degree.value_or(data);
+  if (!degree && hybrid && !cells.has("shard_degree") && data % per_host == 0 &&
+      word.find("zero") == std::string::npos) {
+    shard = per_host;
+    cells.assume(fmt::format("hybrid shard over the {} GPUs of a host", shard));
+  }
+  if (const auto instances = cells.note_count("num-distributed-optimizer-instances")) {
+    if (*instances > 0 && data % *instances == 0) shard = data / *instances;
+  }
+  if (shard > data && shard % data == 0) shard = data;  // counted with tensor or context ranks
+  if (shard < 1 || data % shard != 0) {
+    cells.problem(fmt::format("shard_degree {} does not divide dp {}", shard, data));
+    return;
+  }
+  choice.shard = static_cast<int32_t>(shard);
+  choice.replica = static_cast<int32_t>(data / shard);
+}
+
+void read_batch(RunCells& cells, LayoutChoice& choice, int64_t data, int64_t sequence,
+                bool layout_is_published) {
+  const auto micro = cells.degree("micro_batch");
+  const auto accumulated = cells.degree("grad_accum");
+  auto global = cells.degree("global_batch");
+  if (!global && !micro && !accumulated && !layout_is_published) {
+    global = std::max<int64_t>(data, (int64_t{4} << 20) / sequence);
+    cells.assume(fmt::format("a batch of 4Mi tokens: {} samples", *global));
+  }
+  int64_t micro_batch = 1;
+  int64_t microbatches = 1;
+  if (micro) {
+    micro_batch = *micro;
+    microbatches = accumulated.value_or(1);
+  } else if (global && accumulated) {
+    micro_batch = std::max<int64_t>(1, *global / (data * *accumulated));
+    microbatches = *accumulated;
+  } else {
+    microbatches = accumulated.value_or(1);
+    const auto per_rank = cells.note_count("batch size per dp");
+    if (per_rank) microbatches = *per_rank;
+    cells.assume("micro batch of 1");
+  }
+  if (global) {
+    const int64_t per_rank = std::max<int64_t>(1, (*global + data - 1) / data);
+    microbatches = std::max<int64_t>(1, (per_rank + micro_batch - 1) / micro_batch);
+    if (micro_batch * microbatches * data != *global) {
+      cells.assume(fmt::format("batch of {} = {} x {} x {} instead of {}",
+                               micro_batch * microbatches * data, micro_batch, microbatches, data,
+                               *global));
+    }
+  }
+  choice.micro_batch = static_cast<int32_t>(micro_batch);
+  choice.microbatches = static_cast<int32_t>(microbatches);
+}
+
+void read_recompute(RunCells& cells, LayoutChoice& choice) {
+  const std::string word = cells.word("recompute");
+  const auto starts = [&](const char* part) { return word.rfind(part, 0) == 0; };
+  if (word.empty() || word == "none" || word == "no" || word == "off" || word == "false") {
+    choice.recompute = Recompute::kNone;
+  } else if (starts("full") || word == "yes" || word == "true" || word == "on") {
+    choice.recompute = Recompute::kFull;
+    const size_t block = word.find("block:");
+    if (block != std::string::npos) {
+      const auto layers = leading_number(word.substr(block + 6));
+      if (!layers) {
+        cells.not_understood("recompute");
+      } else {
+        choice.recompute_layers = static_cast<int32_t>(*layers);
+      }
+    }
+  } else if (starts("selective") || starts("sac") || starts("per-op") || starts("op")) {
+    const size_t modules = word.find(':');
+    const bool core = modules == std::string::npos || contains(word, "core");
+    choice.recompute = core ? Recompute::kSelective : Recompute::kNone;
+    if (!core) {
+      cells.assume(fmt::format("nothing saved by recomputing '{}'", word.substr(modules + 1)));
+    }
+  } else {
+    cells.not_understood("recompute");
+  }
+}
+
+void read_offload(RunCells& cells, LayoutChoice& choice) {
+  const std::string word = cells.word("offload");
+  if (word.empty() || word == "none" || word == "no" || word == "false") return;
+  choice.offload_optimizer =
+      contains(word, "optim") || word == "cpu" || word == "full" || word == "yes" || word == "all";
+  choice.offload_parameters = contains(word, "param") || word == "full" || word == "all";
+  choice.offload_activations = contains(word, "activation") || word == "all";
+  if (!choice.offload_optimizer && !choice.offload_parameters && !choice.offload_activations) {
+    cells.not_understood("offload");
+  }
+}
+
+Precision precision_of(RunCells& cells, bool has_bf16) {
+  const std::string word = cells.word("precision");
+  if (contains(word, "fp8") || contains(word, "float8") || contains(word, "mxfp8")) {
+    return Precision::kFp8;
+  }
+  if (word == "bf16" || word == "bfloat16" || word == "bf16-mixed" || word == "amp bf16" ||
+      word == "amp_bf16" || word == "mixed" || word == "bf16 mixed") {
+    return Precision::kBf16;
+  }
+  if (word == "fp16" || word == "float16" || word == "half" || word == "fp16 mixed" ||
+      word == "16-mixed" || word == "amp" || word == "amp_fp16") {
+    return Precision::kFp16;
+  }
+  if (word == "fp32" || word == "float32" || word == "tf32" || word == "32")
+    return Precision::kFp32;
+  if (!word.empty()) cells.not_understood("precision");
+  return has_bf16 ? Precision::kBf16 : Precision::kFp16;
+}
+
+AttentionKind attention_of(RunCells& cells, const PublishedRun& run) {
+  std::string word = cells.word("attention");
+  if (word.empty()) word = lower_case(cells.note("attention-backend").value_or(""));
+  if (word.empty() || word == "auto") {
+    if (lower_case(cells.note("transformer-impl").value_or("")) == "local") {
+      return AttentionKind::kUnfused;
+    }
+    // Before flash attention: the fp16 runs of Megatron, DeepSpeed and SMP v1, and MT-NLG.
+    const bool early = run.choice.precision == Precision::kFp16 || cells.mentions("mt-nlg");
+    return early ? AttentionKind::kUnfused : AttentionKind::kFlash;
+  }
+  if (contains(word, "unfused") || word == "local" || word == "eager" || word == "math" ||
+      word == "torch" || word == "core" || word == "standard" || word == "no" || word == "none") {
+    return AttentionKind::kUnfused;
+  }
+  if (contains(word, "flash") || contains(word, "fused") || contains(word, "sdpa") ||
+      contains(word, "flex") || contains(word, "triton") || contains(word, "mem_efficient") ||
+      contains(word, "cudnn") || contains(word, "te") || word == "yes") {
+    return AttentionKind::kFlash;
+  }
+  cells.not_understood("attention");
+  return AttentionKind::kFlash;
+}
+
+// Which blocks the first and the last stage hold, where the run does not cut them evenly.
+void read_stages(RunCells& cells, LayoutChoice& choice, const ModelSpec& model) {
+  const int64_t stages = choice.pipeline;
+  if (stages == 1) return;
+  if (const auto first = cells.note_count("decoder-first-pipeline-num-layers")) {
+    choice.first_stage_layers = static_cast<int32_t>(*first);
+  }
+  if (const auto last = cells.note_count("decoder-last-pipeline-num-layers")) {
+    choice.last_stage_layers = static_cast<int32_t>(*last);
+  }
+  const bool counts_embedding = cells.has_note("account-for-embedding-in-pipeline-split") ||
+                                cells.mentions("bloom") || model.vocab_size > 200000;
+  if (counts_embedding && choice.first_stage_layers == 0 && (model.num_layers + 2) % stages == 0) {
+    const int64_t each = (model.num_layers + 2) / stages;  // embedding and head as a layer each
+    choice.first_stage_layers = static_cast<int32_t>(each - 1);
+    choice.last_stage_layers = static_cast<int32_t>(each - 1);
+  }
+  const auto layout = cells.note("pipeline-model-parallel-layout");
+  if (!layout) return;
+  // "Et*3|(tt|)*6mL": embedding and 3 blocks, six chunks of 2, then what predicts and the loss.
+  std::vector<int64_t> chunks{0};
+  std::string text;
+  for (size_t i = 0; i < layout->size(); ++i) {
+    const char c = (*layout)[i];
+    if (c == '(') {
+      const size_t close = layout->find(")*", i);
+      const auto times =
+          close == std::string::npos ? std::nullopt : leading_number(layout->substr(close + 2));
+      if (!times) break;
+      for (int k = 0; k < int(*times); ++k) text += layout->substr(i + 1, close - i - 1);
+      i = close + 1;
+      while (i + 1 < layout->size() && std::isdigit(static_cast<unsigned char>((*layout)[i + 1]))) {
+        ++i;
+      }
+    } else if (c == '*') {
+      const auto times = leading_number(layout->substr(i + 1));
+      const char repeated = text.empty() ? '?' : text.back();
+      for (int k = 1; times && k < int(*times); ++k) text += repeated;
+      while (i + 1 < layout->size() && std::isdigit(static_cast<unsigned char>((*layout)[i + 1]))) {
+        ++i;
+      }
+    } else {
+      text += c;
+    }
+  }
+  for (char c : text) {
+    if (c == '|') chunks.push_back(0);
+    if (c == 't') ++chunks.back();
+  }
+  const int64_t blocks = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
+  if (blocks != model.num_layers || static_cast<int64_t>(chunks.size()) % stages != 0) {
+    cells.problem(
+        fmt::format("notes: pipeline-model-parallel-layout={} does not give {} layers to "
+                    "{} stages",
+                    *layout, model.num_layers, stages));
+    return;
+  }
+  choice.virtual_stages = static_cast<int32_t>(static_cast<int64_t>(chunks.size()) / stages);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (static_cast<int64_t>(i) % stages == 0) choice.first_stage_layers += int32_t(chunks[i]);
+    if (static_cast<int64_t>(i) % stages == stages - 1)
+      choice.last_stage_layers += int32_t(chunks[i]);
+  }
+}
+
+void read_schedule(RunCells& cells, LayoutChoice& choice) {
+  choice.virtual_stages =
+      std::max(choice.virtual_stages, static_cast<int32_t>(cells.degree("vpp").value_or(1)));
+  choice.schedule = choice.virtual_stages > 1 ? PipelineKind::kVirtual : PipelineKind::kInterleaved;
+  if (cells.mentions("zbv") || cells.mentions("zb-v")) {
+    choice.schedule = PipelineKind::kZbV;
+    choice.virtual_stages = 2;
+  } else if (cells.mentions("zb-h1") || cells.mentions("zb1p") || cells.mentions("zb_h1")) {
+    choice.schedule = PipelineKind::kZbH1;
+  } else if (cells.mentions("gpipe")) {
+    choice.schedule = PipelineKind::kSimple;
+  }
+  if (choice.pipeline == 1) {
+    choice.virtual_stages = 1;
+    choice.schedule = PipelineKind::kInterleaved;
+  }
+}
+
+}  // namespace
+
+PublishedRun published_run(RunCells& cells, std::optional<Profile> profile) {
+  PublishedRun run;
+  const Profile habits = profile.value_or(profile_of(cells));
+  const Degrees degrees = degrees_of(cells, run);
+  JobSpec& job = run.job;
+  job.name = cells.text("id");
+  job.parallel.profile = habits;
+  job.model = model_of_run(cells, habits);
+  job.cluster = cluster_of_run(cells, degrees.world());
+  job.training.sequence_length = cells.degree("seq").value_or(0);
+  if (job.training.sequence_length == 0) {
+    job.training.sequence_length = cells.mentions("llama2") ? 4096 : 2048;
+    cells.assume(fmt::format("sequence of {}", job.training.sequence_length));
+  }
+  job.model.max_positions =
+      cells.note_count("max-position-embeddings").value_or(job.training.sequence_length);
+
+  LayoutChoice& choice = run.choice;
+  choice.tensor = static_cast<int32_t>(degrees.tensor);
+  choice.pipeline = static_cast<int32_t>(degrees.pipeline);
+  choice.context = static_cast<int32_t>(degrees.context);
+  choice.expert = static_cast<int32_t>(degrees.expert);
+  choice.expert_tensor = static_cast<int32_t>(
+      cells.note_count("expert-tensor-parallel-size").value_or(degrees.tensor));
+  choice.precision = precision_of(cells, job.cluster.has_bf16);
+  job.training.precision = choice.precision;
+  job.training.attention = attention_of(cells, run);
+  const bool always_with_tensor = habits == Profile::kFsdp || habits == Profile::kSmpV2;
+  choice.sequence_parallel =
+      degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
+  read_sharding(cells, choice, degrees.data, job.cluster.processes_per_host);
+  read_batch(cells, choice, degrees.data, job.training.sequence_length, run.layout_is_published);
+  read_recompute(cells, choice);
+  read_offload(cells, choice);
+  read_stages(cells, choice, job.model);
+  read_schedule(cells, choice);
+  if (cells.problems.empty() &&
+      degrees.pipeline * choice.virtual_stages > job.model.num_layers + 2) {
+    cells.problem(fmt::format("pp {} x vpp {} is more than {} layers", degrees.pipeline,
+                              choice.virtual_stages, job.model.num_layers));
+  }
+  for (const char* optimizer : {"muon", "lion", "sgd", "adafactor", "shampoo"}) {
+    if (lower_case(cells.note("optimizer").value_or("")) == optimizer) {
+      cells.assume(fmt::format("states of Adam, not of {}", optimizer));
+    }
+  }
+  run.figure = figure_of(cells);
+  run.left_out = cells.mentions("exclude from scoring") || cells.mentions("suspect copy") ||
+                 cells.mentions("treat as suspect");
+  return run;
+}
+
+Measurement measurement_of(RunCells& cells, const PublishedRun& run) {
+  Measurement measured;
+  if (const auto peak = cells.number("peak_mem_gb")) {
+    const std::string unit = cells.word("mem_unit");
+    const bool decimal = unit == "gb" || unit.empty();
+    const bool mebi = unit == "mib";
+    if (decimal || mebi || unit == "gib") {
+      measured.peak_gib = *peak * (decimal ? 1e9 / 1073741824.0 : mebi ? 1 / 1024.0 : 1.0);
+    }
+  }
+  measured.fits = cells.yes_or_no("fits");
+  const LayoutChoice& choice = run.choice;
+  const double tokens = double(choice.data()) * choice.micro_batch * choice.microbatches *
+                        double(run.job.training.sequence_length);
+  if (const auto step = cells.number("step_time_s"); step && *step > 0) {
+    measured.step_s = *step;
+  } else if (const auto rate = cells.number("tokens_per_s_per_gpu"); rate && *rate > 0) {
+    measured.step_s = tokens / (*rate * double(choice.world()));
+  }
+  return measured;
+}
+
+}  // namespace smp

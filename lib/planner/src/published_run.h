@@ -1,0 +1,60 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run_cells.h"
+#include "smp/plan/job_spec.h"
+#include "smp/planner/layout_choice.h"
+
+// A row of a table of published runs, as a job: docs/scoring.md documents the columns, and what is
+// taken where a cell is empty. No function here reads a measured column (peak_mem_gb, step_time_s,
+// tokens_per_s_per_gpu, tflops_per_gpu, fits) but measurement_of(). Pure; any thread.
+namespace smp {
+
+// Which bytes a table calls peak memory.
+enum class MemoryFigure {
+  kDevice,              // all that the device lacks, as nvidia-smi shows
+  kReserved,            // what PyTorch's allocator took, of the fullest rank
+  kAllocated,           // what it handed out, of the fullest rank
+  kAllocatedLastStage,  // the same of a rank of the last stage
+  kStatesFirstStage,    // parameters, gradients, optimizer and activations of the first stage
+  kNone,                // a figure that no prediction of bytes can be compared with
+};
+
+struct PublishedRun {
+  JobSpec job;
+  LayoutChoice choice;
+  MemoryFigure figure = MemoryFigure::kDevice;
+  bool layout_is_published = true;  // else the fastest that fits is priced
+  bool left_out = false;            // of the statistics: the table itself doubts the row
+};
+
+// What the run says; only meaningful when cells.problems is empty afterwards.
+PublishedRun published_run(RunCells& cells, std::optional<Profile> profile);
+
+// The measured columns, in the units of predictions.
+struct Measurement {
+  std::optional<double> peak_gib;
+  std::optional<double> step_s;
+  std::optional<bool> fits;
+};
+Measurement measurement_of(RunCells& cells, const PublishedRun& run);
+
+// Parts of published_run(). Each says in cells what it could not read and what it assumed.
+Profile profile_of(const RunCells& cells);
+ModelSpec model_of_run(RunCells& cells, Profile profile);
+ClusterSpec cluster_of_run(RunCells& cells, int64_t world);
+MemoryFigure figure_of(const RunCells& cells);
+
+// Shapes that papers and model cards give: for rows that name a model and its size alone.
+struct KnownShape {
+  const char* family;  // part of the name
+  double billions;
+  int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+};
+// The shape of that family (of GPT when none is known) nearest to `billions` of parameters.
+const KnownShape* known_shape(const std::string& model, double billions);
+
+}  // namespace smp

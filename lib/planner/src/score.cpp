@@ -1,0 +1,184 @@
+#include "smp/planner/score.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "csv_reader.h"
+#include "published_run.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/suggest.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/layer_seconds.h"
+#include "smp/planner/memory_estimate.h"
+#include "smp/planner/time_estimate.h"
+
+namespace smp {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+constexpr std::array kNeeded = {
+    "id",          "model",      "layers",       "hidden",    "heads",    "seq",
+    "gpus",        "gpu_type",   "tp",           "pp",        "dp",       "sharding",
+    "micro_batch", "grad_accum", "global_batch", "recompute", "precision"};
+
+void require_columns(const CsvTable& table) {
+  std::string missing;
+  for (const char* name : kNeeded) {
+    if (std::find(table.columns.begin(), table.columns.end(), name) != table.columns.end()) {
+      continue;
+    }
+    missing += missing.empty() ? "" : ", ";
+    missing += name;
+    const auto near = nearest(name, table.columns);
+    if (near && std::find(kNeeded.begin(), kNeeded.end(), *near) == kNeeded.end()) {
+      missing += fmt::format(" ('{}'?)", *near);
+    }
+  }
+  if (missing.empty()) return;
+  throw ConfigError(
+      fmt::format("{}:1:1: no table of published runs: it has no column {}", table.path, missing));
+}
+
+struct Predicted {
+  MemoryEstimate memory;
+  TimeEstimate time;
+  Fit fit = Fit::kNo;
+};
+
+Predicted predict(const JobSpec& job, const LayoutChoice& choice) {
+  const LayerBytes bytes = layer_bytes(job, choice);
+  const LayerSeconds seconds = layer_seconds(job, choice);
+  Predicted predicted;
+  predicted.memory = estimate_memory(job, choice, bytes);
+  predicted.time = estimate_time(job, choice, bytes, seconds);
+  predicted.fit = fit_of(job, choice, predicted.memory);
+  return predicted;
+}
+
+// Where a run's layout is not published: the fastest of a few usual ones that fits.
+void choose_layout(PublishedRun& run) {
+  LayoutChoice best = run.choice;
+  double best_s = 0;
+  const int64_t world = run.choice.world();
+  const int64_t batch = run.choice.data() * run.choice.micro_batch * run.choice.microbatches;
+  for (int32_t tensor : {1, 2, 4, 8}) {
+    for (int32_t micro : {1, 2, 4, 8}) {
+      for (Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        if (world % tensor != 0 || tensor > run.job.cluster.processes_per_host ||
+            run.job.model.num_kv_heads % tensor != 0) {
+          continue;
+        }
+        LayoutChoice choice = run.choice;
+        choice.tensor = tensor;
+        choice.shard = static_cast<int32_t>(world / tensor);
+        choice.replica = 1;
+        choice.sharding = Sharding::kParameters;
+        choice.sequence_parallel = tensor > 1;
+        choice.micro_batch = micro;
+        choice.microbatches = static_cast<int32_t>(batch / (choice.data() * micro));
+        choice.recompute = recompute;
+        if (choice.microbatches < 1) continue;
+        const Predicted predicted = predict(run.job, choice);
+        if (predicted.fit == Fit::kNo) continue;
+        if (best_s == 0 || predicted.time.step_s < best_s) {
+          best = choice;
+          best_s = predicted.time.step_s;
+        }
+      }
+    }
+  }
+  run.choice = best;
+}
+
+double bytes_of(MemoryFigure figure, const JobSpec& job, const LayoutChoice& choice,
+                const MemoryEstimate& fullest) {
+  switch (figure) {
+    case MemoryFigure::kReserved: return fullest.reserved_bytes;
+    case MemoryFigure::kAllocated: return fullest.allocated_bytes;
+    case MemoryFigure::kAllocatedLastStage:
+      return estimate_memory(job, choice, layer_bytes(job, choice), choice.pipeline - 1)
+          .allocated_bytes;
+    case MemoryFigure::kStatesFirstStage:
+      return estimate_memory(job, choice, layer_bytes(job, choice), 0).allocated_bytes;
+    case MemoryFigure::kDevice:
+    case MemoryFigure::kNone: return fullest.peak_bytes;
+  }
+  return fullest.peak_bytes;
+}
+
+void predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
+  if (!run.layout_is_published) {
+    choose_layout(run);
+    cells.assume(
+        fmt::format("no layout is published: the fastest that fits, tp {} zero3 over {}, "
+                    "micro batch {}, recompute {}",
+                    run.choice.tensor, run.choice.shard, run.choice.micro_batch,
+                    run.choice.recompute == Recompute::kNone ? "none" : "full"));
+  }
+  const Predicted predicted = predict(run.job, run.choice);
+  const double bytes = bytes_of(run.figure, run.job, run.choice, predicted.memory);
+  const Range memory = memory_range(run.job, run.choice, predicted.memory);
+  const Range time = time_range(run.job, run.choice, predicted.time);
+  row.predicted_peak_gib = bytes / kGiB;
+  row.low_gib = row.predicted_peak_gib * memory.low / predicted.memory.peak_bytes;
+  row.high_gib = row.predicted_peak_gib * memory.high / predicted.memory.peak_bytes;
+  row.fit = predicted.fit;
+  row.predicted_step_s = predicted.time.step_s;
+  row.step_low_s = time.low;
+  row.step_high_s = time.high;
+  row.tokens_per_step = double(run.choice.data()) * run.choice.micro_batch *
+                        run.choice.microbatches * double(run.job.training.sequence_length) /
+                        double(run.choice.world());
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row,
+                   std::optional<Profile> profile) {
+  RunCells cells(table, cells_of_row);
+  RowScore row;
+  row.id = cells.text("id");
+  PublishedRun run = published_run(cells, profile);
+  row.left_out = run.left_out;
+  row.group = fmt::format("{} on {} x {}", cells.text("model"), run.choice.world(),
+                          run.job.cluster.accelerator);
+  row.expressible = cells.problems.empty();
+  if (!row.expressible) {
+    row.reason = joined(cells.problems);
+    return row;
+  }
+  predict_row(row, run, cells);
+  row.reason = joined(cells.assumptions);
+  const Measurement measured = measurement_of(cells, run);
+  if (run.figure != MemoryFigure::kNone) row.measured_peak_gib = measured.peak_gib;
+  row.measured_step_s = measured.step_s;
+  row.measured_fits = measured.fits;
+  return row;
+}
+
+FileScore score(const CsvTable& table, std::optional<Profile> profile) {
+  require_columns(table);
+  FileScore file;
+  file.path = table.path;
+  for (const CsvRow& row : table.rows) file.rows.push_back(score_row(table, row, profile));
+  file.summary = summary_of(file.rows);
+  return file;
+}
+
+}  // namespace
+
+FileScore score_file(const std::string& path, std::optional<Profile> profile) {
+  return score(load_csv(path), profile);
+}
+
+FileScore score_table(const std::string& path, const std::string& text,
+                      std::optional<Profile> profile) {
+  return score(parse_csv(path, text), profile);
+}
+
+}  // namespace smp
