@@ -26,5 +26,6 @@ void add_check_command(CLI::App& app, Run& run);
 void add_groups_command(CLI::App& app, Run& run);
 void add_schedule_command(CLI::App& app, Run& run);
 void add_schema_command(CLI::App& app, Run& run);
+void add_score_command(CLI::App& app, Run& run);
 
 }  // namespace smp

@@ -1,0 +1,62 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "smp/plan/job_names.h"
+#include "smp/planner/score.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Predicts every run of tables of published runs, and says how far off the predictions are.
+
+Examples:
+  smp-plan score runs.csv
+  smp-plan score runs/*.csv --json
+  smp-plan score runs.csv --profile megatron    the habits of one framework for all rows
+)";
+
+struct ScoreRequest {
+  std::vector<std::string> paths;
+  std::string profile;
+  bool json = false;
+};
+
+std::optional<Profile> profile_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  std::string all;
+  for (Profile profile : {Profile::kSmp, Profile::kMegatron, Profile::kDeepSpeed, Profile::kFsdp,
+                          Profile::kSmpV1, Profile::kSmpV2}) {
+    if (name_of(profile) == name) return profile;
+    all += all.empty() ? "" : ", ";
+    all += name_of(profile);
+  }
+  throw UsageError("--profile is one of " + all + ", not '" + name + "'");
+}
+
+ExitCode run_score(const ScoreRequest& request) {
+  const std::optional<Profile> profile = profile_named(request.profile);
+  std::vector<FileScore> files;
+  for (const std::string& path : request.paths) files.push_back(score_file(path, profile));
+  std::fputs((request.json ? score_json(files) : score_text(files)).c_str(), stdout);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_score_command(CLI::App& app, Run& run) {
+  auto request = std::make_shared<ScoreRequest>();
+  CLI::App* command = app.add_subcommand("score", "predict every run of tables of published runs");
+  command->description(kDescription);
+  command->add_option("runs", request->paths, "tables of published runs (CSV)")->required();
+  command
+      ->add_option("--profile", request->profile,
+                   "price all rows with the habits of one framework, whatever they say")
+      ->type_name("NAME");
+  command->add_flag("--json", request->json, "every row and the summary as JSON");
+  command->callback([request, &run] { run = [request] { return run_score(*request); }; });
+}
+
+}  // namespace smp
