@@ -68,6 +68,7 @@ constexpr Habits fsdp_habits() {
   habits.fp32_gradients_with_bf16 = true;
   habits.fp32_gradients_with_fp16 = true;
   habits.fp32_weights = true;
+  habits.foreach_optimizer = true;
   habits.fixed_bytes = kCudaContext;
   habits.communicator_bytes = kCommunicator;
   habits.fragmentation = 0.06;

@@ -219,9 +219,11 @@ CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& cho
   } else {  // softmax beside the logits
     forward = backward = 2 * s.e;
   }
-  call.saved = kept + between * logits;
+  // Layers that predict further tokens have logits of their own, before the head's.
+  const double further = static_cast<double>(job.model.num_mtp_layers) * between * logits;
+  call.saved = kept + further + between * logits;
   call.selective = call.checkpoint = call.saved;
-  call.forward = kept + (s.split ? s.whole : 0) + forward * logits;
+  call.forward = kept + further + (s.split ? s.whole : 0) + forward * logits;
   call.input_gradient = s.wide;
   // Either the logits' gradients, or, once the wider ones are gone, the matmuls' results.
   const double gradients = (backward - between) * logits;

@@ -46,8 +46,10 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
   layers.head_parameters = of_rank(counts.head);
   if (!model.tied_embeddings) layers.head_parameters += rows * h - unpadded;
   if (model.tied_embeddings && choice.pipeline > 1) layers.head_parameters += rows * h;
-  // What predicts further tokens stays with the head.
-  layers.head_parameters += static_cast<double>(counts.mtp_blocks) * of_rank(counts.mtp_block);
+  if (counts.mtp_blocks > 0) {
+    layers.mtp_parameters = of_rank(counts.mtp_block) -
+                            of_rank(counts.mtp_has_experts ? counts.moe_block : counts.block);
+  }
   layers.largest_layer_parameters =
       std::max({layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters,
                 layers.embedding_parameters, layers.head_parameters});
@@ -67,25 +69,6 @@ StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int
   }
   const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
   return {static_cast<double>(count - moe), static_cast<double>(moe)};
-}
-
-StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
-                                 const LayerBytes& layers, int64_t stage) {
-  const StageBlocks blocks = stage_blocks(job.model, choice, stage);
-  StageParameters parameters;
-  parameters.dense =
-      blocks.dense * layers.block_parameters + blocks.moe * layers.moe_block_parameters;
-  double moe = blocks.moe;
-  if (stage == 0) parameters.dense += layers.embedding_parameters;
-  if (holds_head(choice, stage)) {
-    parameters.dense += layers.head_parameters;
-    // Of what predicts further tokens, which has experts if the last block has.
-    if (has_experts(job.model, job.model.num_layers - 1)) {
-      moe += static_cast<double>(job.model.num_mtp_layers);
-    }
-  }
-  parameters.experts = moe * layers.expert_parameters;
-  return parameters;
 }
 
 }  // namespace smp

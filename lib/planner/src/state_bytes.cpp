@@ -3,22 +3,32 @@
 #include <algorithm>
 
 namespace smp {
+namespace {
 
-StateBytes state_bytes(const JobSpec& job, Precision precision) {
+constexpr StateBytes unmixed(double element) {
+  return {element, element, 0, 0, element, element, element, element, true};
+}
+
+}  // namespace
+
+StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
   const Habits& habits = habits_of(job);
-  if (precision == Precision::kFp32) return {4, 4, 0, 0, 4, 4, 4, true};
-  if (precision == Precision::kFp64) return {8, 8, 0, 0, 8, 8, 8, true};
-  const bool fp16 = precision == Precision::kFp16;
-  if (habits.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, true};
-  const bool fp32_sum = job.training.accumulate_gradients_in_fp32.value_or(
-      fp16 ? habits.fp32_gradients_with_fp16
-           : habits.fp32_gradients_with_bf16 || habits.fp32_sum_beside_gradients);
-  StateBytes bytes{2, 2, 0, 4, 4, 4, 2, true};
-  if (fp32_sum && habits.fp32_sum_beside_gradients) {
+  if (choice.precision == Precision::kFp32) return unmixed(4);
+  if (choice.precision == Precision::kFp64) return unmixed(8);
+  // fp32 shards; 16-bit while gathered. Gradients are 16 bits wide until they are copied to the
+  // fp32 message of their reduce-scatter.
+  if (habits.fp32_weights) return {4, 4, 0, 0, 4, 4, 2, 2 + 4, true};
+  const bool fp16 = choice.precision == Precision::kFp16;
+  const bool sums =
+      habits.fp32_sum_beside_gradients && choice.sharding <= Sharding::kOptimizerState;
+  const bool fp32 = job.training.accumulate_gradients_in_fp32.value_or(
+      fp16 ? habits.fp32_gradients_with_fp16 : habits.fp32_gradients_with_bf16 || sums);
+  StateBytes bytes{2, 2, 0, 4, 4, 4, 2, 2, true};
+  if (fp32 && sums && !fp16) {
     bytes.gradient_copy = 4;
     bytes.copy_sharded = false;
-  } else if (fp32_sum) {
-    bytes.gradient = 4;
+  } else if (fp32) {
+    bytes.gradient = bytes.unreduced = 4;
   } else if (fp16 && habits.gradient_copy_in_fp32) {
     bytes.gradient_copy = 4;
   }

@@ -15,11 +15,12 @@ struct StateBytes {
   double momentum = 0;
   double variance = 0;
   double compute = 0;        // of a weight as matmuls read it
+  double unreduced = 0;      // of a gradient before its reduce-scatter, with the message's copy
   bool copy_sharded = true;  // the copy is the optimizer's, of its shard
 
   double total() const { return weight + gradient + gradient_copy + master + momentum + variance; }
 };
-StateBytes state_bytes(const JobSpec& job, Precision precision);
+StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice);
 
 // Ranks over which sharded states are spread: for dense parameters and for experts, whose replicas
 // are fewer. 1 without sharding.

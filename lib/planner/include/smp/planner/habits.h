@@ -32,6 +32,7 @@ struct Habits {
   bool transformer_engine = false;       // its fused layers
   bool repeats_kv_heads = false;         // keys and values are copied to every query head
   bool selective_per_operation = false;  // selective recompute keeps every other matmul's output
+  bool foreach_optimizer = false;        // PyTorch's Adam over lists of tensors
   bool fused_weight_gradients = true;    // matmuls add to the gradient buffer themselves
   bool fp32_logits = true;               // logits are copied to fp32 for the loss
   // Bytes of one logit, fp32 loss: most in its forward, kept until its backward, most in it.

@@ -33,6 +33,7 @@ struct LayerBytes {
   double expert_parameters = 0;     // one MoE block's experts on one rank
   double embedding_parameters = 0;  // first stage
   double head_parameters = 0;       // last stage; a tied head's copy is counted with p > 1
+  double mtp_parameters = 0;        // of one layer that predicts a further token, beside its block
   double largest_layer_parameters = 0;
 };
 LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice);
