@@ -4,10 +4,12 @@
 #include <map>
 #include <vector>
 
+#include "smp/comm/thread_group.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/layer.h"
+#include "smp/runtime/memory_ledger.h"
 #include "state_plans.h"
 
 using namespace smp;
@@ -106,4 +108,29 @@ TEST_CASE("an untied head brings its own weight") {
   FlatParameters parameters(rank_layout(small_plan(ModelFamily::kLlama, {}), 0), DType::kF32);
   const int64_t head = parameters.layout().layers.back().index;
   CHECK(parameters.layer_parameters(head).weights.size() == 2);
+}
+
+TEST_CASE(
+    "buffers that peers read cost the ledger the bytes of any others, until they are dropped") {
+  run_ranks(2, [](Communicator& world) {
+    const Plan plan = small_plan(ModelFamily::kGpt2, {.shard = 2});
+    MemoryLedger ledger(world.rank(), 0);
+    const LedgerScope scope(ledger);
+    FlatParameters parameters(rank_layout(plan, world.rank()), DType::kF32, &world);
+    const int64_t elements = parameters.layout().elements;
+    CHECK(ledger.live().bytes == 2 * 4 * elements);
+    parameters.initialise(3);
+    parameters.gradients().fill_(world.rank() + 1);
+    void* gradients = parameters.gradients().mutable_data_ptr();
+    world.all_reduce(gradients, gradients, elements, DType::kF32, ReduceOp::kSum, "g")->wait();
+    CHECK(parameters.gradients().min().item<float>() == 3);
+    CHECK(parameters.gradients().max().item<float>() == 3);
+    parameters.drop_gradients();
+    CHECK(ledger.live().bytes == 4 * elements);
+
+    MemoryLedger small(world.rank(), 1000);
+    const LedgerScope other(small);
+    CHECK_THROWS_AS(FlatParameters(rank_layout(plan, world.rank()), DType::kF32, &world),
+                    OutOfMemory);
+  });
 }

@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <utility>
 
+#include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/layer.h"
@@ -15,9 +17,18 @@
 namespace smp {
 namespace {
 
-at::Tensor allocate(MemoryCategory category, int64_t elements, DType dtype) {
-  const CategoryScope scope(category);
-  return at::empty({elements}, at::TensorOptions().dtype(scalar_type_of(dtype)));
+at::Tensor allocate(MemoryCategory category, int64_t elements, DType dtype,
+                    Communicator* peers = nullptr) {
+  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype));
+  if (peers == nullptr || elements == 0) {
+    const CategoryScope scope(category);
+    return at::empty({elements}, options);
+  }
+  const int64_t bytes = elements * bytes_of(dtype);
+  const auto charge = std::make_shared<MemoryCharge>(category, bytes);
+  const auto memory = peers->allocate_symmetric(bytes);
+  return at::from_blob(
+      memory.get(), {elements}, [charge, memory](void*) {}, options);
 }
 
 at::Tensor view_of(const at::Tensor& flat, int64_t offset, const PlacedParameter& parameter) {
@@ -44,12 +55,13 @@ struct FlatParameters::Impl {
   at::Tensor tied_weight, tied_gradient;
 };
 
-FlatParameters::FlatParameters(RankLayout layout, DType dtype) : impl_(std::make_unique<Impl>()) {
+FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* peers)
+    : impl_(std::make_unique<Impl>()) {
   Impl& self = *impl_;
   self.layout = std::move(layout);
   self.dtype = dtype;
-  self.weights = allocate(MemoryCategory::kWeights, self.layout.elements, dtype);
-  self.gradients = allocate(MemoryCategory::kGradients, self.layout.elements, dtype);
+  self.weights = allocate(MemoryCategory::kWeights, self.layout.elements, dtype, peers);
+  self.gradients = allocate(MemoryCategory::kGradients, self.layout.elements, dtype, peers);
   self.weights.zero_();
   self.gradients.zero_();
   for (const PlacedParameter& parameter : self.layout.parameters) {

@@ -166,9 +166,16 @@ CategoryScope::CategoryScope(MemoryCategory category)
 CategoryScope::~CategoryScope() { thread_category = previous_; }
 
 MemoryCharge::MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes)
+    : MemoryCharge(ledger.state(), category, bytes) {}
+
+MemoryCharge::MemoryCharge(MemoryCategory category, int64_t bytes)
+    : MemoryCharge(current_ledger(), category, bytes) {}
+
+MemoryCharge::MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes)
     : category_(category), bytes_(bytes) {
-  ledger.state()->charge(category, bytes);
-  state_ = ledger.state();
+  if (state == nullptr) return;
+  state->charge(category, bytes);
+  state_ = state;
   state_->add_owner();
 }
 

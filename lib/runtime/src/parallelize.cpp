@@ -25,8 +25,10 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   const std::vector<LayerSpec> layers = layout.layers;
 
   // One flat buffer of weights and one of gradients, so that a bucket is a range and no reduction
-  // copies. Weights are drawn by their place in the whole model: the layout does not change them.
-  model.parameters = std::make_unique<FlatParameters>(std::move(layout), compute_dtype(plan));
+  // copies; both where the peers can read them. Weights are drawn by their place in the whole
+  // model: the layout does not change them.
+  model.parameters = std::make_unique<FlatParameters>(
+      std::move(layout), compute_dtype(plan), world.size() > 1 ? &model.groups->world() : nullptr);
   model.parameters->initialise(plan.job.training.seed);
 
   // Layers compute on views of those buffers and talk to their tensor group themselves.

@@ -16,13 +16,15 @@ class Tensor;
 // on the views; the bytes are the same. Used by the rank's own thread, under its LedgerScope.
 namespace smp {
 
+class Communicator;
 struct LayerParameters;  // layer.h
 
 class FlatParameters {
  public:
   // Allocates both buffers (categories weights and gradients), padding zeroed; weights and
-  // gradients are undefined until initialise() and zero_gradients(). dtype: kF32 or kF64.
-  FlatParameters(RankLayout layout, DType dtype);
+  // gradients are undefined until initialise() and zero_gradients(). dtype: kF32 or kF64. `peers`
+  // gives memory that the other ranks read in place, so that their collectives copy once.
+  FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr);
   ~FlatParameters();
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;

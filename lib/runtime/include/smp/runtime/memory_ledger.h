@@ -105,11 +105,15 @@ class MemoryCharge {
  public:
   MemoryCharge() = default;
   MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
+  // To the ledger that an allocation of this thread would go to, if there is one.
+  MemoryCharge(MemoryCategory category, int64_t bytes);
   MemoryCharge(MemoryCharge&& other) noexcept;
   MemoryCharge& operator=(MemoryCharge&& other) noexcept;
   ~MemoryCharge();
 
  private:
+  MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes);
+
   MemoryLedger::State* state_ = nullptr;
   MemoryCategory category_ = MemoryCategory::kWorkspace;
   int64_t bytes_ = 0;
