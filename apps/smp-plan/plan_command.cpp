@@ -6,7 +6,7 @@
 
 #include "commands.h"
 #include "files.h"
-#include "smp/plan/job_reader.h"
+#include "smp/plan/cluster_catalog.h"
 #include "smp/planner/report.h"
 #include "smp/planner/search.h"
 
@@ -43,7 +43,7 @@ struct PlanRequest {
 
 JobSpec read_request(const PlanRequest& request) {
   std::vector<JobSource> sources = {load_job_source(request.job)};
-  if (!request.cluster.empty()) sources.push_back(load_job_source(request.cluster));
+  if (!request.cluster.empty()) sources.push_back(cluster_source(request.cluster));
   std::vector<std::string> overrides;
   if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
@@ -78,7 +78,8 @@ void add_plan_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<PlanRequest>();
   app.description(kDescription);
   app.add_option("job", request->job, "job file: model, cluster, training, parallel");
-  app.add_option("--cluster", request->cluster, "a file whose cluster section replaces the job's")
+  app.add_option("--cluster", request->cluster,
+                 "a known cluster, or a file whose cluster section replaces the job's")
       ->type_name("FILE");
   app.add_option("--hosts", request->hosts, "hosts of the cluster")
       ->type_name("N")

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "job_builder.h"
+#include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -23,6 +24,26 @@ std::string job_name_of(const std::string& path) {
   }
   name.erase(0, std::min(name.find_first_not_of(".-"), name.size()));
   return name.empty() ? "job" : name;
+}
+
+// `cluster: p5.48xlarge` stands for the section of that name's file.
+void put_named_cluster(YamlNode& root, Diagnostics& diagnostics) {
+  for (YamlEntry& entry : root.entries) {
+    YamlNode& value = entry.value;
+    if (entry.key != "cluster" || value.kind != YamlNode::Kind::kScalar || value.reported) continue;
+    if (!std::isalpha(static_cast<unsigned char>(value.text.empty() ? '0' : value.text[0]))) return;
+    const NamedCluster* known = find_cluster(value.text);
+    if (known == nullptr) {
+      diagnostics.error(value.place, unknown_cluster(value.text));
+      value.reported = true;
+      return;
+    }
+    const int number =
+        diagnostics.add_source(fmt::format("cluster {}", known->name), std::string(known->text));
+    const YamlTree tree = parse_yaml(known->text, number, diagnostics);
+    if (const YamlEntry* section = tree.root.find("cluster")) value = section->value;
+    return;
+  }
 }
 
 }  // namespace
@@ -56,7 +77,8 @@ JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::s
   JobBuilder builder(diagnostics);
   for (const JobSource& source : sources) {
     const int number = diagnostics.add_source(source.path, source.text);
-    const YamlTree tree = parse_yaml(source.text, number, diagnostics);
+    YamlTree tree = parse_yaml(source.text, number, diagnostics);
+    put_named_cluster(tree.root, diagnostics);
     builder.add(tree.root, tree.complete);
   }
   if (sources.empty()) throw ConfigError("no job file was given");

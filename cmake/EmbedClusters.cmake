@@ -1,0 +1,10 @@
+# Writes OUTPUT, a C++ file that holds the cluster files NAMES of FOLDER.
+set(text "// Made from configs/clusters by cmake/EmbedClusters.cmake.\n#include \"smp/plan/cluster_catalog.h\"\n\n")
+string(APPEND text "namespace smp {\n\nstd::span<const NamedCluster> named_clusters() {\n")
+string(APPEND text "  static constexpr NamedCluster kClusters[] = {\n")
+foreach(name IN LISTS NAMES)
+  file(READ ${FOLDER}/${name}.yaml content)
+  string(APPEND text "      {\"${name}\", R\"yaml(${content})yaml\"},\n")
+endforeach()
+string(APPEND text "  };\n  return kClusters;\n}\n\n}  // namespace smp\n")
+file(WRITE ${OUTPUT} "${text}")
