@@ -18,23 +18,35 @@ struct SampleSchedule {
   bool sharded = false;
   bool tied = false;
   bool kv_replicated = false;
+  int64_t virtual_stages = 1;
 };
 
 inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
   ScheduleParameters parameters;
-  parameters.kind = sample.kind;
-  parameters.microbatches = sample.microbatches;
-  parameters.active_microbatches = sample.active_microbatches;
+  parameters.shape = {sample.kind, sample.stages, sample.virtual_stages, sample.microbatches,
+                      sample.active_microbatches};
   parameters.sharded = sample.sharded;
   parameters.tied_across_stages = sample.tied;
   parameters.kv_replicated = sample.kv_replicated;
+  const ScheduleShape& shape = parameters.shape;
+  const int64_t positions = shape.stages * shape.chunks();
+  const auto stages = static_cast<size_t>(shape.stages);
+  parameters.layers.assign(stages, {static_cast<size_t>(shape.chunks()), std::vector<int64_t>{}});
+  parameters.bucket_first_layers.resize(stages);
   int64_t layer = 0;
-  for (int64_t stage = 0; stage < sample.stages; ++stage) {
-    const int64_t ends = (stage == 0 ? 1 : 0) + (stage + 1 == sample.stages ? 1 : 0);
-    std::vector<int64_t>& layers = parameters.layers.emplace_back();
-    std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
+  for (int64_t position = 0; position < positions; ++position) {
+    const ChunkPlace place = place_of_chunk(shape, position);
+    const int64_t ends = (position == 0 ? 1 : 0) + (position + 1 == positions ? 1 : 0);
+    std::vector<int64_t>& layers =
+        parameters.layers[static_cast<size_t>(place.stage)][static_cast<size_t>(place.chunk)];
     for (int64_t i = 0; i < sample.blocks_per_stage + ends; ++i) layers.push_back(layer++);
-    if (sample.buckets) buckets.assign(layers.rbegin(), layers.rend());
+  }
+  parameters.head_layer = layer - 1;
+  for (size_t stage = 0; sample.buckets && stage < stages; ++stage) {
+    std::vector<int64_t>& buckets = parameters.bucket_first_layers[stage];
+    for (const auto& layers : parameters.layers[stage]) {
+      buckets.insert(buckets.begin(), layers.rbegin(), layers.rend());
+    }
   }
   return parameters;
 }

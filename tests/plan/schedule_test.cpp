@@ -178,8 +178,7 @@ TEST_CASE("every generated schedule proves itself, with tight live bounds") {
             const auto counter_example = verify(schedule, parameters);
             if (counter_example) FAIL(*counter_example);
             for (int64_t stage = 0; stage < stages; ++stage) {
-              REQUIRE(max_live_microbatches(schedule, stage) ==
-                      schedule.live_bound[static_cast<size_t>(stage)]);
+              REQUIRE(max_live(schedule, stage) == schedule.live_bound[static_cast<size_t>(stage)]);
             }
           }
 }
@@ -222,9 +221,10 @@ TEST_CASE("a plan's schedule has its layers, buckets and flags") {
   Plan plan =
       sample_plan(small_llama(), {.pipeline = 3, .tensor = 4, .shard = 2, .bucket_bytes = 1});
   ScheduleParameters parameters = schedule_parameters(plan);
-  CHECK(parameters.kind == PipelineKind::kInterleaved);
-  CHECK(parameters.microbatches == 4);
-  CHECK(parameters.layers == std::vector<std::vector<int64_t>>{{0, 1, 2}, {3, 4}, {5, 6}});
+  CHECK(parameters.shape.kind == PipelineKind::kInterleaved);
+  CHECK(parameters.shape.microbatches == 4);
+  CHECK(parameters.layers ==
+        std::vector<std::vector<std::vector<int64_t>>>{{{0, 1, 2}}, {{3, 4}}, {{5, 6}}});
   CHECK(parameters.bucket_first_layers ==
         std::vector<std::vector<int64_t>>{{2, 1, 0}, {4, 3}, {6, 5}});
   CHECK(parameters.sharded);

@@ -213,7 +213,7 @@ TEST_CASE("a walk adds and releases what each action does") {
                      .backward_peak_bytes = 12};
   stage.boundary_bytes = 10;
   stage.data_bytes = 3;
-  const auto action = [](ActionKind kind, Payload payload, int64_t layer) {
+  const auto action = [](ActionKind kind, Payload payload, int32_t layer) {
     return Action{.kind = kind, .payload = payload, .microbatch = 0, .layer = layer, .peer = 0};
   };
   const std::vector<Action> actions = {action(ActionKind::kReceive, Payload::kActivation, -1),

@@ -7,20 +7,45 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/schedule.h"
 
 namespace smp {
 namespace {
 
-std::vector<LayerSpec> layers_of_stage(const Plan& plan, int64_t stage) {
+// The order of passes does not matter here.
+ScheduleShape chunks_of(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  return {.kind = parallel.pipeline.value_or(PipelineKind::kInterleaved),
+          .stages = plan.degrees.pipeline,
+          .virtual_stages = parallel.virtual_pipeline_degree.value_or(1)};
+}
+
+// Layers of each chunk of a stage: its blocks are dealt to the chunks as those of the model are to
+// the stages, the embedding comes to the first chunk of the model, the head to the last one.
+std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t stage) {
   const std::vector<int64_t> blocks = blocks_per_stage(
       plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
   const std::vector<LayerSpec> all = layers_of(plan.job.model);
-  const auto first_block =
-      all.begin() + 1 + std::accumulate(blocks.begin(), blocks.begin() + stage, int64_t{0});
-  const bool is_first = stage == 0;
-  const bool is_last = stage + 1 == plan.degrees.pipeline;
-  return {first_block - (is_first ? 1 : 0),
-          first_block + blocks[static_cast<size_t>(stage)] + (is_last ? 1 : 0)};
+  const ScheduleShape shape = chunks_of(plan);
+  const int64_t chunks = shape.chunks();
+  const int64_t fewest = *std::min_element(blocks.begin(), blocks.end());
+  if (fewest < chunks) {
+    throw ConfigError("a stage has " + std::to_string(fewest) +
+                      (fewest == 1 ? " layer" : " layers") + ", fewer than its " +
+                      std::to_string(chunks) + " chunks: every chunk needs at least one layer");
+  }
+  std::vector<std::vector<LayerSpec>> found(static_cast<size_t>(chunks));
+  auto next = all.begin();
+  for (int64_t position = 0; position < shape.stages * chunks; ++position) {
+    const ChunkPlace place = place_of_chunk(shape, position);
+    const int64_t of_stage = blocks[static_cast<size_t>(place.stage)];
+    int64_t count = of_stage / chunks + (place.chunk < of_stage % chunks ? 1 : 0);
+    if (position == 0) ++count;
+    if (position + 1 == shape.stages * chunks) ++count;
+    if (place.stage == stage) found[static_cast<size_t>(place.chunk)] = {next, next + count};
+    next += count;
+  }
+  return found;
 }
 
 int64_t elements_of(const ModelSpec& model, const LayerSpec& layer, int64_t tensor_degree,
@@ -33,17 +58,25 @@ int64_t elements_of(const ModelSpec& model, const LayerSpec& layer, int64_t tens
 }
 
 // Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
-// it holds bucket_bytes. Uneven cuts differ between tensor ranks by a row or so; tensor rank 0,
-// which holds the most, decides for all, because the ranks of a stage share one schedule.
+// it holds bucket_bytes, and at the begin of a chunk. Uneven cuts differ between tensor ranks by a
+// row or so; tensor rank 0, which holds the most, decides for all, because the ranks of a stage
+// share one schedule.
 std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
-                                                     const std::vector<LayerSpec>& layers) {
+                                                     const std::vector<LayerSpec>& layers,
+                                                     const std::vector<int64_t>& chunk_layers) {
   std::vector<std::pair<size_t, size_t>> ranges;
+  std::vector<bool> begins_chunk(layers.size(), false);
+  size_t begin = 0;
+  for (const int64_t count : chunk_layers) {
+    begins_chunk[begin] = true;
+    begin += static_cast<size_t>(count);
+  }
   const int64_t element_bytes = bytes_of(compute_dtype(plan));
   size_t end = layers.size();
   int64_t bytes = 0;
   for (size_t i = layers.size(); i-- > 0;) {
     bytes += elements_of(plan.job.model, layers[i], plan.degrees.tensor, 0) * element_bytes;
-    if (bytes >= plan.job.parallel.bucket_bytes || i == 0) {
+    if (bytes >= plan.job.parallel.bucket_bytes || begins_chunk[i]) {
       ranges.emplace_back(i, end);
       end = i;
       bytes = 0;
@@ -110,14 +143,23 @@ std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
   return partition;
 }
 
+bool tied_across_stages(const Plan& plan) {
+  const ScheduleShape shape = chunks_of(plan);
+  const int64_t head = place_of_chunk(shape, shape.stages * shape.chunks() - 1).stage;
+  return plan.job.model.tied_embeddings && head != 0;
+}
+
 RankLayout rank_layout(const Plan& plan, int64_t rank) {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const ModelSpec& model = plan.job.model;
   RankLayout layout;
   layout.rank = rank;
   layout.coord = mesh.coord_of(rank);
-  layout.layers = layers_of_stage(plan, layout.coord.pipeline);
-  const auto ranges = bucket_ranges(plan, layout.layers);
+  for (const std::vector<LayerSpec>& chunk : layers_of_stage(plan, layout.coord.pipeline)) {
+    layout.layers.insert(layout.layers.end(), chunk.begin(), chunk.end());
+    layout.chunk_layers.push_back(static_cast<int64_t>(chunk.size()));
+  }
+  const auto ranges = bucket_ranges(plan, layout.layers, layout.chunk_layers);
 
   // Offsets ascend in forward order, so the buckets are laid down last to first.
   layout.buckets.resize(ranges.size());
@@ -142,7 +184,7 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   layout.optimizer_elements = offset / plan.degrees.shard;
 
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
-  if (model.tied_embeddings && plan.degrees.pipeline > 1 && is_last) {
+  if (tied_across_stages(plan) && is_last) {
     const LayerSpec embedding = layers_of(model).front();
     layout.tied_copy = place(plan, layout.coord, parameters_of(model, embedding).front(), 0, 0);
     layout.tied_copy->counts = false;

@@ -4,132 +4,110 @@
 #include <string>
 #include <utility>
 
+#include "pass_order.h"
+#include "receive_plan.h"
 #include "smp/plan/check.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 
 namespace smp {
 namespace {
 
-// Forward or backward of one microbatch through the whole stage.
-struct Pass {
-  bool forward = true;
-  int64_t microbatch = 0;
-};
-
-int64_t live_bound(const ScheduleParameters& parameters, int64_t stage) {
-  const auto stages = static_cast<int64_t>(parameters.layers.size());
-  int64_t live = parameters.microbatches;
-  if (parameters.kind == PipelineKind::kInterleaved) live = std::min(live, stages - stage);
-  if (parameters.active_microbatches > 0) live = std::min(live, parameters.active_microbatches);
-  return live;
-}
-
-// GPipe (Huang et al. 2019): all forward, then all backward; in rounds of `live` microbatches.
-std::vector<Pass> simple_order(int64_t microbatches, int64_t live) {
-  std::vector<Pass> order;
-  for (int64_t begin = 0; begin < microbatches; begin += live) {
-    const int64_t end = std::min(begin + live, microbatches);
-    for (int64_t i = begin; i < end; ++i) order.push_back({true, i});
-    for (int64_t i = begin; i < end; ++i) order.push_back({false, i});
-  }
-  return order;
-}
-
-// 1F1B (PipeDream-Flush, Narayanan et al. 2021): forward until `live` microbatches are live, then
-// backward and forward in turn, so that none is kept longer than needed.
-std::vector<Pass> one_forward_one_backward_order(int64_t microbatches, int64_t live) {
-  std::vector<Pass> order;
-  for (int64_t i = 0; i < live; ++i) order.push_back({true, i});
-  for (int64_t i = 0; i < microbatches; ++i) {
-    order.push_back({false, i});
-    if (i + live < microbatches) order.push_back({true, i + live});
-  }
-  return order;
-}
-
-// Writes one stage's actions. The order of passes is given; what is decided here is when messages
-// start and when they are waited for:
-// - the receive of a pass starts just before the pass that precedes it computes: its transfer hides
-//   behind one computation, and no more than one receive buffer exists ahead of its use;
-// - a send starts as soon as its data exist, and is waited for after the next pass has computed.
-// Neither order can deadlock even when a send blocks until its receive is posted; verify() proves
-// it.
+// Writes one stage's actions. The order of passes and the starts of receives are given; what is
+// decided here is the rest: a send starts as soon as its data exist, and is waited for after the
+// next pass has computed; gradients are reduced as soon as they are complete. verify() proves that
+// nobody waits for ever, even when a send blocks until its receive is posted.
 class StageWriter {
  public:
-  StageWriter(const ScheduleParameters& parameters, int64_t stage)
+  StageWriter(const ScheduleParameters& parameters, int64_t stage, const std::vector<Pass>& order,
+              const std::vector<StartReceive>& receives)
       : parameters_(parameters),
-        layers_(parameters.layers[static_cast<size_t>(stage)]),
+        shape_(parameters.shape),
+        chunks_(parameters.layers[static_cast<size_t>(stage)]),
+        order_(order),
+        receives_(receives),
         stage_(stage),
-        last_stage_(static_cast<int64_t>(parameters.layers.size()) - 1),
-        head_(parameters.layers.back().back()) {
+        last_stage_(shape_.stages - 1) {
+    for (const std::vector<int64_t>& layers : chunks_) {
+      layers_.insert(layers_.end(), layers.begin(), layers.end());
+    }
+    head_ = place_of_chunk(shape_, shape_.stages * shape_.chunks() - 1).stage == stage
+                ? layers_.back()
+                : -1;
     if (!parameters.bucket_first_layers.empty()) {
       buckets_ = parameters.bucket_first_layers[static_cast<size_t>(stage)];
+    }
+    bucket_layers_left_.assign(buckets_.size(), 0);
+    for (const int64_t layer : layers_) {
+      if (!buckets_.empty()) ++bucket_layers_left_[bucket_of(layer)];
     }
   }
 
   std::vector<Action> write() {
-    const int64_t live = live_bound(parameters_, stage_);
-    const std::vector<Pass> order =
-        parameters_.kind == PipelineKind::kSimple
-            ? simple_order(parameters_.microbatches, live)
-            : one_forward_one_backward_order(parameters_.microbatches, live);
     // A pass computes its layers and has at most four messages to start and to wait for.
-    actions_.reserve(order.size() * (layers_.size() + 4) + 5 * buckets_.size() + 8);
-    start_receive(order.front());
-    for (size_t i = 0; i < order.size(); ++i) {
-      wait_receive(order[i]);
-      if (i + 1 < order.size()) {
-        start_receive(order[i + 1]);
-      } else if (receives_tied_gradient()) {
-        receive(ActionKind::kReceive, Payload::kTiedGradient, -1, last_stage_);
+    actions_.reserve(order_.size() * (layers_.size() / chunks_.size() + 4) + 5 * buckets_.size() +
+                     layers_.size() + 8);
+    start_receives(-1);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const Neighbour source = source_of(shape_, stage_, order_[i]);
+      if (source.exists) receive_input(ActionKind::kReceiveWait, order_[i], source.place.stage);
+      start_receives(static_cast<int64_t>(i));
+      if (i + 1 == order_.size() && receives_tied_gradient()) {
+        receive(ActionKind::kReceive, Payload::kTiedGradient, last_stage_);
       }
-      compute(order[i]);
+      compute(order_[i]);
       const std::vector<Action> sent_before = std::exchange(unfinished_sends_, {});
-      start_send(order[i]);
+      send_output(order_[i]);
       for (const Action& send : sent_before) finish(send);
     }
     if (parameters_.tied_across_stages && stage_ == last_stage_) {
-      send(Payload::kTiedGradient, -1, 0);
+      send({.payload = Payload::kTiedGradient, .peer = 0});
     }
     for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
     step();
+    actions_.shrink_to_fit();
     return std::move(actions_);
   }
 
  private:
   bool receives_tied_gradient() const { return parameters_.tied_across_stages && stage_ == 0; }
-  bool has_input(const Pass& pass) const {
-    return pass.forward ? stage_ > 0 : stage_ < last_stage_;
-  }
-  bool has_output(const Pass& pass) const {
-    return pass.forward ? stage_ < last_stage_ : stage_ > 0;
+
+  void receive(ActionKind kind, Payload payload, int64_t peer) {
+    actions_.push_back({.kind = kind, .payload = payload, .peer = static_cast<int32_t>(peer)});
   }
 
-  void receive(ActionKind kind, Payload payload, int64_t microbatch, int64_t peer) {
-    actions_.push_back({.kind = kind, .payload = payload, .microbatch = microbatch, .peer = peer});
+  static Payload payload_of(const Pass& pass) {
+    return pass.kind == PassKind::kForward ? Payload::kActivation : Payload::kGradient;
   }
 
-  void start_receive(const Pass& pass) {
-    if (has_input(pass)) receive_input(ActionKind::kReceive, pass);
+  void start_receives(int64_t before_pass) {
+    for (; next_receive_ < receives_.size(); ++next_receive_) {
+      const StartReceive& start = receives_[next_receive_];
+      if (start.before_pass != before_pass) return;
+      receive_input(ActionKind::kReceive, order_[static_cast<size_t>(start.pass)], start.peer);
+    }
   }
-  void wait_receive(const Pass& pass) {
-    if (has_input(pass)) receive_input(ActionKind::kReceiveWait, pass);
-  }
-  void receive_input(ActionKind kind, const Pass& pass) {
-    receive(kind, pass.forward ? Payload::kActivation : Payload::kGradient, pass.microbatch,
-            pass.forward ? stage_ - 1 : stage_ + 1);
+  void receive_input(ActionKind kind, const Pass& pass, int64_t peer) {
+    actions_.push_back({.kind = kind,
+                        .payload = payload_of(pass),
+                        .chunk = pass.chunk,
+                        .microbatch = pass.microbatch,
+                        .peer = static_cast<int32_t>(peer)});
   }
 
-  void start_send(const Pass& pass) {
-    if (!has_output(pass)) return;
-    send(pass.forward ? Payload::kActivation : Payload::kGradient, pass.microbatch,
-         pass.forward ? stage_ + 1 : stage_ - 1);
+  void send_output(const Pass& pass) {
+    const Neighbour target = target_of(shape_, stage_, pass);
+    if (!target.exists) return;
+    send({.payload = payload_of(pass),
+          .chunk = pass.chunk,
+          .microbatch = pass.microbatch,
+          .peer = static_cast<int32_t>(target.place.stage)});
   }
-  void send(Payload payload, int64_t microbatch, int64_t peer) {
-    actions_.push_back(
-        {.kind = ActionKind::kSend, .payload = payload, .microbatch = microbatch, .peer = peer});
-    unfinished_sends_.push_back(actions_.back());
+  void send(Action action) {
+    action.kind = ActionKind::kSend;
+    actions_.push_back(action);
+    unfinished_sends_.push_back(action);
   }
   void finish(Action send) {
     send.kind = ActionKind::kSendWait;
@@ -137,46 +115,73 @@ class StageWriter {
   }
 
   void compute(const Pass& pass) {
-    if (pass.forward) {
-      for (const int64_t layer : layers_) {
-        actions_.push_back(
-            {.kind = ActionKind::kForward, .microbatch = pass.microbatch, .layer = layer});
-      }
-      return;
-    }
-    const bool last_microbatch = pass.microbatch + 1 == parameters_.microbatches;
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      actions_.push_back(
-          {.kind = ActionKind::kBackward, .microbatch = pass.microbatch, .layer = *layer});
-      if (last_microbatch) reduce_after(*layer);
+    const std::vector<int64_t>& layers = chunks_[static_cast<size_t>(pass.chunk)];
+    switch (pass.kind) {
+      case PassKind::kForward:
+        for (const int64_t layer : layers) compute(ActionKind::kForward, pass, layer);
+        return;
+      case PassKind::kBackward:
+        for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+          compute(ActionKind::kBackward, pass, *layer);
+          if (puts_weights_off(shape_.kind)) {
+            if (*layer != parameters_.head_layer) continue;
+            compute(ActionKind::kWeight, pass, *layer);
+          }
+          gradient_of(pass, *layer);
+        }
+        return;
+      case PassKind::kWeight:
+        for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+          if (*layer == parameters_.head_layer) continue;
+          compute(ActionKind::kWeight, pass, *layer);
+          gradient_of(pass, *layer);
+        }
+        return;
     }
   }
+  void compute(ActionKind kind, const Pass& pass, int64_t layer) {
+    actions_.push_back({.kind = kind,
+                        .chunk = pass.chunk,
+                        .microbatch = pass.microbatch,
+                        .layer = static_cast<int32_t>(layer)});
+  }
 
-  // The gradients of `layer` are complete on this rank.
-  void reduce_after(int64_t layer) {
-    if (layer == 0 && receives_tied_gradient()) {
-      receive(ActionKind::kReceiveWait, Payload::kTiedGradient, -1, last_stage_);
-    }
-    const bool is_block = layer > 0 && layer < head_;
-    if (parameters_.kv_replicated && is_block) {
-      actions_.push_back({.kind = ActionKind::kReduceKv, .layer = layer});
-    }
+  // Buckets are numbered from the last layers to the first.
+  size_t bucket_of(int64_t layer) const {
+    const auto place = [&](int64_t l) { return std::find(layers_.begin(), layers_.end(), l); };
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      if (buckets_[b] == layer) bucket_action(ActionKind::kReduce, b);
+      if (place(layer) >= place(buckets_[b])) return b;
     }
+    check_failed(__FILE__, __LINE__, "a layer is in no bucket");
+  }
+
+  // One microbatch's gradient of `layer` has been added. Microbatches pass a chunk in order, so the
+  // last one completes it.
+  void gradient_of(const Pass& pass, int64_t layer) {
+    if (pass.microbatch + 1 < shape_.microbatches) return;
+    if (layer == 0 && receives_tied_gradient()) {
+      receive(ActionKind::kReceiveWait, Payload::kTiedGradient, last_stage_);
+    }
+    const bool is_block = layer > 0 && layer != head_;
+    if (parameters_.kv_replicated && is_block) {
+      actions_.push_back({.kind = ActionKind::kReduceKv, .layer = static_cast<int32_t>(layer)});
+    }
+    if (buckets_.empty()) return;
+    const size_t bucket = bucket_of(layer);
+    if (--bucket_layers_left_[bucket] == 0) bucket_action(ActionKind::kReduce, bucket);
   }
 
   void bucket_action(ActionKind kind, size_t bucket) {
-    actions_.push_back({.kind = kind, .bucket = static_cast<int64_t>(bucket)});
+    actions_.push_back({.kind = kind, .bucket = static_cast<int32_t>(bucket)});
   }
 
-  // Buckets are numbered from the last layers to the first; gathers run the other way, because the
-  // next step needs the first layers first, and so does the sender of a tied weight.
+  // Gathers run from the first layers to the last, because the next step needs the first layers
+  // first, and so does the sender of a tied weight.
   void step() {
     for (size_t b = 0; b < buckets_.size(); ++b) bucket_action(ActionKind::kReduceWait, b);
     actions_.push_back({.kind = ActionKind::kStep});
     const bool tied = parameters_.tied_across_stages;
-    if (tied && stage_ == last_stage_) receive(ActionKind::kReceive, Payload::kTiedWeight, -1, 0);
+    if (tied && stage_ == last_stage_) receive(ActionKind::kReceive, Payload::kTiedWeight, 0);
     std::vector<size_t> gathering;
     if (parameters_.sharded) {
       for (size_t b = buckets_.size(); b-- > 0;) {
@@ -189,42 +194,57 @@ class StageWriter {
         bucket_action(ActionKind::kGatherWait, gathering.front());
         gathering.erase(gathering.begin());
       }
-      send(Payload::kTiedWeight, -1, last_stage_);
+      send({.payload = Payload::kTiedWeight, .peer = static_cast<int32_t>(last_stage_)});
     }
     for (const size_t b : gathering) bucket_action(ActionKind::kGatherWait, b);
     for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
-    if (tied && stage_ == last_stage_) {
-      receive(ActionKind::kReceiveWait, Payload::kTiedWeight, -1, 0);
-    }
+    if (tied && stage_ == last_stage_) receive(ActionKind::kReceiveWait, Payload::kTiedWeight, 0);
   }
 
   const ScheduleParameters& parameters_;
-  const std::vector<int64_t>& layers_;
+  const ScheduleShape& shape_;
+  const std::vector<std::vector<int64_t>>& chunks_;
+  const std::vector<Pass>& order_;
+  const std::vector<StartReceive>& receives_;
   const int64_t stage_;
   const int64_t last_stage_;
-  const int64_t head_;            // model index of the last layer
+  std::vector<int64_t> layers_;   // of all chunks
+  int64_t head_ = -1;             // model index of the last layer, where it is of this stage
   std::vector<int64_t> buckets_;  // first layer of each
+  std::vector<int64_t> bucket_layers_left_;
   std::vector<Action> actions_;
   std::vector<Action> unfinished_sends_;
+  size_t next_receive_ = 0;
 };
 
 }  // namespace
 
-ScheduleParameters schedule_parameters(const Plan& plan) {
+ScheduleShape schedule_shape(const Plan& plan) {
   const ParallelSpec& parallel = plan.job.parallel;
-  const Mesh mesh(plan.degrees, parallel.placement_strategy);
-  ScheduleParameters parameters;
   SMP_CHECK(parallel.pipeline && parallel.active_microbatches && plan.job.training.microbatches);
-  parameters.kind = *parallel.pipeline;
-  parameters.microbatches = *plan.job.training.microbatches;
-  parameters.active_microbatches = *parallel.active_microbatches;
+  return {.kind = *parallel.pipeline,
+          .stages = plan.degrees.pipeline,
+          .virtual_stages = parallel.virtual_pipeline_degree.value_or(1),
+          .microbatches = *plan.job.training.microbatches,
+          .active_microbatches = *parallel.active_microbatches};
+}
+
+ScheduleParameters schedule_parameters(const Plan& plan) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  ScheduleParameters parameters;
+  parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1;
-  parameters.tied_across_stages = plan.job.model.tied_embeddings && plan.degrees.pipeline > 1;
+  parameters.tied_across_stages = tied_across_stages(plan);
   parameters.kv_replicated = kv_copies(plan.job.model, plan.degrees.tensor) > 1;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
-    std::vector<int64_t>& layers = parameters.layers.emplace_back();
-    for (const LayerSpec& layer : layout.layers) layers.push_back(layer.index);
+    std::vector<std::vector<int64_t>>& chunks = parameters.layers.emplace_back();
+    auto layer = layout.layers.begin();
+    for (const int64_t count : layout.chunk_layers) {
+      std::vector<int64_t>& layers = chunks.emplace_back();
+      for (int64_t i = 0; i < count; ++i) layers.push_back((layer++)->index);
+      parameters.head_layer = std::max(parameters.head_layer, layers.back());
+    }
     std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
     if (plan.degrees.data() == 1) continue;
     for (const Bucket& bucket : layout.buckets) buckets.push_back(bucket.first_layer);
@@ -233,35 +253,53 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
 }
 
 Schedule make_schedule(const ScheduleParameters& parameters) {
-  SMP_CHECK(parameters.microbatches >= 1 && !parameters.layers.empty());
-  for (const std::vector<int64_t>& layers : parameters.layers) SMP_CHECK(!layers.empty());
+  const ScheduleShape& shape = parameters.shape;
+  SMP_CHECK(shape.microbatches >= 1 && shape.stages >= 1);
+  SMP_CHECK_EQ(static_cast<int64_t>(parameters.layers.size()), shape.stages);
+  for (const auto& chunks : parameters.layers) {
+    SMP_CHECK_EQ(static_cast<int64_t>(chunks.size()), shape.chunks());
+    for (const std::vector<int64_t>& layers : chunks) SMP_CHECK(!layers.empty());
+  }
+  if (const auto why = schedule_refused(shape)) throw ConfigError("schedule: " + *why);
+  std::vector<std::vector<Pass>> orders;
+  for (int64_t stage = 0; stage < shape.stages; ++stage) orders.push_back(pass_order(shape, stage));
+  std::vector<std::vector<StartReceive>> receives = plan_receives(shape, orders);
   Schedule schedule;
-  schedule.stages = static_cast<int64_t>(parameters.layers.size());
-  schedule.microbatches = parameters.microbatches;
-  for (int64_t stage = 0; stage < schedule.stages; ++stage) {
-    schedule.live_bound.push_back(live_bound(parameters, stage));
-    schedule.actions.push_back(StageWriter(parameters, stage).write());
+  schedule.stages = shape.stages;
+  schedule.microbatches = shape.microbatches;
+  for (size_t stage = 0; stage < orders.size(); ++stage) {
+    const auto index = static_cast<int64_t>(stage);
+    schedule.live_bound.push_back(held_units(shape, index));
+    schedule.actions.push_back(
+        StageWriter(parameters, index, orders[stage], receives[stage]).write());
+    receives[stage] = {};  // a thousand stages' lists are large
   }
   return schedule;
 }
 
-int64_t max_live_microbatches(const Schedule& schedule, int64_t stage) {
+int64_t max_live(const Schedule& schedule, int64_t stage) {
   const std::vector<Action>& actions = schedule.actions.at(static_cast<size_t>(stage));
-  const auto microbatches = static_cast<size_t>(schedule.microbatches);
-  std::vector<size_t> last_backward(microbatches, actions.size());
+  const auto slot = [&](const Action& action) {
+    return static_cast<size_t>(int64_t{action.chunk} * schedule.microbatches + action.microbatch);
+  };
+  std::vector<size_t> last;  // gradient of each microbatch in each chunk
   for (size_t i = 0; i < actions.size(); ++i) {
-    if (actions[i].kind != ActionKind::kBackward) continue;
-    last_backward.at(static_cast<size_t>(actions[i].microbatch)) = i;
+    const ActionKind kind = actions[i].kind;
+    if (kind != ActionKind::kBackward && kind != ActionKind::kWeight) continue;
+    if (last.size() <= slot(actions[i])) last.resize(slot(actions[i]) + 1, 0);
+    last[slot(actions[i])] = i;
   }
-  std::vector<bool> is_live(microbatches, false);
+  std::vector<bool> is_live(last.size(), false);
   int64_t live = 0, most = 0;
   for (size_t i = 0; i < actions.size(); ++i) {
-    const auto microbatch = static_cast<size_t>(actions[i].microbatch);
-    if (actions[i].kind == ActionKind::kForward && !is_live.at(microbatch)) {
-      is_live[microbatch] = true;
+    const Action& action = actions[i];
+    if (action.kind == ActionKind::kForward && !is_live.at(slot(action))) {
+      is_live[slot(action)] = true;
       most = std::max(most, ++live);
     }
-    if (actions[i].kind == ActionKind::kBackward && last_backward[microbatch] == i) --live;
+    const bool gradient =
+        action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeight;
+    if (gradient && last[slot(action)] == i) --live;
   }
   return most;
 }

@@ -17,25 +17,43 @@ bool is_per_microbatch(Payload payload) {
   return payload == Payload::kActivation || payload == Payload::kGradient;
 }
 
+std::string only_from_0_to(const char* what, int64_t count) {
+  return "there are " + std::string(what) + " 0 to " + number(count - 1) + " only";
+}
+
 }  // namespace
 
 StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int64_t live_bound)
     : parameters_(parameters),
-      layers_(parameters.layers[static_cast<size_t>(stage)]),
+      shape_(parameters.shape),
+      chunks_(parameters.layers[static_cast<size_t>(stage)]),
       stage_(stage),
-      last_stage_(static_cast<int64_t>(parameters.layers.size()) - 1),
+      last_stage_(shape_.stages - 1),
       live_bound_(live_bound),
-      forwards_(static_cast<size_t>(parameters.microbatches), 0),
-      backwards_(static_cast<size_t>(parameters.microbatches), 0) {
+      splits_(puts_weights_off(shape_.kind)) {
+  for (const std::vector<int64_t>& layers : chunks_) {
+    layers_.insert(layers_.end(), layers.begin(), layers.end());
+  }
+  const ChunkPlace end = place_of_chunk(shape_, shape_.stages * shape_.chunks() - 1);
+  head_ = parameters.layers[static_cast<size_t>(end.stage)][static_cast<size_t>(end.chunk)].back();
   if (!parameters.bucket_first_layers.empty()) {
     bucket_first_layers_ = parameters.bucket_first_layers[static_cast<size_t>(stage)];
   }
+  const auto units = static_cast<size_t>(shape_.chunks() * shape_.microbatches);
+  forwards_.assign(units, 0);
+  backwards_.assign(units, 0);
+  if (splits_) weights_.assign(units, 0);
+  gradients_.assign(layers_.size(), 0);
+  messages_.assign(4 * units + 4, Progress::kNone);
+  reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
+  gathered_ = reduced_;
 }
 
 std::optional<std::string> StageCheck::apply(const Action& action) {
   switch (action.kind) {
     case ActionKind::kForward: return forward(action);
     case ActionKind::kBackward: return backward(action);
+    case ActionKind::kWeight: return weight(action);
     case ActionKind::kReceive:
     case ActionKind::kSend: return start_message(action);
     case ActionKind::kReceiveWait:
@@ -50,30 +68,72 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
   check_failed(__FILE__, __LINE__, "unknown action");
 }
 
-StageCheck::Problem StageCheck::place_of(const Action& action) const {
-  if (action.microbatch < 0 || action.microbatch >= parameters_.microbatches) {
-    return "there are microbatches 0 to " + number(parameters_.microbatches - 1) + " only";
+int64_t StageCheck::place(int64_t layer) const {
+  return std::find(layers_.begin(), layers_.end(), layer) - layers_.begin();
+}
+
+size_t StageCheck::unit(int64_t chunk, int64_t microbatch) const {
+  return static_cast<size_t>(chunk * shape_.microbatches + microbatch);
+}
+
+const std::vector<int64_t>& StageCheck::chunk_layers(const Action& action) const {
+  return chunks_[static_cast<size_t>(action.chunk)];
+}
+
+StageCheck::Problem StageCheck::unit_of(const Action& action) const {
+  if (action.microbatch < 0 || action.microbatch >= shape_.microbatches) {
+    return only_from_0_to("microbatches", shape_.microbatches);
   }
-  if (std::find(layers_.begin(), layers_.end(), action.layer) == layers_.end()) {
-    return "the layer is not of this stage";
+  if (action.chunk < 0 || action.chunk >= shape_.chunks()) {
+    return only_from_0_to("chunks", shape_.chunks());
+  }
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::place_of(const Action& action) const {
+  if (Problem problem = unit_of(action)) return problem;
+  const std::vector<int64_t>& layers = chunk_layers(action);
+  if (std::find(layers.begin(), layers.end(), action.layer) == layers.end()) {
+    return shape_.chunks() == 1 ? "the layer is not of this stage"
+                                : "the layer is not of this chunk";
   }
   if (stepped_) return "it comes after the step";
   return std::nullopt;
 }
 
+// Whether what comes from the chunk beside is there: in a message, or made by this very stage.
+StageCheck::Problem StageCheck::input_missing(const Action& action, Payload payload) const {
+  const int64_t step = payload == Payload::kActivation ? -1 : 1;
+  const int64_t position = position_of_chunk(shape_, {stage_, int64_t{action.chunk}}) + step;
+  if (position < 0 || position >= shape_.stages * shape_.chunks()) return std::nullopt;
+  const ChunkPlace beside = place_of_chunk(shape_, position);
+  bool is_there = arrived(payload, unit(action));
+  if (beside.stage == stage_) {
+    const auto& passed = payload == Payload::kActivation ? forwards_ : backwards_;
+    is_there = static_cast<size_t>(passed[unit(beside.chunk, action.microbatch)]) ==
+               chunks_[static_cast<size_t>(beside.chunk)].size();
+  }
+  if (is_there) return std::nullopt;
+  return payload == Payload::kActivation ? "its input has not arrived"
+                                         : "the gradient of its output has not arrived";
+}
+
 StageCheck::Problem StageCheck::forward(const Action& action) {
   if (Problem problem = place_of(action)) return problem;
-  size_t& passed = forwards_[static_cast<size_t>(action.microbatch)];
-  if (passed == layers_.size()) return "the microbatch has passed all layers of this stage before";
-  if (layers_[passed] != action.layer) {
-    return "forward of layer " + number(layers_[passed]) + " comes next for this microbatch";
+  const std::vector<int64_t>& layers = chunk_layers(action);
+  int32_t& passed = forwards_[unit(action)];
+  if (static_cast<size_t>(passed) == layers.size()) {
+    return "the microbatch has passed all layers of this stage before";
+  }
+  const int64_t next = layers[static_cast<size_t>(passed)];
+  if (next != action.layer) {
+    return "forward of layer " + number(next) + " comes next for this microbatch";
   }
   if (passed == 0) {
-    if (stage_ > 0 && !arrived(Payload::kActivation, action.microbatch)) {
-      return "its input has not arrived";
-    }
+    if (Problem problem = input_missing(action, Payload::kActivation)) return problem;
     if (++live_ > live_bound_) {
-      return number(live_) + " microbatches are live, the bound is " + number(live_bound_);
+      return number(live_) + (shape_.chunks() == 1 ? " microbatches" : " microbatches in a chunk") +
+             " are live, the bound is " + number(live_bound_);
     }
   }
   ++passed;
@@ -82,113 +142,178 @@ StageCheck::Problem StageCheck::forward(const Action& action) {
 
 StageCheck::Problem StageCheck::backward(const Action& action) {
   if (Problem problem = place_of(action)) return problem;
-  const auto microbatch = static_cast<size_t>(action.microbatch);
-  if (forwards_[microbatch] < layers_.size()) {
+  const std::vector<int64_t>& layers = chunk_layers(action);
+  if (static_cast<size_t>(forwards_[unit(action)]) < layers.size()) {
     return "forward of this microbatch has not ended on this stage";
   }
-  size_t& passed = backwards_[microbatch];
-  if (passed == layers_.size()) return "backward of this microbatch has ended before";
-  const int64_t next = layers_[layers_.size() - 1 - passed];
+  int32_t& passed = backwards_[unit(action)];
+  if (static_cast<size_t>(passed) == layers.size()) {
+    return "backward of this microbatch has ended before";
+  }
+  const int64_t next = layers[layers.size() - 1 - static_cast<size_t>(passed)];
   if (next != action.layer) {
     return "backward of layer " + number(next) + " comes next for this microbatch";
   }
-  if (passed == 0 && stage_ < last_stage_ && !arrived(Payload::kGradient, action.microbatch)) {
-    return "the gradient of its output has not arrived";
+  if (passed == 0) {
+    if (Problem problem = input_missing(action, Payload::kGradient)) return problem;
   }
-  if (++passed == layers_.size()) --live_;
+  ++passed;
+  if (splits_) return std::nullopt;
+  gradient_done(action);
+  if (static_cast<size_t>(passed) == layers.size()) --live_;
   return std::nullopt;
 }
 
-StageCheck::Problem StageCheck::peer_of(const Action& action) const {
-  int64_t from = 0, to = 0;
-  switch (action.payload) {
-    case Payload::kNone: return "it has no payload";
-    case Payload::kActivation:
-      from = is_send(action) ? stage_ : stage_ - 1;
-      to = from + 1;
-      break;
-    case Payload::kGradient:
-      from = is_send(action) ? stage_ : stage_ + 1;
-      to = from - 1;
-      break;
-    case Payload::kTiedGradient: from = last_stage_; break;
-    case Payload::kTiedWeight: to = last_stage_; break;
+StageCheck::Problem StageCheck::weight(const Action& action) {
+  if (!splits_) return "this schedule has weight gradients in its backward";
+  if (Problem problem = place_of(action)) return problem;
+  const std::vector<int64_t>& layers = chunk_layers(action);
+  int32_t& passed = weights_[unit(action)];
+  if (static_cast<size_t>(passed) == layers.size()) {
+    return "weight gradients of this microbatch have ended before";
   }
-  const bool tied = !is_per_microbatch(action.payload);
-  if (tied && !parameters_.tied_across_stages) return "the stages share no embedding";
-  if (from < 0 || from > last_stage_ || to < 0 || to > last_stage_) {
-    return "there is no such neighbour";
+  const int64_t next = layers[layers.size() - 1 - static_cast<size_t>(passed)];
+  if (next != action.layer) {
+    return "the weight gradient of layer " + number(next) + " comes next for this microbatch";
   }
+  if (backwards_[unit(action)] <= passed) {
+    return "backward of this microbatch has not passed the layer";
+  }
+  ++passed;
+  gradient_done(action);
+  if (static_cast<size_t>(passed) == layers.size()) --live_;
+  return std::nullopt;
+}
+
+void StageCheck::gradient_done(const Action& action) {
+  ++gradients_[static_cast<size_t>(place(action.layer))];
+}
+
+StageCheck::Problem StageCheck::peer_of_tied(const Action& action) const {
+  if (!parameters_.tied_across_stages) return "the stages share no embedding";
+  const bool gradient = action.payload == Payload::kTiedGradient;
+  const int64_t from = gradient ? last_stage_ : 0;
+  const int64_t to = gradient ? 0 : last_stage_;
   if (stage_ != (is_send(action) ? from : to)) return "another stage does this";
   const int64_t peer = is_send(action) ? to : from;
   if (action.peer != peer) return "the peer must be stage " + number(peer);
   return std::nullopt;
 }
 
+StageCheck::Problem StageCheck::peer_of(const Action& action) const {
+  if (action.payload == Payload::kNone) return "it has no payload";
+  if (!is_per_microbatch(action.payload)) return peer_of_tied(action);
+  if (Problem problem = unit_of(action)) return problem;
+  const bool onwards = (action.payload == Payload::kActivation) == is_send(action);
+  const int64_t position =
+      position_of_chunk(shape_, {stage_, int64_t{action.chunk}}) + (onwards ? 1 : -1);
+  if (position < 0 || position >= shape_.stages * shape_.chunks()) {
+    return "there is no such neighbour";
+  }
+  const int64_t peer = place_of_chunk(shape_, position).stage;
+  if (peer == stage_) return "the neighbour is on this very stage";
+  if (action.peer != peer) return "the peer must be stage " + number(peer);
+  return std::nullopt;
+}
+
 // Whether what a send sends exists.
 StageCheck::Problem StageCheck::data_for(const Action& action) const {
-  const auto microbatch = static_cast<size_t>(action.microbatch);
   switch (action.payload) {
     case Payload::kNone: break;
     case Payload::kActivation:
-      if (forwards_[microbatch] < layers_.size()) return "the output does not exist yet";
+      if (static_cast<size_t>(forwards_[unit(action)]) < chunk_layers(action).size()) {
+        return "the output does not exist yet";
+      }
       break;
     case Payload::kGradient:
-      if (backwards_[microbatch] < layers_.size()) return "the gradient does not exist yet";
+      if (static_cast<size_t>(backwards_[unit(action)]) < chunk_layers(action).size()) {
+        return "the gradient does not exist yet";
+      }
       break;
     case Payload::kTiedGradient:
-      if (!backward_complete(layers_.back())) return "the gradient is not complete yet";
+      if (!gradient_complete(layers_.size() - 1)) return "the gradient is not complete yet";
       break;
-    case Payload::kTiedWeight: {
+    case Payload::kTiedWeight:
       if (!stepped_) return "the weight is not updated yet";
-      const auto bucket = static_cast<int64_t>(bucket_first_layers_.size()) - 1;
-      const auto gathered = gathered_.find(bucket);
-      if (parameters_.sharded &&
-          (gathered == gathered_.end() || gathered->second != Progress::kEnded)) {
+      if (parameters_.sharded && (gathered_.empty() || gathered_.back() != Progress::kEnded)) {
         return "the weight is not gathered yet";
       }
       break;
-    }
   }
   return std::nullopt;
 }
 
+size_t StageCheck::message_slot(Payload payload, size_t unit, bool sent) const {
+  const size_t units = forwards_.size();
+  const size_t direction = sent ? 1 : 0;
+  if (is_per_microbatch(payload)) {
+    const size_t kind = payload == Payload::kGradient ? 2 : 0;
+    return (kind + direction) * units + unit;
+  }
+  const size_t kind = payload == Payload::kTiedWeight ? 2 : 0;
+  return 4 * units + kind + direction;
+}
+
+size_t StageCheck::message_slot(const Action& action) const {
+  const size_t index = is_per_microbatch(action.payload) ? unit(action) : 0;
+  return message_slot(action.payload, index, is_send(action));
+}
+
+bool StageCheck::arrived(Payload payload, size_t unit) const {
+  return messages_[message_slot(payload, unit, false)] == Progress::kEnded;
+}
+
+bool StageCheck::waits_for_started(const Action& action) const {
+  return (action.kind == ActionKind::kReceiveWait || action.kind == ActionKind::kSendWait) &&
+         !peer_of(action) && messages_[message_slot(action)] == Progress::kStarted;
+}
+
 StageCheck::Problem StageCheck::start_message(const Action& action) {
   if (Problem problem = peer_of(action)) return problem;
-  if (is_per_microbatch(action.payload) &&
-      (action.microbatch < 0 || action.microbatch >= parameters_.microbatches)) {
-    return "there are microbatches 0 to " + number(parameters_.microbatches - 1) + " only";
-  }
   if (action.kind == ActionKind::kSend) {
     if (Problem problem = data_for(action)) return problem;
   }
-  const Message message{action.payload, action.microbatch, is_send(action)};
-  if (!messages_.emplace(message, Progress::kStarted).second) return "it was started before";
+  Progress& progress = messages_[message_slot(action)];
+  if (progress != Progress::kNone) return "it was started before";
+  progress = Progress::kStarted;
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::end_message(const Action& action) {
   if (Problem problem = peer_of(action)) return problem;
-  const auto message = messages_.find({action.payload, action.microbatch, is_send(action)});
-  if (message == messages_.end()) return "it was never started";
-  if (message->second == Progress::kEnded) return "it was waited for before";
-  message->second = Progress::kEnded;
+  Progress& progress = messages_[message_slot(action)];
+  if (progress == Progress::kNone) return "it was never started";
+  if (progress == Progress::kEnded) return "it was waited for before";
+  progress = Progress::kEnded;
+  return std::nullopt;
+}
+
+bool StageCheck::gradient_complete(size_t place) const {
+  return gradients_[place] == shape_.microbatches;
+}
+
+// What is missing of the gradients of layers_[first] to layers_[last - 1].
+StageCheck::Problem StageCheck::gradients_of(int64_t first, int64_t last) const {
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t layer = layers_[static_cast<size_t>(i)];
+    if (gradient_complete(static_cast<size_t>(i))) continue;
+    return splits_ ? "a microbatch's weight gradient of layer " + number(layer) + " is missing"
+                   : "a microbatch has not passed layer " + number(layer) + " backward";
+  }
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::reduce_kv(const Action& action) {
   if (!parameters_.kv_replicated) return "no KV head is replicated";
-  const int64_t head = parameters_.layers.back().back();
-  const bool is_block = action.layer > 0 && action.layer < head &&
-                        std::find(layers_.begin(), layers_.end(), action.layer) != layers_.end();
-  if (!is_block) return "the layer is no block of this stage";
-  if (!backward_complete(action.layer)) return "a microbatch has not passed the layer backward";
+  const int64_t at = place(action.layer);
+  if (!is_block(action.layer) || at == static_cast<int64_t>(layers_.size())) {
+    return "the layer is no block of this stage";
+  }
+  if (!gradient_complete(static_cast<size_t>(at))) {
+    return "a microbatch has not passed the layer backward";
+  }
   if (!reduced_kv_.insert(action.layer).second) return "it was done before";
   return std::nullopt;
-}
-
-int64_t StageCheck::last_layer_of_bucket(int64_t bucket) const {
-  return bucket == 0 ? layers_.back() : bucket_first_layers_[static_cast<size_t>(bucket) - 1] - 1;
 }
 
 bool StageCheck::has_bucket(int64_t bucket) const {
@@ -197,49 +322,46 @@ bool StageCheck::has_bucket(int64_t bucket) const {
 
 StageCheck::Problem StageCheck::reduce(const Action& action) {
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
-  const int64_t head = parameters_.layers.back().back();
-  const int64_t last = last_layer_of_bucket(action.bucket);
-  for (int64_t layer = bucket_first_layers_[static_cast<size_t>(action.bucket)]; layer <= last;
-       ++layer) {
-    if (!backward_complete(layer)) {
-      return "a microbatch has not passed layer " + number(layer) + " backward";
-    }
-    const bool is_block = layer > 0 && layer < head;
-    if (parameters_.kv_replicated && is_block && reduced_kv_.count(layer) == 0) {
+  const auto bucket = static_cast<size_t>(action.bucket);
+  const int64_t first = place(bucket_first_layers_[bucket]);
+  const int64_t last =
+      bucket == 0 ? static_cast<int64_t>(layers_.size()) : place(bucket_first_layers_[bucket - 1]);
+  if (Problem problem = gradients_of(first, last)) return problem;
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t layer = layers_[static_cast<size_t>(i)];
+    if (parameters_.kv_replicated && is_block(layer) && reduced_kv_.count(layer) == 0) {
       return "the KV gradients of layer " + number(layer) + " are not summed yet";
     }
-    if (layer == 0 && parameters_.tied_across_stages && !arrived(Payload::kTiedGradient, -1)) {
+    if (layer == 0 && parameters_.tied_across_stages && !arrived(Payload::kTiedGradient, 0)) {
       return "the tied gradient has not arrived";
     }
   }
-  if (!reduced_.emplace(action.bucket, Progress::kStarted).second) return "it was started before";
+  if (reduced_[bucket] != Progress::kNone) return "it was started before";
+  reduced_[bucket] = Progress::kStarted;
   return std::nullopt;
 }
 
-StageCheck::Problem StageCheck::end_bucket(const Action& action,
-                                           std::map<int64_t, Progress>& buckets) {
-  const auto bucket = buckets.find(action.bucket);
-  if (bucket == buckets.end()) return "it was never started";
-  if (bucket->second == Progress::kEnded) return "it was waited for before";
-  bucket->second = Progress::kEnded;
+StageCheck::Problem StageCheck::end_bucket(const Action& action, std::vector<Progress>& buckets) {
+  if (!has_bucket(action.bucket)) return "it was never started";
+  Progress& progress = buckets[static_cast<size_t>(action.bucket)];
+  if (progress == Progress::kNone) return "it was never started";
+  if (progress == Progress::kEnded) return "it was waited for before";
+  progress = Progress::kEnded;
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::everything_reduced() const {
-  for (int64_t b = 0; has_bucket(b); ++b) {
-    const auto bucket = reduced_.find(b);
-    if (bucket == reduced_.end() || bucket->second != Progress::kEnded) {
-      return "bucket " + number(b) + " is not reduced yet";
+  for (size_t b = 0; b < reduced_.size(); ++b) {
+    if (reduced_[b] != Progress::kEnded) {
+      return "bucket " + number(static_cast<int64_t>(b)) + " is not reduced yet";
     }
   }
-  const int64_t head = parameters_.layers.back().back();
   for (const int64_t layer : layers_) {
-    const bool is_block = layer > 0 && layer < head;
-    if (parameters_.kv_replicated && is_block && reduced_kv_.count(layer) == 0) {
+    if (parameters_.kv_replicated && is_block(layer) && reduced_kv_.count(layer) == 0) {
       return "the KV gradients of layer " + number(layer) + " are not summed yet";
     }
   }
-  if (parameters_.tied_across_stages && stage_ == 0 && !arrived(Payload::kTiedGradient, -1)) {
+  if (parameters_.tied_across_stages && stage_ == 0 && !arrived(Payload::kTiedGradient, 0)) {
     return "the tied gradient has not arrived";
   }
   return std::nullopt;
@@ -247,11 +369,7 @@ StageCheck::Problem StageCheck::everything_reduced() const {
 
 StageCheck::Problem StageCheck::step() {
   if (stepped_) return "the step was done before";
-  for (const int64_t layer : layers_) {
-    if (!backward_complete(layer)) {
-      return "a microbatch has not passed layer " + number(layer) + " backward";
-    }
-  }
+  if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
   if (Problem problem = everything_reduced()) return problem;
   stepped_ = true;
   return std::nullopt;
@@ -261,42 +379,44 @@ StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!parameters_.sharded) return "the weights are not sharded";
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   if (!stepped_) return "the weights are not updated yet";
-  if (!gathered_.emplace(action.bucket, Progress::kStarted).second) return "it was started before";
+  Progress& progress = gathered_[static_cast<size_t>(action.bucket)];
+  if (progress != Progress::kNone) return "it was started before";
+  progress = Progress::kStarted;
   return std::nullopt;
-}
-
-bool StageCheck::arrived(Payload payload, int64_t microbatch) const {
-  const auto message = messages_.find({payload, microbatch, false});
-  return message != messages_.end() && message->second == Progress::kEnded;
-}
-
-bool StageCheck::backward_complete(int64_t layer) const {
-  const auto place = std::find(layers_.begin(), layers_.end(), layer);
-  const auto needed = static_cast<size_t>(layers_.end() - place);
-  return std::all_of(backwards_.begin(), backwards_.end(),
-                     [&](size_t passed) { return passed >= needed; });
 }
 
 std::optional<std::string> StageCheck::missing_at_end() const {
   if (!stepped_) return "there is no step";
-  for (const auto& [message, progress] : messages_) {
-    if (progress == Progress::kEnded) continue;
-    const auto& [payload, microbatch, sent] = message;
-    const Action start{.kind = sent ? ActionKind::kSend : ActionKind::kReceive,
-                       .payload = payload,
-                       .microbatch = microbatch};
-    return "nothing waits for '" + to_string(start) + "'";
+  const auto unfinished = [&](Payload payload, int64_t chunk, int64_t microbatch) {
+    Problem problem;
+    for (const bool sent : {false, true}) {
+      const size_t index = microbatch < 0 ? 0 : unit(chunk, microbatch);
+      if (problem || messages_[message_slot(payload, index, sent)] != Progress::kStarted) continue;
+      const Action start{.kind = sent ? ActionKind::kSend : ActionKind::kReceive,
+                         .payload = payload,
+                         .chunk = static_cast<int16_t>(chunk),
+                         .microbatch = static_cast<int32_t>(microbatch)};
+      problem = "nothing waits for '" + to_string(start) + "'";
+    }
+    return problem;
+  };
+  for (const Payload payload : {Payload::kActivation, Payload::kGradient}) {
+    for (int64_t chunk = 0; chunk < shape_.chunks(); ++chunk) {
+      for (int64_t microbatch = 0; microbatch < shape_.microbatches; ++microbatch) {
+        if (Problem problem = unfinished(payload, chunk, microbatch)) return problem;
+      }
+    }
+  }
+  for (const Payload payload : {Payload::kTiedGradient, Payload::kTiedWeight}) {
+    if (Problem problem = unfinished(payload, 0, -1)) return problem;
   }
   if (parameters_.tied_across_stages && stage_ == last_stage_ &&
-      !arrived(Payload::kTiedWeight, -1)) {
+      !arrived(Payload::kTiedWeight, 0)) {
     return "the tied weight does not arrive";
   }
-  if (parameters_.sharded) {
-    for (int64_t b = 0; has_bucket(b); ++b) {
-      const auto bucket = gathered_.find(b);
-      if (bucket == gathered_.end() || bucket->second != Progress::kEnded) {
-        return "the weights of bucket " + number(b) + " are not gathered";
-      }
+  for (size_t b = 0; parameters_.sharded && b < gathered_.size(); ++b) {
+    if (gathered_[b] != Progress::kEnded) {
+      return "the weights of bucket " + number(static_cast<int64_t>(b)) + " are not gathered";
     }
   }
   return std::nullopt;

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "smp/plan/schedule.h"
@@ -15,6 +13,8 @@ namespace smp {
 // A StageCheck follows one stage's actions in order and knows what may come next, from the
 // schedule's parameters alone: which data exist, which have arrived, which gradients are complete.
 // What needs two stages (matching messages, waiting) is verify()'s. Used by one thread.
+//
+// A *unit* is a microbatch in a chunk.
 class StageCheck {
  public:
   StageCheck(const ScheduleParameters& parameters, int64_t stage, int64_t live_bound);
@@ -22,47 +22,69 @@ class StageCheck {
   // The rule that `action` breaks, if any. A wait is applied when it has ended.
   std::optional<std::string> apply(const Action& action);
 
+  // Whether `action` waits for a message that this stage has started and not waited for yet.
+  bool waits_for_started(const Action& action) const;
+
+  // Number of a message among those that the stage sends or receives in a step, below
+  // message_slots(). The action must have been applied, or waits_for_started().
+  size_t message_slot(const Action& action) const;
+  size_t message_slots() const { return messages_.size(); }
+
   // What is missing when the list has ended.
   std::optional<std::string> missing_at_end() const;
 
  private:
   using Problem = std::optional<std::string>;
-  enum class Progress { kStarted, kEnded };
-  // Payload, microbatch, whether sent.
-  using Message = std::tuple<Payload, int64_t, bool>;
+  enum class Progress : uint8_t { kNone, kStarted, kEnded };
 
   Problem forward(const Action& action);
   Problem backward(const Action& action);
+  Problem weight(const Action& action);
   Problem start_message(const Action& action);
   Problem end_message(const Action& action);
   Problem reduce_kv(const Action& action);
   Problem reduce(const Action& action);
   Problem step();
   Problem gather(const Action& action);
-  Problem end_bucket(const Action& action, std::map<int64_t, Progress>& buckets);
+  Problem end_bucket(const Action& action, std::vector<Progress>& buckets);
 
+  Problem unit_of(const Action& action) const;
   Problem place_of(const Action& action) const;
   Problem peer_of(const Action& action) const;
+  Problem peer_of_tied(const Action& action) const;
   Problem data_for(const Action& action) const;
   Problem everything_reduced() const;
+  Problem gradients_of(int64_t first, int64_t last) const;
+  Problem input_missing(const Action& action, Payload payload) const;
+  void gradient_done(const Action& action);
+
+  int64_t place(int64_t layer) const;  // in layers_; layers_.size() if it is not there
+  bool is_block(int64_t layer) const { return layer > 0 && layer != head_; }
   bool has_bucket(int64_t bucket) const;
-  bool arrived(Payload payload, int64_t microbatch) const;
-  bool backward_complete(int64_t layer) const;
-  int64_t last_layer_of_bucket(int64_t bucket) const;
+  size_t unit(int64_t chunk, int64_t microbatch) const;
+  size_t unit(const Action& action) const { return unit(action.chunk, action.microbatch); }
+  const std::vector<int64_t>& chunk_layers(const Action& action) const;
+  size_t message_slot(Payload payload, size_t unit, bool sent) const;
+  bool arrived(Payload payload, size_t unit) const;
+  bool gradient_complete(size_t place) const;
 
   const ScheduleParameters& parameters_;
-  const std::vector<int64_t>& layers_;
+  const ScheduleShape& shape_;
+  const std::vector<std::vector<int64_t>>& chunks_;
   const int64_t stage_;
   const int64_t last_stage_;
   const int64_t live_bound_;
+  const bool splits_;            // weight gradients are actions of their own
+  std::vector<int64_t> layers_;  // of all chunks
+  int64_t head_ = -1;            // last layer of the model
   std::vector<int64_t> bucket_first_layers_;
-  std::vector<size_t> forwards_;   // layers passed, by microbatch
-  std::vector<size_t> backwards_;  // likewise
+  // Layers passed, by unit.
+  std::vector<int32_t> forwards_, backwards_, weights_;
+  std::vector<int64_t> gradients_;  // microbatches that are in, by place of the layer
   int64_t live_ = 0;
-  std::map<Message, Progress> messages_;
+  std::vector<Progress> messages_;  // by payload, direction and unit
   std::set<int64_t> reduced_kv_;
-  std::map<int64_t, Progress> reduced_;
-  std::map<int64_t, Progress> gathered_;
+  std::vector<Progress> reduced_, gathered_;  // by bucket
   bool stepped_ = false;
 };
 

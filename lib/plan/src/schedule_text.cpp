@@ -14,6 +14,7 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kSendWait: return "send_wait";
     case ActionKind::kForward: return "forward";
     case ActionKind::kBackward: return "backward";
+    case ActionKind::kWeight: return "weight";
     case ActionKind::kReduceKv: return "reduce_kv";
     case ActionKind::kReduce: return "reduce";
     case ActionKind::kReduceWait: return "reduce_wait";
@@ -40,6 +41,7 @@ std::string to_string(const Action& action) {
   text << name_of(action.kind);
   if (action.payload != Payload::kNone) text << ' ' << name_of(action.payload);
   if (action.microbatch >= 0) text << " microbatch " << action.microbatch;
+  if (action.chunk > 0) text << " chunk " << action.chunk;
   if (action.layer >= 0) text << " layer " << action.layer;
   if (action.bucket >= 0) text << " bucket " << action.bucket;
   if (action.peer >= 0) {

@@ -1,4 +1,4 @@
-#include <map>
+#include <deque>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -19,34 +19,38 @@ namespace {
 
 // Started messages of one channel. The n-th send meets the n-th receive.
 struct Channel {
-  std::vector<size_t> sends;     // index in the sender's actions
-  std::vector<size_t> receives;  // index in the receiver's actions
+  std::vector<uint32_t> sends;     // index in the sender's actions
+  std::vector<uint32_t> receives;  // index in the receiver's actions
 };
 
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const ScheduleParameters& parameters)
       : schedule_(schedule),
+        shape_(parameters.shape),
         position_(schedule.actions.size(), 0),
-        past_step_(schedule.actions.size(), false) {
+        at_step_(schedule.actions.size(), 0),
+        is_queued_(schedule.actions.size(), 1),
+        channels_(3 * schedule.actions.size()) {
     for (int64_t stage = 0; stage < schedule.stages; ++stage) {
       checks_.emplace_back(parameters, stage, schedule.live_bound[static_cast<size_t>(stage)]);
+      numbers_.emplace_back(checks_.back().message_slots(), 0);
+      queue_.push_back(stage);
     }
   }
 
   std::optional<std::string> run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int64_t stage = 0; stage < schedule_.stages; ++stage) {
-        while (!ended(stage) && !waits_for(stage)) {
-          if (auto problem = execute(stage)) return problem;
-          moved = true;
-        }
+    while (!queue_.empty()) {
+      const int64_t stage = queue_.front();
+      queue_.pop_front();
+      is_queued_[static_cast<size_t>(stage)] = false;
+      while (!ended(stage) && !must_wait(stage)) {
+        if (auto problem = execute(stage)) return problem;
       }
     }
     if (auto problem = deadlock()) return problem;
     for (int64_t stage = 0; stage < schedule_.stages; ++stage) {
-      const auto missing = checks_[static_cast<size_t>(stage)].missing_at_end();
+      const auto missing = check(stage).missing_at_end();
       if (missing) return "stage " + std::to_string(stage) + ", at its end: " + *missing;
     }
     return std::nullopt;
@@ -56,6 +60,7 @@ class Simulation {
   const std::vector<Action>& actions(int64_t stage) const {
     return schedule_.actions[static_cast<size_t>(stage)];
   }
+  const StageCheck& check(int64_t stage) const { return checks_[static_cast<size_t>(stage)]; }
   size_t position(int64_t stage) const { return position_[static_cast<size_t>(stage)]; }
   bool ended(int64_t stage) const { return position(stage) == actions(stage).size(); }
   const Action& next(int64_t stage) const { return actions(stage)[position(stage)]; }
@@ -65,43 +70,49 @@ class Simulation {
            to_string(actions(stage)[index]) + ")";
   }
 
-  // Number of a started message in its channel. Nothing if it was not started.
-  std::optional<size_t> number_in_channel(int64_t stage, const Action& action,
-                                          const std::vector<size_t>& started) const {
-    for (size_t n = started.size(); n-- > 0;) {
-      const Action& start = actions(stage)[started[n]];
-      if (start.payload == action.payload && start.microbatch == action.microbatch) return n;
-    }
-    return std::nullopt;
+  void wake(int64_t stage) {
+    if (std::exchange(is_queued_[static_cast<size_t>(stage)], char{1})) return;
+    queue_.push_back(stage);
   }
 
-  // What the stage must wait for before its next action, as text; nothing if it can go on.
-  std::optional<std::string> waits_for(int64_t stage) {
+  // A stage has channels to the next, to the one before, and (first and last) to the other end.
+  Channel& channel(int64_t from, int64_t to) {
+    const int64_t index = to == from + 1 ? 0 : to == from - 1 ? 1 : 2;
+    return channels_[static_cast<size_t>(3 * from + index)];
+  }
+
+  // Number in its channel of a message that the stage has started.
+  size_t number(int64_t stage, const Action& action) const {
+    return numbers_[static_cast<size_t>(stage)][check(stage).message_slot(action)];
+  }
+
+  bool must_wait(int64_t stage) {
+    const Action& action = next(stage);
+    if (action.kind == ActionKind::kStep) {
+      if (!std::exchange(at_step_[static_cast<size_t>(stage)], char{1}) &&
+          ++stages_at_step_ == schedule_.stages) {
+        for (int64_t other = 0; other < schedule_.stages; ++other) wake(other);
+      }
+      return stages_at_step_ < schedule_.stages;
+    }
+    if (!check(stage).waits_for_started(action)) return false;
+    if (action.kind == ActionKind::kReceiveWait) {
+      return channel(action.peer, stage).sends.size() <= number(stage, action);
+    }
+    return channel(stage, action.peer).receives.size() <= number(stage, action);
+  }
+
+  // For what the stage waits before its next action.
+  std::string waits_for(int64_t stage) const {
     const Action& action = next(stage);
     const std::string peer = "stage " + std::to_string(action.peer);
-    if (action.kind == ActionKind::kReceiveWait) {
-      const Channel& channel = channels_[{action.peer, stage}];
-      const auto number = number_in_channel(stage, action, channel.receives);
-      if (number && channel.sends.size() <= *number) return peer + " has not sent it";
+    if (action.kind == ActionKind::kReceiveWait) return peer + " has not sent it";
+    if (action.kind == ActionKind::kSendWait) return peer + " has not begun to receive it";
+    for (int64_t other = 0; other < schedule_.stages; ++other) {
+      if (at_step_[static_cast<size_t>(other)]) continue;
+      return "stage " + std::to_string(other) + " has not come to its step";
     }
-    if (action.kind == ActionKind::kSendWait) {
-      const Channel& channel = channels_[{stage, action.peer}];
-      const auto number = number_in_channel(stage, action, channel.sends);
-      if (number && channel.receives.size() <= *number)
-        return peer + " has not begun to receive it";
-    }
-    if (action.kind == ActionKind::kStep) {
-      for (int64_t other = 0; other < schedule_.stages; ++other) {
-        if (!reached_step(other))
-          return "stage " + std::to_string(other) + " has not come to its step";
-      }
-    }
-    return std::nullopt;
-  }
-
-  bool reached_step(int64_t stage) const {
-    return past_step_[static_cast<size_t>(stage)] ||
-           (!ended(stage) && next(stage).kind == ActionKind::kStep);
+    check_failed(__FILE__, __LINE__, "a stage waits for nothing");
   }
 
   std::optional<std::string> execute(int64_t stage) {
@@ -111,21 +122,26 @@ class Simulation {
       return place(stage, index) + ": " + *problem;
     }
     ++position_[static_cast<size_t>(stage)];
-    if (action.kind == ActionKind::kStep) past_step_[static_cast<size_t>(stage)] = true;
-    if (action.kind == ActionKind::kSend) return start(stage, action.peer, index, true);
-    if (action.kind == ActionKind::kReceive) return start(action.peer, stage, index, false);
-    return std::nullopt;
+    const bool sends = action.kind == ActionKind::kSend;
+    if (!sends && action.kind != ActionKind::kReceive) return std::nullopt;
+    wake(action.peer);
+    Channel& used = sends ? channel(stage, action.peer) : channel(action.peer, stage);
+    std::vector<uint32_t>& own = sends ? used.sends : used.receives;
+    numbers_[static_cast<size_t>(stage)][check(stage).message_slot(action)] =
+        static_cast<uint32_t>(own.size());
+    own.push_back(static_cast<uint32_t>(index));
+    return sends ? meet(stage, action.peer, used, own.size() - 1)
+                 : meet(action.peer, stage, used, own.size() - 1);
   }
 
-  std::optional<std::string> start(int64_t from, int64_t to, size_t index, bool sends) {
-    Channel& channel = channels_[{from, to}];
-    std::vector<size_t>& own = sends ? channel.sends : channel.receives;
-    const size_t number = own.size();
-    own.push_back(index);
+  // Both sides of a channel's message must mean the same one, as soon as both have started it.
+  std::optional<std::string> meet(int64_t from, int64_t to, const Channel& channel,
+                                  size_t number) const {
     if (channel.sends.size() <= number || channel.receives.size() <= number) return std::nullopt;
     const Action& sent = actions(from)[channel.sends[number]];
     const Action& received = actions(to)[channel.receives[number]];
-    if (sent.payload == received.payload && sent.microbatch == received.microbatch) {
+    if (sent.payload == received.payload && sent.microbatch == received.microbatch &&
+        chunks_meet(from, sent, to, received)) {
       return std::nullopt;
     }
     return "message " + std::to_string(number) + " of channel " + std::to_string(from) + " -> " +
@@ -134,7 +150,14 @@ class Simulation {
            place(to, channel.receives[number]);
   }
 
-  std::optional<std::string> deadlock() {
+  bool chunks_meet(int64_t from, const Action& sent, int64_t to, const Action& received) const {
+    if (sent.microbatch < 0) return true;  // tied: of the whole stage
+    const int64_t onwards = sent.payload == Payload::kActivation ? 1 : -1;
+    return position_of_chunk(shape_, {from, int64_t{sent.chunk}}) + onwards ==
+           position_of_chunk(shape_, {to, int64_t{received.chunk}});
+  }
+
+  std::optional<std::string> deadlock() const {
     std::ostringstream text;
     bool stuck = false;
     for (int64_t stage = 0; stage < schedule_.stages; ++stage) {
@@ -143,33 +166,40 @@ class Simulation {
         continue;
       }
       stuck = true;
-      text << "\n  " << place(stage, position(stage)) << ": " << *waits_for(stage);
+      text << "\n  " << place(stage, position(stage)) << ": " << waits_for(stage);
     }
     if (!stuck) return std::nullopt;
     return "deadlock: no stage can go on" + text.str();
   }
 
   const Schedule& schedule_;
+  const ScheduleShape& shape_;
   std::vector<size_t> position_;
-  std::vector<bool> past_step_;
+  std::vector<char> at_step_;  // or past it
+  int64_t stages_at_step_ = 0;
   std::vector<StageCheck> checks_;
-  std::map<std::pair<int64_t, int64_t>, Channel> channels_;  // by (sender, receiver)
+  std::vector<std::vector<uint32_t>> numbers_;  // in its channel, by stage and message slot
+  std::deque<int64_t> queue_;                   // stages that may be able to go on
+  std::vector<char> is_queued_;
+  std::vector<Channel> channels_;
 };
 
 }  // namespace
 
 std::optional<std::string> verify(const Schedule& schedule, const ScheduleParameters& parameters) {
-  const auto stages = static_cast<int64_t>(parameters.layers.size());
-  SMP_CHECK_EQ(schedule.stages, stages);
+  const ScheduleShape& shape = parameters.shape;
+  SMP_CHECK_EQ(schedule.stages, shape.stages);
   SMP_CHECK_EQ(schedule.actions.size(), parameters.layers.size());
   SMP_CHECK_EQ(schedule.live_bound.size(), parameters.layers.size());
-  SMP_CHECK_EQ(schedule.microbatches, parameters.microbatches);
-  const int64_t cap = parameters.active_microbatches;
-  for (int64_t stage = 0; cap > 0 && stage < stages; ++stage) {
+  SMP_CHECK_EQ(schedule.microbatches, shape.microbatches);
+  const int64_t cap = shape.active_microbatches * shape.chunks();
+  for (int64_t stage = 0; cap > 0 && stage < shape.stages; ++stage) {
     const int64_t bound = schedule.live_bound[static_cast<size_t>(stage)];
     if (bound <= cap) continue;
     return "stage " + std::to_string(stage) + " promises " + std::to_string(bound) +
-           " live microbatches, active_microbatches is " + std::to_string(cap);
+           (shape.chunks() == 1 ? " live microbatches" : " live microbatches in a chunk") +
+           ", active_microbatches is " + std::to_string(shape.active_microbatches) +
+           (shape.chunks() == 1 ? "" : " in " + std::to_string(shape.chunks()) + " chunks");
   }
   return Simulation(schedule, parameters).run();
 }

@@ -59,8 +59,9 @@ std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
 // walk.
 ScheduleParameters walked_schedule(const Plan& plan) {
   ScheduleParameters parameters = schedule_parameters(plan);
-  if (parameters.kind == PipelineKind::kInterleaved) {
-    parameters.microbatches = std::min(parameters.microbatches, plan.degrees.pipeline + 2);
+  ScheduleShape& shape = parameters.shape;
+  if (shape.kind == PipelineKind::kInterleaved) {
+    shape.microbatches = std::min(shape.microbatches, shape.stages + 2);
   }
   return parameters;
 }
@@ -195,7 +196,9 @@ int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
   const std::vector<int64_t> blocks = blocks_per_stage(
       plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
   const auto at = static_cast<size_t>(stage);
-  return walks_->schedule.live_bound.at(at) * blocks.at(at) * boundary_bytes(plan);
+  const int64_t live = walks_->schedule.live_bound.at(at);  // microbatches in a chunk
+  const int64_t chunks = schedule_shape(plan).chunks();
+  return (live * blocks.at(at) + chunks - 1) / chunks * boundary_bytes(plan);
 }
 
 }  // namespace smp

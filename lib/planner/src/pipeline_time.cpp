@@ -4,33 +4,23 @@
 #include <limits>
 
 #include "smp/plan/check.h"
-#include "smp/plan/schedule.h"
 
 namespace smp {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Arrival times of microbatches at a stage, one list for each payload.
-struct Inbox {
-  std::vector<double> activations;
-  std::vector<double> gradients;
-};
-
 class Simulation {
  public:
-  Simulation(const std::vector<StageCost>& stages, const Schedule& schedule)
-      : costs_(stages),
+  Simulation(const PipelineCosts& costs, const Schedule& schedule, bool keeps_events)
+      : costs_(costs),
         schedule_(schedule),
-        clock_(stages.size()),
-        busy_(stages.size()),
-        next_(stages.size()),
-        inbox_(stages.size()) {
-    for (Inbox& inbox : inbox_) {
-      inbox.activations.assign(static_cast<size_t>(schedule.microbatches), kNever);
-      inbox.gradients = inbox.activations;
-    }
-  }
+        keeps_events_(keeps_events),
+        clock_(costs.size()),
+        busy_(costs.size()),
+        next_(costs.size()),
+        layers_(costs.size() * costs.front().size()),
+        outputs_(static_cast<size_t>(2 * schedule.microbatches) * layers_, kNever) {}
 
   PipelineTime run() {
     bool moved = true;
@@ -55,71 +45,95 @@ class Simulation {
 
  private:
   const std::vector<Action>& actions(size_t stage) const { return schedule_.actions[stage]; }
+  const ChunkCost& cost(size_t stage, const Action& action) const {
+    return costs_[stage][static_cast<size_t>(action.chunk)];
+  }
 
-  bool work(size_t stage, const Action& action, double seconds) {
-    events_.push_back({static_cast<int64_t>(stage), action.microbatch,
-                       action.kind == ActionKind::kBackward, clock_[stage],
-                       clock_[stage] + seconds});
-    clock_[stage] += seconds;
+  // When the output of a pass through a layer has arrived where it is used.
+  double& output(const Action& action, bool forward, int64_t layer) {
+    const auto half = forward ? size_t{0} : layers_;
+    return outputs_[static_cast<size_t>(action.microbatch) * 2 * layers_ + half +
+                    static_cast<size_t>(layer)];
+  }
+
+  // Passes the microbatch through the chunk, or says that its data have not been sent yet.
+  bool pass(size_t stage, const Action& action) {
+    const ChunkCost& costs = cost(stage, action);
+    const bool forward = action.kind == ActionKind::kForward;
+    double begin = clock_[stage];
+    double seconds = costs.weight_s;
+    if (action.kind != ActionKind::kWeight) {
+      const int64_t before = action.layer + (forward ? -1 : 1);
+      const bool has_input = before >= 0 && before < static_cast<int64_t>(layers_);
+      if (has_input) begin = std::max(begin, output(action, forward, before));
+      if (begin == kNever) return false;
+      seconds = forward ? costs.forward_s : costs.backward_s;
+      // Messages to another stage are late by their transfer.
+      output(action, forward, action.layer) = begin + seconds;
+    }
+    if (keeps_events_) {
+      events_.push_back({static_cast<int64_t>(stage), action.chunk, action.microbatch, action.kind,
+                         begin, begin + seconds});
+    }
+    clock_[stage] = begin + seconds;
     busy_[stage] += seconds;
     return true;
   }
 
-  // Does `action`, or says that its data have not been sent yet.
   bool take(size_t stage, const Action& action) {
     switch (action.kind) {
-      case ActionKind::kForward: return work(stage, action, costs_[stage].forward_s);
-      case ActionKind::kBackward: return work(stage, action, costs_[stage].backward_s);
-      case ActionKind::kReceiveWait: return receive(stage, action);
+      case ActionKind::kForward:
+      case ActionKind::kBackward:
+      case ActionKind::kWeight: return pass(stage, action);
       case ActionKind::kSend: send(stage, action); return true;
       default: return true;
     }
   }
 
-  bool receive(size_t stage, const Action& action) {
-    const auto microbatch = static_cast<size_t>(action.microbatch);
-    double arrival = 0;
-    if (action.payload == Payload::kActivation) arrival = inbox_[stage].activations[microbatch];
-    if (action.payload == Payload::kGradient) arrival = inbox_[stage].gradients[microbatch];
-    if (arrival == kNever) return false;
-    clock_[stage] = std::max(clock_[stage], arrival);
-    return true;
-  }
-
+  // A send follows the last pass of its stage, which made what it sends.
   void send(size_t stage, const Action& action) {
-    const auto peer = static_cast<size_t>(action.peer);
-    const auto microbatch = static_cast<size_t>(action.microbatch);
-    if (action.payload == Payload::kActivation) {
-      inbox_[peer].activations[microbatch] = clock_[stage] + costs_[stage].send_activation_s;
-    } else if (action.payload == Payload::kGradient) {
-      inbox_[peer].gradients[microbatch] = clock_[stage] + costs_[stage].send_gradient_s;
-    }
+    const Action& made = actions(stage)[next_[stage] - 1];
+    const bool forward = action.payload == Payload::kActivation;
+    if (!forward && action.payload != Payload::kGradient) return;
+    output(made, forward, made.layer) +=
+        forward ? cost(stage, action).send_activation_s : cost(stage, action).send_gradient_s;
   }
 
-  const std::vector<StageCost>& costs_;
+  const PipelineCosts& costs_;
   const Schedule& schedule_;
+  const bool keeps_events_;
   std::vector<double> clock_, busy_;
   std::vector<size_t> next_;
-  std::vector<Inbox> inbox_;
+  const size_t layers_;  // one for each chunk of the model
+  std::vector<double> outputs_;
   std::vector<PipelineEvent> events_;
 };
 
+PipelineTime simulate(const PipelineCosts& costs, const Schedule& schedule, bool keeps_events) {
+  SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), schedule.stages);
+  return Simulation(costs, schedule, keeps_events).run();
+}
+
 }  // namespace
 
-Schedule condensed_schedule(int64_t stages, PipelineKind kind, int64_t microbatches,
-                            int64_t active_microbatches) {
+Schedule condensed_schedule(const ScheduleShape& shape) {
   ScheduleParameters parameters;
-  parameters.kind = kind;
-  parameters.microbatches = microbatches;
-  parameters.active_microbatches = active_microbatches;
-  for (int64_t stage = 0; stage < stages; ++stage) parameters.layers.push_back({stage});
-  parameters.bucket_first_layers.resize(static_cast<size_t>(stages));
+  parameters.shape = shape;
+  for (int64_t stage = 0; stage < shape.stages; ++stage) {
+    auto& chunks = parameters.layers.emplace_back();
+    for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
+      chunks.push_back({position_of_chunk(shape, {stage, chunk})});
+    }
+  }
   return make_schedule(parameters);
 }
 
-PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, const Schedule& schedule) {
-  SMP_CHECK_EQ(static_cast<int64_t>(stages.size()), schedule.stages);
-  return Simulation(stages, schedule).run();
+PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule) {
+  return simulate(costs, schedule, true);
+}
+
+double pipeline_makespan(const PipelineCosts& costs, const Schedule& schedule) {
+  return simulate(costs, schedule, false).makespan_s;
 }
 
 }  // namespace smp

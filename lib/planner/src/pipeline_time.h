@@ -7,24 +7,29 @@
 
 namespace smp {
 
-// Seconds of one microbatch on one stage.
-struct StageCost {
+// Seconds of one microbatch in one chunk of a stage. Where the schedule puts weight gradients off,
+// weight_s is theirs and backward_s has those of the inputs (and all of the head's); elsewhere the
+// backward takes both.
+struct ChunkCost {
   double forward_s = 0;
   double backward_s = 0;
-  double send_activation_s = 0;  // to the next stage
-  double send_gradient_s = 0;    // to the stage before
+  double weight_s = 0;
+  double send_activation_s = 0;  // to the chunk after
+  double send_gradient_s = 0;    // to the chunk before
 };
+using PipelineCosts = std::vector<std::vector<ChunkCost>>;  // per stage and chunk
 
-// One forward or backward of one microbatch on one stage.
+// One pass of one microbatch through one chunk.
 struct PipelineEvent {
   int64_t stage = 0;
+  int64_t chunk = 0;
   int64_t microbatch = 0;
-  bool backward = false;
+  ActionKind kind = ActionKind::kForward;  // kForward, kBackward or kWeight
   double begin_s = 0;
   double end_s = 0;
 };
 
-// When each stage has done its last backward, and how long it took from its first forward to there
+// When each stage has done its last gradient, and how long it took from its first forward to there
 // without working.
 struct PipelineTime {
   double makespan_s = 0;
@@ -32,13 +37,15 @@ struct PipelineTime {
   std::vector<PipelineEvent> events;  // in the order of each stage
 };
 
-// The schedule of a pipeline whose stages have one layer each: a stage's layers run back to back,
-// so one with their sum stands for all.
-Schedule condensed_schedule(int64_t stages, PipelineKind kind, int64_t microbatches,
-                            int64_t active_microbatches);
+// The schedule of a pipeline whose chunks have one layer each: a chunk's layers run back to back,
+// so one with their sum stands for all. Layers are numbered along the model.
+Schedule condensed_schedule(const ScheduleShape& shape);
 
 // Plays the stages' actions against each other: an action starts when its stage is free and its
 // data have arrived. Sends run beside the computing.
-PipelineTime simulate_pipeline(const std::vector<StageCost>& stages, const Schedule& schedule);
+PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule);
+
+// The same without the events.
+double pipeline_makespan(const PipelineCosts& costs, const Schedule& schedule);
 
 }  // namespace smp

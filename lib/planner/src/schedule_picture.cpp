@@ -21,8 +21,9 @@ void draw(std::string& line, const PipelineEvent& event) {
   const auto begin = static_cast<size_t>(std::lround(event.begin_s)) * kCell;
   const auto end = static_cast<size_t>(std::lround(event.end_s)) * kCell;
   if (line.size() < end) line.resize(end, ' ');
-  std::string label = fmt::format("{}{}", event.backward ? 'B' : 'F', event.microbatch);
-  label.resize(end - begin - 1, event.backward ? '=' : '-');
+  std::string label =
+      fmt::format("{}{}", event.kind == ActionKind::kBackward ? 'B' : 'F', event.microbatch);
+  label.resize(end - begin - 1, event.kind == ActionKind::kBackward ? '=' : '-');
   line.replace(begin, label.size(), label);
 }
 
@@ -35,9 +36,9 @@ std::string picture_of_schedule(const Plan& plan) {
   const int64_t shown = std::min<int64_t>(all, 2 * plan.degrees.pipeline + 2);
   const PipelineKind kind = *plan.job.parallel.pipeline;
   const int64_t active = plan.job.parallel.active_microbatches.value_or(0);
-  const std::vector<StageCost> costs(stages, {kForward, kBackward, 0, 0});
+  const PipelineCosts costs(stages, {{kForward, kBackward, 0, 0, 0}});
   const PipelineTime time =
-      simulate_pipeline(costs, condensed_schedule(plan.degrees.pipeline, kind, shown, active));
+      simulate_pipeline(costs, condensed_schedule({kind, plan.degrees.pipeline, 1, shown, active}));
 
   std::vector<std::string> lines(stages);
   for (const PipelineEvent& event : time.events) {
@@ -53,7 +54,7 @@ std::string picture_of_schedule(const Plan& plan) {
     const double idle = time.idle_s[stage] / time.makespan_s;
     text += fmt::format("stage {:<3}|{:<{}}|  idle {:.0f} %, at most {} live\n", stage,
                         lines[stage], static_cast<size_t>(std::lround(time.makespan_s)) * kCell,
-                        100 * idle, max_live_microbatches(schedule, static_cast<int64_t>(stage)));
+                        100 * idle, max_live(schedule, static_cast<int64_t>(stage)));
   }
   return text;
 }

@@ -40,6 +40,7 @@ double flops_per_s(const Plan& plan) {
 struct LayerTime {
   double forward_s = 0;
   double backward_s = 0;
+  double weight_s = 0;  // of the backward, the weights' gradients: a forward's matmuls again
 };
 
 LayerTime layer_time(const Plan& plan, const LayerSpec& layer) {
@@ -53,6 +54,7 @@ LayerTime layer_time(const Plan& plan, const LayerSpec& layer) {
   LayerTime time;
   time.forward_s = over(flops.forward, flops_per_s(plan)) + touched;
   time.backward_s = over(flops.backward, flops_per_s(plan)) + 2 * touched;
+  time.weight_s = over(flops.forward, flops_per_s(plan));
   if (is_block(layer) && plan.job.parallel.activation_checkpointing.value_or(false)) {
     time.backward_s += time.forward_s;  // recompute
   }
@@ -111,7 +113,7 @@ MessageTimes message_times(const Plan& plan, const Mesh& mesh, int64_t rank) {
 
 // One stage: what a microbatch costs, and what comes after the last one.
 struct StageTime {
-  StageCost cost;
+  std::vector<ChunkCost> chunks;
   double compute_s = 0;   // per microbatch, forward and backward
   double tensor_s = 0;    // per microbatch
   double sharding_s = 0;  // per microbatch, not hidden
@@ -120,6 +122,34 @@ struct StageTime {
   double optimizer_s = 0;
 };
 
+// A stage's costs by chunk: computing as its layers take it, messages as many for each.
+std::vector<ChunkCost> chunk_costs(const Plan& plan, const RankLayout& layout,
+                                   const std::vector<LayerTime>& layer_times,
+                                   const ChunkCost& stage) {
+  std::vector<double> shares;
+  double sum = 0;
+  auto layer = layout.layers.begin();
+  for (const int64_t count : layout.chunk_layers) {
+    double& share = shares.emplace_back();
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      const LayerTime& time = layer_times[static_cast<size_t>(layer->index)];
+      share += time.forward_s + time.backward_s;
+    }
+    sum += share;
+  }
+  std::vector<ChunkCost> chunks;
+  const double messages = static_cast<double>(schedule_shape(plan).chunks());
+  for (const double share : shares) {
+    const double part = over(share, sum);
+    chunks.push_back({.forward_s = part * stage.forward_s,
+                      .backward_s = part * stage.backward_s,
+                      .weight_s = part * stage.weight_s,
+                      .send_activation_s = stage.send_activation_s / messages,
+                      .send_gradient_s = stage.send_gradient_s / messages});
+  }
+  return chunks;
+}
+
 StageTime stage_time(const Plan& plan, const Mesh& mesh, int64_t stage,
                      const std::vector<LayerTime>& layer_times) {
   const int64_t rank = mesh.rank_of({.pipeline = stage});
@@ -127,10 +157,15 @@ StageTime stage_time(const Plan& plan, const Mesh& mesh, int64_t stage,
   const MessageTimes messages = message_times(plan, mesh, rank);
   double forward = 0;
   double backward = 0;
+  double weight = 0;  // of the backward, what the schedule puts off
   int64_t blocks = 0;
+  const bool puts_off = puts_weights_off(*plan.job.parallel.pipeline);
   for (const LayerSpec& layer : layout.layers) {
     forward += layer_times[static_cast<size_t>(layer.index)].forward_s;
     backward += layer_times[static_cast<size_t>(layer.index)].backward_s;
+    if (puts_off && layer.kind != LayerKind::kHead) {
+      weight += layer_times[static_cast<size_t>(layer.index)].weight_s;
+    }
     blocks += is_block(layer) ? 1 : 0;
   }
 
@@ -181,7 +216,12 @@ StageTime stage_time(const Plan& plan, const Mesh& mesh, int64_t stage,
   if (!shards_weights) after += messages.gather_s;
   time.after_s = after;
   time.optimizer_s = optimizer_s(plan, layout);
-  time.cost = {forward, backward, messages.send_activation_s, messages.send_gradient_s};
+  time.chunks = chunk_costs(plan, layout, layer_times,
+                            {.forward_s = forward,
+                             .backward_s = backward - weight,
+                             .weight_s = weight,
+                             .send_activation_s = messages.send_activation_s,
+                             .send_gradient_s = messages.send_gradient_s});
   return time;
 }
 
@@ -213,10 +253,7 @@ StageClass class_of(const Plan& plan, const Mesh& mesh, int64_t stage) {
 
 }  // namespace
 
-TimeModel::TimeModel(const Plan& plan)
-    : pipeline_(condensed_schedule(plan.degrees.pipeline, *plan.job.parallel.pipeline,
-                                   *plan.job.training.microbatches,
-                                   plan.job.parallel.active_microbatches.value_or(0))) {}
+TimeModel::TimeModel(const Plan& plan) : pipeline_(condensed_schedule(schedule_shape(plan))) {}
 
 TimePrediction predict_time(const Plan& plan) { return TimeModel(plan).predict(plan); }
 
@@ -224,7 +261,7 @@ TimePrediction TimeModel::predict(const Plan& plan) const {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   const std::vector<LayerTime> layer_times = layer_times_of(plan);
   std::vector<StageTime> stages;
-  std::vector<StageCost> costs;
+  PipelineCosts costs;
   std::map<StageClass, StageTime> classes;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const StageClass kind = class_of(plan, mesh, stage);
@@ -234,7 +271,7 @@ TimePrediction TimeModel::predict(const Plan& plan) const {
       known = classes.emplace(kind, time).first;
     }
     stages.push_back(known->second);
-    costs.push_back(stages.back().cost);
+    costs.push_back(stages.back().chunks);
   }
   const int64_t microbatches = *plan.job.training.microbatches;
   const PipelineTime pipeline = simulate_pipeline(costs, pipeline_);

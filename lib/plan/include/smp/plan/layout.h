@@ -24,7 +24,7 @@ struct PlacedParameter {
 };
 
 // A contiguous range of the flat buffers whose gradients are reduced together. It holds whole
-// layers and is padded at its end to a multiple of the shard degree.
+// layers of one chunk and is padded at its end to a multiple of the shard degree.
 struct Bucket {
   int64_t begin = 0;        // elements
   int64_t end = 0;          // elements, with padding
@@ -37,13 +37,14 @@ struct Bucket {
 struct RankLayout {
   int64_t rank = 0;
   Coord coord;
-  std::vector<LayerSpec> layers;            // of this stage, in forward order
+  std::vector<LayerSpec> layers;            // of this stage, chunk by chunk, in forward order
+  std::vector<int64_t> chunk_layers;        // how many of them each chunk has (schedule.h)
   std::vector<PlacedParameter> parameters;  // in flat order, which is forward order
   std::vector<Bucket> buckets;              // in the order of reduction: last layers first
   int64_t elements = 0;                     // of the flat buffers, padding included
 
-  // Last stage of a tied model with p > 1: its copy of the token embedding, in buffers of its own.
-  // The first stage owns the weight: it has the optimizer state, counts it, and sends it back.
+  // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
+  // own. The first stage owns the weight: it has the optimizer state, counts it, and sends it back.
   std::optional<PlacedParameter> tied_copy;
 
   // Elements of optimizer state: those this rank updates (elements / z when sharded).
@@ -54,6 +55,10 @@ struct RankLayout {
 // floor(L/p) + [i < L mod p].
 std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
                                       const std::vector<int64_t>& partition);
+
+// Whether the first and the last stage share the token embedding (zb_v has both ends of the model
+// on one stage).
+bool tied_across_stages(const Plan& plan);
 
 RankLayout rank_layout(const Plan& plan, int64_t rank);
 

@@ -16,16 +16,18 @@ struct Plan;
 // its ranks executes (ranks of a stage differ only in their tensor and data coordinates). Made once
 // from the plan, priced by the planner, proved by verify(), executed by the runtime.
 //
-// Words: a *microbatch* is what passes through the pipeline at once; *live* on a stage are the
-// microbatches whose forward has begun there and whose backward has not ended. A *channel* is the
-// ordered pair (sending stage, receiving stage); messages of a channel arrive in the order sent.
-enum class ActionKind {
+// Words: a *microbatch* is what passes through the pipeline at once. A *chunk* is a run of layers
+// that a stage holds; most schedules have one a stage. *Live* on a stage is a microbatch in a chunk
+// whose forward has begun there and whose last gradient has not ended. A *channel* is the ordered
+// pair (sending stage, receiving stage); messages of a channel arrive in the order sent.
+enum class ActionKind : uint8_t {
   kReceive,      // start receiving `payload` of `microbatch` from stage `peer`
   kReceiveWait,  // its data are there
   kSend,         // start sending
   kSendWait,     // its buffer may be released
   kForward,      // layer `layer`, microbatch `microbatch`
-  kBackward,     // input and weight gradients of the same
+  kBackward,     // gradients of the same: input and weights, or the input's alone where kWeight is
+  kWeight,       // the weights' gradients, where the schedule puts them off
   kReduceKv,     // sum the gradients of replicated KV heads of `layer` over the tensor ranks
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,
@@ -35,44 +37,83 @@ enum class ActionKind {
 };
 std::string_view name_of(ActionKind kind);
 
-enum class Payload { kNone, kActivation, kGradient, kTiedGradient, kTiedWeight };
+enum class Payload : uint8_t { kNone, kActivation, kGradient, kTiedGradient, kTiedWeight };
 std::string_view name_of(Payload payload);
 
+// 20 bytes: the step of a thousand stages has ten million of them.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   Payload payload = Payload::kNone;
-  int64_t microbatch = -1;
-  int64_t layer = -1;   // model index
-  int64_t bucket = -1;  // index in RankLayout::buckets
-  int64_t peer = -1;    // stage
+  int16_t chunk = 0;  // of this stage, that computes, or makes or uses the payload
+  int32_t microbatch = -1;
+  int32_t layer = -1;   // model index
+  int32_t bucket = -1;  // index in RankLayout::buckets
+  int32_t peer = -1;    // stage
   bool operator==(const Action&) const = default;
 };
-std::string to_string(const Action& action);  // e.g. "forward microbatch 2 layer 3"
+// E.g. "forward microbatch 2 layer 3", "backward microbatch 2 chunk 1 layer 9"; chunk 0 goes
+// unsaid.
+std::string to_string(const Action& action);
 
 struct Schedule {
   int64_t stages = 1;
   int64_t microbatches = 1;
-  std::vector<int64_t> live_bound;  // per stage: live microbatches that the schedule promises
+  std::vector<int64_t> live_bound;  // per stage: most that are live, as the schedule promises
   std::vector<std::vector<Action>> actions;  // per stage
 };
 
-// Everything a schedule depends on. Layers are model indices.
-struct ScheduleParameters {
+// The numbers on which the order of passes depends.
+struct ScheduleShape {
   PipelineKind kind = PipelineKind::kInterleaved;
+  int64_t stages = 1;
+  int64_t virtual_stages = 1;  // of kVirtual
   int64_t microbatches = 1;
   int64_t active_microbatches = 0;  // cap on live microbatches; 0 = the schedule's own count
-  std::vector<std::vector<int64_t>> layers;               // per stage, forward order
+
+  int64_t chunks() const {  // that a stage's layers are cut in
+    return kind == PipelineKind::kVirtual ? virtual_stages : kind == PipelineKind::kZbV ? 2 : 1;
+  }
+};
+
+// Why there is no such schedule, with the numbers; nothing if there is one.
+std::optional<std::string> schedule_refused(const ScheduleShape& shape);
+
+// Whether the weights' gradients are actions of their own (kWeight).
+constexpr bool puts_weights_off(PipelineKind kind) {
+  return kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
+}
+
+// Chunks follow each other through the model: that at position 0 has the embedding, the last one
+// the head. Round and round the stages, but with kZbV down the stages and back up.
+struct ChunkPlace {
+  int64_t stage = 0;
+  int64_t chunk = 0;
+  bool operator==(const ChunkPlace&) const = default;
+};
+ChunkPlace place_of_chunk(const ScheduleShape& shape, int64_t position);
+int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place);
+
+// Everything a schedule depends on. Layers are model indices.
+struct ScheduleParameters {
+  ScheduleShape shape;
+  std::vector<std::vector<std::vector<int64_t>>> layers;  // per stage and chunk, forward order
   std::vector<std::vector<int64_t>> bucket_first_layers;  // per stage; empty = none
+  // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
+  int64_t head_layer = -1;
   bool sharded = false;             // gather the updated weights of each bucket after the step
   bool tied_across_stages = false;  // first and last stage share the embedding
   bool kv_replicated = false;
 };
 
+ScheduleShape schedule_shape(const Plan& plan);
 ScheduleParameters schedule_parameters(const Plan& plan);
+
+// Throws ConfigError where schedule_refused().
 Schedule make_schedule(const ScheduleParameters& parameters);
 
-// Live microbatches of `stage` under the schedule: the most at any time, by walking its actions.
-int64_t max_live_microbatches(const Schedule& schedule, int64_t stage);
+// The most that is live on `stage` at any time, by walking its actions: microbatches, or
+// microbatches in a chunk where it has several.
+int64_t max_live(const Schedule& schedule, int64_t stage);
 
 // Simulates all stages with sends that need their receiver (nothing is buffered) and channels that
 // keep their order, and proves: every send meets its receive, nobody waits for ever, a microbatch
