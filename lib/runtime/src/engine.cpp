@@ -149,6 +149,8 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kSendWait: enter("send", action); return finish_send(action);
     case ActionKind::kForward: enter("forward", action); return forward(action);
     case ActionKind::kBackward: enter("backward", action); return backward(action);
+    case ActionKind::kWeight:
+      check_failed(__FILE__, __LINE__, "the engine's backward passes have the weights' gradients");
     case ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case ActionKind::kReduce: enter("reduce", action); return buckets.start_reduce(action.bucket);
     case ActionKind::kReduceWait:
