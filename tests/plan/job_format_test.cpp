@@ -18,6 +18,17 @@ const std::string kEverything = R"(name: everything
 model:
   name: "Llama, small: 1"
   family: llama
+  stack: decoder
+  mlp: geglu
+  norm: layernorm
+  position_embedding: rotary
+  qkv_bias: true
+  attention_output_bias: true
+  mlp_bias: true
+  head_bias: true
+  qk_norm: true
+  parallel_residual: true
+  shared_norm: true
   num_layers: 5
   hidden_size: 96
   num_heads: 6
@@ -25,11 +36,26 @@ model:
   head_dim: 20
   ffn_hidden_size: 200
   vocab_size: 1009
+  vocab_multiple_of: 128
   max_positions: 4096
   tied_embeddings: true
   norm_epsilon: 1e-06
   rope_theta: 500000
   initializer_range: 0.01
+  attention_dropout: 0.1
+  hidden_dropout: 0.2
+  num_experts: 8
+  experts_per_token: 2
+  expert_ffn_hidden_size: 50
+  shared_expert_ffn_hidden_size: 60
+  first_dense_layers: 1
+  moe_layer_period: 2
+  num_mtp_layers: 1
+  kv_lora_rank: 32
+  q_lora_rank: 48
+  qk_head_dim: 16
+  qk_rope_head_dim: 8
+  v_head_dim: 12
 cluster:
   name: p4d.24xlarge
   hosts: 2
@@ -43,20 +69,36 @@ cluster:
   has_fp16: true
   fp32_flops_per_s: 19500000000000
   half_flops_per_s: 312000000000000
+  fp8_flops_per_s: 624000000000000
   matmul_efficiency: 0.6
+  multiprocessors: 108
+  kernel_launch_s: 5e-06
   memory_bytes_per_s: 1555000000000
   host_link_bytes_per_s: 12000000000
   intra_host_bytes_per_s: 3e+17
   intra_host_latency_s: 3e-06
   inter_host_bytes_per_s: 6250000000
   inter_host_latency_s: 2e-05
+  intra_host_points: [{ranks: 8, bytes: 1048576, seconds: 0.0001}, {ranks: 8, bytes: 2097152, seconds: 0.00015}]
+  inter_host_points: [{ranks: 16, bytes: 1024, seconds: 2.5e-05}]
+  collective_multiprocessors: 24
+  price_per_host_hour: 32.77
+  memory_error: 0.05
+  time_error: 0.1
 training:
   sequence_length: 2048
   micro_batch: 2
   microbatches: 8
   global_batch: 64
   max_tokens_per_batch: 4000000
+  batch_ramp_start: 16
+  batch_ramp_increment: 16
   precision: bf16
+  attention: unfused
+  accumulate_gradients_in_fp32: true
+  fused_loss: true
+  compiled: true
+  deterministic: true
   steps: 100
   seed: 18446744073709551615
   optimizer:
@@ -75,18 +117,37 @@ parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2
   sharded_data_parallel_degree: 4
+  context_parallel_degree: 1
+  expert_parallel_degree: 4
+  expert_tensor_degree: 1
+  sequence_parallel: true
   shard_optimizer_state: true
   sharding: optimizer_state
-  pipeline: simple
+  pipeline: virtual
+  virtual_pipeline_degree: 2
   placement_strategy: TPD
   active_microbatches: 3
   partition: [3, 2]
   activation_checkpointing: true
+  recompute: full
+  recompute_layers: 2
   offload_activations: false
+  activation_loading_horizon: 3
+  offload_optimizer: true
+  offload_parameters: false
+  prefetch_layers: 2
+  forbid: ["tensor_parallel_degree=8", "pipeline=simple|zb_v"]
+  profile: megatron
+  data_collectives: smddp
   delayed_parameter_initialization: true
   prescaled_batch: true
   bucket_bytes: 1000000
 )";
+
+// Keys that only an encoder with a decoder has.
+const std::string kBoth =
+    "model:\n  stack: encoder_decoder\n  num_layers: 4\n  decoder_layers: 2\n"
+    "  hidden_size: 128\n  num_heads: 4\n  vocab_size: 256\n";
 
 std::string rewritten(const std::string& text, int indent = 0) {
   return write_job_yaml(read_job({{"job.yaml", text}}), indent);
@@ -108,6 +169,17 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
       written.starts_with("name: job\n"
                           "model:\n"
                           "  family: gpt2\n"
+                          "  stack: decoder\n"
+                          "  mlp: gelu\n"
+                          "  norm: layernorm\n"
+                          "  position_embedding: learned\n"
+                          "  qkv_bias: true\n"
+                          "  attention_output_bias: true\n"
+                          "  mlp_bias: true\n"
+                          "  head_bias: false\n"
+                          "  qk_norm: false\n"
+                          "  parallel_residual: false\n"
+                          "  shared_norm: false\n"
                           "  num_layers: 4\n"
                           "  hidden_size: 128\n"
                           "  num_heads: 4\n"
@@ -115,10 +187,16 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  head_dim: 32\n"
                           "  ffn_hidden_size: 512\n"
                           "  vocab_size: 256\n"
+                          "  vocab_multiple_of: 1\n"
                           "  max_positions: 1024\n"
                           "  tied_embeddings: true\n"
                           "  norm_epsilon: 1e-05\n"
                           "  initializer_range: 0.02\n"
+                          "  attention_dropout: 0\n"
+                          "  hidden_dropout: 0\n"
+                          "  num_experts: 0\n"
+                          "  num_mtp_layers: 0\n"
+                          "  kv_lora_rank: 0\n"
                           "cluster:\n"
                           "  hosts: 1\n"));
   CHECK(
@@ -126,14 +204,26 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  pipeline_parallel_degree: auto\n"
                         "  tensor_parallel_degree: auto\n"
                         "  sharded_data_parallel_degree: auto\n"
+                        "  context_parallel_degree: auto\n"
+                        "  sequence_parallel: auto\n"
                         "  shard_optimizer_state: auto\n"
                         "  sharding: auto\n"
                         "  pipeline: auto\n"
+                        "  virtual_pipeline_degree: auto\n"
                         "  placement_strategy: cluster\n"
                         "  active_microbatches: auto\n"
                         "  partition: auto\n"
                         "  activation_checkpointing: auto\n"
+                        "  recompute: auto\n"
+                        "  recompute_layers: auto\n"
                         "  offload_activations: auto\n"
+                        "  activation_loading_horizon: 2\n"
+                        "  offload_optimizer: auto\n"
+                        "  offload_parameters: auto\n"
+                        "  prefetch_layers: 1\n"
+                        "  forbid: []\n"
+                        "  profile: auto\n"
+                        "  data_collectives: auto\n"
                         "  delayed_parameter_initialization: auto\n"
                         "  prescaled_batch: true\n"
                         "  bucket_bytes: 26214400\n"));
@@ -233,19 +323,20 @@ TEST_CASE("the schema names every key that is written, and no other") {
     }
   };
   walk(walk, schema, "");
-  std::istringstream lines(kEverything);
+  std::istringstream lines(kEverything + "  decoder_layers: 2\n");
   size_t count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     CHECK(names.find(line.substr(0, line.find(':')) + "\n") != std::string::npos);
   }
   CHECK(static_cast<size_t>(std::count(names.begin(), names.end(), '\n')) == count);
+  CHECK(rewritten(kBoth).find("\n  decoder_layers: 2\n") != std::string::npos);
 
   const auto& model = schema["properties"]["model"];
   CHECK(model["required"] ==
         nlohmann::json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
   CHECK(model["properties"]["num_layers"]["type"] == "integer");
   CHECK(model["properties"]["num_layers"]["minimum"] == 1);
-  CHECK(model["properties"]["family"]["enum"] == nlohmann::json{"gpt2", "llama"});
+  CHECK(model["properties"]["family"]["enum"] == nlohmann::json{"gpt2", "llama", "transformer"});
   CHECK(model["properties"]["family"]["default"] == "gpt2");
   const auto& sharding = schema["properties"]["parallel"]["properties"]["sharding"];
   CHECK(sharding["anyOf"][0]["enum"].size() == 4);

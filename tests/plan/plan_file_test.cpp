@@ -46,7 +46,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 std::string sealed(const std::string& text) {
   const size_t body_at = text.find("job:\n");
   const std::string body = text.substr(body_at);
-  return fmt::format("smp_plan: 1\nbody_bytes: {}\nbody_hash: {}\n{}", body.size(), plan_hash(body),
+  return fmt::format("smp_plan: 2\nbody_bytes: {}\nbody_hash: {}\n{}", body.size(), plan_hash(body),
                      body);
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("a plan without predictions and reasons is a plan too") {
 
 TEST_CASE("a plan starts with version, size and hash") {
   const std::string text = write_plan(predicted_plan());
-  CHECK(text.find("\nsmp_plan: 1\nbody_bytes: ") != std::string::npos);
+  CHECK(text.find("\nsmp_plan: 2\nbody_bytes: ") != std::string::npos);
   CHECK(text.find("\nbody_hash: fnv1a-") != std::string::npos);
   CHECK(text.find("\njob:\n  name: sample\n  model:\n    name: gpt2\n") != std::string::npos);
   CHECK(text.find("\n  ranks:\n    - stage: 0\n      tensor: 0\n      peak_bytes: 1000\n") !=
@@ -120,18 +120,18 @@ TEST_CASE("a file that is no plan says what it is") {
   CHECK(error_of("") == "plan.yaml: this plan is empty; write it again with smp-plan");
   CHECK(error_of("# my job\nname: tiny\nmodel:\n  num_layers: 2\n") ==
         "plan.yaml: this is a job file: run smp-plan plan.yaml -o plan.yaml first");
-  CHECK(error_of("hello: world\n") == "plan.yaml: this is no plan: it has no 'smp_plan: 1' line");
-  CHECK(error_of("job: 1\nsmp_plan: 1\n") ==
+  CHECK(error_of("hello: world\n") == "plan.yaml: this is no plan: it has no 'smp_plan: 2' line");
+  CHECK(error_of("job: 1\nsmp_plan: 2\n") ==
         "plan.yaml:1:1: expected 'smp_plan: ...' here: this is not a plan as smp-plan writes it\n"
         "  job: 1\n"
         "  ^");
 }
 
 TEST_CASE("another format version is refused by its number") {
-  CHECK(error_of(replaced(write_plan(predicted_plan()), "smp_plan: 1", "smp_plan: 2")) ==
-        "plan.yaml:3:11: the plan has format version 2, this program reads version 1: write it "
+  CHECK(error_of(replaced(write_plan(predicted_plan()), "smp_plan: 2", "smp_plan: 3")) ==
+        "plan.yaml:3:11: the plan has format version 3, this program reads version 2: write it "
         "again with the smp-plan beside this program\n"
-        "  smp_plan: 2\n"
+        "  smp_plan: 3\n"
         "            ^");
 }
 

@@ -21,8 +21,7 @@ struct Golden {
       : reader(std::string(SMP_SOURCE_DIR) + "/tests/golden/huggingface/" + name + ".safetensors") {
     const auto& values = reader.header().metadata;
     const auto number = [&](const char* key) { return std::stoll(values.at(key)); };
-    set_family(model,
-               values.at("family") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
+    set_family(model, values.at("family") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
     model.num_layers = number("num_layers");
     model.hidden_size = number("hidden_size");
     model.num_heads = number("num_heads");

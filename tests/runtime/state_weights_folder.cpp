@@ -48,8 +48,7 @@ ModelSpec model_of_folder(const std::string& dir) {
   const nlohmann::json config = nlohmann::json::parse(in);
   const auto number = [&](const char* key) { return config.at(key).get<int64_t>(); };
   ModelSpec model;
-  set_family(model,
-             config.at("model_type") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
+  set_family(model, config.at("model_type") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
   model.vocab_size = number("vocab_size");
   model.tied_embeddings = config.at("tie_word_embeddings").get<bool>();
   if (model.family == ModelFamily::kGpt2) {

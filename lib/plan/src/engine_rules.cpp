@@ -1,6 +1,7 @@
 #include "smp/plan/engine_rules.h"
 
 #include "smp/plan/collective.h"
+#include "smp/plan/model_family.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/rank_groups.h"
 
@@ -19,6 +20,18 @@ int64_t groups_of(const Plan& plan) {
   return groups;
 }
 
+bool is_other_pipeline(const Plan& plan, PipelineKind kind) {
+  return plan.job.parallel.pipeline == kind;
+}
+
+// One of the two families to the last bias; what has a rule of its own below is left to it.
+bool has_other_blocks(const ModelSpec& model) {
+  if (model.family == ModelFamily::kTransformer) return true;
+  ModelSpec plain = model;
+  plain.num_experts = plain.kv_lora_rank = plain.num_mtp_layers = 0;
+  return !has_blocks_of(plain, model.family);
+}
+
 struct Rule {
   bool (*broken)(const Plan&);
   const char* text;
@@ -31,6 +44,54 @@ const Rule kRules[] = {
      "training.precision: bf16 (the engine runs fp32 and fp64)"},
     {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp16; },
      "training.precision: fp16 (the engine runs fp32 and fp64)"},
+    {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
+     "training.precision: fp8 (the engine runs fp32 and fp64)"},
+    {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
+     "training.attention: unfused (the engine runs flash)"},
+    {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
+     "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
+    {[](const Plan& plan) { return plan.job.model.family == ModelFamily::kTransformer; },
+     "model.family: transformer (the engine runs gpt2 and llama)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.family != ModelFamily::kTransformer && has_other_blocks(model);
+     },
+     "model attributes other than the family's own: stack, mlp, norm, position_embedding, biases, "
+     "qk_norm, parallel_residual, shared_norm (the engine runs gpt2 and llama as they are)"},
+    {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
+     "model.num_experts: above 0 (the engine runs dense layers)"},
+    {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
+     "model.kv_lora_rank: above 0 (the engine runs plain attention)"},
+    {[](const Plan& plan) { return plan.job.model.num_mtp_layers > 0; },
+     "model.num_mtp_layers: above 0 (the engine predicts the next token)"},
+    {[](const Plan& plan) { return plan.job.model.vocab_multiple_of > 1; },
+     "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)"},
+    {[](const Plan& plan) { return plan.job.model.attention_dropout > 0; },
+     "model.attention_dropout: above 0 (the engine runs without it)"},
+    {[](const Plan& plan) { return plan.job.model.hidden_dropout > 0; },
+     "model.hidden_dropout: above 0 (the engine runs without it)"},
+    {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
+     "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
+    {[](const Plan& plan) { return plan.job.parallel.sequence_parallel.value_or(false); },
+     "parallel.sequence_parallel: true (the engine runs without it)"},
+    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kVirtual); },
+     "parallel.pipeline: virtual (the engine runs simple and interleaved)"},
+    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kZbH1); },
+     "parallel.pipeline: zb_h1 (the engine runs simple and interleaved)"},
+    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kZbV); },
+     "parallel.pipeline: zb_v (the engine runs simple and interleaved)"},
+    {[](const Plan& plan) { return plan.job.parallel.recompute == Recompute::kSelective; },
+     "parallel.recompute: selective (the engine runs none)"},
+    {[](const Plan& plan) { return plan.job.parallel.offload_optimizer.value_or(false); },
+     "parallel.offload_optimizer: true (the engine runs without it)"},
+    {[](const Plan& plan) { return plan.job.parallel.offload_parameters.value_or(false); },
+     "parallel.offload_parameters: true (the engine runs without it)"},
+    {[](const Plan& plan) {
+       return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
+     },
+     "parallel.profile: another framework's (the engine runs smp)"},
+    {[](const Plan& plan) { return plan.job.parallel.data_collectives == CollectivesKind::kSmddp; },
+     "parallel.data_collectives: smddp (the engine has its own)"},
     {[](const Plan& plan) { return plan.job.parallel.sharding == Sharding::kGradients; },
      "parallel.sharding: gradients (the engine runs none and optimizer_state)"},
     {[](const Plan& plan) { return plan.job.parallel.sharding == Sharding::kParameters; },

@@ -12,11 +12,13 @@ namespace smp {
 // Bounds that no real job reaches and whose products stay within 64 bits.
 inline constexpr double kMostLayers = 1 << 16;
 inline constexpr double kMostWidth = 1 << 20;  // hidden sizes, heads, ranks
-inline constexpr double kMostRows = 1 << 28;   // vocabulary, positions
+inline constexpr double kMostExperts = 1 << 14;
+inline constexpr double kMostRows = 1 << 28;  // vocabulary, positions
 inline constexpr double kMostSamples = 1 << 28;
 inline constexpr double kMostBytes = int64_t{1} << 60;
 inline constexpr double kMostSteps = 1e12;
 inline constexpr auto kLlama = ModelFamily::kLlama;
+inline constexpr auto kTransformer = ModelFamily::kTransformer;
 
 inline constexpr std::string_view kModel = "model";
 inline constexpr std::string_view kCluster = "cluster";

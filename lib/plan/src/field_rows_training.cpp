@@ -1,6 +1,6 @@
 #include "field_rows.h"
 
-// How it is trained: the sections training and parallel.
+// How it is trained: the section training.
 namespace smp {
 
 void add_training_fields(std::vector<Field>& out) {
@@ -37,8 +37,46 @@ void add_training_fields(std::vector<Field>& out) {
        SMP_AT(training.max_tokens_per_batch),
        "limit of global_batch x sequence_length",
        {.unit = Unit::kTokens, .min = 1, .max = kMostBytes}},
+      {kTraining,
+       "batch_ramp_start",
+       SMP_AT(training.batch_ramp_start),
+       "the batch grows from here to global_batch; each size on the way must divide as it does; 0 "
+       "= "
+       "no ramp",
+       {.max = kMostSamples, .also = {"rampup_batch_size"}}},
+      {kTraining,
+       "batch_ramp_increment",
+       SMP_AT(training.batch_ramp_increment),
+       "samples by which it grows",
+       {.max = kMostSamples}},
       {kTraining, "precision", SMP_AT(training.precision),
-       "of activations and matmuls; bf16 and fp16 keep fp32 master weights"},
+       "of activations and matmuls; bf16 and fp16 keep fp32 master weights; fp8 = fp8 matmuls, the "
+       "rest as bf16"},
+      {kTraining,
+       "attention",
+       SMP_AT(training.attention),
+       "flash keeps the statistics of the softmax, unfused its scores",
+       {.also = {"attn_implementation", "attention_backend", "use_flash_attn"}}},
+      {kTraining,
+       "accumulate_gradients_in_fp32",
+       SMP_AT(training.accumulate_gradients_in_fp32),
+       "sum gradients in fp32 beside 16-bit weights; auto = as the profile does",
+       {.also = {"accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32"}}},
+      {kTraining,
+       "fused_loss",
+       SMP_AT(training.fused_loss),
+       "the cross-entropy is one function that keeps no copies of the logits",
+       {.also = {"cross_entropy_loss_fusion", "fused_cross_entropy"}}},
+      {kTraining,
+       "compiled",
+       SMP_AT(training.compiled),
+       "torch.compile fuses element-wise kernels and casts",
+       {.also = {"torch_compile"}}},
+      {kTraining,
+       "deterministic",
+       SMP_AT(training.deterministic),
+       "deterministic kernels, which need larger workspaces",
+       {.also = {"deterministic_mode"}}},
       {kTraining,
        "steps",
        SMP_AT(training.steps),
@@ -90,66 +128,6 @@ void add_training_fields(std::vector<Field>& out) {
        "python3 on PATH"},
       {kData, "suffixes", SMP_AT(training.data_suffixes),
        "files of a folder that count, e.g. [.py, .md]; [] = all"},
-  };
-  out.insert(out.end(), fields.begin(), fields.end());
-}
-
-void add_parallel_fields(std::vector<Field>& out) {
-  const std::vector<Field> fields = {
-      {kParallel,
-       "pipeline_parallel_degree",
-       SMP_AT(parallel.pipeline_parallel_degree),
-       "stages of the pipeline (p)",
-       {.min = 1, .max = kMostWidth, .also = {"partitions", "pp", "pipeline_model_parallel_size"}}},
-      {kParallel,
-       "tensor_parallel_degree",
-       SMP_AT(parallel.tensor_parallel_degree),
-       "ranks that share each layer's matrices (t)",
-       {.min = 1, .max = kMostWidth, .also = {"tp", "tensor_model_parallel_size"}}},
-      {kParallel,
-       "sharded_data_parallel_degree",
-       SMP_AT(parallel.sharded_data_parallel_degree),
-       "ranks over which one copy of the sharded state is spread (z); above 1 alone it means "
-       "sharding: parameters",
-       {.min = 1, .max = kMostWidth, .also = {"hybrid_shard_degree", "sdp"}}},
-      {kParallel, "shard_optimizer_state", SMP_AT(parallel.shard_optimizer_state),
-       "true = sharding: optimizer_state over all data-parallel ranks"},
-      {kParallel, "sharding", SMP_AT(parallel.sharding),
-       "what is spread over the shard axis: ZeRO stage 0, 1, 2, 3"},
-      {kParallel, "pipeline", SMP_AT(parallel.pipeline),
-       "simple = all forward, then all backward (GPipe); interleaved = 1F1B"},
-      {kParallel,
-       "placement_strategy",
-       SMP_AT(parallel.placement_strategy),
-       "order of the axes over ranks, the right-most varying fastest; cluster = DPT, spread = TPD",
-       {.words = {"cluster", "spread", "DPT", "DTP", "PDT", "PTD", "TDP", "TPD"}}},
-      {kParallel,
-       "active_microbatches",
-       SMP_AT(parallel.active_microbatches),
-       "most microbatches in flight in the pipeline",
-       {.min = 1, .max = kMostSamples}},
-      {kParallel,
-       "partition",
-       SMP_AT(parallel.partition),
-       "layers of each stage, e.g. [3, 3, 2]; auto = as even as possible",
-       {.min = 1, .max = kMostLayers}},
-      {kParallel, "activation_checkpointing", SMP_AT(parallel.activation_checkpointing),
-       "keep the input of each layer alone and compute the rest again in the backward pass"},
-      {kParallel, "offload_activations", SMP_AT(parallel.offload_activations),
-       "move what is kept to host memory"},
-      {kParallel, "delayed_parameter_initialization",
-       SMP_AT(parallel.delayed_parameter_initialization),
-       "each rank draws only the weights it holds"},
-      {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
-       "all ranks of a tensor group read the same samples, and micro_batch counts those of the "
-       "group; false (SMP's default: of each rank) only where tensor_parallel_degree is 1, which "
-       "is "
-       "the same"},
-      {kParallel,
-       "bucket_bytes",
-       SMP_AT(parallel.bucket_bytes),
-       "gradients that one reduction carries",
-       {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

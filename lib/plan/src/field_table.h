@@ -18,28 +18,37 @@ namespace smp {
 template <class T>
 using Member = T& (*)(JobSpec&);
 
-using Target =
-    std::variant<Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>,
-                 Member<bool>, Member<std::optional<bool>>, Member<std::string>,
-                 Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
-                 Member<ModelFamily>, Member<DeviceKind>, Member<std::optional<Precision>>,
-                 Member<std::optional<Sharding>>, Member<std::optional<PipelineKind>>>;
+using Target = std::variant<
+    Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>, Member<bool>,
+    Member<std::optional<bool>>, Member<std::string>, Member<std::vector<int64_t>>,
+    Member<std::vector<std::string>>, Member<std::vector<LinkPoint>>, Member<ModelFamily>,
+    Member<Stack>, Member<MlpKind>, Member<NormKind>, Member<PositionKind>, Member<DeviceKind>,
+    Member<AttentionKind>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+    Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
+    Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
+// When a key means something; where it does not, it may not be given and is not written.
+struct Condition {
+  bool (*holds)(const JobSpec&) = nullptr;  // none = always
+  std::string_view key = {};                // that decides it, as a path
+  std::string_view words = {};              // what the key needs, as in "rope_theta needs ..."
+};
+
 struct Rule {
   bool required = false;
-  std::optional<ModelFamily> required_by = {};  // the one family that has no default for the key
+  std::vector<ModelFamily> required_by = {};  // families that have no default for the key
   Unit unit = Unit::kNone;
   double min = 0;
   double max = std::numeric_limits<double>::infinity();
   bool min_excluded = false;
   bool max_excluded = false;
-  std::string_view computed = {};        // how the default follows from other keys, in words
-  std::vector<std::string> words = {};   // of a text that is a choice
-  bool is_file_name = false;             // text that names files and folders
-  std::optional<ModelFamily> only = {};  // the one family that the key means something for
-  std::vector<std::string> also = {};    // what other programs call it, to suggest the key
+  std::string_view computed = {};       // how the default follows from other keys, in words
+  std::vector<std::string> words = {};  // of a text that is a choice
+  bool is_file_name = false;            // text that names files and folders
+  Condition condition = {};
+  std::vector<std::string> also = {};  // what other programs call it, to suggest the key
 };
 
 struct Field {
@@ -64,7 +73,17 @@ const Section* find_section(std::string_view path);
 std::string joined_path(std::string_view section, std::string_view key);
 
 // What kind of value the key takes, for schema and docs.
-enum class Shape { kWhole, kUnsigned, kNumber, kBool, kText, kChoice, kWholeList, kTextList };
+enum class Shape {
+  kWhole,
+  kUnsigned,
+  kNumber,
+  kBool,
+  kText,
+  kChoice,
+  kWholeList,
+  kTextList,
+  kPointList
+};
 Shape shape_of(const Field& field);
 std::vector<std::string> choices_of(const Field& field);  // of a kChoice
 

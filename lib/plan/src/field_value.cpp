@@ -50,6 +50,34 @@ std::string file_name_problem(const std::string& text) {
   return text[0] == '.' || text[0] == '-' ? "must not begin with '.' or '-'" : "";
 }
 
+// One measured all-reduce; what is wrong with it follows "item 3".
+std::string read_point(const YamlNode& node, LinkPoint& point) {
+  if (node.kind != YamlNode::Kind::kMap) {
+    return "must be a map such as {ranks: 8, bytes: 1MiB, seconds: 0.0001}, not " + described(node);
+  }
+  for (const YamlEntry& entry : node.entries) {
+    std::string problem;
+    if (entry.key == "ranks") {
+      problem = store(point.ranks, read_whole(entry.value, Scale::kNone, {2, 1 << 30}));
+    } else if (entry.key == "bytes") {
+      problem = store(point.bytes, read_whole(entry.value, Scale::kBytes, {1, uint64_t{1} << 60}));
+    } else if (entry.key == "seconds") {
+      NumberRange above_zero;
+      above_zero.min = 0;
+      above_zero.min_excluded = true;
+      problem = store(point.seconds, read_number(entry.value, Scale::kNone, above_zero));
+    } else {
+      return fmt::format("has the unknown key {}; its keys are ranks, bytes, seconds",
+                         quoted_for_message(entry.key));
+    }
+    if (!problem.empty()) return fmt::format("has a bad key: {} {}", entry.key, problem);
+  }
+  for (const std::string_view key : {"ranks", "bytes", "seconds"}) {
+    if (!node.find(key)) return fmt::format("needs {}", key);
+  }
+  return "";
+}
+
 struct Assign {
   const Rule& rule;
   const YamlNode& node;
@@ -115,6 +143,23 @@ struct Assign {
     return "";
   }
 
+  // Maps such as {ranks: 8, bytes: 1MiB, seconds: 0.0001}.
+  std::string operator()(std::vector<LinkPoint>& member) const {
+    if (node.kind != YamlNode::Kind::kList) {
+      return "must be a list such as [{ranks: 8, bytes: 1MiB, seconds: 0.0001}], not " +
+             described(node);
+    }
+    std::vector<LinkPoint> points;
+    for (const YamlNode& item : node.items) {
+      LinkPoint point;
+      const std::string problem = read_point(item, point);
+      if (!problem.empty()) return fmt::format("item {} {}", points.size() + 1, problem);
+      points.push_back(point);
+    }
+    member = std::move(points);
+    return "";
+  }
+
   template <class E>
   requires std::is_enum_v<E> std::string operator()(E& member) const {
     std::vector<std::string> names = choice_names<E>();
@@ -150,6 +195,15 @@ struct Write {
   std::optional<std::string> operator()(const std::vector<std::string>& values) const {
     std::vector<std::string> out;
     for (const std::string& value : values) out.push_back(yaml_text(value));
+    return fmt::format("[{}]", fmt::join(out, ", "));
+  }
+  std::optional<std::string> operator()(const std::vector<LinkPoint>& points) const {
+    if (points.empty()) return std::nullopt;
+    std::vector<std::string> out;
+    for (const LinkPoint& point : points) {
+      out.push_back(fmt::format("{{ranks: {}, bytes: {}, seconds: {}}}", point.ranks, point.bytes,
+                                number_text(point.seconds)));
+    }
     return fmt::format("[{}]", fmt::join(out, ", "));
   }
   template <class E>
@@ -196,6 +250,8 @@ template <>
 constexpr Shape kShape<std::vector<int64_t>> = Shape::kWholeList;
 template <>
 constexpr Shape kShape<std::vector<std::string>> = Shape::kTextList;
+template <>
+constexpr Shape kShape<std::vector<LinkPoint>> = Shape::kPointList;
 
 }  // namespace
 

@@ -21,7 +21,8 @@ YamlNode scalar_node(std::string text, Place place) {
 
 bool takes_list(const Field& field) {
   return std::holds_alternative<Member<std::vector<int64_t>>>(field.target) ||
-         std::holds_alternative<Member<std::vector<std::string>>>(field.target);
+         std::holds_alternative<Member<std::vector<std::string>>>(field.target) ||
+         std::holds_alternative<Member<std::vector<LinkPoint>>>(field.target);
 }
 
 }  // namespace
@@ -159,7 +160,10 @@ Place JobBuilder::section_place(std::string_view section) const {
 void JobBuilder::require_all(const Section& section) {
   std::vector<std::string> missing;
   for (const Field& field : job_fields()) {
-    const bool by_family = usable({"model.family"}) && field.rule.required_by == spec_.model.family;
+    const std::vector<ModelFamily>& families = field.rule.required_by;
+    const bool by_family =
+        usable({"model.family"}) &&
+        std::find(families.begin(), families.end(), spec_.model.family) != families.end();
     if (field.section != section.path || !(field.rule.required || by_family)) continue;
     Entry& entry = entries_[path_of(field)];
     if (entry.state != State::kAbsent) continue;
@@ -213,8 +217,12 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   resolve_model();
   resolve_training();
   check_model();
+  check_batch_ramp();
+  check_precision();
   check_data();
   agree_on_sharding();
+  agree_on_recompute();
+  agree_on_pipeline();
   check_parallel();
   return spec_;
 }

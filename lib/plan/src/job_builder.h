@@ -49,12 +49,26 @@ class JobBuilder {
   Place place_of(std::initializer_list<std::string_view> paths) const;  // the first one given
   void error(std::initializer_list<std::string_view> paths, std::string message);
 
+  void resolve_attributes();
   void resolve_model();
   void check_model();
+  void check_conditions();
+  void check_heads();
+  void check_blocks();
+  void check_size();
   void check_data();
   void resolve_training();
-  void check_parallel();
+  void check_batch_ramp();
+  void check_precision();
+
   void agree_on_sharding();
+  void agree_on_recompute();
+  void agree_on_pipeline();
+  void check_parallel();
+  void check_sequence_axes();
+  void check_experts();
+  void check_partition();
+  void check_forbidden();
 
   Diagnostics& diagnostics_;
   JobSpec spec_;

@@ -1,61 +1,86 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "choices.h"
 #include "job_builder.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/parameter_counts.h"
 
-// Defaults that follow from other keys, and what keys must say together. A check is silent when a
-// key that it looks at is wrong by itself.
+// Defaults that follow from other keys, and what the keys of model, cluster and training must say
+// together. A check is silent when a key that it looks at is wrong by itself.
 namespace smp {
 
 namespace {
 
 constexpr int64_t kGpt2Positions = 1024;   // GPT-2's own
-constexpr int64_t kLlamaPositions = 4096;  // Llama 2's own
+constexpr int64_t kOtherPositions = 4096;  // Llama 2's own
 constexpr double kLearningRateFall = 10;   // from the first to the last of the cosine
 
 }  // namespace
 
-void JobBuilder::resolve_model() {
+void JobBuilder::resolve_attributes() {
   ModelSpec& model = spec_.model;
-  set_family(model, model.family);
+  ModelSpec own;
+  set_family(own, model.family);
+  const auto fill = [&](auto ModelSpec::*member, std::string_view key) {
+    if (!given(joined_path("model", key))) model.*member = own.*member;
+  };
+  fill(&ModelSpec::mlp, "mlp");
+  fill(&ModelSpec::norm, "norm");
+  fill(&ModelSpec::position_embedding, "position_embedding");
+  fill(&ModelSpec::qkv_bias, "qkv_bias");
+  fill(&ModelSpec::attention_output_bias, "attention_output_bias");
+  fill(&ModelSpec::mlp_bias, "mlp_bias");
+}
+
+void JobBuilder::resolve_model() {
+  resolve_attributes();
+  ModelSpec& model = spec_.model;
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   if (!given("model.num_kv_heads")) model.num_kv_heads = model.num_heads;
   if (!given("model.tied_embeddings")) model.tied_embeddings = gpt2;
   if (!given("model.ffn_hidden_size") && gpt2) model.ffn_hidden_size = 4 * model.hidden_size;
+  if (!given("model.decoder_layers")) {
+    model.decoder_layers = model.stack == Stack::kEncoderDecoder ? model.num_layers : 0;
+  }
+  if (!given("model.expert_ffn_hidden_size") && model.num_experts > 0) {
+    model.expert_ffn_hidden_size = model.ffn_hidden_size;
+  }
   if (!given("model.max_positions")) {
     model.max_positions = gpt2                                ? kGpt2Positions
                           : given("training.sequence_length") ? spec_.training.sequence_length
-                                                              : kLlamaPositions;
+                                                              : kOtherPositions;
   }
-  if (!given("model.head_dim") &&
-      usable({"model.hidden_size", "model.num_heads", "model.head_dim"})) {
-    if (model.hidden_size % model.num_heads == 0) {
-      model.head_dim = model.hidden_size / model.num_heads;
-    } else {
-      error({"model.num_heads"}, fmt::format("hidden_size ({}) is not divisible by num_heads ({})",
-                                             model.hidden_size, model.num_heads));
-      entries_["model.head_dim"].state = State::kBad;
+  if (given("model.head_dim") ||
+      !usable({"model.hidden_size", "model.num_heads", "model.head_dim"})) {
+    return;
+  }
+  if (model.kv_lora_rank > 0) {
+    model.head_dim = std::max<int64_t>(1, model.qk_head_dim + model.qk_rope_head_dim);
+  } else if (model.hidden_size % model.num_heads == 0) {
+    model.head_dim = model.hidden_size / model.num_heads;
+  } else {
+    error({"model.num_heads"}, fmt::format("hidden_size ({}) is not divisible by num_heads ({})",
+                                           model.hidden_size, model.num_heads));
+    entries_["model.head_dim"].state = State::kBad;
+  }
+}
+
+void JobBuilder::check_conditions() {
+  for (const Field& field : job_fields()) {
+    const Condition& condition = field.rule.condition;
+    const std::string path = path_of(field);
+    if (!condition.holds || !given(path) || !usable({condition.key})) continue;
+    if (!condition.holds(spec_)) {
+      error({path}, fmt::format("{} needs {}", field.key, condition.words));
     }
   }
 }
 
-void JobBuilder::check_model() {
+void JobBuilder::check_heads() {
   const ModelSpec& model = spec_.model;
-  if (!usable({"model.family"})) return;
   const bool gpt2 = model.family == ModelFamily::kGpt2;
-
-  for (const Field& field : job_fields()) {
-    const std::string path = path_of(field);
-    if (field.rule.only && *field.rule.only != model.family && given(path)) {
-      error({path}, fmt::format("{} means something for family {} alone, not for {}", field.key,
-                                choice_name(*field.rule.only), choice_name(model.family)));
-    }
-  }
   if (usable({"model.num_heads", "model.num_kv_heads"})) {
     if (gpt2 && model.num_kv_heads != model.num_heads) {
       error({"model.num_kv_heads"},
@@ -68,18 +93,81 @@ void JobBuilder::check_model() {
                         model.num_kv_heads));
     }
   }
-  if (usable({"model.head_dim", "model.num_heads", "model.hidden_size"})) {
-    if (gpt2 && model.head_dim * model.num_heads != model.hidden_size) {
-      error({"model.head_dim"},
-            fmt::format("in family gpt2 head_dim ({}) x num_heads ({}) must be hidden_size ({})",
-                        model.head_dim, model.num_heads, model.hidden_size));
+  if (!usable({"model.head_dim", "model.num_heads", "model.hidden_size"})) return;
+  if (gpt2 && model.kv_lora_rank == 0 && model.head_dim * model.num_heads != model.hidden_size) {
+    error({"model.head_dim"},
+          fmt::format("in family gpt2 head_dim ({}) x num_heads ({}) must be hidden_size ({})",
+                      model.head_dim, model.num_heads, model.hidden_size));
+  }
+  const bool latent = model.kv_lora_rank > 0;
+  const int64_t turned = latent ? model.qk_rope_head_dim : model.head_dim;
+  if (model.position_embedding == PositionKind::kRotary && turned % 2 != 0) {
+    error({latent ? "model.qk_rope_head_dim" : "model.head_dim", "model.num_heads"},
+          fmt::format("{} ({}) must be even: the rotary embedding turns pairs",
+                      latent ? "qk_rope_head_dim" : "head_dim", turned));
+  }
+}
+
+void JobBuilder::check_blocks() {
+  const ModelSpec& model = spec_.model;
+  if (model.shared_norm && !model.parallel_residual) {
+    error({"model.shared_norm"},
+          "shared_norm: true needs parallel_residual: true: one norm cannot serve two inputs");
+  }
+  if (model.num_experts > 0) {
+    if (!given("model.experts_per_token") && usable({"model.experts_per_token"})) {
+      error({"model.num_experts"},
+            fmt::format("num_experts ({}) needs experts_per_token", model.num_experts));
+    } else if (model.experts_per_token > model.num_experts) {
+      error({"model.experts_per_token"},
+            fmt::format("experts_per_token ({}) is above num_experts ({})", model.experts_per_token,
+                        model.num_experts));
     }
-    if (!gpt2 && model.head_dim % 2 != 0) {
-      error({"model.head_dim", "model.num_heads"},
-            fmt::format("head_dim ({}) must be even: the rotary embedding turns pairs",
-                        model.head_dim));
+    if (usable({"model.first_dense_layers", "model.num_layers"}) &&
+        model.first_dense_layers > model.num_layers) {
+      error({"model.first_dense_layers"},
+            fmt::format("first_dense_layers ({}) is above num_layers ({})",
+                        model.first_dense_layers, model.num_layers));
     }
   }
+  if (model.kv_lora_rank > 0) {
+    for (const std::string_view key : {"qk_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+      const std::string path = joined_path("model", key);
+      if (!given(path) && usable({path})) {
+        error({"model.kv_lora_rank"},
+              fmt::format("kv_lora_rank ({}) needs {}", model.kv_lora_rank, key));
+      }
+    }
+  }
+  if (model.stack == Stack::kDecoder) return;
+  const auto decoder_only = [&](int64_t value, const char* key, const char* what) {
+    if (value == 0) return;
+    error({joined_path("model", key)}, fmt::format("{} needs stack: decoder: {}", key, what));
+  };
+  decoder_only(model.num_experts, "num_experts", "experts are priced in decoders alone");
+  decoder_only(model.num_mtp_layers, "num_mtp_layers", "there is no further token to predict");
+}
+
+void JobBuilder::check_size() {
+  for (const char* key : {"num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim",
+                          "ffn_hidden_size", "vocab_size", "num_experts"}) {
+    if (!usable({joined_path("model", key)})) return;
+  }
+  const double parameters = parameter_counts(spec_.model).total();
+  if (parameters <= kMostParameters) return;
+  error({"model.num_layers", "model.hidden_size"},
+        fmt::format("the model has {:.3g} parameters, more than 10^15: look at num_layers, "
+                    "hidden_size, ffn_hidden_size, vocab_size and num_experts",
+                    parameters));
+}
+
+void JobBuilder::check_model() {
+  const ModelSpec& model = spec_.model;
+  if (!usable({"model.family"})) return;
+  check_conditions();
+  check_heads();
+  check_blocks();
+  check_size();
   if (usable({"model.max_positions", "training.sequence_length"}) &&
       spec_.training.sequence_length > model.max_positions) {
     error({"training.sequence_length", "model.max_positions"},
@@ -118,6 +206,35 @@ void JobBuilder::resolve_training() {
   }
 }
 
+void JobBuilder::check_batch_ramp() {
+  const TrainingSpec& training = spec_.training;
+  constexpr std::string_view kStart = "training.batch_ramp_start";
+  constexpr std::string_view kIncrement = "training.batch_ramp_increment";
+  if (!usable({kStart, kIncrement, "training.global_batch"})) return;
+  const int64_t start = training.batch_ramp_start;
+  const int64_t increment = training.batch_ramp_increment;
+  if ((start > 0) != (increment > 0)) {
+    error({kStart, kIncrement},
+          fmt::format("batch_ramp_start ({}) and batch_ramp_increment ({}) stand together: give "
+                      "both or neither",
+                      start, increment));
+    return;
+  }
+  if (start == 0 || !training.global_batch) return;
+  const int64_t last = *training.global_batch;
+  if (start > last || (last - start) % increment != 0) {
+    error({kStart}, fmt::format("the batch ramp from {} by {} does not reach global_batch ({})",
+                                start, increment, last));
+  }
+}
+
+void JobBuilder::check_precision() {
+  if (spec_.training.precision != Precision::kFp8 || spec_.cluster.fp8_flops_per_s > 0) return;
+  if (!usable({"cluster.fp8_flops_per_s"})) return;
+  error({"training.precision"},
+        "precision fp8 needs cluster.fp8_flops_per_s, the accelerator's rate of fp8 matmuls");
+}
+
 void JobBuilder::check_data() {
   const std::vector<std::string>& suffixes = spec_.training.data_suffixes;
   const bool python_only =
@@ -127,96 +244,6 @@ void JobBuilder::check_data() {
     error({"training.data.suffixes"},
           fmt::format("data python-stdlib is Python source: write suffixes: [.py] or none, or the "
                       "path of a folder with the files wanted"));
-  }
-}
-
-void JobBuilder::agree_on_sharding() {
-  ParallelSpec& parallel = spec_.parallel;
-  constexpr std::string_view kFlag = "parallel.shard_optimizer_state";
-  constexpr std::string_view kDegree = "parallel.sharded_data_parallel_degree";
-  constexpr std::string_view kSharding = "parallel.sharding";
-  if (!usable({kFlag, kDegree, kSharding})) return;
-
-  const bool flag = parallel.shard_optimizer_state.value_or(false);
-  const std::optional<int64_t> degree = parallel.sharded_data_parallel_degree;
-  if (!parallel.sharding) {
-    if (flag) {
-      parallel.sharding = Sharding::kOptimizerState;
-    } else if (degree) {
-      parallel.sharding = *degree > 1 ? Sharding::kParameters : Sharding::kNone;
-    } else {
-      return;
-    }
-  }
-  const Sharding sharding = *parallel.sharding;
-  if (flag && sharding != Sharding::kOptimizerState) {
-    error({kSharding}, fmt::format("keys disagree: shard_optimizer_state: true means sharding: "
-                                   "optimizer_state, but sharding is {}",
-                                   choice_name(sharding)));
-  }
-  const int64_t world = spec_.cluster.hosts * spec_.cluster.processes_per_host;
-  const int64_t model_ranks =
-      parallel.pipeline_parallel_degree.value_or(1) * parallel.tensor_parallel_degree.value_or(1);
-  const bool data_degree_known = parallel.pipeline_parallel_degree &&
-                                 parallel.tensor_parallel_degree && world % model_ranks == 0;
-  const int64_t data = world / model_ranks;
-  // false beside optimizer_state says: not over all data-parallel ranks.
-  const bool over_fewer = data_degree_known && degree && *degree < data;
-  if (parallel.shard_optimizer_state == false && sharding == Sharding::kOptimizerState &&
-      !over_fewer) {
-    error({kSharding},
-          "keys disagree: sharding is optimizer_state, but shard_optimizer_state is false");
-  }
-  if (!degree) return;
-  if (flag && data_degree_known && *degree != data) {
-    error({kDegree},
-          fmt::format("keys disagree: shard_optimizer_state: true shards over all {} data-parallel "
-                      "ranks, but sharded_data_parallel_degree is {}: write sharding: "
-                      "optimizer_state instead of shard_optimizer_state: true",
-                      data, *degree));
-    return;
-  }
-  const bool has_peers = model_ranks != world;  // else d = 1: z is 1, whatever sharding says
-  if ((sharding == Sharding::kNone && *degree > 1) ||
-      (sharding != Sharding::kNone && *degree == 1 && has_peers)) {
-    error({kSharding, kFlag}, fmt::format("keys disagree: sharding is {}, but "
-                                          "sharded_data_parallel_degree is {}",
-                                          choice_name(sharding), *degree));
-  }
-}
-
-void JobBuilder::check_parallel() {
-  const ParallelSpec& parallel = spec_.parallel;
-  if (parallel.offload_activations == true && parallel.activation_checkpointing == false) {
-    error({"parallel.offload_activations"},
-          "keys disagree: offload_activations moves what activation_checkpointing keeps, which is "
-          "false");
-  }
-  const int64_t tensor = parallel.tensor_parallel_degree.value_or(1);
-  if (!parallel.prescaled_batch && tensor > 1) {
-    const auto& micro = spec_.training.micro_batch;
-    error({"parallel.prescaled_batch"},
-          fmt::format(
-              "prescaled_batch: false counts samples of each rank, and tensor_parallel_degree "
-              "is {}: write prescaled_batch: true and training.micro_batch: {}",
-              tensor,
-              micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
-                    : fmt::format("that of a rank x {}", tensor)));
-  }
-  if (parallel.partition.empty() || !usable({"parallel.partition"})) return;
-  const auto stages = static_cast<int64_t>(parallel.partition.size());
-  if (usable({"parallel.pipeline_parallel_degree"}) &&
-      parallel.pipeline_parallel_degree.value_or(stages) != stages) {
-    error({"parallel.partition"},
-          fmt::format("partition has {} stages, but pipeline_parallel_degree is {}", stages,
-                      *parallel.pipeline_parallel_degree));
-  }
-  const int64_t layers =
-      std::accumulate(parallel.partition.begin(), parallel.partition.end(), int64_t{0});
-  if (usable({"model.num_layers"}) && layers != spec_.model.num_layers) {
-    error({"parallel.partition"},
-          fmt::format("partition adds up to {} layers, but num_layers is {}", layers,
-                      spec_.model.num_layers));
   }
 }
 

@@ -65,7 +65,22 @@ parallel:
   all data-parallel ranks, so a degree beside it must be their number; `sharded_data_parallel_degree` above 1 alone is `sharding: parameters`, and
   1 alone is `sharding: none`. Keys that disagree are an error.
 - `partition` has one number per stage, and they add up to `num_layers`.
+- `activation_checkpointing: true` is `recompute: full`, and `false` alone is `recompute: none`; beside
+  `recompute: selective` it is `false`. `recompute_layers` needs `recompute: full`.
 - `offload_activations: true` needs activation checkpointing: alone it turns it on.
+- `offload_parameters: true` needs `sharding: parameters`: alone it means it.
+- `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.
+- `sequence_parallel: true` needs `tensor_parallel_degree` above 1, which divides `sequence_length`.
+- `context_parallel_degree` c above 1 divides `sequence_length`, and so does 2c in a decoder: each rank takes
+  an early and a late slice, which balances causal attention.
+- `expert_parallel_degree` divides `num_experts`; keys of experts need `num_experts`, those of latent attention
+  `kv_lora_rank`.
+- `batch_ramp_start` and `batch_ramp_increment` stand together and reach `global_batch` exactly.
+- `forbid` holds comparisons of a key of `parallel`, or of `micro_batch`, `microbatches` and `precision`, with
+  values: `tensor_parallel_degree=8`, `micro_batch>=4`, `pipeline=simple|zb_v`. A layout for which one of them
+  holds is not chosen.
+- `shared_norm: true` needs `parallel_residual: true`.
+- The model has at most 10^15 parameters.
 - `prescaled_batch: false` needs `tensor_parallel_degree` 1.
 - `suffixes` beside `path: python-stdlib` are `[.py]` or none.
 - `reserved_memory` is below `memory_per_process`.
@@ -125,6 +140,7 @@ std::string kind_text(const Field& field) {
     case Shape::kChoice: return fmt::format("{}", fmt::join(choices_of(field), ", "));
     case Shape::kWholeList: return "list of whole numbers";
     case Shape::kTextList: return "list of texts";
+    case Shape::kPointList: return "list of `{ranks, bytes, seconds}`";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "field_table.h"
+#include "smp/plan/cluster_catalog.h"
 #include "smp/plan/job_format.h"
 
 namespace smp {
@@ -55,6 +56,17 @@ std::vector<Json> forms(const Field& field) {
     }
     case Shape::kTextList:
       return {{{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}};
+    case Shape::kPointList: {
+      Json point = {{"type", "object"},
+                    {"additionalProperties", false},
+                    {"required", {"ranks", "bytes", "seconds"}}};
+      point["properties"]["ranks"] = {{"type", "integer"}, {"minimum", 2}};
+      point["properties"]["bytes"] = {{"anyOf",
+                                       {{{"type", "integer"}, {"minimum", 1}},
+                                        {{"type", "string"}, {"pattern", kSizePattern}}}}};
+      point["properties"]["seconds"] = {{"type", "number"}, {"exclusiveMinimum", 0}};
+      return {{{"type", "array"}, {"items", point}}};
+    }
   }
   return {};
 }
@@ -117,6 +129,12 @@ std::string job_schema() {
       (*object)["type"] = "object";  // an empty section will not do
     }
   }
+  // `cluster: p5.48xlarge`
+  Json names = Json::array();
+  for (const NamedCluster& known : named_clusters()) names.push_back(known.name);
+  Json& cluster = root["properties"]["cluster"];
+  cluster["type"].push_back("string");
+  cluster["anyOf"] = {{{"type", {"object", "null"}}}, {{"enum", names}}};
   return root.dump(2) + "\n";
 }
 

@@ -18,7 +18,7 @@ std::string write_job_yaml(const JobSpec& spec, int indent) {
     }
     for (const Field& field : job_fields()) {
       if (field.section != section.path) continue;
-      if (field.rule.only && *field.rule.only != spec.model.family) continue;
+      if (field.rule.condition.holds && !field.rule.condition.holds(spec)) continue;
       if (const auto text = value_text(field, spec)) {
         out += fmt::format("{}{}: {}\n", margin, field.key, *text);
       }

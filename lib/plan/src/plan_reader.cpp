@@ -171,6 +171,9 @@ Degrees read_degrees(StrictMap map) {
   degrees.tensor = map.integer("tensor", 1);
   degrees.shard = map.integer("shard", 1);
   degrees.replica = map.integer("replica", 1);
+  degrees.context = map.integer("context", 1);
+  degrees.expert = map.integer("expert", 1);
+  degrees.expert_tensor = map.integer("expert_tensor", 1);
   map.finish();
   return degrees;
 }

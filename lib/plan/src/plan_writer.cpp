@@ -32,9 +32,12 @@ std::string predictions_text(const Predictions& predictions) {
 
 std::string body_of(const Plan& plan) {
   std::string out = "job:\n" + write_job_yaml(plan.job, 2);
-  out += fmt::format("degrees:\n  pipeline: {}\n  tensor: {}\n  shard: {}\n  replica: {}\n",
-                     plan.degrees.pipeline, plan.degrees.tensor, plan.degrees.shard,
-                     plan.degrees.replica);
+  const Degrees& degrees = plan.degrees;
+  out += fmt::format(
+      "degrees:\n  pipeline: {}\n  tensor: {}\n  shard: {}\n  replica: {}\n  context: {}\n"
+      "  expert: {}\n  expert_tensor: {}\n",
+      degrees.pipeline, degrees.tensor, degrees.shard, degrees.replica, degrees.context,
+      degrees.expert, degrees.expert_tensor);
   out += plan.reasons.empty() ? "reasons: []\n" : "reasons:\n";
   for (const std::string& reason : plan.reasons) out += "  - " + yaml_text(reason) + "\n";
   return out + predictions_text(plan.predictions);
@@ -68,8 +71,19 @@ std::vector<std::string> open_keys(const JobSpec& job) {
   check(parallel.sharding, "parallel.sharding");
   check(parallel.pipeline, "parallel.pipeline");
   check(parallel.active_microbatches, "parallel.active_microbatches");
+  check(parallel.virtual_pipeline_degree, "parallel.virtual_pipeline_degree");
+  check(parallel.context_parallel_degree, "parallel.context_parallel_degree");
+  if (job.model.num_experts > 0) {
+    check(parallel.expert_parallel_degree, "parallel.expert_parallel_degree");
+    check(parallel.expert_tensor_degree, "parallel.expert_tensor_degree");
+  }
+  check(parallel.sequence_parallel, "parallel.sequence_parallel");
   check(parallel.activation_checkpointing, "parallel.activation_checkpointing");
+  check(parallel.recompute, "parallel.recompute");
   check(parallel.offload_activations, "parallel.offload_activations");
+  check(parallel.offload_optimizer, "parallel.offload_optimizer");
+  check(parallel.offload_parameters, "parallel.offload_parameters");
+  check(parallel.profile, "parallel.profile");
   check(parallel.delayed_parameter_initialization, "parallel.delayed_parameter_initialization");
   return keys;
 }

@@ -11,13 +11,14 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   const Degrees& degrees = plan.degrees;
   const int64_t copies = kv_copies(plan.job.model, degrees.tensor);
 
-  std::vector<Axis> axes = {Axis::kWorld, Axis::kPipeline, Axis::kTensor};
+  std::vector<Axis> axes = {Axis::kWorld, Axis::kPipeline, Axis::kTensor, Axis::kContext};
   if (degrees.shard > 1) {
     axes.push_back(Axis::kShard);
     axes.push_back(Axis::kReplica);
   } else {
     axes.push_back(Axis::kData);
   }
+  axes.push_back(Axis::kExpert);
   axes.push_back(Axis::kKvHead);
   if (plan.job.model.tied_embeddings) axes.push_back(Axis::kTied);
 

@@ -45,9 +45,7 @@ class TrafficList {
 // 16-bit gradients are summed in fp32.
 DType wide(DType dtype) { return bytes_of(dtype) == 2 ? DType::kF32 : dtype; }
 
-bool is_block(const LayerSpec& layer) {
-  return is_transformer_block(layer.kind);
-}
+bool is_block(const LayerSpec& layer) { return is_transformer_block(layer.kind); }
 
 // What the runtime sends in one step, layer by layer and bucket by bucket.
 class StepTraffic {

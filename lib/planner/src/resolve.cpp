@@ -99,6 +99,7 @@ Plan resolve(const SettledJob& settled, const Choice& choice) {
   parallel.offload_activations = choice.offload;
   // Without a cap of the user's, the schedule's own count holds.
   if (!parallel.active_microbatches) parallel.active_microbatches = choice.batch.microbatches;
+  close_plain_keys(plan.job);
   plan.degrees = degrees_of(plan.job);
   return plan;
 }

@@ -9,7 +9,7 @@
 
 namespace smp {
 
-inline constexpr int kPlanFormatVersion = 1;
+inline constexpr int kPlanFormatVersion = 2;
 
 // What a rank's memory is spent on.
 enum class MemoryCategory {
@@ -61,6 +61,11 @@ struct Plan {
 
 // Degrees of a resolved job. Throws ConfigError when they do not fill the cluster.
 Degrees degrees_of(const JobSpec& job);
+
+// Sets what is still open and has a value that adds nothing to the layout: context, expert and
+// virtual degrees of 1 (of zb_v: 2), no sequence parallelism, no offload, recompute as
+// activation_checkpointing says, profile smp. For plans that are made without a planner.
+void close_plain_keys(JobSpec& job);
 
 // Element type of weights and activations.
 DType compute_dtype(const Plan& plan);

@@ -1,0 +1,146 @@
+#include "smp/plan/forbid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "field_table.h"
+#include "scalar.h"
+#include "smp/plan/check.h"
+#include "smp/plan/suggest.h"
+
+namespace smp {
+namespace {
+
+// What a layout decides, so what can be forbidden.
+const std::vector<std::string>& forbiddable_paths() {
+  static const std::vector<std::string> kPaths = {"training.micro_batch",
+                                                  "training.microbatches",
+                                                  "training.precision",
+                                                  "parallel.pipeline_parallel_degree",
+                                                  "parallel.tensor_parallel_degree",
+                                                  "parallel.context_parallel_degree",
+                                                  "parallel.expert_parallel_degree",
+                                                  "parallel.expert_tensor_degree",
+                                                  "parallel.sharded_data_parallel_degree",
+                                                  "parallel.virtual_pipeline_degree",
+                                                  "parallel.sharding",
+                                                  "parallel.pipeline",
+                                                  "parallel.sequence_parallel",
+                                                  "parallel.recompute",
+                                                  "parallel.recompute_layers",
+                                                  "parallel.offload_activations",
+                                                  "parallel.offload_optimizer",
+                                                  "parallel.offload_parameters"};
+  return kPaths;
+}
+
+std::string key_in(std::string_view path) { return std::string(path.substr(path.find('.') + 1)); }
+
+struct RelationSign {
+  std::string_view text;
+  Relation relation;
+};
+// The longer ones first: '>=' begins like '>'.
+constexpr RelationSign kSigns[] = {
+    {"!=", Relation::kUnequal}, {">=", Relation::kAtLeast}, {"<=", Relation::kAtMost},
+    {"=", Relation::kEqual},    {">", Relation::kAbove},    {"<", Relation::kBelow},
+};
+
+std::string_view trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+const Field* forbiddable(std::string_view key) {
+  for (const std::string& path : forbiddable_paths()) {
+    if (key == path || key == key_in(path)) return find_field(path);
+  }
+  return nullptr;
+}
+
+std::string unknown_key(std::string_view key) {
+  std::vector<std::string> keys;
+  for (const std::string& path : forbiddable_paths()) keys.push_back(key_in(path));
+  if (const auto near = nearest(std::string(key), keys)) {
+    return fmt::format("names the unknown key {}, did you mean '{}'?", quoted_for_message(key),
+                       *near);
+  }
+  return fmt::format("names {}, which no layout decides; it can name {}", quoted_for_message(key),
+                     fmt::join(keys, ", "));
+}
+
+// One value of the field as a number, or what is wrong with it.
+Read<int64_t> value_of(const Field& field, std::string_view text) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::kScalar;
+  node.text = std::string(text);
+  switch (shape_of(field)) {
+    case Shape::kBool: {
+      const Read<bool> read = read_bool(node);
+      if (!read.value) return {std::nullopt, read.problem};
+      return {*read.value ? 1 : 0, ""};
+    }
+    case Shape::kChoice: {
+      const Read<size_t> read = read_choice(node, choices_of(field));
+      if (!read.value) return {std::nullopt, read.problem};
+      return {static_cast<int64_t>(*read.value), ""};
+    }
+    case Shape::kWhole: return read_whole(node, Scale::kNone, {0, uint64_t{1} << 31});
+    default: check_failed(__FILE__, __LINE__, "a key that cannot be forbidden");
+  }
+}
+
+}  // namespace
+
+bool ForbidRule::holds(int64_t value) const {
+  const bool listed = std::find(values.begin(), values.end(), value) != values.end();
+  switch (relation) {
+    case Relation::kEqual: return listed;
+    case Relation::kUnequal: return !listed;
+    case Relation::kBelow: return value < values.front();
+    case Relation::kAtMost: return value <= values.front();
+    case Relation::kAbove: return value > values.front();
+    case Relation::kAtLeast: return value >= values.front();
+  }
+  check_failed(__FILE__, __LINE__, "unknown relation");
+}
+
+ForbidReading read_forbid(std::string_view text) {
+  const auto bad = [](std::string problem) { return ForbidReading{{}, std::move(problem)}; };
+  const size_t at = text.find_first_of("!<>=");
+  const RelationSign* sign = nullptr;
+  for (const RelationSign& known : kSigns) {
+    if (!sign && at != std::string_view::npos && text.substr(at).starts_with(known.text)) {
+      sign = &known;
+    }
+  }
+  if (!sign) {
+    return bad(
+        fmt::format("must be a comparison such as tensor_parallel_degree=8 or "
+                    "micro_batch>=4, not {}",
+                    quoted_for_message(text)));
+  }
+  const std::string_view key = trimmed(text.substr(0, at));
+  const Field* field = forbiddable(key);
+  if (!field) return bad(unknown_key(key));
+  const bool one_of = sign->relation == Relation::kEqual || sign->relation == Relation::kUnequal;
+  if (!one_of && shape_of(*field) != Shape::kWhole) {
+    return bad(
+        fmt::format("compares {}, which has no order: write {}=value", field->key, field->key));
+  }
+  ForbidReading reading{{std::string(field->key), sign->relation, {}}, ""};
+  std::string_view rest = text.substr(at + sign->text.size());
+  for (bool more = true; more;) {
+    const size_t bar = one_of ? rest.find('|') : std::string_view::npos;
+    more = bar != std::string_view::npos;
+    const Read<int64_t> value = value_of(*field, trimmed(rest.substr(0, bar)));
+    if (!value.value) return bad(fmt::format("is wrong: {} {}", field->key, value.problem));
+    reading.rule.values.push_back(*value.value);
+    if (more) rest.remove_prefix(bar + 1);
+  }
+  return reading;
+}
+
+}  // namespace smp
