@@ -35,6 +35,7 @@ constexpr Habits smp_habits() {
 constexpr Habits megatron_habits() {
   Habits habits = smp_habits();
   habits.tied_copy_has_optimizer = true;
+  habits.gradient_copy_at_step_only = true;  // zero_grad(set_to_none) drops main_param.grad
   habits.frees_sent_outputs = true;
   habits.bucket_elements = 40'000'000;
   habits.transformer_engine = true;
@@ -68,7 +69,7 @@ constexpr Habits fsdp_habits() {
   habits.fp32_gradients_with_bf16 = true;
   habits.fp32_gradients_with_fp16 = true;
   habits.fp32_weights = true;
-  habits.foreach_optimizer = true;
+  habits.step_bytes = 4;  // the denominators of torch.optim's foreach Adam
   habits.fixed_bytes = kCudaContext;
   habits.communicator_bytes = kCommunicator;
   habits.fragmentation = 0.06;

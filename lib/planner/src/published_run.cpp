@@ -120,9 +120,10 @@ void read_batch(RunCells& cells, LayoutChoice& choice, int64_t data, int64_t seq
     microbatches = *accumulated;
   } else {
     microbatches = accumulated.value_or(1);
-    const auto per_rank = cells.note_count("batch size per dp");
-    if (per_rank) microbatches = *per_rank;
-    cells.assume("micro batch of 1");
+    if (const auto per_rank = cells.number_after("batch size per dp")) {
+      (choice.pipeline > 1 ? microbatches : micro_batch) = std::max<int64_t>(1, *per_rank);
+    }
+    cells.assume(fmt::format("micro batch of {}", micro_batch));
   }
   if (global) {
     const int64_t per_rank = std::max<int64_t>(1, (*global + data - 1) / data);
@@ -135,6 +136,27 @@ void read_batch(RunCells& cells, LayoutChoice& choice, int64_t data, int64_t seq
   }
   choice.micro_batch = static_cast<int32_t>(micro_batch);
   choice.microbatches = static_cast<int32_t>(microbatches);
+}
+
+// "selective", "selective (attention core)", "selective:op" (torchtitan), "selective:2" (every
+// second layer whole), "selective:moe_act mlp" (Megatron's modules).
+void read_selective(RunCells& cells, LayoutChoice& choice, const std::string& word) {
+  choice.recompute = Recompute::kSelective;
+  const size_t colon = word.find(':');
+  if (colon == std::string::npos) return;
+  const std::string modules = trimmed(std::string_view(word).substr(colon + 1));
+  if (const auto every = leading_number(modules); every && *every >= 1) {
+    const double layers = double(cells.degree("layers").value_or(0)) / double(choice.pipeline);
+    choice.recompute = Recompute::kFull;
+    choice.recompute_layers = static_cast<int32_t>(std::ceil(layers / *every));
+    return;
+  }
+  if (contains(modules, "core") || contains(modules, "attn") || contains(modules, "attention") ||
+      modules == "op" || modules == "per-op" || modules == "per_op") {
+    return;
+  }
+  choice.recompute = Recompute::kNone;
+  cells.assume(fmt::format("nothing saved by recomputing '{}'", modules));
 }
 
 void read_recompute(RunCells& cells, LayoutChoice& choice) {
@@ -154,12 +176,7 @@ void read_recompute(RunCells& cells, LayoutChoice& choice) {
       }
     }
   } else if (starts("selective") || starts("sac") || starts("per-op") || starts("op")) {
-    const size_t modules = word.find(':');
-    const bool core = modules == std::string::npos || contains(word, "core");
-    choice.recompute = core ? Recompute::kSelective : Recompute::kNone;
-    if (!core) {
-      cells.assume(fmt::format("nothing saved by recomputing '{}'", word.substr(modules + 1)));
-    }
+    read_selective(cells, choice, word);
   } else {
     cells.not_understood("recompute");
   }
@@ -167,6 +184,10 @@ void read_recompute(RunCells& cells, LayoutChoice& choice) {
 
 void read_offload(RunCells& cells, LayoutChoice& choice) {
   const std::string word = cells.word("offload");
+  if (cells.mentions("deepspeed zero (old branch)") && !cells.mentions("pa_cpu=n")) {
+    choice.offload_activations = true;  // their scripts pass --checkpoint-in-cpu
+    cells.assume("checkpoints in host memory");
+  }
   if (word.empty() || word == "none" || word == "no" || word == "false") return;
   choice.offload_optimizer =
       contains(word, "optim") || word == "cpu" || word == "full" || word == "yes" || word == "all";
@@ -203,6 +224,11 @@ AttentionKind attention_of(RunCells& cells, const PublishedRun& run) {
     if (lower_case(cells.note("transformer-impl").value_or("")) == "local") {
       return AttentionKind::kUnfused;
     }
+    // Megatron's long-term container of that time has no deterministic flash attention on A100.
+    const bool long_term = cells.mentions("lts_dgx_a100") || cells.mentions("lts_dgxa100");
+    if (long_term && cells.has_note("deterministic-mode")) {
+      return AttentionKind::kUnfused;
+    }
     // Before flash attention: the fp16 runs of Megatron, DeepSpeed and SMP v1, and MT-NLG.
     const bool early = run.choice.precision == Precision::kFp16 || cells.mentions("mt-nlg");
     return early ? AttentionKind::kUnfused : AttentionKind::kFlash;
@@ -230,8 +256,9 @@ void read_stages(RunCells& cells, LayoutChoice& choice, const ModelSpec& model) 
   if (const auto last = cells.note_count("decoder-last-pipeline-num-layers")) {
     choice.last_stage_layers = static_cast<int32_t>(*last);
   }
-  const bool counts_embedding = cells.has_note("account-for-embedding-in-pipeline-split") ||
-                                cells.mentions("bloom") || model.vocab_size > 200000;
+  const bool large_table = model.vocab_size > 200'000 && model.num_layers % stages != 0;
+  const bool counts_embedding =
+      cells.has_note("account-for-embedding-in-pipeline-split") || large_table;  // BLOOM's runs
   if (counts_embedding && choice.first_stage_layers == 0 && (model.num_layers + 2) % stages == 0) {
     const int64_t each = (model.num_layers + 2) / stages;  // embedding and head as a layer each
     choice.first_stage_layers = static_cast<int32_t>(each - 1);
@@ -305,15 +332,16 @@ void read_schedule(RunCells& cells, LayoutChoice& choice) {
 
 }  // namespace
 
-PublishedRun published_run(RunCells& cells, std::optional<Profile> profile) {
+PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
+                           std::optional<Profile> profile) {
   PublishedRun run;
   const Profile habits = profile.value_or(profile_of(cells));
   const Degrees degrees = degrees_of(cells, run);
   JobSpec& job = run.job;
   job.name = cells.text("id");
   job.parallel.profile = habits;
-  job.model = model_of_run(cells, habits);
-  job.cluster = cluster_of_run(cells, degrees.world());
+  job.model = model_of_run(cells, habits, degrees.pipeline);
+  job.cluster = cluster_of_run(cells, clusters, degrees.world());
   job.training.sequence_length = cells.degree("seq").value_or(0);
   if (job.training.sequence_length == 0) {
     job.training.sequence_length = cells.mentions("llama2") ? 4096 : 2048;
@@ -332,6 +360,14 @@ PublishedRun published_run(RunCells& cells, std::optional<Profile> profile) {
   choice.precision = precision_of(cells, job.cluster.has_bf16);
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
+  job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
+  job.training.deterministic = cells.has_note("deterministic-mode");
+  job.training.compiled = cells.yes_or_no("compile").value_or(cells.mentions("torch.compile"));
+  job.training.deterministic = cells.has_note("deterministic-mode");
+  job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
+  const std::string compile = cells.word("compile");
+  job.training.compiled = contains(compile, "yes") || contains(compile, "true") ||
+                          contains(compile, "torch.compile") || compile == "on";
   const bool always_with_tensor = habits == Profile::kFsdp || habits == Profile::kSmpV2;
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
@@ -351,6 +387,7 @@ PublishedRun published_run(RunCells& cells, std::optional<Profile> profile) {
       cells.assume(fmt::format("states of Adam, not of {}", optimizer));
     }
   }
+  run.recompute_is_published = cells.has("recompute");
   run.figure = figure_of(cells);
   run.left_out = cells.mentions("exclude from scoring") || cells.mentions("suspect copy") ||
                  cells.mentions("treat as suspect");
@@ -361,9 +398,11 @@ Measurement measurement_of(RunCells& cells, const PublishedRun& run) {
   Measurement measured;
   if (const auto peak = cells.number("peak_mem_gb")) {
     const std::string unit = cells.word("mem_unit");
-    const bool decimal = unit == "gb" || unit.empty();
+    // The bars of 2205.05198 are drawn in GiB: 18 B a parameter of the blocks, to three digits.
+    const bool drawn = run.figure == MemoryFigure::kStatesFirstStage;
+    const bool decimal = !drawn && (unit == "gb" || unit.empty());
     const bool mebi = unit == "mib";
-    if (decimal || mebi || unit == "gib") {
+    if (decimal || mebi || drawn || unit == "gib") {
       measured.peak_gib = *peak * (decimal ? 1e9 / 1073741824.0 : mebi ? 1 / 1024.0 : 1.0);
     }
   }

@@ -102,7 +102,8 @@ void refuse_what_is_no_transformer(RunCells& cells, const std::string& model) {
 }
 
 // What the cells do not say of the shape, from the published shape of that size.
-void fill_shape(RunCells& cells, ModelSpec& model, const std::string& name, NamedSize size) {
+void fill_shape(RunCells& cells, ModelSpec& model, const std::string& name, NamedSize size,
+                int64_t stages) {
   if (model.num_layers > 0 && model.hidden_size > 0 && model.num_heads > 0) return;
   double billions = cells.number("params_b").value_or(0);
   if (billions == 0) billions = size.billions;
@@ -116,18 +117,27 @@ void fill_shape(RunCells& cells, ModelSpec& model, const std::string& name, Name
   }
   const KnownShape& shape = *known_shape(name, billions);
   const bool published = std::abs(shape.billions / billions - 1) <= 0.1;
-  if (model.hidden_size == 0) {
-    model.hidden_size = shape.hidden;
-    if (model.num_layers > 0 && !published) {
-      const double exact = std::sqrt(billions * 1e9 / (12.0 * double(model.num_layers)));
-      model.hidden_size = std::max<int64_t>(64, std::llround(exact / 64) * 64);
+  const auto width_for = [&](int64_t layers) {
+    const double exact = std::sqrt(billions * 1e9 / (12.0 * double(layers)));
+    return std::max<int64_t>(64, std::llround(exact / 64) * 64);
+  };
+  if (model.num_layers > 0) {
+    if (model.hidden_size == 0) {
+      model.hidden_size = published && shape.layers == model.num_layers
+                              ? shape.hidden
+                              : width_for(model.num_layers);
     }
-  }
-  if (model.num_layers == 0) {
+  } else {
+    const bool width_known = model.hidden_size > 0;
+    if (!width_known) model.hidden_size = shape.hidden;
     const double square = 12.0 * double(model.hidden_size) * double(model.hidden_size);
     model.num_layers = published && model.hidden_size == shape.hidden
                            ? shape.layers
                            : std::max<int64_t>(1, std::llround(billions * 1e9 / square));
+    if (model.num_layers % stages != 0) {  // the same number on each stage
+      model.num_layers = std::max<int64_t>(1, (model.num_layers + stages / 2) / stages) * stages;
+      if (!width_known) model.hidden_size = width_for(model.num_layers);
+    }
   }
   if (model.num_heads == 0) {
     model.num_heads = model.hidden_size == shape.hidden
@@ -261,11 +271,14 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
   } else if (!positions.empty() && positions != "learned_absolute") {
     cells.problem(fmt::format("notes: position-embedding-type={} is not understood", positions));
   }
-  if (cells.mentions("alibi")) model.position_embedding = PositionKind::kAlibi;
+  if (cells.mentions("alibi") || cells.mentions("tr11"))
+    model.position_embedding = PositionKind::kAlibi;
   const bool trained_with_dropout =
       profile == Profile::kMegatron || profile == Profile::kDeepSpeed || profile == Profile::kSmpV1;
-  const double dropout =
-      trained_with_dropout && model.position_embedding == PositionKind::kLearned ? 0.1 : 0;
+  // Megatron's own tests name every argument that is not the default, which is 0.1.
+  const bool defaults = cells.mentions("golden_values");
+  const bool learned = model.position_embedding == PositionKind::kLearned;
+  const double dropout = trained_with_dropout && (learned || defaults) ? 0.1 : 0;
   const auto share = [&](const char* key) {
     const auto note = cells.note(key);
     return note ? std::strtod(note->c_str(), nullptr) : dropout;
@@ -276,8 +289,9 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
 
 }  // namespace
 
-ModelSpec model_of_run(RunCells& cells, Profile profile) {
-  const std::string name = cells.word("model");
+ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
+  std::string name = cells.word("model");
+  std::replace(name.begin(), name.end(), '_', '-');
   refuse_what_is_no_transformer(cells, name);
   const Family& family = family_of(name);
   const NamedSize size = size_in_name(name);
@@ -302,7 +316,7 @@ ModelSpec model_of_run(RunCells& cells, Profile profile) {
   model.num_layers = cells.degree("layers").value_or(0);
   model.hidden_size = cells.degree("hidden").value_or(0);
   model.num_heads = cells.degree("heads").value_or(0);
-  fill_shape(cells, model, name, size);
+  fill_shape(cells, model, name, size, stages);
   if (model.num_heads <= 0 || model.hidden_size <= 0 || model.num_layers <= 0) return model;
   const double billions = cells.number("params_b")
                               .value_or(12e-9 * double(model.num_layers) *

@@ -128,9 +128,8 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
 
   const double block =
       std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
-  // fp32 buffers in which PyTorch's foreach Adam has the denominators of all parameters.
-  if (habits.foreach_optimizer && !choice.offload_optimizer) {
-    at(base, Term::kOptimizerWorkspace) = 4 * updated;
+  if (habits.step_bytes > 0 && !choice.offload_optimizer) {
+    at(base, Term::kOptimizerWorkspace) = habits.step_bytes * updated;
   }
   if (!cpu) at(terms.saving, Term::kOptimizerWorkspace) = state.weight * block;
 
@@ -147,6 +146,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
     at(terms.working, Term::kBuckets) =
         state.gradient * std::min(static_cast<double>(habits.bucket_elements), all);
   }
+  if (habits.gradient_copy_at_step_only) at(terms.working, Term::kGradientCopy) = 0;
   // Gradients that no buffer holds do not exist yet when the deepest backward of the only
   // microbatch begins.
   if (!habits.flat_gradient_buffer && choice.microbatches == 1) {

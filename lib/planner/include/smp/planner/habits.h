@@ -12,7 +12,8 @@ namespace smp {
 struct Habits {
   bool fp32_gradients_with_bf16 = false;  // main gradients in fp32 beside bf16 weights
   bool fp32_gradients_with_fp16 = false;
-  bool gradient_copy_in_fp32 = false;  // with fp16: an fp32 copy beside the 16-bit gradients
+  bool gradient_copy_in_fp32 = false;       // with fp16: an fp32 copy beside the 16-bit gradients
+  bool gradient_copy_at_step_only = false;  // made by the step, gone when it ends
   // Beside 16-bit gradients of bf16 an unsharded fp32 sum of them (DeepSpeed's BF16_Optimizer).
   bool fp32_sum_beside_gradients = false;
   bool fp32_weights = false;             // FSDP: shards are fp32, 16-bit weights live when gathered
@@ -32,9 +33,10 @@ struct Habits {
   bool transformer_engine = false;       // its fused layers
   bool repeats_kv_heads = false;         // keys and values are copied to every query head
   bool selective_per_operation = false;  // selective recompute keeps every other matmul's output
-  bool foreach_optimizer = false;        // PyTorch's Adam over lists of tensors
-  bool fused_weight_gradients = true;    // matmuls add to the gradient buffer themselves
-  bool fp32_logits = true;               // logits are copied to fp32 for the loss
+  // Bytes of a parameter that a step's update needs besides: copies of gradients, denominators.
+  double step_bytes = 0;
+  bool fused_weight_gradients = true;  // matmuls add to the gradient buffer themselves
+  bool fp32_logits = true;             // logits are copied to fp32 for the loss
   // Bytes of one logit, fp32 loss: most in its forward, kept until its backward, most in it.
   double logit_forward_bytes = 6;
   double logit_kept_bytes = 4;
