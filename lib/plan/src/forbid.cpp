@@ -13,29 +13,29 @@ namespace smp {
 namespace {
 
 // What a layout decides, so what can be forbidden.
-const std::vector<std::string>& forbiddable_paths() {
-  static const std::vector<std::string> kPaths = {"training.micro_batch",
-                                                  "training.microbatches",
-                                                  "training.precision",
-                                                  "parallel.pipeline_parallel_degree",
-                                                  "parallel.tensor_parallel_degree",
-                                                  "parallel.context_parallel_degree",
-                                                  "parallel.expert_parallel_degree",
-                                                  "parallel.expert_tensor_degree",
-                                                  "parallel.sharded_data_parallel_degree",
-                                                  "parallel.virtual_pipeline_degree",
-                                                  "parallel.sharding",
-                                                  "parallel.pipeline",
-                                                  "parallel.sequence_parallel",
-                                                  "parallel.recompute",
-                                                  "parallel.recompute_layers",
-                                                  "parallel.offload_activations",
-                                                  "parallel.offload_optimizer",
-                                                  "parallel.offload_parameters"};
-  return kPaths;
-}
+constexpr const char* kPaths[] = {
+    "parallel.pipeline_parallel_degree",
+    "parallel.tensor_parallel_degree",
+    "parallel.context_parallel_degree",
+    "parallel.expert_parallel_degree",
+    "parallel.expert_tensor_degree",
+    "parallel.sharded_data_parallel_degree",
+    "parallel.virtual_pipeline_degree",
+    "parallel.pipeline",
+    "parallel.sharding",
+    "parallel.sequence_parallel",
+    "parallel.placement_strategy",
+    "parallel.recompute",
+    "parallel.recompute_layers",
+    "parallel.offload_activations",
+    "parallel.offload_optimizer",
+    "parallel.offload_parameters",
+    "training.micro_batch",
+    "training.microbatches",
+    "training.precision",
+};
 
-std::string key_in(std::string_view path) { return std::string(path.substr(path.find('.') + 1)); }
+std::string_view key_in(std::string_view path) { return path.substr(path.find('.') + 1); }
 
 struct RelationSign {
   std::string_view text;
@@ -54,15 +54,14 @@ std::string_view trimmed(std::string_view text) {
 }
 
 const Field* forbiddable(std::string_view key) {
-  for (const std::string& path : forbiddable_paths()) {
+  for (const std::string_view path : kPaths) {
     if (key == path || key == key_in(path)) return find_field(path);
   }
   return nullptr;
 }
 
 std::string unknown_key(std::string_view key) {
-  std::vector<std::string> keys;
-  for (const std::string& path : forbiddable_paths()) keys.push_back(key_in(path));
+  const std::vector<std::string>& keys = forbiddable_keys();
   if (const auto near = nearest(std::string(key), keys)) {
     return fmt::format("names the unknown key {}, did you mean '{}'?", quoted_for_message(key),
                        *near);
@@ -92,9 +91,45 @@ Read<int64_t> value_of(const Field& field, std::string_view text) {
   }
 }
 
+// Adds one comparison; returns what is wrong with it.
+std::string read_comparison(std::string_view text, std::vector<Comparison>& out) {
+  const size_t at = text.find_first_of("!<>=");
+  const RelationSign* sign = nullptr;
+  for (const RelationSign& known : kSigns) {
+    if (!sign && at != std::string_view::npos && text.substr(at).starts_with(known.text)) {
+      sign = &known;
+    }
+  }
+  if (!sign) {
+    return fmt::format(
+        "must be a comparison such as tensor_parallel_degree=8 or micro_batch>=4, "
+        "or several joined by ' and ', not {}",
+        quoted_for_message(text));
+  }
+  const std::string_view key = trimmed(text.substr(0, at));
+  const Field* field = forbiddable(key);
+  if (!field) return unknown_key(key);
+  const bool one_of = sign->relation == Relation::kEqual || sign->relation == Relation::kUnequal;
+  if (!one_of && shape_of(*field) != Shape::kWhole) {
+    return fmt::format("compares {}, which has no order: write {}=value", field->key, field->key);
+  }
+  Comparison comparison{std::string(field->key), sign->relation, {}};
+  std::string_view rest = text.substr(at + sign->text.size());
+  for (bool more = true; more;) {
+    const size_t bar = one_of ? rest.find('|') : std::string_view::npos;
+    more = bar != std::string_view::npos;
+    const Read<int64_t> value = value_of(*field, trimmed(rest.substr(0, bar)));
+    if (!value.value) return fmt::format("is wrong: {} {}", field->key, value.problem);
+    comparison.values.push_back(*value.value);
+    if (more) rest.remove_prefix(bar + 1);
+  }
+  out.push_back(std::move(comparison));
+  return "";
+}
+
 }  // namespace
 
-bool ForbidRule::holds(int64_t value) const {
+bool Comparison::holds(int64_t value) const {
   const bool listed = std::find(values.begin(), values.end(), value) != values.end();
   switch (relation) {
     case Relation::kEqual: return listed;
@@ -107,38 +142,23 @@ bool ForbidRule::holds(int64_t value) const {
   check_failed(__FILE__, __LINE__, "unknown relation");
 }
 
+const std::vector<std::string>& forbiddable_keys() {
+  static const std::vector<std::string> kKeys = [] {
+    std::vector<std::string> keys;
+    for (const std::string_view path : kPaths) keys.emplace_back(key_in(path));
+    return keys;
+  }();
+  return kKeys;
+}
+
 ForbidReading read_forbid(std::string_view text) {
-  const auto bad = [](std::string problem) { return ForbidReading{{}, std::move(problem)}; };
-  const size_t at = text.find_first_of("!<>=");
-  const RelationSign* sign = nullptr;
-  for (const RelationSign& known : kSigns) {
-    if (!sign && at != std::string_view::npos && text.substr(at).starts_with(known.text)) {
-      sign = &known;
-    }
-  }
-  if (!sign) {
-    return bad(
-        fmt::format("must be a comparison such as tensor_parallel_degree=8 or "
-                    "micro_batch>=4, not {}",
-                    quoted_for_message(text)));
-  }
-  const std::string_view key = trimmed(text.substr(0, at));
-  const Field* field = forbiddable(key);
-  if (!field) return bad(unknown_key(key));
-  const bool one_of = sign->relation == Relation::kEqual || sign->relation == Relation::kUnequal;
-  if (!one_of && shape_of(*field) != Shape::kWhole) {
-    return bad(
-        fmt::format("compares {}, which has no order: write {}=value", field->key, field->key));
-  }
-  ForbidReading reading{{std::string(field->key), sign->relation, {}}, ""};
-  std::string_view rest = text.substr(at + sign->text.size());
-  for (bool more = true; more;) {
-    const size_t bar = one_of ? rest.find('|') : std::string_view::npos;
-    more = bar != std::string_view::npos;
-    const Read<int64_t> value = value_of(*field, trimmed(rest.substr(0, bar)));
-    if (!value.value) return bad(fmt::format("is wrong: {} {}", field->key, value.problem));
-    reading.rule.values.push_back(*value.value);
-    if (more) rest.remove_prefix(bar + 1);
+  constexpr std::string_view kAnd = " and ";
+  ForbidReading reading;
+  for (bool more = true; more && reading.problem.empty();) {
+    const size_t end = text.find(kAnd);
+    more = end != std::string_view::npos;
+    reading.problem = read_comparison(text.substr(0, end), reading.comparisons);
+    if (more) text.remove_prefix(end + kAnd.size());
   }
   return reading;
 }

@@ -76,9 +76,9 @@ parallel:
 - `expert_parallel_degree` divides `num_experts`; keys of experts need `num_experts`, those of latent attention
   `kv_lora_rank`.
 - `batch_ramp_start` and `batch_ramp_increment` stand together and reach `global_batch` exactly.
-- `forbid` holds comparisons of a key of `parallel`, or of `micro_batch`, `microbatches` and `precision`, with
-  values: `tensor_parallel_degree=8`, `micro_batch>=4`, `pipeline=simple|zb_v`. A layout for which one of them
-  holds is not chosen.
+- `forbid` holds comparisons of a key of the layout (those of `parallel`, `micro_batch`, `microbatches`,
+  `precision`) with values: `tensor_parallel_degree=8`, `micro_batch>=4`, `pipeline=simple|zb_v`, or several
+  joined by ` and `. A layout for which all comparisons of an item hold is not chosen.
 - `shared_norm: true` needs `parallel_residual: true`.
 - The model has at most 10^15 parameters.
 - `prescaled_batch: false` needs `tensor_parallel_degree` 1.
