@@ -70,7 +70,8 @@ NamedSize size_in_name(const std::string& model) {
     char* end = nullptr;
     const double number = std::strtod(model.c_str() + i, &end);
     const size_t next = static_cast<size_t>(end - model.c_str());
-    if (*end == 'x' && std::isdigit(static_cast<unsigned char>(end[1]))) {
+    char* each = nullptr;  // "8x7b", not "8x1xnone"
+    if (*end == 'x' && std::strtod(end + 1, &each) > 0 && *each == 'b') {
       size.experts = static_cast<int64_t>(number);
     } else if (*end == 'b') {
       size.billions = number;
