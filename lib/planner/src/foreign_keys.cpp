@@ -1,0 +1,270 @@
+#include "foreign_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "smp/plan/suggest.h"
+
+namespace smp {
+namespace {
+
+bool matches(std::string_view pattern, std::string_view key) {
+  if (!pattern.ends_with(".*")) return pattern == key;
+  pattern.remove_suffix(1);  // keeps the dot
+  return key.starts_with(pattern) && key.size() > pattern.size();
+}
+
+std::vector<std::string> split(std::string_view words) {
+  std::vector<std::string> out;
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    out.emplace_back(words.substr(0, end));
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
+  }
+  return out;
+}
+
+std::string range_words(const ForeignKey& row) {
+  if (row.max < 1e18) return fmt::format(" from {} to {}", row.min, row.max);
+  return row.min > -1e18 ? fmt::format(" of at least {}", row.min) : std::string();
+}
+
+std::string problem_with_word(const ForeignKey& row, const YamlNode& value) {
+  const std::vector<std::string> words = split(row.words);
+  if (words.empty() || std::ranges::count(words, value.text) > 0) return "";
+  const auto near = nearest(value.text, words);
+  return fmt::format("must be {}, not {}{}", listed(words), described(value),
+                     near ? fmt::format(", did you mean '{}'?", *near) : "");
+}
+
+// Any of the words that YAML and JSON writers mean by true and false.
+std::optional<bool> bool_value(const YamlNode& node) {
+  if (node.quoted) return std::nullopt;
+  if (node.text == "true" || node.text == "True") return true;
+  if (node.text == "false" || node.text == "False") return false;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> number_value(std::string_view text) {
+  double value = 0;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<int64_t> whole_value(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  const auto number = number_value(text);
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (!number || *number != std::floor(*number) || std::abs(*number) > kExact) return std::nullopt;
+  return static_cast<int64_t>(*number);
+}
+
+const ForeignKey* ForeignReader::row_of(std::string_view key) const {
+  for (const ForeignKey& row : table_) {
+    if (matches(row.key, key)) return &row;
+  }
+  return nullptr;
+}
+
+bool ForeignReader::is_group(std::string_view key) const {
+  const std::string head = std::string(key) + ".";
+  return std::ranges::any_of(table_, [&](const auto& row) { return row.key.starts_with(head); });
+}
+
+std::string ForeignReader::problem_with(const ForeignKey& row, const YamlNode& value) const {
+  const bool scalar = value.kind == YamlNode::Kind::kScalar;
+  switch (row.form) {
+    case Form::kWhole: {
+      const auto whole = scalar && !value.quoted ? whole_value(value.text) : std::nullopt;
+      if (!whole || static_cast<double>(*whole) < row.min ||
+          static_cast<double>(*whole) > row.max) {
+        return fmt::format("must be a whole number{}, not {}", range_words(row), described(value));
+      }
+      return "";
+    }
+    case Form::kNumber: {
+      const auto number = scalar && !value.quoted ? number_value(value.text) : std::nullopt;
+      if (!number || *number < row.min || *number > row.max) {
+        return fmt::format("must be a number{}, not {}", range_words(row), described(value));
+      }
+      return "";
+    }
+    case Form::kBool:
+      if (scalar && bool_value(value)) return "";
+      return fmt::format("must be true or false, not {}", described(value));
+    case Form::kText:
+      if (!scalar) return fmt::format("must be a text, not {}", described(value));
+      return problem_with_word(row, value);
+    case Form::kList:
+      return value.kind == YamlNode::Kind::kList
+                 ? ""
+                 : fmt::format("must be a list, not {}", described(value));
+    case Form::kMap:
+      return value.kind == YamlNode::Kind::kMap
+                 ? ""
+                 : fmt::format("must be a map, not {}", described(value));
+    case Form::kAny: return "";
+  }
+  return "";
+}
+
+void ForeignReader::report_unknown(const std::string& key, Place place, UnknownKeys unknown) {
+  std::vector<std::string> names;
+  for (const ForeignKey& row : table_) names.emplace_back(row.key);
+  const auto near = nearest(key, names);
+  const std::string hint = near ? fmt::format(", did you mean '{}'?", *near) : "";
+  if (unknown == UnknownKeys::kError) {
+    diagnostics_.error(place, fmt::format("unknown key {} of {}{}", quoted_for_message(key),
+                                          title_of(out_.format), hint));
+  } else {
+    out_.warnings.push_back(fmt::format("{}:{}:{}: unknown key {}{}", out_.file, place.line,
+                                        place.column, quoted_for_message(key), hint));
+  }
+}
+
+void ForeignReader::add(const std::string& key, Place place, const YamlNode& value,
+                        bool auto_is_absent) {
+  const ForeignKey* row = row_of(key);
+  if (row == nullptr) return;
+  Given given{row, key, place, value};
+  const bool absent =
+      value.kind == YamlNode::Kind::kNull ||
+      (auto_is_absent && value.kind == YamlNode::Kind::kScalar && value.text == "auto");
+  if (absent) (value.kind == YamlNode::Kind::kNull ? nulls_ : autos_).push_back(key);
+  if (absent) return;
+  if (const std::string problem = problem_with(*row, value); !problem.empty()) {
+    diagnostics_.error(value.place, fmt::format("{} {}", key, problem));
+    given.bad = true;
+  } else if (row->use == Use::kRefused && (row->neutral.empty() || value.text != row->neutral)) {
+    diagnostics_.error(place, fmt::format("{}: {}", key, row->meaning));
+    given.bad = true;
+  } else if (row->use == Use::kIgnored) {
+    out_.ignored.push_back(key);
+  }
+  given_.push_back(std::move(given));
+}
+
+void ForeignReader::read(const YamlNode& map, const std::string& prefix, UnknownKeys unknown,
+                         bool auto_is_absent) {
+  if (map.kind != YamlNode::Kind::kMap) {
+    const std::string name =
+        prefix.empty() ? std::string(title_of(out_.format)) : prefix.substr(0, prefix.size() - 1);
+    diagnostics_.error(map.place, fmt::format("{} must be a map, not {}", name, described(map)));
+    return;
+  }
+  for (const YamlEntry& entry : map.entries) {
+    const std::string key = prefix + entry.key;
+    const bool group = is_group(key);
+    if (row_of(key) != nullptr && !(group && entry.value.kind == YamlNode::Kind::kMap)) {
+      add(key, entry.place, entry.value, auto_is_absent);
+    } else if (group) {
+      if (entry.value.kind == YamlNode::Kind::kNull) continue;
+      read(entry.value, key + ".", unknown, auto_is_absent);
+    } else {
+      report_unknown(key, entry.place, unknown);
+    }
+  }
+}
+
+const ForeignReader::Given* ForeignReader::find(std::string_view key) const {
+  for (const Given& given : given_) {
+    if (given.key == key && !given.bad) return &given;
+  }
+  return nullptr;
+}
+
+bool ForeignReader::usable(std::string_view key) const {
+  return std::ranges::none_of(given_,
+                              [&](const Given& given) { return given.key == key && given.bad; });
+}
+
+bool ForeignReader::is_null(std::string_view key) const {
+  return std::ranges::count(nulls_, key) > 0;
+}
+
+bool ForeignReader::is_auto(std::string_view key) const {
+  return std::ranges::count(autos_, key) > 0;
+}
+
+Place ForeignReader::place(std::string_view key) const {
+  const Given* given = find(key);
+  return given != nullptr ? given->place : Place{0, 1, 1};
+}
+
+std::optional<int64_t> ForeignReader::whole(std::string_view key) const {
+  const Given* given = find(key);
+  return given != nullptr ? whole_value(given->value.text) : std::nullopt;
+}
+
+std::optional<double> ForeignReader::number(std::string_view key) const {
+  const Given* given = find(key);
+  return given != nullptr ? number_value(given->value.text) : std::nullopt;
+}
+
+std::optional<bool> ForeignReader::boolean(std::string_view key) const {
+  const Given* given = find(key);
+  return given != nullptr ? bool_value(given->value) : std::nullopt;
+}
+
+std::optional<std::string> ForeignReader::text(std::string_view key) const {
+  const Given* given = find(key);
+  if (given == nullptr || given->value.kind != YamlNode::Kind::kScalar) return std::nullopt;
+  return given->value.text;
+}
+
+const YamlNode* ForeignReader::node(std::string_view key) const {
+  const Given* given = find(key);
+  return given != nullptr ? &given->value : nullptr;
+}
+
+void ForeignReader::error(std::string_view key, std::string message) {
+  diagnostics_.error(place(key), std::move(message));
+}
+
+void ForeignReader::warn(std::string_view key, std::string message) {
+  const Place at = place(key);
+  out_.warnings.push_back(fmt::format("{}:{}:{}: {}", out_.file, at.line, at.column, message));
+}
+
+void ForeignReader::set(std::string path, std::string value, std::string origin) {
+  out_.keys.push_back({std::move(path), std::move(value), std::move(origin)});
+}
+
+void ForeignReader::set_from(std::string_view key, std::string path, std::string value) {
+  std::string shown(key);
+  if (const auto stood = text(key); stood && *stood != value) shown += " = " + *stood;
+  set(std::move(path), std::move(value), std::move(shown));
+}
+
+void ForeignReader::copy_all() {
+  for (const Given& given : given_) {
+    if (given.bad || given.row->use != Use::kCopied) continue;
+    std::string value = given.value.text;
+    if (given.row->form == Form::kWhole) value = fmt::format("{}", *whole_value(value));
+    if (given.row->form == Form::kBool) value = *bool_value(given.value) ? "true" : "false";
+    set_from(given.key, std::string(given.row->target), value);
+  }
+}
+
+}  // namespace smp

@@ -1,0 +1,174 @@
+#include "smp/planner/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "foreign_keys.h"
+#include "shell_words.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/json_tree.h"
+#include "smp/plan/suggest.h"
+
+namespace smp {
+namespace {
+
+struct FormatName {
+  std::string_view word;
+  std::string_view title;
+};
+constexpr std::array<FormatName, kForeignFormats> kNames = {{
+    {"hf", "Hugging Face config.json"},
+    {"smp-v1", "an SMP v1 dictionary"},
+    {"smp-v2", "an SMP v2 dictionary"},
+    {"deepspeed", "a DeepSpeed configuration"},
+    {"megatron", "a Megatron command line"},
+    {"accelerate", "an accelerate configuration"},
+}};
+
+bool is_json(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+bool has_any(const YamlNode& root, std::initializer_list<std::string_view> keys) {
+  return std::ranges::any_of(keys, [&](const auto key) { return root.find(key) != nullptr; });
+}
+
+// Keys of `root` that stand at the top of a table's.
+size_t keys_in(const YamlNode& root, const std::vector<ForeignKey>& table) {
+  return static_cast<size_t>(std::ranges::count_if(root.entries, [&](const YamlEntry& entry) {
+    return std::ranges::any_of(table, [&](const ForeignKey& row) {
+      return row.key.substr(0, row.key.find('.')) == entry.key;
+    });
+  }));
+}
+
+// v1 or v2, by the keys that only one of them has.
+ForeignFormat smp_version(const YamlNode& root, const std::string& path) {
+  if (has_any(root, {"torch_distributed"})) return ForeignFormat::kSmpV2;
+  if (has_any(root, {"mpi"})) return ForeignFormat::kSmpV1;
+  const YamlNode* parameters = &root;
+  for (const std::string_view step : {"smdistributed", "modelparallel", "parameters"}) {
+    if (const YamlEntry* entry = parameters->find(step)) parameters = &entry->value;
+  }
+  const auto only = [&](const std::vector<ForeignKey>& own, const std::vector<ForeignKey>& other) {
+    return std::ranges::any_of(parameters->entries, [&](const YamlEntry& entry) {
+      const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+      return std::ranges::any_of(own, is) && std::ranges::none_of(other, is);
+    });
+  };
+  const bool one = only(smp_v1_keys(), smp_v2_keys());
+  const bool two = only(smp_v2_keys(), smp_v1_keys());
+  if (one != two) return one ? ForeignFormat::kSmpV1 : ForeignFormat::kSmpV2;
+  throw ConfigError(
+      fmt::format("{}: an SMP dictionary {}: say --from smp-v1 or --from smp-v2", path,
+                  one ? "with keys of both versions" : "whose keys are in both versions"));
+}
+
+ForeignFormat json_format(const JobSource& source) {
+  Diagnostics diagnostics;
+  const YamlTree tree =
+      parse_json(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
+  if (!tree.complete) diagnostics.raise_if_any();
+  const YamlNode& root = tree.root;
+  if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
+  if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;
+  const size_t smp = std::max(keys_in(root, smp_v1_keys()), keys_in(root, smp_v2_keys()));
+  const size_t deepspeed = keys_in(root, deepspeed_keys());
+  const size_t huggingface = keys_in(root, huggingface_keys());
+  if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
+  if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
+  if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
+  throw ConfigError(
+      fmt::format("{}: what this JSON is cannot be told by its keys: say --from hf, "
+                  "smp-v1, smp-v2 or deepspeed",
+                  source.path));
+}
+
+}  // namespace
+
+std::string_view name_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).word;
+}
+std::string_view title_of(ForeignFormat format) {
+  return kNames.at(static_cast<size_t>(format)).title;
+}
+
+std::optional<ForeignFormat> foreign_format_named(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i].word == name) return static_cast<ForeignFormat>(i);
+  }
+  return std::nullopt;
+}
+
+const ImportedKey* Imported::find(std::string_view path) const {
+  const auto found = std::ranges::find(keys, path, &ImportedKey::path);
+  return found != keys.end() ? &*found : nullptr;
+}
+
+std::optional<int64_t> ImportContext::world() const {
+  if (!hosts || !processes_per_host) return std::nullopt;
+  return *hosts * *processes_per_host;
+}
+
+ForeignFormat recognise(const JobSource& source) {
+  if (is_json(source.text)) return json_format(source);
+  for (const ShellWord& word : shell_words(source.text, 0)) {
+    if (!word.text.starts_with("--")) continue;
+    const std::string flag = word.text.substr(2, word.text.find('=') - 2);
+    if (std::ranges::any_of(megatron_keys(), [&](const auto& row) { return row.key == flag; })) {
+      return ForeignFormat::kMegatron;
+    }
+  }
+  Diagnostics diagnostics;
+  const YamlTree tree =
+      parse_yaml(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
+  const YamlNode& root = tree.root;
+  if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
+                     "megatron_lm_config"})) {
+    return ForeignFormat::kAccelerate;
+  }
+  if (has_any(root, {"smp_plan"})) {
+    throw ConfigError(source.path + ": this is a plan of smp already; there is nothing to import");
+  }
+  if (has_any(root, {"model", "cluster", "training", "parallel"})) {
+    throw ConfigError(source.path +
+                      ": this is a job file of smp already; there is nothing to import");
+  }
+  throw ConfigError(
+      fmt::format("{}: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from "
+                  "says what it is",
+                  source.path));
+}
+
+Imported import_source(const JobSource& source, ForeignFormat format,
+                       const ImportContext& context) {
+  Imported out;
+  out.format = format;
+  out.file = source.path;
+  Diagnostics diagnostics;
+  const int number = diagnostics.add_source(source.path, source.text);
+  if (format == ForeignFormat::kMegatron) {
+    read_megatron(source, number, diagnostics, context, out);
+    diagnostics.raise_if_any();
+    return out;
+  }
+  const YamlTree tree = format == ForeignFormat::kAccelerate
+                            ? parse_yaml(source.text, number, diagnostics)
+                            : parse_json(source.text, number, diagnostics);
+  diagnostics.raise_if_any();
+  switch (format) {
+    case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;
+    case ForeignFormat::kSmpV1: read_smp_v1(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
+    case ForeignFormat::kMegatron: break;
+  }
+  diagnostics.raise_if_any();
+  return out;
+}
+
+}  // namespace smp

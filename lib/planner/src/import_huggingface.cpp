@@ -1,0 +1,564 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "foreign_keys.h"
+#include "smp/plan/suggest.h"
+
+// A Hugging Face config.json as the model section of a job file.
+namespace smp {
+namespace {
+
+enum class Blocks { kLlama, kGpt2, kNeoX, kPhi, kT5 };
+
+// What differs between the types that are read: their names for the sizes, and the defaults of
+// their configuration classes (transformers 4.57, models/*/configuration_*.py).
+struct HuggingFaceType {
+  std::string_view name;
+  Blocks blocks;
+  std::string_view hidden = "hidden_size", layers = "num_hidden_layers",
+                   heads = "num_attention_heads", kv_heads = "num_key_value_heads",
+                   head_dim = "head_dim", ffn = "intermediate_size",
+                   positions = "max_position_embeddings", epsilon = "rms_norm_eps",
+                   activation = "hidden_act";
+  int64_t hidden_default, layers_default, heads_default;
+  int64_t kv_default;        // 0 = as many as heads
+  int64_t head_dim_default;  // 0 = hidden / heads
+  int64_t ffn_default;       // 0 = 4 x hidden
+  int64_t vocab_default, positions_default;
+  double epsilon_default;
+  std::string_view activation_default;
+  bool tied_default;
+};
+
+const std::array<HuggingFaceType, 10>& types() {
+  static const std::array<HuggingFaceType, 10> kTypes = {{
+      {.name = "gpt2",
+       .blocks = Blocks::kGpt2,
+       .hidden = "n_embd",
+       .layers = "n_layer",
+       .heads = "n_head",
+       .kv_heads = "",
+       .head_dim = "",
+       .ffn = "n_inner",
+       .positions = "n_positions",
+       .epsilon = "layer_norm_epsilon",
+       .activation = "activation_function",
+       .hidden_default = 768,
+       .layers_default = 12,
+       .heads_default = 12,
+       .kv_default = 0,
+       .head_dim_default = 0,
+       .ffn_default = 0,
+       .vocab_default = 50257,
+       .positions_default = 1024,
+       .epsilon_default = 1e-5,
+       .activation_default = "gelu_new",
+       .tied_default = true},
+      {.name = "gpt_neox",
+       .blocks = Blocks::kNeoX,
+       .kv_heads = "",
+       .head_dim = "",
+       .epsilon = "layer_norm_eps",
+       .hidden_default = 6144,
+       .layers_default = 44,
+       .heads_default = 64,
+       .kv_default = 0,
+       .head_dim_default = 0,
+       .ffn_default = 24576,
+       .vocab_default = 50432,
+       .positions_default = 2048,
+       .epsilon_default = 1e-5,
+       .activation_default = "gelu",
+       .tied_default = false},
+      {.name = "llama",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 4096,
+       .layers_default = 32,
+       .heads_default = 32,
+       .kv_default = 0,
+       .head_dim_default = 0,
+       .ffn_default = 11008,
+       .vocab_default = 32000,
+       .positions_default = 2048,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "mistral",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 4096,
+       .layers_default = 32,
+       .heads_default = 32,
+       .kv_default = 8,
+       .head_dim_default = 0,
+       .ffn_default = 14336,
+       .vocab_default = 32000,
+       .positions_default = 131072,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "mixtral",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 4096,
+       .layers_default = 32,
+       .heads_default = 32,
+       .kv_default = 8,
+       .head_dim_default = 0,
+       .ffn_default = 14336,
+       .vocab_default = 32000,
+       .positions_default = 131072,
+       .epsilon_default = 1e-5,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "phi",
+       .blocks = Blocks::kPhi,
+       .head_dim = "",
+       .epsilon = "layer_norm_eps",
+       .hidden_default = 2048,
+       .layers_default = 24,
+       .heads_default = 32,
+       .kv_default = 0,
+       .head_dim_default = 0,
+       .ffn_default = 8192,
+       .vocab_default = 51200,
+       .positions_default = 2048,
+       .epsilon_default = 1e-5,
+       .activation_default = "gelu_new",
+       .tied_default = false},
+      {.name = "qwen2",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 4096,
+       .layers_default = 32,
+       .heads_default = 32,
+       .kv_default = 32,
+       .head_dim_default = 0,
+       .ffn_default = 22016,
+       .vocab_default = 151936,
+       .positions_default = 32768,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "qwen3",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 4096,
+       .layers_default = 32,
+       .heads_default = 32,
+       .kv_default = 32,
+       .head_dim_default = 128,
+       .ffn_default = 22016,
+       .vocab_default = 151936,
+       .positions_default = 32768,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "qwen3_moe",
+       .blocks = Blocks::kLlama,
+       .hidden_default = 2048,
+       .layers_default = 24,
+       .heads_default = 32,
+       .kv_default = 4,
+       .head_dim_default = 0,
+       .ffn_default = 6144,
+       .vocab_default = 151936,
+       .positions_default = 32768,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "t5",
+       .blocks = Blocks::kT5,
+       .hidden = "d_model",
+       .layers = "num_layers",
+       .heads = "num_heads",
+       .kv_heads = "",
+       .head_dim = "d_kv",
+       .ffn = "d_ff",
+       .positions = "n_positions",
+       .epsilon = "layer_norm_epsilon",
+       .activation = "feed_forward_proj",
+       .hidden_default = 512,
+       .layers_default = 6,
+       .heads_default = 8,
+       .kv_default = 0,
+       .head_dim_default = 64,
+       .ffn_default = 2048,
+       .vocab_default = 32128,
+       .positions_default = 0,
+       .epsilon_default = 1e-6,
+       .activation_default = "relu",
+       .tied_default = true},
+  }};
+  return kTypes;
+}
+
+// Names for one size: a file that uses another type's name would be read with a default instead.
+constexpr std::array kSizes = {&HuggingFaceType::hidden,   &HuggingFaceType::layers,
+                               &HuggingFaceType::heads,    &HuggingFaceType::kv_heads,
+                               &HuggingFaceType::head_dim, &HuggingFaceType::ffn,
+                               &HuggingFaceType::epsilon,  &HuggingFaceType::activation};
+
+class HuggingFaceModel {
+ public:
+  HuggingFaceModel(const HuggingFaceType& type, ForeignReader& reader)
+      : type_(type), reader_(reader) {}
+
+  void read() {
+    refuse_names_of_others();
+    sizes();
+    blocks();
+    experts();
+    dropout();
+    windows();
+    dtypes();
+  }
+
+ private:
+  void set(std::string_view key, std::string_view path, int64_t value) {
+    reader_.set("model." + std::string(path), fmt::format("{}", value), origin(key));
+  }
+  void set_word(std::string_view key, std::string_view path, std::string_view value) {
+    reader_.set("model." + std::string(path), std::string(value), origin(key));
+  }
+  std::string origin(std::string_view key) const {
+    if (key.empty()) return std::string(type_.name);
+    if (!reader_.has(key)) return fmt::format("{}, by default of {}", key, type_.name);
+    return std::string(key);
+  }
+
+  void refuse_names_of_others() {
+    for (const auto size : kSizes) {
+      for (const HuggingFaceType& other : types()) {
+        const std::string_view key = other.*size;
+        if (key.empty() || key == type_.*size || !reader_.has(key)) continue;
+        if (is_own(key)) continue;
+        reader_.error(key, type_.*size == "" ? fmt::format("{} is a key of {}; {} has none", key,
+                                                           other.name, type_.name)
+                                             : fmt::format("{} is a key of {}; {} calls it {}", key,
+                                                           other.name, type_.name, type_.*size));
+        break;
+      }
+    }
+  }
+  bool is_own(std::string_view key) const {
+    return std::ranges::any_of(kSizes, [&](const auto size) { return type_.*size == key; });
+  }
+
+  int64_t size(std::string_view key, std::string_view path, int64_t fallback) {
+    const int64_t value = reader_.whole(key).value_or(fallback);
+    set(key, path, value);
+    if (!reader_.has(key) && reader_.usable(key)) {
+      reader_.note(fmt::format("{}: not given; {}'s default is {}", key, type_.name, fallback));
+    }
+    return value;
+  }
+
+  void sizes() {
+    const int64_t hidden = size(type_.hidden, "hidden_size", type_.hidden_default);
+    const int64_t layers = size(type_.layers, "num_layers", type_.layers_default);
+    const int64_t heads = size(type_.heads, "num_heads", type_.heads_default);
+    if (!type_.kv_heads.empty()) {
+      // transformers reads null as "as many as heads", and no key at all as the class's default.
+      const bool null = reader_.is_null(type_.kv_heads);
+      const int64_t absent = null || type_.kv_default == 0 ? heads : type_.kv_default;
+      const int64_t kv_heads = reader_.whole(type_.kv_heads).value_or(absent);
+      set(type_.kv_heads, "num_kv_heads", kv_heads);
+      if (kv_heads > 0 && heads % kv_heads != 0) {
+        reader_.error(type_.kv_heads, fmt::format("{} ({}) is not divisible by {} ({})",
+                                                  type_.heads, heads, type_.kv_heads, kv_heads));
+      }
+    }
+    const auto head_dim = type_.head_dim.empty() ? std::nullopt : reader_.whole(type_.head_dim);
+    const bool own_default = type_.head_dim_default > 0 && !reader_.is_null(type_.head_dim);
+    if (!head_dim && !own_default && hidden % heads != 0) {
+      reader_.error(type_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", type_.hidden,
+                                              hidden, type_.heads, heads));
+    } else {
+      set(type_.head_dim, "head_dim",
+          head_dim.value_or(own_default ? type_.head_dim_default : hidden / heads));
+    }
+    const int64_t ffn_default = type_.ffn_default > 0 ? type_.ffn_default : 4 * hidden;
+    set(type_.ffn, "ffn_hidden_size", reader_.whole(type_.ffn).value_or(ffn_default));
+    size("vocab_size", "vocab_size", type_.vocab_default);
+    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
+    if (positions > 0) set(type_.positions, "max_positions", positions);
+    set_word(
+        "tie_word_embeddings", "tied_embeddings",
+        reader_.boolean("tie_word_embeddings").value_or(type_.tied_default) ? "true" : "false");
+    set_word(type_.epsilon, "norm_epsilon",
+             fmt::format("{}", reader_.number(type_.epsilon).value_or(type_.epsilon_default)));
+    if (type_.blocks != Blocks::kT5) return;
+    set("num_decoder_layers", "decoder_layers",
+        reader_.whole("num_decoder_layers").value_or(layers));
+    const int64_t buckets = reader_.whole("relative_attention_num_buckets").value_or(32);
+    if (buckets != 32) {
+      reader_.error(
+          "relative_attention_num_buckets",
+          fmt::format("relative_attention_num_buckets is {}; only 32 can be counted", buckets));
+    }
+  }
+
+  // gelu, relu or silu, whatever the approximation.
+  std::string_view kind_of_activation(std::string_view word) {
+    for (const std::string_view gelu : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh",
+                                        "gelu_python", "quick_gelu", "gelu_accurate"}) {
+      if (word == gelu) return "gelu";
+    }
+    if (word == "relu") return "relu";
+    if (word == "silu" || word == "swish") return "silu";
+    return "";
+  }
+
+  std::string_view mlp() {
+    const bool t5 = type_.blocks == Blocks::kT5;
+    const std::string stood =
+        reader_.text(type_.activation).value_or(std::string(type_.activation_default));
+    std::string_view word = stood;
+    const bool gated = t5 ? word.starts_with("gated-") : type_.blocks == Blocks::kLlama;
+    if (t5 && gated) word.remove_prefix(6);
+    const std::string_view kind = kind_of_activation(word);
+    if (gated && kind == "silu") return "swiglu";
+    if (gated && kind == "gelu") return "geglu";
+    if (!gated && (kind == "gelu" || kind == "relu")) return kind;
+    reader_.error(type_.activation, fmt::format("{} {} is not known here: {} is read",
+                                                type_.activation, quoted_for_message(stood),
+                                                t5      ? "relu, gelu, gated-gelu or gated-silu"
+                                                : gated ? "silu or a gelu"
+                                                        : "a gelu or relu"));
+    return "gelu";
+  }
+
+  void flag(std::string_view key, std::string_view path, bool value) {
+    set_word(key, path, value ? "true" : "false");
+  }
+
+  void blocks() {
+    const std::string_view activation = mlp();
+    const bool llama = type_.blocks == Blocks::kLlama;
+    const bool neox = type_.blocks == Blocks::kNeoX;
+    const bool phi = type_.blocks == Blocks::kPhi;
+    const bool t5 = type_.blocks == Blocks::kT5;
+    if (type_.blocks == Blocks::kGpt2) {
+      set_word("", "family", "gpt2");
+      if (activation != "gelu") set_word(type_.activation, "mlp", activation);
+      return;
+    }
+    const bool attention_bias = reader_.boolean("attention_bias").value_or(neox);
+    const bool qwen3 = type_.name == "qwen3" || type_.name == "qwen3_moe";
+    const bool has_bias_key = type_.name == "llama" || qwen3 || neox;
+    const bool biased = phi || (has_bias_key && attention_bias);
+    const bool mlp_bias =
+        neox || phi || (type_.name == "llama" && reader_.boolean("mlp_bias").value_or(false));
+    set_word("", "family", "transformer");
+    if (t5) set_word("", "stack", "encoder_decoder");
+    set_word(type_.activation, "mlp", activation);
+    set_word("", "norm", llama || t5 ? "rmsnorm" : "layernorm");
+    set_word("", "position_embedding", t5 ? "relative" : "rotary");
+    flag(has_bias_key ? "attention_bias" : "", "qkv_bias", biased || type_.name == "qwen2");
+    flag(has_bias_key ? "attention_bias" : "", "attention_output_bias", biased);
+    flag(type_.name == "llama" ? "mlp_bias" : "", "mlp_bias", mlp_bias);
+    flag("", "head_bias", phi);
+    flag(phi ? "qk_layernorm" : "", "qk_norm",
+         qwen3 || (phi && reader_.boolean("qk_layernorm").value_or(false)));
+    flag(neox ? "use_parallel_residual" : "", "parallel_residual",
+         phi || (neox && reader_.boolean("use_parallel_residual").value_or(true)));
+    flag("", "shared_norm", phi);
+    if (!t5) rope_theta();
+  }
+
+  void rope_theta() {
+    const std::string_view four = type_.blocks == Blocks::kNeoX ? "rotary_emb_base" : "rope_theta";
+    const auto before = reader_.has(four) ? reader_.number(four) : reader_.number("rope_theta");
+    const auto after = reader_.number("rope_parameters.rope_theta");
+    if (before && after && *before != *after) {
+      reader_.error("rope_parameters.rope_theta",
+                    fmt::format("keys disagree: rope_parameters.rope_theta is {}, but {} is {}",
+                                *after, four, *before));
+    }
+    const std::string_view key = after ? "rope_parameters.rope_theta" : four;
+    const bool moe = type_.name == "mixtral";  // the one type with another default
+    set_word(key, "rope_theta",
+             fmt::format("{}", after.value_or(before.value_or(moe ? 1e6 : 1e4))));
+  }
+
+  void experts() {
+    const bool mixtral = type_.name == "mixtral";
+    if (!mixtral && type_.name != "qwen3_moe") return;
+    const std::string_view key =
+        mixtral && reader_.has("num_local_experts") ? "num_local_experts" : "num_experts";
+    set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : 128));
+    set("num_experts_per_tok", "experts_per_token",
+        reader_.whole("num_experts_per_tok").value_or(mixtral ? 2 : 8));
+    if (mixtral) {
+      set("intermediate_size", "expert_ffn_hidden_size",
+          reader_.whole("intermediate_size").value_or(type_.ffn_default));
+      return;
+    }
+    set("moe_intermediate_size", "expert_ffn_hidden_size",
+        reader_.whole("moe_intermediate_size").value_or(768));
+    const int64_t period = reader_.whole("decoder_sparse_step").value_or(1);
+    set("decoder_sparse_step", "moe_layer_period", period);
+    // Block i has experts where (i + 1) % step = 0: the first of each `step` begin dense.
+    if (period > 1) set("decoder_sparse_step", "first_dense_layers", period - 1);
+    const YamlNode* dense = reader_.node("mlp_only_layers");
+    if (dense == nullptr || dense->items.empty()) return;
+    for (size_t i = 0; i < dense->items.size(); ++i) {
+      if (dense->items[i].text == fmt::format("{}", i) && period == 1) continue;
+      reader_.error("mlp_only_layers",
+                    "mlp_only_layers can name the first layers alone, as in [0, 1], with "
+                    "decoder_sparse_step 1");
+      return;
+    }
+    set("mlp_only_layers", "first_dense_layers", static_cast<int64_t>(dense->items.size()));
+  }
+
+  void dropout() {
+    const bool gpt2 = type_.blocks == Blocks::kGpt2;
+    const bool t5 = type_.blocks == Blocks::kT5;
+    const std::string_view attention =
+        gpt2 ? "attn_pdrop" : (t5 ? "dropout_rate" : "attention_dropout");
+    const std::string_view hidden = gpt2 || type_.blocks == Blocks::kPhi
+                                        ? "resid_pdrop"
+                                        : (t5 ? "dropout_rate" : "hidden_dropout");
+    const double fallback = gpt2 || t5 ? 0.1 : 0.0;
+    const double on_attention = reader_.number(attention).value_or(fallback);
+    const double on_hidden =
+        type_.blocks == Blocks::kLlama ? 0.0 : reader_.number(hidden).value_or(fallback);
+    if (on_attention > 0) {
+      set_word(attention, "attention_dropout", fmt::format("{}", on_attention));
+    }
+    if (on_hidden > 0) set_word(hidden, "hidden_dropout", fmt::format("{}", on_hidden));
+  }
+
+  void windows() {
+    const auto window = reader_.whole("sliding_window");
+    const bool used = type_.name == "mistral" || type_.name == "mixtral" ||
+                      reader_.boolean("use_sliding_window").value_or(false);
+    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
+    if (window && used && *window < positions) {
+      reader_.warn("sliding_window",
+                   fmt::format("sliding_window is {}: attention is priced over the whole sequence, "
+                               "which is more where a sample is longer than that",
+                               *window));
+    }
+    const YamlNode* kinds = reader_.node("layer_types");
+    if (kinds == nullptr) return;
+    for (const YamlNode& kind : kinds->items) {
+      if (kind.text == "full_attention" || kind.text == "sliding_attention") continue;
+      reader_.error("layer_types",
+                    fmt::format("layer_types holds {}, which is not known here", described(kind)));
+      return;
+    }
+  }
+
+  void dtypes() {
+    const auto four = reader_.text("torch_dtype");
+    const auto five = reader_.text("dtype");
+    if (four && five && *four != *five) {
+      reader_.error("dtype",
+                    fmt::format("keys disagree: dtype is {}, but torch_dtype is {}", *five, *four));
+    } else if (four || five) {
+      reader_.note(
+          fmt::format("{}: the weights are stored as {}; training.precision is the job's "
+                      "to say",
+                      four ? "torch_dtype" : "dtype", four ? *four : *five));
+    }
+  }
+
+  const HuggingFaceType& type_;
+  ForeignReader& reader_;
+};
+
+std::string type_list() {
+  std::string out;
+  for (const HuggingFaceType& type : types()) {
+    if (!out.empty()) out += &type == &types().back() ? " and " : ", ";
+    out += type.name;
+  }
+  return out;
+}
+
+// The type, or nullptr and a report.
+const HuggingFaceType* type_of(const YamlNode& root, Diagnostics& diagnostics) {
+  for (const std::string_view nested :
+       {"text_config", "llm_config", "language_config", "thinker_config", "vision_config",
+        "audio_config", "encoder", "decoder"}) {
+    const YamlEntry* entry = root.find(nested);
+    if (entry == nullptr || entry->value.kind != YamlNode::Kind::kMap) continue;
+    diagnostics.error(
+        entry->place,
+        fmt::format("this model is made of several ({}): only its language model can be planned; "
+                    "write the object of its sizes ({}) to a file of its own, and import that",
+                    nested, root.find("text_config") ? "text_config" : "often text_config"));
+    return nullptr;
+  }
+  const YamlEntry* entry = root.find("model_type");
+  if (entry == nullptr) {
+    diagnostics.error(root.place,
+                      fmt::format("config.json needs model_type: {} are read", type_list()));
+    return nullptr;
+  }
+  for (const HuggingFaceType& type : types()) {
+    if (entry->value.text == type.name) return &type;
+  }
+  std::vector<std::string> names;
+  for (const HuggingFaceType& type : types()) names.emplace_back(type.name);
+  const auto near = nearest(entry->value.text, names);
+  diagnostics.error(
+      entry->value.place,
+      fmt::format(
+          "model_type {} is not read{}; {} are. The sizes of any other can be given by hand, "
+          "as in model: {{family: transformer, num_layers: 32, hidden_size: 4096, ...}} "
+          "(docs/job-file.md)",
+          described(entry->value), near ? fmt::format(", did you mean '{}'?", *near) : "",
+          type_list()));
+  return nullptr;
+}
+
+std::string name_from(const ForeignReader& reader, const HuggingFaceType& type) {
+  std::string name = reader.text("_name_or_path").value_or("");
+  name = name.substr(name.find_last_of("/\\") + 1);
+  const bool plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+  return plain && !std::isdigit(static_cast<unsigned char>(name[0])) && name[0] != '.' &&
+                 name[0] != '-'
+             ? name
+             : std::string(type.name);
+}
+
+}  // namespace
+
+void read_huggingface(const YamlNode& root, Diagnostics& diagnostics, Imported& out) {
+  if (root.kind != YamlNode::Kind::kMap) {
+    diagnostics.error(root.place,
+                      fmt::format("config.json must be a map, not {}", described(root)));
+    return;
+  }
+  const HuggingFaceType* type = type_of(root, diagnostics);
+  if (type == nullptr) return;
+  YamlNode known = root;
+  std::erase_if(known.entries, [](const YamlEntry& entry) {
+    return std::ranges::count(huggingface_words(), entry.key) > 0;
+  });
+  ForeignReader reader(huggingface_keys(), diagnostics, out);
+  reader.read(known, "", UnknownKeys::kWarning);
+  reader.set("model.name", name_from(reader, *type),
+             reader.has("_name_or_path") ? "_name_or_path" : "model_type");
+  HuggingFaceModel(*type, reader).read();
+  reader.copy_all();
+  if (const YamlNode* list = reader.node("architectures")) {
+    for (const YamlNode& item : list->items) {
+      const std::string& name = item.text;
+      if (name.find("CausalLM") != std::string::npos || name.find("LMHead") != std::string::npos ||
+          name.find("ConditionalGeneration") != std::string::npos) {
+        continue;
+      }
+      reader.warn("architectures",
+                  fmt::format("architectures has {}: what is planned is the language model with "
+                              "its head",
+                              described(item)));
+    }
+  }
+}
+
+}  // namespace smp

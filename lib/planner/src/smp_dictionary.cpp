@@ -1,0 +1,138 @@
+#include "smp_dictionary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace smp {
+namespace {
+
+// The map under `key`, or nullptr.
+const YamlNode* map_at(const YamlNode& node, std::string_view key) {
+  if (node.kind != YamlNode::Kind::kMap) return nullptr;
+  const YamlEntry* entry = node.find(key);
+  return entry != nullptr && entry->value.kind == YamlNode::Kind::kMap ? &entry->value : nullptr;
+}
+
+void refuse_others(const YamlNode& map, const std::vector<std::string_view>& known,
+                   std::string_view where, Diagnostics& diagnostics) {
+  for (const YamlEntry& entry : map.entries) {
+    if (std::ranges::count(known, entry.key) > 0) continue;
+    std::string message = fmt::format("unknown key {} {}", quoted_for_message(entry.key), where);
+    if (entry.key == "dataparallel") {
+      message += ": only one smdistributed strategy can be enabled, and this one has no degrees";
+    }
+    diagnostics.error(entry.place, message);
+  }
+}
+
+bool says_true(const YamlNode& map, std::string_view key) {
+  const YamlEntry* entry = map.find(key);
+  return entry != nullptr && entry->value.text == "true" && !entry->value.quoted;
+}
+
+}  // namespace
+
+const YamlNode* smp_parameters(const YamlNode& root, Diagnostics& diagnostics, Imported&) {
+  const YamlNode* distributed = map_at(root, "smdistributed");
+  const YamlNode* parallel = distributed != nullptr ? map_at(*distributed, "modelparallel")
+                                                    : map_at(root, "modelparallel");
+  const bool wrapped =
+      root.kind == YamlNode::Kind::kMap &&
+      (root.find("smdistributed") != nullptr || root.find("modelparallel") != nullptr);
+  if (!wrapped) return &root;
+  refuse_others(root, {"smdistributed", "modelparallel", "mpi", "torch_distributed"},
+                "beside smdistributed", diagnostics);
+  if (distributed != nullptr) {
+    refuse_others(*distributed, {"modelparallel"}, "in smdistributed", diagnostics);
+  }
+  if (parallel == nullptr) {
+    diagnostics.error(root.place, "smdistributed needs modelparallel with its parameters");
+    return nullptr;
+  }
+  refuse_others(*parallel, {"enabled", "parameters"}, "in modelparallel", diagnostics);
+  if (!says_true(*parallel, "enabled")) {
+    diagnostics.error(parallel->place, "modelparallel is not enabled: write enabled: true");
+  }
+  const YamlNode* parameters = map_at(*parallel, "parameters");
+  if (parameters == nullptr) {
+    diagnostics.error(parallel->place, "modelparallel needs a map of parameters");
+  }
+  return parameters;
+}
+
+std::optional<int64_t> smp_processes_per_host(const YamlNode& root, Diagnostics& diagnostics,
+                                              Imported& out) {
+  const YamlNode* mpi = map_at(root, "mpi");
+  if (mpi == nullptr) return std::nullopt;
+  refuse_others(*mpi, {"enabled", "processes_per_host", "custom_mpi_options"}, "in mpi",
+                diagnostics);
+  if (!says_true(*mpi, "enabled")) {
+    diagnostics.error(mpi->place, "mpi is not enabled: write enabled: true");
+  }
+  if (mpi->find("custom_mpi_options") != nullptr) {
+    out.notes.push_back("mpi.custom_mpi_options: how mpirun is called, not how training is split");
+  }
+  const YamlEntry* entry = mpi->find("processes_per_host");
+  if (entry == nullptr) return std::nullopt;
+  const auto value = whole_value(entry->value.text);
+  if (!value || *value < 1 || entry->value.quoted) {
+    diagnostics.error(
+        entry->value.place,
+        fmt::format("mpi.processes_per_host must be a whole number of at least 1, not "
+                    "{}",
+                    described(entry->value)));
+    return std::nullopt;
+  }
+  return value;
+}
+
+void refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
+                          const std::vector<ForeignKey>& other, std::string_view other_name,
+                          Diagnostics& diagnostics) {
+  for (const YamlEntry& entry : parameters.entries) {
+    const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+    if (std::ranges::none_of(own, is) && std::ranges::any_of(other, is)) {
+      diagnostics.error(entry.place,
+                        fmt::format("{} is a key of {}: a dictionary holds keys of one "
+                                    "version",
+                                    entry.key, other_name));
+    }
+  }
+}
+
+void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
+                        const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
+                        int64_t pipeline_degree, std::string_view origin,
+                        std::optional<int64_t> processes_per_host) {
+  ImportContext known = context;
+  if (processes_per_host) known.processes_per_host = processes_per_host;
+  const int64_t model_ranks = context_degree * tensor_degree * pipeline_degree;
+  const auto world = known.world();
+  if (!world) {
+    reader.set("parallel.sharding", std::string(sharding), std::string(origin));
+    reader.note(
+        "the sharding is over all data-parallel ranks, whose number is not in this file: --hosts "
+        "and "
+        "--processes-per-host pin it; without them the planner chooses");
+    return;
+  }
+  if (*world % model_ranks != 0) {
+    reader.error("",
+                 fmt::format("{} ranks are not divisible by tensor x pipeline x context degree = "
+                             "{}",
+                             *world, model_ranks));
+    return;
+  }
+  const int64_t data = *world / model_ranks;
+  const bool shards = sharding != "none";
+  // With one data-parallel rank there is nothing to shard over, whatever the file says.
+  reader.set("parallel.sharding", shards && data > 1 ? std::string(sharding) : "none",
+             std::string(origin));
+  if (shards && data > 1) {
+    reader.set("parallel.sharded_data_parallel_degree", fmt::format("{}", data),
+               fmt::format("all {} data-parallel ranks", data));
+  }
+}
+
+}  // namespace smp

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "foreign_keys.h"
+
+// What the dictionaries of SMP v1 and v2 share: where their parameters stand. Pure.
+namespace smp {
+
+// The map of parameters: the document itself, or what stands under smdistributed.modelparallel or
+// modelparallel (the `distribution` of the SageMaker SDK). nullptr, and a report, where it is
+// missing or not enabled, or where other keys stand around it that mean something else.
+const YamlNode* smp_parameters(const YamlNode& root, Diagnostics& diagnostics, Imported& out);
+
+// mpi.processes_per_host, where it stands beside them.
+std::optional<int64_t> smp_processes_per_host(const YamlNode& root, Diagnostics& diagnostics,
+                                              Imported& out);
+
+// Keys of the other version are named as such; they are unknown here.
+void refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
+                          const std::vector<ForeignKey>& other, std::string_view other_name,
+                          Diagnostics& diagnostics);
+
+// `sharding` over all data-parallel ranks: with their number where the world is known, else the
+// note that it is not. `model_ranks` = p x t.
+void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
+                        const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
+                        int64_t pipeline_degree, std::string_view origin,
+                        std::optional<int64_t> processes_per_host = {});
+
+}  // namespace smp
