@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,12 +28,23 @@ struct PublishedRun {
   JobSpec job;
   LayoutChoice choice;
   MemoryFigure figure = MemoryFigure::kDevice;
-  bool layout_is_published = true;  // else the fastest that fits is priced
-  bool left_out = false;            // of the statistics: the table itself doubts the row
+  bool layout_is_published = true;     // else the fastest that fits is priced
+  bool recompute_is_published = true;  // else the least that fits
+  bool left_out = false;               // of the statistics: the table itself doubts the row
+};
+
+// The named clusters, each read once.
+class KnownClusters {
+ public:
+  const ClusterSpec& named(const std::string& name);
+
+ private:
+  std::map<std::string, ClusterSpec> specs_;
 };
 
 // What the run says; only meaningful when cells.problems is empty afterwards.
-PublishedRun published_run(RunCells& cells, std::optional<Profile> profile);
+PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
+                           std::optional<Profile> profile);
 
 // The measured columns, in the units of predictions.
 struct Measurement {
@@ -44,8 +56,8 @@ Measurement measurement_of(RunCells& cells, const PublishedRun& run);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
 Profile profile_of(const RunCells& cells);
-ModelSpec model_of_run(RunCells& cells, Profile profile);
-ClusterSpec cluster_of_run(RunCells& cells, int64_t world);
+ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages);
+ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
 MemoryFigure figure_of(const RunCells& cells);
 
 // Shapes that papers and model cards give: for rows that name a model and its size alone.

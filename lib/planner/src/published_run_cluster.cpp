@@ -1,114 +1,133 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
 #include <cmath>
 
 #include "published_run.h"
+#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/job_reader.h"
 
 namespace smp {
 namespace {
 
-constexpr double kTera = 1e12;
 constexpr double kGiga = 1e9;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
+// What NCCL reaches of a network's rate: as in configs/clusters.
+constexpr double kReached = 0.88;
+// Capacities nearer than this to the catalog's are the same card.
+constexpr double kSameCard = 0.06;
 
-struct Accelerator {
-  const char* word;                   // in gpu_type
-  double half, fp32, fp8;             // dense peak, TFLOP/s
-  double memory_gb, memory_gb_per_s;  // GB as printed on the card
-  double peer_gb_per_s;               // to its peers on the host, one direction
-  int64_t multiprocessors;
-  bool bf16;
+struct Card {
+  const char* word;          // in gpu_type
+  const char* interconnect;  // word of the interconnect; empty = any
+  const char* cluster;
 };
-// NVIDIA datasheets, dense rates; the first whose word gpu_type holds.
-constexpr std::array kAccelerators = {
-    Accelerator{"gb300", 2500, 80, 5000, 279, 8000, 900, 160, true},
-    Accelerator{"gb200", 2500, 80, 5000, 186, 8000, 900, 152, true},
-    Accelerator{"gh200", 989, 67, 1979, 96, 4000, 450, 132, true},
-    Accelerator{"b300", 2250, 80, 4500, 270, 8000, 900, 160, true},
-    Accelerator{"b200", 2250, 80, 4500, 180, 8000, 900, 148, true},
-    Accelerator{"h200", 989, 67, 1979, 141, 4800, 450, 132, true},
-    Accelerator{"h800", 989, 67, 1979, 80, 3350, 200, 132, true},
-    Accelerator{"h100-pcie", 756, 51, 1513, 80, 2000, 64, 114, true},
-    Accelerator{"h100", 989, 67, 1979, 80, 3350, 450, 132, true},
-    Accelerator{"a800", 312, 19.5, 0, 80, 2039, 200, 108, true},
-    Accelerator{"a100-pcie", 312, 19.5, 0, 80, 1935, 32, 108, true},
-    Accelerator{"a100", 312, 19.5, 0, 80, 2039, 300, 108, true},
-    Accelerator{"v100", 125, 15.7, 0, 32, 900, 150, 80, false},
-    Accelerator{"l40", 362, 91, 733, 48, 864, 32, 142, true},
-    Accelerator{"a10g", 70, 35, 0, 24, 600, 16, 80, true},
-    Accelerator{"t4", 65, 8.1, 0, 16, 300, 8, 40, false},
+// The first line that fits. gpu_mem_gb, gpus_per_node and a rate in the interconnect replace what
+// the cluster file says.
+constexpr std::array kCards = {
+    Card{"gb200", "", "gb200"},
+    Card{"gb300", "", "gb200"},
+    Card{"b200", "", "dgx-b200"},
+    Card{"b300", "", "dgx-b200"},
+    Card{"h200", "p5en", "p5en.48xlarge"},
+    Card{"h200", "efa", "p5en.48xlarge"},
+    Card{"h200", "", "dgx-h200"},
+    Card{"h800", "", "h800-8x"},
+    Card{"h100", "p5", "p5.48xlarge"},
+    Card{"h100", "efa", "p5.48xlarge"},
+    Card{"h100", "", "dgx-h100"},
+    Card{"a800", "", "a800-8x"},
+    Card{"a100", "p4de", "p4de.24xlarge"},
+    Card{"a100", "p4d", "p4d.24xlarge"},
+    Card{"a100", "jean zay", "jean-zay-a100-8x"},
+    Card{"a100", "omni-path", "jean-zay-a100-8x"},
+    Card{"a100-pcie", "", "a100-pcie-8x"},
+    Card{"a100 pcie", "", "a100-pcie-8x"},
+    Card{"a100", "", "dgx-a100-80gb"},
+    Card{"v100", "jean zay", "jean-zay-v100-4x"},
+    Card{"v100", "omni-path", "jean-zay-v100-4x"},
+    Card{"v100", "", "p3dn.24xlarge"},
+    Card{"l40", "", "l40s-8x"},
+    Card{"4090", "", "rtx4090-8x"},
 };
 
-// GB/s of one accelerator to other hosts, from e.g. "8x 200 Gb/s HDR", "400 Gb/s EFA per node".
-double inter_host_gb_per_s(const std::string& interconnect, int64_t per_host) {
-  if (contains(interconnect, "omni-path")) return 4 * 100.0 / 8 / double(per_host);  // Jean Zay
+// GB/s of one accelerator to other hosts that the interconnect's rate gives ("8x 200 Gb/s HDR",
+// "400 Gb/s EFA per node", "inter_node 800 Gb/s"); nothing when it has none.
+std::optional<double> inter_host_gb_per_s(const std::string& interconnect, int64_t per_host) {
   const size_t unit = interconnect.rfind("gb/s");
-  if (unit == std::string::npos) return 0;
+  if (unit == std::string::npos || unit == 0 || interconnect[unit - 1] == 'g') return std::nullopt;
+  const auto digit_at = [&](size_t i) {
+    return std::isdigit(static_cast<unsigned char>(interconnect[i])) || interconnect[i] == '.';
+  };
   size_t end = unit;
   while (end > 0 && interconnect[end - 1] == ' ') --end;
   size_t begin = end;
-  while (begin > 0 && (std::isdigit(static_cast<unsigned char>(interconnect[begin - 1])) ||
-                       interconnect[begin - 1] == '.')) {
-    --begin;
-  }
-  const auto rate = leading_number(interconnect.substr(begin, end - begin));
-  if (!rate) return 0;
+  while (begin > 0 && digit_at(begin - 1)) --begin;
+  const auto rate = leading_number(std::string_view(interconnect).substr(begin, end - begin));
+  if (!rate) return std::nullopt;
+  size_t before = begin;
+  while (before > 0 && interconnect[before - 1] == ' ') --before;
   double links = 1;
-  const size_t times = interconnect.rfind("x ", begin);
-  if (times != std::string::npos && times + 2 >= begin) {
-    size_t digit = times;
-    while (digit > 0 && std::isdigit(static_cast<unsigned char>(interconnect[digit - 1]))) --digit;
-    links = leading_number(interconnect.substr(digit, times - digit)).value_or(1);
+  if (before > 1 && interconnect[before - 1] == 'x' && digit_at(before - 2)) {
+    size_t digit = before - 1;
+    while (digit > 0 && digit_at(digit - 1)) --digit;
+    links = leading_number(std::string_view(interconnect).substr(digit)).value_or(1);
   }
   const bool per_gpu = contains(interconnect, "per gpu");
   return *rate * links / 8 / (per_gpu ? 1.0 : double(per_host));
 }
 
+const Card* card_of(const std::string& type, const std::string& interconnect) {
+  for (const Card& card : kCards) {
+    if (contains(type, card.word) && contains(interconnect, card.interconnect)) return &card;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-ClusterSpec cluster_of_run(RunCells& cells, int64_t world) {
-  ClusterSpec cluster;
+const ClusterSpec& KnownClusters::named(const std::string& name) {
+  const auto known = specs_.find(name);
+  if (known != specs_.end()) return known->second;
+  const JobSource any_model{"score",
+                            "model: {family: gpt2, num_layers: 1, hidden_size: 64, num_heads: 1, "
+                            "vocab_size: 256, max_positions: 8}\ntraining: {sequence_length: 8}\n"};
+  const JobSpec job = read_job({any_model, cluster_source(name)});
+  return specs_.emplace(name, job.cluster).first->second;
+}
+
+ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world) {
   const std::string type = cells.word("gpu_type");
-  const Accelerator* card = nullptr;
-  for (const Accelerator& known : kAccelerators) {
-    if (contains(type, known.word)) {
-      card = &known;
-      break;
-    }
-  }
+  const std::string interconnect = cells.word("interconnect");
+  const Card* card = card_of(type, interconnect);
   if (card == nullptr) {
     if (type.empty()) {
       cells.problem("gpu_type is empty");
     } else {
       cells.not_understood("gpu_type");
     }
-    return cluster;
+    return {};
   }
-  cluster.name = type;
-  cluster.device = DeviceKind::kCuda;
+  const bool small_card = cells.number("gpu_mem_gb").value_or(80) <= 40;
+  const bool of_40_gb = small_card && std::string_view(card->cluster) == "dgx-a100-80gb";
+  ClusterSpec cluster = clusters.named(of_40_gb ? "p4d.24xlarge" : card->cluster);
   cluster.accelerator = cells.text("gpu_type");
-  cluster.processes_per_host = cells.degree("gpus_per_node").value_or(8);
-  if (world < cluster.processes_per_host) cluster.processes_per_host = world;
+  const int64_t usual = cluster.processes_per_host;
+  cluster.processes_per_host = cells.degree("gpus_per_node").value_or(usual);
+  if (const auto memory = cells.number("gpu_mem_gb")) {
+    const double known = double(cluster.memory_per_process_bytes) / kGiB;
+    if (std::abs(*memory / known - 1) > kSameCard) {
+      cluster.memory_per_process_bytes = std::llround(*memory * kGiB * known / std::ceil(known));
+    }
+  }
+  const auto rate = inter_host_gb_per_s(interconnect, cluster.processes_per_host);
+  if (rate && *card->interconnect == '\0') {
+    cluster.inter_host_bytes_per_s = kReached * *rate * kGiga;
+    cluster.inter_host_points.clear();
+  }
+  cluster.processes_per_host = std::min(cluster.processes_per_host, world);
   cluster.hosts = (world + cluster.processes_per_host - 1) / cluster.processes_per_host;
-  const double memory = cells.number("gpu_mem_gb").value_or(card->memory_gb);
-  cluster.memory_per_process_bytes = std::llround(memory * kGiB * 0.99);
-  cluster.has_bf16 = card->bf16;
-  cluster.has_fp16 = true;
-  cluster.fp32_flops_per_s = card->fp32 * kTera;
-  cluster.half_flops_per_s = card->half * kTera;
-  cluster.fp8_flops_per_s = card->fp8 * kTera;
-  cluster.matmul_efficiency = 0.8;
-  cluster.multiprocessors = card->multiprocessors;
-  cluster.kernel_launch_s = 4e-6;
-  cluster.memory_bytes_per_s = card->memory_gb_per_s * kGiga;
-  cluster.host_memory_bytes = int64_t{1} << 40;
-  cluster.host_link_bytes_per_s = 12 * kGiga;
-  cluster.intra_host_bytes_per_s = 0.8 * card->peer_gb_per_s * kGiga;
-  cluster.intra_host_latency_s = 1e-5;
-  const double inter = inter_host_gb_per_s(cells.word("interconnect"), cluster.processes_per_host);
-  cluster.inter_host_bytes_per_s = 0.8 * (inter > 0 ? inter : 25) * kGiga;
-  cluster.inter_host_latency_s = 3e-5;
   return cluster;
 }
 

@@ -23,7 +23,11 @@ Profile profile_of(const RunCells& cells) {
   if (any({"deepspeed", "megatron-ds", "bloom", "bigscience", "internevo", "internlm"})) {
     return Profile::kDeepSpeed;
   }
-  if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) return Profile::kMegatron;
+  if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {
+    // Megatron has no ZeRO-2 and 3 of its own: such rows are its comparisons with DeepSpeed.
+    const bool zero = contains(sharding, "zero2") || contains(sharding, "zero3");
+    return zero ? Profile::kDeepSpeed : Profile::kMegatron;
+  }
   const bool splits_layers = cells.word("tp") > "1" || cells.word("pp") > "1";
   if (splits_layers) return Profile::kMegatron;
   if (contains(sharding, "zero3") || contains(sharding, "shard")) return Profile::kFsdp;

@@ -141,6 +141,15 @@ std::optional<std::string> RunCells::note(std::string_view key) const {
   return std::nullopt;
 }
 
+std::optional<int64_t> RunCells::number_after(std::string_view words) const {
+  const size_t at = everything_.find(words);
+  if (at == std::string::npos) return std::nullopt;
+  const auto value =
+      leading_number(trimmed(std::string_view(everything_).substr(at + words.size())));
+  if (!value) return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
 std::optional<int64_t> RunCells::note_count(std::string_view key) {
   const std::optional<std::string> text = note(key);
   if (!text) return std::nullopt;

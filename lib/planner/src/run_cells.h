@@ -32,6 +32,8 @@ class RunCells {
   // The value of a flag of the notes: "num-experts=8; ..." ; "true" flags are "True".
   std::optional<std::string> note(std::string_view key) const;
   std::optional<int64_t> note_count(std::string_view key);
+  // The whole number that stands behind `words` in the notes ("batch size per DP 36").
+  std::optional<int64_t> number_after(std::string_view words) const;
   bool has_note(std::string_view key) const { return note(key).has_value(); }
   // Whether source, notes, model or id contain `part`, whatever its case.
   bool mentions(std::string_view part) const { return everything_.find(part) != std::string::npos; }

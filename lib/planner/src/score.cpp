@@ -101,8 +101,16 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const LayoutChoice& cho
     case MemoryFigure::kAllocatedLastStage:
       return estimate_memory(job, choice, layer_bytes(job, choice), choice.pipeline - 1)
           .allocated_bytes;
-    case MemoryFigure::kStatesFirstStage:
-      return estimate_memory(job, choice, layer_bytes(job, choice), 0).allocated_bytes;
+    case MemoryFigure::kStatesFirstStage: {
+      const MemoryEstimate first = estimate_memory(job, choice, layer_bytes(job, choice), 0);
+      double bytes = 0;
+      for (Term term :
+           {Term::kWeights, Term::kGradients, Term::kMasterWeights, Term::kMomentum,
+            Term::kVariance, Term::kActivations, Term::kCheckpoints, Term::kEmbeddingActivations}) {
+        bytes += first[term];
+      }
+      return bytes;
+    }
     case MemoryFigure::kDevice:
     case MemoryFigure::kNone: return fullest.peak_bytes;
   }
@@ -118,7 +126,12 @@ void predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
                     run.choice.tensor, run.choice.shard, run.choice.micro_batch,
                     run.choice.recompute == Recompute::kNone ? "none" : "full"));
   }
-  const Predicted predicted = predict(run.job, run.choice);
+  Predicted predicted = predict(run.job, run.choice);
+  if (!run.recompute_is_published && predicted.fit == Fit::kNo) {
+    run.choice.recompute = Recompute::kFull;
+    predicted = predict(run.job, run.choice);
+    cells.assume("full recomputation, as it does not fit without");
+  }
   const double bytes = bytes_of(run.figure, run.job, run.choice, predicted.memory);
   const Range memory = memory_range(run.job, run.choice, predicted.memory);
   const Range time = time_range(run.job, run.choice, predicted.time);
@@ -138,12 +151,12 @@ std::string joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row,
+RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClusters& clusters,
                    std::optional<Profile> profile) {
   RunCells cells(table, cells_of_row);
   RowScore row;
   row.id = cells.text("id");
-  PublishedRun run = published_run(cells, profile);
+  PublishedRun run = published_run(cells, clusters, profile);
   row.left_out = run.left_out;
   row.group = fmt::format("{} on {} x {}", cells.text("model"), run.choice.world(),
                           run.job.cluster.accelerator);
@@ -165,7 +178,10 @@ FileScore score(const CsvTable& table, std::optional<Profile> profile) {
   require_columns(table);
   FileScore file;
   file.path = table.path;
-  for (const CsvRow& row : table.rows) file.rows.push_back(score_row(table, row, profile));
+  KnownClusters clusters;
+  for (const CsvRow& row : table.rows) {
+    file.rows.push_back(score_row(table, row, clusters, profile));
+  }
   file.summary = summary_of(file.rows);
   return file;
 }
