@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "batch.h"
 #include "smp/plan/plan.h"
+#include "smp/planner/layout_choice.h"
 
 namespace smp {
 
@@ -37,5 +39,16 @@ inline constexpr int64_t kDelayedInitAboveParameters = 60'000'000'000;
 
 // The plan of a choice, predictions and reasons left empty.
 Plan resolve(const SettledJob& settled, const Choice& choice);
+
+// The same of a whole layout: every key that LayoutChoice has is the choice's, everything else the
+// job's; a schedule's own count of microbatches in flight is written as all of the step's. Throws
+// ConfigError when the choice does not fill the cluster.
+Plan resolve(const JobSpec& job, const LayoutChoice& choice);
+
+// The layout of a plan: resolve(plan.job, *layout_choice_of(plan)) is the same plan, and the choice
+// that a plan was resolved from comes back. Nothing for a plan that no LayoutChoice says: a
+// partition whose middle stages differ by more than one layer, or are not the longer ones first; a
+// placement other than cluster and spread.
+std::optional<LayoutChoice> layout_choice_of(const Plan& plan);
 
 }  // namespace smp

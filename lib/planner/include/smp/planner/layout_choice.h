@@ -15,9 +15,9 @@ struct LayoutChoice {
   int32_t context = 1;
   int32_t expert = 1;
   int32_t expert_tensor = 1;
-  int32_t shard = 1;    // z
-  int32_t replica = 1;  // r
-  int32_t virtual_stages = 1;
+  int32_t shard = 1;           // z
+  int32_t replica = 1;         // r
+  int32_t virtual_stages = 1;  // chunks of layers that a rank holds: 2 in zb_v
   PipelineKind schedule = PipelineKind::kInterleaved;
   Sharding sharding = Sharding::kNone;
   Precision precision = Precision::kBf16;

@@ -1,0 +1,94 @@
+#include "resolve.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "smp/plan/job_reader.h"
+
+using namespace smp;
+
+namespace {
+
+JobSpec mixture_job() {
+  return read_job({{"job.yaml",
+                    "model:\n  family: llama\n  num_layers: 13\n  hidden_size: 256\n"
+                    "  num_heads: 16\n  num_kv_heads: 8\n  ffn_hidden_size: 512\n"
+                    "  vocab_size: 1000\n  num_experts: 8\n  experts_per_token: 2\n"
+                    "cluster:\n  hosts: 8\n  processes_per_host: 8\n  device: cuda\n"
+                    "  memory_per_process: 80GiB\n  fp8_flops_per_s: 2000T\n"
+                    "training:\n  sequence_length: 4096\n"}});
+}
+
+// A layout of 64 ranks, its parts drawn at random.
+LayoutChoice some_choice(std::mt19937_64& engine, int64_t blocks) {
+  const auto pick = [&](std::initializer_list<int32_t> values) {
+    return *(values.begin() + engine() % values.size());
+  };
+  const auto coin = [&] { return engine() % 2 == 0; };
+  LayoutChoice choice;
+  choice.pipeline = pick({1, 2, 4});
+  choice.tensor = pick({1, 2, 4});
+  choice.context = pick({1, 2});
+  const int32_t data = 64 / (choice.pipeline * choice.tensor * choice.context);
+  choice.shard = pick({1, 2});
+  choice.replica = data / choice.shard;
+  choice.expert = pick({1, 2});
+  choice.expert_tensor = pick({1, choice.tensor});
+  choice.schedule = static_cast<PipelineKind>(engine() % 5);
+  choice.virtual_stages = choice.schedule == PipelineKind::kVirtual ? pick({2, 3})
+                          : choice.schedule == PipelineKind::kZbV   ? 2
+                                                                    : 1;
+  choice.sharding = choice.shard == 1 ? Sharding::kNone : static_cast<Sharding>(1 + engine() % 3);
+  choice.precision = static_cast<Precision>(engine() % 5);
+  choice.recompute = static_cast<Recompute>(engine() % 3);
+  if (choice.recompute == Recompute::kFull && coin()) choice.recompute_layers = 2;
+  choice.sequence_parallel = choice.tensor > 1 && coin();
+  choice.offload_activations = choice.recompute == Recompute::kFull && coin();
+  choice.offload_optimizer = coin();
+  choice.offload_parameters = choice.sharding == Sharding::kParameters && coin();
+  choice.spread_placement = coin();
+  choice.micro_batch = pick({1, 2, 8});
+  choice.microbatches = pick({4, 16});
+  if (coin()) choice.active_microbatches = 3;
+  if (choice.pipeline > 2 && coin()) choice.first_stage_layers = static_cast<int32_t>(blocks / 8);
+  if (choice.pipeline > 2 && coin()) choice.last_stage_layers = 2;
+  return choice;
+}
+
+}  // namespace
+
+TEST_CASE("a layout comes back from the plan it became, and from that plan's file") {
+  const JobSpec job = mixture_job();
+  std::mt19937_64 engine(4);
+  for (int i = 0; i < 300; ++i) {
+    const LayoutChoice choice = some_choice(engine, job.model.num_layers);
+    const Plan plan = resolve(job, choice);
+    CHECK(plan.degrees.world() == 64);
+    const std::optional<LayoutChoice> back = layout_choice_of(plan);
+    REQUIRE(back);
+    CHECK(*back == choice);
+    const std::string text = write_plan(plan);
+    const Plan read = parse_plan("plan.yaml", text);
+    CHECK(write_plan(read) == text);
+    CHECK(layout_choice_of(read) == choice);
+    CHECK(write_plan(resolve(read.job, choice)) == text);
+  }
+}
+
+TEST_CASE("a plan that no layout in numbers says has none") {
+  const JobSpec job = mixture_job();
+  LayoutChoice choice;
+  choice.pipeline = 4;
+  choice.replica = 16;
+  Plan plan = resolve(job, choice);
+  CHECK(plan.job.parallel.partition == std::vector<int64_t>{4, 3, 3, 3});
+  plan.job.parallel.partition = {3, 5, 2, 3};
+  CHECK_FALSE(layout_choice_of(plan));
+  plan.job.parallel.partition = {2, 4, 4, 3};
+  REQUIRE(layout_choice_of(plan));
+  CHECK(layout_choice_of(plan)->first_stage_layers == 2);
+  CHECK(layout_choice_of(plan)->last_stage_layers == 0);
+  plan.job.parallel.placement_strategy = "PTD";
+  CHECK_FALSE(layout_choice_of(plan));
+}
