@@ -7,6 +7,8 @@
 #include <set>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/planner/layout_rules.h"
 
 namespace smp {
 namespace {
@@ -58,14 +60,44 @@ void require_legal_pipeline(const JobSpec& job) {
 
 // Data-parallel degrees of the layouts that the pins leave open.
 std::set<int64_t> data_degrees_in_play(const JobSpec& job) {
+  const int64_t context = job.parallel.context_parallel_degree.value_or(1);  // more leaves less
   std::set<int64_t> found;
   for (const int64_t t : tensor_degrees_in_play(job)) {
     for (const int64_t p : legal_pipeline_degrees(job, t)) {
       const auto& pinned = job.parallel.pipeline_parallel_degree;
-      if (!pinned || *pinned == p) found.insert(world_size(job.cluster) / (t * p));
+      if (pinned && *pinned != p) continue;
+      const int64_t peers = world_size(job.cluster) / (t * p);
+      if (peers % context == 0) found.insert(peers / context);
     }
   }
   return found;
+}
+
+void require_legal_context(const JobSpec& job) {
+  const auto& pinned = job.parallel.context_parallel_degree;
+  if (!pinned) return;
+  const auto problem = context_problem(job, *pinned);
+  if (!problem) return;
+  std::vector<int64_t> legal;
+  for (const int64_t c : divisors(world_size(job.cluster))) {
+    if (!context_problem(job, c)) legal.push_back(c);
+  }
+  throw ConfigError(fmt::format("parallel.context_parallel_degree: {}: {}; {}", *pinned, *problem,
+                                nearest_legal(legal, *pinned)));
+}
+
+void require_legal_expert(const JobSpec& job) {
+  const auto& pinned = job.parallel.expert_parallel_degree;
+  if (!pinned) return;
+  const int64_t world = world_size(job.cluster);
+  const auto problem = expert_problem(job, *pinned, 1, world);
+  if (!problem) return;
+  std::vector<int64_t> legal;
+  for (const int64_t e : divisors(std::max<int64_t>(1, job.model.num_experts))) {
+    if (!expert_problem(job, e, 1, world)) legal.push_back(e);
+  }
+  throw ConfigError(fmt::format("parallel.expert_parallel_degree: {}: {}; {}", *pinned, *problem,
+                                nearest_legal(legal, *pinned)));
 }
 
 void require_legal_shard(const JobSpec& job) {
@@ -112,7 +144,8 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   if (model.num_heads % tensor != 0) {
     return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);
   }
-  if (model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
+  const bool has_kv_heads = model.kv_lora_rank == 0;
+  if (has_kv_heads && model.num_kv_heads % tensor != 0 && tensor % model.num_kv_heads != 0) {
     return fmt::format("num_kv_heads ({}) is neither a multiple nor a divisor of {}",
                        model.num_kv_heads, tensor);
   }
@@ -122,8 +155,10 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
 std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, int64_t pipeline) {
   const int64_t processes = job.cluster.processes_per_host;
   const int64_t product = pipeline * tensor;
-  if (pipeline > job.model.num_layers) {
-    return fmt::format("num_layers ({}) gives at most that many stages", job.model.num_layers);
+  if (pipeline > block_count(job.model)) {
+    return fmt::format("num_layers{} ({}) gives at most that many stages",
+                       job.model.decoder_layers > 0 ? " + decoder_layers" : "",
+                       block_count(job.model));
   }
   if (processes % product != 0 && product % processes != 0) {
     return fmt::format(
@@ -170,7 +205,7 @@ std::vector<int64_t> legal_pipeline_degrees(const JobSpec& job, int64_t tensor) 
   std::vector<int64_t> legal;
   if (tensor_problem(job, tensor)) return legal;
   for (const int64_t p : divisors(world_size(job.cluster))) {
-    if (p > job.model.num_layers) break;
+    if (p > block_count(job.model)) break;
     if (!pipeline_problem(job, tensor, p)) legal.push_back(p);
   }
   return legal;
@@ -179,6 +214,8 @@ std::vector<int64_t> legal_pipeline_degrees(const JobSpec& job, int64_t tensor) 
 void require_legal_pins(const JobSpec& job) {
   require_legal_tensor(job);
   require_legal_pipeline(job);
+  require_legal_context(job);
+  require_legal_expert(job);
   require_legal_shard(job);
 }
 
