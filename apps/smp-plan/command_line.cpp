@@ -82,6 +82,8 @@ Run parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--version", version, "print the version");
   Run run;
   add_plan_command(app, run);
+  add_calibrate_command(app, run);
+  add_compare_command(app, run);
   add_check_command(app, run);
   add_groups_command(app, run);
   add_schedule_command(app, run);

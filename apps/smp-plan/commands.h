@@ -22,6 +22,8 @@ class UsageError : public std::runtime_error {
 using Run = std::function<ExitCode()>;
 
 void add_plan_command(CLI::App& app, Run& run);  // the program itself: smp-plan model.yaml
+void add_calibrate_command(CLI::App& app, Run& run);
+void add_compare_command(CLI::App& app, Run& run);
 void add_check_command(CLI::App& app, Run& run);
 void add_groups_command(CLI::App& app, Run& run);
 void add_schedule_command(CLI::App& app, Run& run);

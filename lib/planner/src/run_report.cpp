@@ -1,0 +1,109 @@
+#include "smp/planner/run_report.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+using Json = nlohmann::json;
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path) {}
+
+  const Json& at(const Json& object, const char* key) const {
+    if (!object.is_object() || !object.contains(key)) {
+      throw ConfigError(fmt::format("{}: no report of a run: '{}' is missing", path_, key));
+    }
+    return object.at(key);
+  }
+  double number(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_number()) throw ConfigError(fmt::format("{}: '{}' is no number", path_, key));
+    return value.get<double>();
+  }
+  int64_t count(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_number_integer() || value.get<double>() < 0) {
+      throw ConfigError(fmt::format("{}: '{}' is no whole number", path_, key));
+    }
+    return value.get<int64_t>();
+  }
+  std::string text(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_string()) throw ConfigError(fmt::format("{}: '{}' is no text", path_, key));
+    return value.get<std::string>();
+  }
+  const Json& list(const Json& object, const char* key) const {
+    const Json& value = at(object, key);
+    if (!value.is_array()) throw ConfigError(fmt::format("{}: '{}' is no list", path_, key));
+    return value;
+  }
+
+ private:
+  const std::string& path_;
+};
+
+MeasuredRank rank_of(const Reader& read, const Json& json) {
+  MeasuredRank rank;
+  rank.rank = read.count(json, "rank");
+  const Json& place = read.at(json, "coordinates");
+  rank.stage = read.count(place, "pipeline");
+  rank.tensor = read.count(place, "tensor");
+  rank.peak_bytes = read.count(json, "measured_peak_bytes");
+  rank.peak_phase = read.text(json, "measured_peak_phase");
+  const Json& categories = read.at(json, "measured_bytes_by_category");
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const std::string name(name_of(static_cast<MemoryCategory>(i)));
+    rank.by_category[static_cast<size_t>(i)] = read.count(categories, name.c_str());
+  }
+  for (const Json& row : read.list(json, "wire")) {
+    rank.wire.push_back({read.text(row, "label"), read.count(row, "measured_calls"),
+                         read.count(row, "measured_wire_bytes")});
+  }
+  return rank;
+}
+
+}  // namespace
+
+RunReport parse_run_report(const std::string& path, const std::string& text) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    throw ConfigError(fmt::format("{}: no JSON: error at byte {}", path, error.byte));
+  }
+  const Reader read(path);
+  RunReport report;
+  report.path = path;
+  const Json& plan = read.at(json, "plan");
+  report.degrees.pipeline = read.count(plan, "pipeline_parallel_degree");
+  report.degrees.tensor = read.count(plan, "tensor_parallel_degree");
+  report.degrees.shard = read.count(plan, "sharded_data_parallel_degree");
+  report.degrees.replica = read.count(plan, "replica_degree");
+  report.steps = read.count(json, "steps");
+  report.step_s = read.number(json, "measured_step_s");
+  for (const Json& rank : read.list(json, "ranks")) report.ranks.push_back(rank_of(read, rank));
+  if (!(report.step_s > 0) || report.steps == 0 || report.ranks.empty()) {
+    throw ConfigError(fmt::format("{}: the run made no step", path));
+  }
+  return report;
+}
+
+RunReport load_run_report(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_run_report(path, text.str());
+}
+
+}  // namespace smp
