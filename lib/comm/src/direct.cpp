@@ -92,9 +92,10 @@ Program Group::run_direct_reduce_scatter(Operation& op, ConstBytes in, Bytes out
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
-// Each rank sums its part into its own `out`, a chunk at a time, and takes the sums of the others
-// from theirs, one chunk behind. In place, a rank overwrites what peer p read of it only with p's
-// sum of that chunk, so after p has read it.
+// Each rank sums its part into its own `out`, then takes the sums of the others from theirs. Sums
+// are published a chunk at a time but nobody waits for one before its own are done: ranks that are
+// equally quick never wait. In place, a rank overwrites what peer p read of it only with p's sum of
+// that chunk, so after p has read it.
 Program Group::run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
   const int64_t chunk = kChunkBytes / element;
@@ -108,22 +109,21 @@ Program Group::run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   };
   std::vector<ConstBytes> from(static_cast<size_t>(size_));
   op.wire_bytes += (count - part_size(count, size_, rank_)) * element;
-  for (int64_t k = 0; k <= steps; ++k) {
-    if (k < steps) {
-      const int64_t n = length(rank_, k);
-      for (int p = 0; p < size_; ++p)
-        from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + begin(rank_, k);
-      reduce(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
-      for (int step = 1; step < size_; ++step)
-        while (!was_whole(op, next(step))) co_await never(op, next(step));
-      publish(op, n * element * (size_ - 1));
-    }
-    if (k == 0) continue;
-    for (int step = 1; step < size_; ++step) {
-      const int p = next(step);
+  for (int64_t k = 0; k < steps; ++k) {
+    co_await called_by(op, next(1));  // at once; a chance for other calls
+    const int64_t n = length(rank_, k);
+    for (int p = 0; p < size_; ++p)
+      from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + begin(rank_, k);
+    reduce(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+    for (int step = 1; step < size_; ++step)
+      while (!was_whole(op, next(step))) co_await never(op, next(step));
+    publish(op, n * element * (size_ - 1));
+  }
+  for (int step = 1; step < size_; ++step) {
+    const int p = next(step);
+    for (int64_t k = 0; k < steps; ++k) {
       co_await slot_of(op, p);
-      copy_bytes(out + begin(p, k - 1), out_of(op, p) + begin(p, k - 1), length(p, k - 1) * element,
-                 stream);
+      copy_bytes(out + begin(p, k), out_of(op, p) + begin(p, k), length(p, k) * element, stream);
       while (!was_whole(op, p)) co_await never(op, p);
       take(p);
     }
