@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "smp/plan/layers.h"
+#include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 
 namespace smp {
@@ -20,7 +21,7 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   }
   axes.push_back(Axis::kExpert);
   axes.push_back(Axis::kKvHead);
-  if (plan.job.model.tied_embeddings) axes.push_back(Axis::kTied);
+  if (tied_across_stages(plan)) axes.push_back(Axis::kTied);
 
   const Mesh mesh(degrees, plan.job.parallel.placement_strategy);
   std::vector<RankGroup> groups;

@@ -5,6 +5,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/schedule.h"
 
 namespace smp {
 namespace {
@@ -114,16 +115,24 @@ class StepTraffic {
   }
 
   void pipeline_parallel() {
-    const bool is_first = layout_.coord.pipeline == 0;
-    const bool is_last = layout_.coord.pipeline + 1 == plan_.degrees.pipeline;
-    if (!is_last) pipeline("pipeline.activations", CollectiveOp::kSend);
-    if (!is_first) pipeline("pipeline.activations", CollectiveOp::kRecv);
-    if (!is_first) pipeline("pipeline.gradients", CollectiveOp::kSend);
-    if (!is_last) pipeline("pipeline.gradients", CollectiveOp::kRecv);
+    const ScheduleShape shape = schedule_shape(plan_);
+    const int64_t stage = layout_.coord.pipeline;
+    int64_t before = 0, after = 0;  // chunks whose neighbour is on another stage
+    for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
+      const int64_t position = position_of_chunk(shape, {stage, chunk});
+      const bool is_last = position + 1 == shape.stages * shape.chunks();
+      if (position > 0) before += place_of_chunk(shape, position - 1).stage != stage;
+      if (!is_last) after += place_of_chunk(shape, position + 1).stage != stage;
+    }
+    pipeline("pipeline.activations", CollectiveOp::kSend, after);
+    pipeline("pipeline.activations", CollectiveOp::kRecv, before);
+    pipeline("pipeline.gradients", CollectiveOp::kSend, before);
+    pipeline("pipeline.gradients", CollectiveOp::kRecv, after);
   }
 
-  void pipeline(const char* label, CollectiveOp op) {
-    list_.add(label, op, Axis::kPipeline, dtype_, hidden(), microbatches_);
+  void pipeline(const char* label, CollectiveOp op, int64_t chunks) {
+    if (chunks == 0) return;
+    list_.add(label, op, Axis::kPipeline, dtype_, hidden(), microbatches_ * chunks);
   }
 
   void data_parallel() {
@@ -143,7 +152,7 @@ class StepTraffic {
   }
 
   void tied() {
-    if (!plan_.job.model.tied_embeddings || plan_.degrees.pipeline == 1) return;
+    if (!tied_across_stages(plan_)) return;
     const ModelSpec& model = plan_.job.model;
     const ParameterSpec weight = parameters_of(model, layers_of(model).front()).front();
     const int64_t count =

@@ -100,6 +100,9 @@ void check_schedule(const Plan& plan, Problems& problems) {
   if (const auto counter_example = verify(make_schedule(parameters), parameters)) {
     problems.push_back("schedule: " + *counter_example);
   }
+  if (const auto counter_example = verify_groups(plan)) {
+    problems.push_back("groups: " + *counter_example);
+  }
 }
 
 void check_engine(const Plan& plan, Problems& problems) {

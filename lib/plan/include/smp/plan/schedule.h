@@ -121,4 +121,9 @@ int64_t max_live(const Schedule& schedule, int64_t stage);
 // the live bound is kept. Returns nothing when all hold, else the counter-example, for people.
 std::optional<std::string> verify(const Schedule& schedule, const ScheduleParameters& parameters);
 
+// What verify() takes for granted of the ranks of a stage, proved for all ranks: each has a place
+// of its own in the mesh, the groups of each axis cut the world, and the members of a group that
+// reduces or gathers are of one stage, so that they start the same collectives in the same order.
+std::optional<std::string> verify_groups(const Plan& plan);
+
 }  // namespace smp
