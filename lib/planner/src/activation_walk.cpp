@@ -9,22 +9,25 @@ bool fuller(const ActivationBytes& a, const ActivationBytes& b) { return a.total
 
 class Walk {
  public:
-  explicit Walk(const WalkedStage& stage)
-      : stage_(stage), first_(stage.layers.front()), last_(stage.layers.back()) {}
+  explicit Walk(const WalkedStage& stage) : stage_(stage) {}
 
   void take(const Action& action) {
     switch (action.kind) {
-      // An activation lives until the backward of the first layer, a gradient until that of the
-      // last one has used it, a tied gradient until it has been added.
+      // An activation lives until the backward of its chunk's first layer, a gradient until that of
+      // the last one has used it, a tied gradient until it has been added.
       case ActionKind::kReceive: now_.messages += received_bytes(action.payload); break;
       case ActionKind::kReceiveWait:
         if (action.payload == Payload::kTiedGradient) now_.messages -= stage_.tied_bytes;
         break;
-      case ActionKind::kForward: forward(action.layer); break;
-      case ActionKind::kBackward: backward(action.layer); break;
+      case ActionKind::kForward: forward(layer(action.layer)); break;
+      case ActionKind::kBackward: backward(layer(action.layer)); break;
+      case ActionKind::kWeight: release(layer(action.layer)); break;
       case ActionKind::kSendWait:
-        // What is sent forward is the last layer's output, which its backward needs anyway.
         if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
+        // Where it is kept, what was sent forward is the last layer's output.
+        if (action.payload == Payload::kActivation && stage_.frees_sent_outputs) {
+          now_.blocks.bytes -= stage_.boundary_bytes;
+        }
         break;
       case ActionKind::kStep: peaks_.step = now_; break;
       default: break;
@@ -34,6 +37,10 @@ class Walk {
   const ActivationPeaks& peaks() const { return peaks_; }
 
  private:
+  const WalkedLayer& layer(int64_t index) const {
+    return stage_.layers.at(static_cast<size_t>(index));
+  }
+
   int64_t received_bytes(Payload payload) const {
     switch (payload) {
       case Payload::kActivation:
@@ -45,65 +52,65 @@ class Walk {
     check_failed(__FILE__, __LINE__, "unknown payload");
   }
 
-  void forward(int64_t layer) {
-    const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
-    if (layer == first_) {
-      ++now_.live_microbatches;
-      now_.data += stage_.data_bytes;
+  void forward(const WalkedLayer& layer) {
+    if (layer.opens_chunk) {
+      ++now_.live;
+      now_.data += layer.data_bytes;
     }
     ActivationBytes instant = now_;
-    instant.transient = memory.forward_peak_bytes;
-    instant.running = kind_of(layer);
+    instant.transient = layer.memory.forward_peak_bytes;
+    instant.running = layer.kind;
     if (fuller(instant, peaks_.forward)) peaks_.forward = instant;
     Kept& kept = kept_by(layer);
-    kept.bytes += memory.saved_bytes;
+    kept.bytes += layer.memory.saved_bytes;
     ++kept.calls;
   }
 
-  void backward(int64_t layer) {
-    const LayerMemory& memory = stage_.memory.at(static_cast<size_t>(layer));
+  void backward(const WalkedLayer& layer) {
+    const bool loss = layer.kind == RunningLayer::kHead;
     ActivationBytes instant = now_;
-    instant.transient = memory.backward_peak_bytes;
-    instant.running = kind_of(layer);
-    if (layer + 1 == layer_count()) instant.gradients += memory.output_bytes;  // of the loss
+    instant.transient = layer.memory.backward_peak_bytes;
+    instant.again = layer.again_bytes;
+    instant.running = layer.kind;
+    if (loss) instant.gradients += layer.memory.output_bytes;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-    Kept& kept = kept_by(layer);
-    kept.bytes -= memory.saved_bytes;
-    --kept.calls;
+    if (loss || !stage_.weights_put_off) release(layer);
     // The gradient of the output is used up. It came from the next layer or the next stage; the
     // head, whose output is the loss, has none.
-    if (layer != last_) {
-      now_.gradients -= memory.output_bytes;
-    } else if (layer + 1 < layer_count()) {
+    if (!layer.closes_chunk) {
+      now_.gradients -= layer.memory.output_bytes;
+    } else if (!loss) {
       now_.messages -= stage_.boundary_bytes;
     }
-    now_.gradients += memory.input_gradient_bytes;
-    if (layer == first_) {
-      --now_.live_microbatches;
-      now_.data -= stage_.data_bytes;
-      if (first_ > 0) now_.messages -= stage_.boundary_bytes;  // the input that was received
+    now_.gradients += layer.memory.input_gradient_bytes;
+    if (layer.opens_chunk) {
+      --now_.live;
+      now_.data -= layer.data_bytes;
+      // The input that was received.
+      if (layer.kind != RunningLayer::kEmbedding) now_.messages -= stage_.boundary_bytes;
     }
   }
 
-  RunningLayer kind_of(int64_t layer) const {
-    if (layer == 0) return RunningLayer::kEmbedding;
-    return layer + 1 == layer_count() ? RunningLayer::kHead : RunningLayer::kBlock;
+  void release(const WalkedLayer& layer) {
+    Kept& kept = kept_by(layer);
+    kept.bytes -= layer.memory.saved_bytes;
+    --kept.calls;
+    if (layer.closes_chunk && layer.kind != RunningLayer::kHead && stage_.frees_sent_outputs) {
+      now_.blocks.bytes += stage_.boundary_bytes;  // gone already
+    }
   }
 
-  Kept& kept_by(int64_t layer) {
-    switch (kind_of(layer)) {
+  Kept& kept_by(const WalkedLayer& layer) {
+    switch (layer.kind) {
       case RunningLayer::kEmbedding: return now_.embedding;
       case RunningLayer::kHead: return now_.head;
       case RunningLayer::kBlock:
-      case RunningLayer::kNone: return now_.blocks;
+      case RunningLayer::kNone: return layer.recomputed ? now_.checkpoints : now_.blocks;
     }
     check_failed(__FILE__, __LINE__, "unknown layer");
   }
 
-  int64_t layer_count() const { return static_cast<int64_t>(stage_.memory.size()); }
-
   const WalkedStage& stage_;
-  int64_t first_, last_;
   ActivationBytes now_;
   ActivationPeaks peaks_;
 };

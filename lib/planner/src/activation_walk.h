@@ -11,7 +11,7 @@ namespace smp {
 // What calls of one kind of layer keep from their forward to their backward.
 struct Kept {
   int64_t bytes = 0;
-  int64_t calls = 0;  // all of one size
+  int64_t calls = 0;
 };
 
 enum class RunningLayer { kNone, kEmbedding, kBlock, kHead };
@@ -20,16 +20,19 @@ enum class RunningLayer { kNone, kEmbedding, kBlock, kHead };
 struct ActivationBytes {
   Kept embedding;
   Kept blocks;
+  Kept checkpoints;       // of blocks that are computed again
   Kept head;              // logits and loss
   int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
   int64_t transient = 0;  // inside the running layer call
+  int64_t again = 0;      // of the transient, what is computed again
   int64_t messages = 0;   // receive buffers, until what was received has been used
   int64_t data = 0;       // tokens and targets of the live microbatches
-  int64_t live_microbatches = 0;
+  int64_t live = 0;       // microbatches in a chunk
   RunningLayer running = RunningLayer::kNone;
 
   int64_t total() const {
-    return embedding.bytes + blocks.bytes + head.bytes + gradients + transient + messages + data;
+    return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + gradients + transient +
+           messages + data;
   }
 };
 
@@ -40,13 +43,24 @@ struct ActivationPeaks {
   ActivationBytes step;
 };
 
-// What one stage's actions move. `memory` has one entry per model layer.
+// One layer of a stage as the walk sees it.
+struct WalkedLayer {
+  RunningLayer kind = RunningLayer::kBlock;
+  LayerMemory memory;
+  bool recomputed = false;    // keeps a checkpoint alone
+  int64_t again_bytes = 0;    // of backward_peak_bytes, what is computed again
+  bool opens_chunk = false;   // first layer of a chunk
+  bool closes_chunk = false;  // last layer of one
+  int64_t data_bytes = 0;     // of the batch, with its chunk's first layer
+};
+
+// What one stage's actions move.
 struct WalkedStage {
-  std::vector<int64_t> layers;
-  std::vector<LayerMemory> memory;
-  int64_t boundary_bytes = 0;  // an activation or gradient message
-  int64_t data_bytes = 0;      // of one microbatch
-  int64_t tied_bytes = 0;      // the gradient of a tied embedding
+  std::vector<WalkedLayer> layers;  // by model index, of the whole model
+  int64_t boundary_bytes = 0;       // an activation or gradient message
+  int64_t tied_bytes = 0;           // the gradient of a tied embedding
+  bool weights_put_off = false;     // a call is kept until its weights' gradients (zero bubble)
+  bool frees_sent_outputs = false;  // what went to the next stage is not kept
 };
 
 // Walks the actions, adding and releasing bytes as the engine does.

@@ -4,55 +4,13 @@
 
 #include "smp/plan/check.h"
 #include "smp/planner/habits.h"
+#include "stage_blocks.h"
 #include "stage_terms.h"
 
 namespace smp {
 namespace {
 
 constexpr double kTokenBytes = 8;  // int64 ids
-
-// What a stage's blocks keep of one microbatch, by how they are recomputed.
-struct Blocks {
-  double kept = 0;         // without recomputing
-  double checkpoints = 0;  // of recomputed blocks
-  double output = 0;       // of the last block
-  double again = 0;        // made again in one block's backward
-  double workspace = 0;    // of the fullest block's backward
-  double forward = 0;      // most of a block's forward above what it keeps
-};
-
-Blocks blocks_of(const LayoutChoice& choice, const LayerBytes& layers, const StageBlocks& count) {
-  const double blocks = count.dense + count.moe;
-  double share = 0;  // of blocks that recompute
-  if (choice.recompute != Recompute::kNone && blocks > 0) {
-    share = choice.recompute_layers < 0
-                ? 1
-                : std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
-  }
-  Blocks sum;
-  const auto add = [&](const CallBytes& call, double calls) {
-    if (calls <= 0) return;
-    const double recomputing = calls * share;
-    sum.kept += (calls - recomputing) * call.saved;
-    double again = 0;
-    if (choice.recompute == Recompute::kSelective) {
-      sum.kept += recomputing * call.selective;
-      if (share > 0) again = call.saved - call.selective;
-    } else if (choice.recompute == Recompute::kFull) {
-      sum.checkpoints += recomputing * call.checkpoint;
-      if (share > 0) again = call.recomputed;
-    }
-    sum.output = call.output;
-    if (again + call.workspace > sum.again + sum.workspace) {
-      sum.again = again;
-      sum.workspace = call.workspace;
-    }
-    sum.forward = std::max(sum.forward, call.forward - call.saved);
-  };
-  add(layers.block, count.dense);
-  add(layers.moe_block, count.moe);
-  return sum;
-}
 
 // Keeps the fullest of the phases that it is shown.
 class Fullest {
@@ -98,21 +56,22 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StageHolds holds = stage_holds(job.model, choice, stage);
   const StageTerms terms = stage_terms(job, choice, layers, holds);
-  Blocks blocks = blocks_of(choice, layers, holds.blocks);
+  BlocksKept blocks = blocks_kept(choice, layers, holds.blocks);
   const double live = microbatches_in_flight(choice, stage);
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? live : 1;
   const double boundary = layers.embedding.output;
-  if (!holds.head && habits_of(job).frees_sent_outputs) blocks.kept -= blocks.output;
+  // Each chunk of layers receives its input and sends its output, but the model's first and last.
+  const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
+  const bool frees = habits_of(job).frees_sent_outputs && job.cluster.device != DeviceKind::kCpu;
+  if (frees) blocks.kept -= (chunks - (holds.head ? 1 : 0)) * boundary;
 
   double host = terms.host_bytes;
   TermBytes working = terms.working;
   if (choice.offload_activations) {
-    const double count = holds.blocks.dense + holds.blocks.moe;
-    const double all = blocks.kept + blocks.checkpoints;
-    const double window = static_cast<double>(job.parallel.activation_loading_horizon + 1);
-    host += live * all;
-    if (count > 0) at(working, Term::kOffloadWindow) = std::min(window / count, 1.0) * all;
+    host += live * blocks.all();
+    at(working, Term::kOffloadWindow) =
+        offload_window(job, choice, layers, holds.blocks.dense + holds.blocks.moe);
     blocks.kept = blocks.checkpoints = 0;
   }
   at(working, Term::kActivations) = live * blocks.kept;
@@ -121,8 +80,9 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
   at(working, Term::kBatch) = ((holds.embedding ? live : 0) + heads) * kTokenBytes *
                               choice.micro_batch *
                               static_cast<double>(job.training.sequence_length) / choice.context;
-  // Inputs that were received, and the gradient that the deepest backward begins with.
-  at(working, Term::kMessages) = holds.embedding ? 0 : live * boundary;
+  // Inputs that were received, and one gradient that is still being sent.
+  const double received = (chunks - (holds.embedding ? 1 : 0)) * live;
+  at(working, Term::kMessages) = (received + (holds.embedding ? 0 : 1)) * boundary;
 
   Fullest fullest(job);
   TermBytes now = working;

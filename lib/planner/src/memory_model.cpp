@@ -1,58 +1,160 @@
 #include "smp/planner/memory_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "accelerator_layers.h"
 #include "activation_walk.h"
+#include "engine_bytes.h"
 #include "memory_terms.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
+#include "smp/planner/habits.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/memory_estimate.h"
+#include "smp/planner/terms.h"
+#include "stage_blocks.h"
+#include "stage_terms.h"
 
 namespace smp {
 namespace {
 
 constexpr int64_t kTokenBytes = 8;  // int64 ids
 
-// Tokens of one microbatch on the first stage, targets on the last.
-int64_t data_bytes(const Plan& plan, const RankLayout& layout) {
-  const int64_t stage = layout.coord.pipeline;
-  const int64_t ends = (stage == 0 ? 1 : 0) + (stage + 1 == plan.degrees.pipeline ? 1 : 0);
-  return ends * *plan.job.training.micro_batch * plan.job.training.sequence_length * kTokenBytes;
-}
+int64_t whole(double bytes) { return std::llround(bytes); }
 
-// What the first stage receives of a tied embedding's gradient.
+// Of the first stage, what it receives of a tied embedding's gradient.
 int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
-  const bool shared = plan.job.model.tied_embeddings && plan.degrees.pipeline > 1;
-  if (!shared || layout.coord.pipeline != 0) return 0;
+  if (!tied_across_stages(plan) || layout.coord.pipeline != 0) return 0;
   return layout.parameters.front().box.size() *
          bytes_per_parameter(*plan.job.training.precision).gradient;
 }
 
-// One entry per model layer, as seen by tensor rank `tensor`.
-std::vector<LayerMemory> layer_memories(const Plan& plan, int64_t tensor) {
-  const LayerCall call{*plan.job.training.micro_batch, plan.job.training.sequence_length,
-                       plan.degrees.tensor, tensor, compute_dtype(plan)};
-  const ModelSpec& model = plan.job.model;
-  std::vector<LayerMemory> memories;
-  std::optional<LayerMemory> block;  // all blocks are alike
-  for (const LayerSpec& layer : layers_of(model)) {
-    if (is_block(layer) && block) {
-      memories.push_back(*block);
-      continue;
-    }
-    LayerMemory memory = on_cpu(plan)
-                             ? memory_of(model, layer, call)
-                             : accelerator_memory_of(model, layer, call, checkpoints(plan));
-    // Offloaded outputs lie in host memory; those on their way are a term of their own.
-    if (is_block(layer) && offloads(plan)) memory.saved_bytes -= memory.output_bytes;
-    memories.push_back(memory);
-    if (is_block(layer)) block = memory;
+// What of a plan the bytes of its layers and states depend on.
+LayoutChoice choice_of_plan(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  const TrainingSpec& training = plan.job.training;
+  const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
+  LayoutChoice choice;
+  choice.pipeline = number(plan.degrees.pipeline);
+  choice.tensor = number(plan.degrees.tensor);
+  choice.context = number(parallel.context_parallel_degree.value_or(1));
+  choice.expert = number(parallel.expert_parallel_degree.value_or(1));
+  choice.expert_tensor = number(parallel.expert_tensor_degree.value_or(plan.degrees.tensor));
+  choice.shard = number(plan.degrees.shard);
+  choice.replica = number(plan.degrees.replica);
+  choice.schedule = *parallel.pipeline;
+  choice.virtual_stages = number(schedule_shape(plan).chunks());
+  choice.sharding = parallel.sharding.value_or(Sharding::kNone);
+  choice.precision = *training.precision;
+  choice.recompute = recompute_of(plan);
+  choice.recompute_layers = number(parallel.recompute_layers.value_or(-1));
+  choice.sequence_parallel = parallel.sequence_parallel.value_or(false);
+  choice.offload_activations = offloads(plan);
+  choice.offload_optimizer = parallel.offload_optimizer.value_or(false);
+  choice.offload_parameters = parallel.offload_parameters.value_or(false);
+  choice.micro_batch = number(*training.micro_batch);
+  choice.microbatches = number(*training.microbatches);
+  choice.active_microbatches = number(parallel.active_microbatches.value_or(0));
+  return choice;
+}
+
+const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kEmbedding: return layers.embedding;
+    case LayerKind::kHead: return layers.head;
+    case LayerKind::kMoeBlock: return layers.moe_block;
+    case LayerKind::kMtpBlock:
+      return has_experts(model, model.num_layers - 1) ? layers.moe_block : layers.block;
+    case LayerKind::kGpt2Block:
+    case LayerKind::kLlamaBlock:
+    case LayerKind::kBlock:
+    case LayerKind::kCrossBlock: return layers.block;
   }
-  return memories;
+  check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+WalkedLayer walked_layer(const CallBytes& call, RunningLayer kind, Recompute recompute) {
+  WalkedLayer layer;
+  layer.kind = kind;
+  double saved = call.saved;
+  double again = 0;
+  if (recompute == Recompute::kSelective) {
+    saved = call.selective;
+    again = call.saved - call.selective;
+  } else if (recompute == Recompute::kFull) {
+    saved = call.checkpoint;
+    again = call.recomputed;
+    layer.recomputed = true;
+  }
+  layer.again_bytes = whole(again);
+  layer.memory = {.output_bytes = kind == RunningLayer::kHead ? 0 : whole(call.output),
+                  .saved_bytes = whole(saved),
+                  .forward_peak_bytes = whole(call.forward),
+                  .input_gradient_bytes = whole(call.input_gradient),
+                  .backward_peak_bytes = whole(again + call.workspace)};
+  return layer;
+}
+
+RunningLayer running_kind(LayerKind kind) {
+  if (kind == LayerKind::kEmbedding) return RunningLayer::kEmbedding;
+  return kind == LayerKind::kHead ? RunningLayer::kHead : RunningLayer::kBlock;
+}
+
+// One entry per model layer, as seen by tensor rank `tensor`.
+std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
+  const ModelSpec& model = plan.job.model;
+  const LayoutChoice choice = choice_of_plan(plan);
+  const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const LayerCall call{choice.micro_batch, plan.job.training.sequence_length, choice.tensor, tensor,
+                       compute_dtype(plan)};
+  const bool exact = runs_in_engine(plan.job);
+  std::vector<WalkedLayer> layers;
+  for (const LayerSpec& spec : layers_of(model)) {
+    const RunningLayer kind = running_kind(spec.kind);
+    const bool block = kind == RunningLayer::kBlock;
+    const Recompute recompute = block ? choice.recompute : Recompute::kNone;
+    WalkedLayer layer = walked_layer(call_of(bytes, model, spec.kind), kind, recompute);
+    if (exact && recompute == Recompute::kNone) layer.memory = memory_of(model, spec, call);
+    // Offloaded tensors lie in host memory; those on their way are a term of their own.
+    if (block && choice.offload_activations) layer.memory.saved_bytes = 0;
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+// Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
+// the first `recompute_layers`.
+void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout) {
+  const LayoutChoice choice = choice_of_plan(plan);
+  const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
+  const LayerBytes bytes = layer_bytes(plan.job, choice);
+  auto layer = layout.layers.begin();
+  int64_t block = 0;
+  for (const int64_t count : layout.chunk_layers) {
+    WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
+      walked.opens_chunk = i == 0;
+      walked.closes_chunk = i + 1 == count;
+      if (walked.kind != RunningLayer::kBlock) {
+        first.data_bytes += tokens * kTokenBytes;  // tokens for the embedding, targets for the head
+      } else if (choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
+        const WalkedLayer marks = walked;
+        walked = walked_layer(call_of(bytes, plan.job.model, layer->kind), RunningLayer::kBlock,
+                              Recompute::kNone);
+        walked.opens_chunk = marks.opens_chunk;
+        walked.closes_chunk = marks.closes_chunk;
+        walked.data_bytes = marks.data_bytes;
+      }
+    }
+  }
 }
 
 // The peak of 1F1B is reached once the pipeline is full, so more microbatches than that need no
@@ -66,11 +168,12 @@ ScheduleParameters walked_schedule(const Plan& plan) {
   return parameters;
 }
 
-RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
-                             const ActivationPeaks& peaks) {
-  const int64_t stage = layout.coord.pipeline;
-  const int64_t tensor = layout.coord.tensor;
-  const int64_t blocks = std::count_if(layout.layers.begin(), layout.layers.end(), is_block);
+// Our engine's ranks on CPUs: states from the layout, to the byte.
+RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
+                              const ActivationPeaks& peaks) {
+  const int64_t blocks =
+      std::count_if(layout.layers.begin(), layout.layers.end(),
+                    [](const LayerSpec& layer) { return is_transformer_block(layer.kind); });
   RankPrediction best;
   const auto consider = [&](const char* phase, const ActivationBytes& now, bool working,
                             bool backward) {
@@ -88,9 +191,87 @@ RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
   consider("forward", peaks.forward, true, false);
   consider("backward", peaks.backward, true, true);
   consider("step", peaks.step, false, false);
-  best.stage = stage;
-  best.tensor = tensor;
   return best;
+}
+
+StageHolds holds_of(const RankLayout& layout, const ModelSpec& model) {
+  StageHolds holds;
+  for (const LayerSpec& layer : layout.layers) {
+    const bool experts =
+        layer.kind == LayerKind::kMoeBlock ||
+        (layer.kind == LayerKind::kMtpBlock && has_experts(model, model.num_layers - 1));
+    holds.embedding |= layer.kind == LayerKind::kEmbedding;
+    holds.head |= layer.kind == LayerKind::kHead;
+    if (is_transformer_block(layer.kind)) ++(experts ? holds.blocks.moe : holds.blocks.dense);
+  }
+  return holds;
+}
+
+// Adds what the walk found at an instant.
+void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, bool forward,
+                double blocks) {
+  const auto real = [](int64_t count) { return static_cast<double>(count); };
+  at(bytes, Term::kActivations) += real(now.blocks.bytes);
+  at(bytes, Term::kCheckpoints) += real(now.checkpoints.bytes);
+  at(bytes, Term::kEmbeddingActivations) += real(now.embedding.bytes);
+  const bool makes_loss = forward && now.running == RunningLayer::kHead;
+  at(bytes, Term::kLogits) += real(now.head.bytes + (makes_loss ? now.transient : 0));
+  at(bytes, Term::kRecomputed) += real(now.again);
+  at(bytes, Term::kWorkspace) += real(now.gradients + (makes_loss ? 0 : now.transient - now.again));
+  at(bytes, Term::kMessages) += real(now.messages);
+  at(bytes, Term::kBatch) += real(now.data);
+  if (!offloads(plan) || blocks == 0) return;
+  const LayoutChoice choice = choice_of_plan(plan);
+  at(bytes, Term::kOffloadWindow) =
+      offload_window(plan.job, choice, layer_bytes(plan.job, choice), blocks);
+}
+
+// The named terms of terms.h, with activations as the walk found them.
+RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout,
+                                      const ActivationPeaks& peaks) {
+  const LayoutChoice choice = choice_of_plan(plan);
+  const StageHolds holds = holds_of(layout, plan.job.model);
+  const LayerBytes layers = layer_bytes(plan.job, choice);
+  const StageTerms terms = stage_terms(plan.job, choice, layers, holds);
+  const double blocks = holds.blocks.dense + holds.blocks.moe;
+  TermBytes best{};
+  Phase best_phase = Phase::kStep;
+  const auto consider = [&](Phase phase, TermBytes bytes) {
+    add_fragmentation(bytes, plan.job);
+    if (total(bytes) <= total(best)) return;
+    best = bytes;
+    best_phase = phase;
+  };
+  TermBytes forward = terms.working;
+  add_walked(forward, peaks.forward, plan, true, blocks);
+  consider(Phase::kForward, forward);
+  TermBytes backward = terms.working;
+  add_walked(backward, peaks.backward, plan, false, blocks);
+  consider(Phase::kBackward, backward);
+  consider(Phase::kStep, terms.step);
+  consider(Phase::kCheckpoint, terms.saving);
+
+  RankPrediction rank;
+  rank.peak_phase = name_of(best_phase);
+  for (int i = 0; i < kTerms; ++i) {
+    const Term term = static_cast<Term>(i);
+    const int64_t bytes = whole(at(best, term));
+    if (bytes == 0) continue;
+    rank.peak_bytes += bytes;
+    rank.terms.push_back({std::string(name_of(term)), category_of(term), bytes,
+                          formula_of(term, plan.job, choice, layers, holds),
+                          fmt::format("{}: {}", name_of(trust_of(term)), source_of(term))});
+  }
+  return rank;
+}
+
+RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
+                             const ActivationPeaks& peaks) {
+  RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks)
+                                     : predict_on_accelerator(plan, layout, peaks);
+  rank.stage = layout.coord.pipeline;
+  rank.tensor = layout.coord.tensor;
+  return rank;
 }
 
 RankLayout layout_of(const Plan& plan, int64_t stage, int64_t tensor) {
@@ -125,22 +306,23 @@ struct MemoryModel::Walks {
     const std::pair key{layout.coord.pipeline, layout.coord.tensor};
     const auto known = peaks.find(key);
     if (known != peaks.end()) return known->second;
-    auto table = tables.find(key.second);
-    if (table == tables.end()) {
-      table = tables.emplace(key.second, layer_memories(plan, key.second)).first;
-    }
+    // On accelerators the ranks of a tensor group are alike.
+    const int64_t rank = on_cpu(plan) ? key.second : 0;
+    auto table = tables.find(rank);
+    if (table == tables.end()) table = tables.emplace(rank, walked_layers(plan, rank)).first;
     WalkedStage stage;
-    for (const LayerSpec& layer : layout.layers) stage.layers.push_back(layer.index);
-    stage.memory = table->second;
-    stage.boundary_bytes = boundary_bytes(plan);
-    stage.data_bytes = data_bytes(plan, layout);
+    stage.layers = table->second;
+    stage.boundary_bytes = table->second.front().memory.output_bytes;  // as the embedding's
     stage.tied_bytes = tied_bytes(plan, layout);
+    stage.weights_put_off = puts_weights_off(*plan.job.parallel.pipeline);
+    stage.frees_sent_outputs = !on_cpu(plan) && habits_of(plan.job).frees_sent_outputs;
+    place_layers(stage, plan, layout);
     const auto& actions = schedule.actions.at(static_cast<size_t>(key.first));
     return peaks[key] = walk_activations(actions, stage);
   }
 
   Schedule schedule;
-  std::map<int64_t, std::vector<LayerMemory>> tables;  // by tensor rank
+  std::map<int64_t, std::vector<WalkedLayer>> tables;  // by tensor rank
   std::map<std::pair<int64_t, int64_t>, ActivationPeaks> peaks;
 };
 
@@ -192,13 +374,17 @@ int64_t allowed_bytes(const ClusterSpec& cluster) {
 }
 
 int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
-  if (!offloads(plan)) return 0;
-  const std::vector<int64_t> blocks = blocks_per_stage(
-      plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
-  const auto at = static_cast<size_t>(stage);
-  const int64_t live = walks_->schedule.live_bound.at(at);  // microbatches in a chunk
-  const int64_t chunks = schedule_shape(plan).chunks();
-  return (live * blocks.at(at) + chunks - 1) / chunks * boundary_bytes(plan);
+  const LayoutChoice choice = choice_of_plan(plan);
+  const LayerBytes layers = layer_bytes(plan.job, choice);
+  const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
+  double bytes = stage_terms(plan.job, choice, layers, holds).host_bytes;
+  if (choice.offload_activations) {
+    const auto live =
+        static_cast<double>(walks_->schedule.live_bound.at(static_cast<size_t>(stage)));
+    const double chunks = choice.virtual_stages;
+    bytes += live / chunks * blocks_kept(choice, layers, holds.blocks).all();
+  }
+  return whole(std::ceil(bytes));
 }
 
 }  // namespace smp

@@ -80,8 +80,10 @@ bool on_cpu(const Plan& plan) { return plan.job.cluster.device == DeviceKind::kC
 
 bool offloads(const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); }
 
-bool checkpoints(const Plan& plan) {
-  return plan.job.parallel.activation_checkpointing.value_or(false);
+Recompute recompute_of(const Plan& plan) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  return parallel.recompute.value_or(
+      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
 }
 
 int64_t boundary_bytes(const Plan& plan) {
@@ -139,15 +141,17 @@ void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, b
 }
 
 void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward) {
-  const int64_t live = now.live_microbatches;
+  const int64_t live = now.live;
   const int64_t boundary = boundary_bytes(plan);
   const char* table = on_cpu(plan) ? "layer table" : "Korthikanti et al. 2022";
   // A head in its forward makes the logits and the loss; nothing else is inside it.
   const bool makes_loss = forward && now.running == RunningLayer::kHead;
   terms.add("embedding", MemoryCategory::kActivations, now.embedding.bytes,
             for_each_live(now.embedding.bytes, now.embedding.calls), kWalkSource);
-  terms.add(checkpoints(plan) ? "checkpoints" : "activations kept", MemoryCategory::kActivations,
-            now.blocks.bytes, for_each_call(now.blocks, live), kWalkSource);
+  terms.add("activations kept", MemoryCategory::kActivations, now.blocks.bytes,
+            for_each_call(now.blocks, live), kWalkSource);
+  terms.add("checkpoints", MemoryCategory::kActivations, now.checkpoints.bytes,
+            for_each_call(now.checkpoints, live), kWalkSource);
   terms.add("logits and loss", MemoryCategory::kActivations,
             now.head.bytes + (makes_loss ? now.transient : 0),
             for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),

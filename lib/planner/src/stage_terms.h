@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "layer_parameters.h"
 #include "smp/plan/job_spec.h"
@@ -37,6 +38,10 @@ struct StageTerms {
 };
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                        const StageHolds& holds);
+
+// How a term comes about, with the layout's values, for what holds `holds`.
+std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
+                       const LayerBytes& layers, const StageHolds& holds);
 
 // Adds what the allocator takes from an accelerator and does not hand out.
 void add_fragmentation(TermBytes& bytes, const JobSpec& job);

@@ -1,0 +1,49 @@
+#include "stage_blocks.h"
+
+#include <algorithm>
+
+namespace smp {
+
+BlocksKept blocks_kept(const LayoutChoice& choice, const LayerBytes& layers,
+                       const StageBlocks& count) {
+  const double blocks = count.dense + count.moe;
+  double share = 0;  // of blocks that recompute
+  if (choice.recompute != Recompute::kNone && blocks > 0) {
+    share = choice.recompute_layers < 0
+                ? 1
+                : std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
+  }
+  BlocksKept sum;
+  const auto add = [&](const CallBytes& call, double calls) {
+    if (calls <= 0) return;
+    const double recomputing = calls * share;
+    sum.kept += (calls - recomputing) * call.saved;
+    double again = 0;
+    if (choice.recompute == Recompute::kSelective) {
+      sum.kept += recomputing * call.selective;
+      if (share > 0) again = call.saved - call.selective;
+    } else if (choice.recompute == Recompute::kFull) {
+      sum.checkpoints += recomputing * call.checkpoint;
+      if (share > 0) again = call.recomputed;
+    }
+    if (again + call.workspace > sum.again + sum.workspace) {
+      sum.again = again;
+      sum.workspace = call.workspace;
+    }
+    sum.forward = std::max(sum.forward, call.forward - call.saved);
+  };
+  add(layers.block, count.dense);
+  add(layers.moe_block, count.moe);
+  return sum;
+}
+
+double offload_window(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
+                      double blocks) {
+  const CallBytes& call = layers.block;
+  const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
+                      : choice.recompute == Recompute::kSelective ? call.selective
+                                                                  : call.saved;
+  return std::min(static_cast<double>(job.parallel.activation_loading_horizon + 1), blocks) * each;
+}
+
+}  // namespace smp

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "smp/planner/habits.h"
+#include "smp/planner/memory_estimate.h"
+#include "smp/planner/units.h"
+#include "stage_blocks.h"
+#include "stage_terms.h"
+#include "state_bytes.h"
+
+namespace smp {
+namespace {
+
+std::string count(double number) { return with_commas(std::llround(number)); }
+
+// "2 B x 1,000 / 8 + 2 B x 500 / 4": of dense parameters and of experts.
+std::string states(double bytes, const StageParameters& parameters, const ShardRanks& ranks,
+                   bool sharded) {
+  std::string text;
+  const auto add = [&](double parts, double over, const char* what) {
+    if (parts <= 0) return;
+    text += fmt::format("{}{:g} B x {}{}", text.empty() ? "" : " + ", bytes, count(parts), what);
+    if (sharded && over > 1) text += fmt::format(" / {:g}", over);
+  };
+  add(parameters.dense, ranks.dense, "");
+  add(parameters.experts, ranks.experts, " of experts");
+  return text;
+}
+
+std::string live_words(double live) {
+  return fmt::format("{:g} microbatch{} live", live, live == 1 ? "" : "es");
+}
+
+std::string kept_words(const CallBytes& dense, const CallBytes& moe, const StageBlocks& blocks,
+                       double CallBytes::*bytes, double live) {
+  std::string text;
+  if (blocks.dense > 0) text = fmt::format("{} B x {:g} layers", count(dense.*bytes), blocks.dense);
+  if (blocks.moe > 0) {
+    text += fmt::format("{}{} B x {:g} layers of experts", text.empty() ? "" : " + ",
+                        count(moe.*bytes), blocks.moe);
+  }
+  return fmt::format("{}{}{} x {}", blocks.dense > 0 && blocks.moe > 0 ? "(" : "", text,
+                     blocks.dense > 0 && blocks.moe > 0 ? ")" : "", live_words(live));
+}
+
+}  // namespace
+
+std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
+                       const LayerBytes& layers, const StageHolds& holds) {
+  const Habits& habits = habits_of(job);
+  const StateBytes state = state_bytes(job, choice);
+  const ShardRanks ranks = shard_ranks(job, choice);
+  const StageParameters parameters = parameters_of(job, layers, holds);
+  const double live = microbatches_in_flight(choice, holds.embedding ? 0
+                                                     : holds.head    ? choice.pipeline - 1
+                                                                     : 1);
+  const auto of_state = [&](double bytes, Sharding from) {
+    return states(bytes, parameters, ranks, choice.sharding >= from);
+  };
+  const double block =
+      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  switch (term) {
+    case Term::kWeights: return of_state(state.weight, Sharding::kParameters);
+    case Term::kGradients: return of_state(state.gradient, Sharding::kGradients);
+    case Term::kGradientCopy:
+      return states(state.gradient_copy, parameters, ranks,
+                    state.copy_sharded && choice.sharding >= Sharding::kOptimizerState);
+    case Term::kMasterWeights: return of_state(state.master, Sharding::kOptimizerState);
+    case Term::kMomentum: return of_state(state.momentum, Sharding::kOptimizerState);
+    case Term::kVariance: return of_state(state.variance, Sharding::kOptimizerState);
+    case Term::kGatheredWeights:
+      return fmt::format("{:g} B x ({} of the largest layer + {} x {} ahead)", state.compute,
+                         count(layers.largest_layer_parameters), job.parallel.prefetch_layers,
+                         count(block));
+    case Term::kUnreducedGradients:
+      return fmt::format("{:g} B x {} of a layer", state.unreduced, count(block));
+    case Term::kBuckets:
+      return fmt::format("{:g} B x {} elements at most", state.gradient,
+                         with_commas(habits.bucket_elements));
+    case Term::kActivations:
+      return kept_words(
+          layers.block, layers.moe_block, holds.blocks,
+          choice.recompute == Recompute::kSelective ? &CallBytes::selective : &CallBytes::saved,
+          live);
+    case Term::kCheckpoints:
+      return kept_words(layers.block, layers.moe_block, holds.blocks, &CallBytes::checkpoint, live);
+    case Term::kEmbeddingActivations:
+      return fmt::format("{} B x {}", count(layers.embedding.saved), live_words(live));
+    case Term::kLogits:
+      return fmt::format("{} B kept, {} B in its forward", count(layers.head.saved),
+                         count(layers.head.forward));
+    case Term::kRecomputed: return "what one block computes again";
+    case Term::kWorkspace: return "matmul workspaces + gradients inside the running layer";
+    case Term::kOffloadWindow:
+      return fmt::format("{} layers ahead and one on its way",
+                         job.parallel.activation_loading_horizon);
+    case Term::kOptimizerWorkspace:
+      return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving", habits.step_bytes,
+                         state.weight, count(block));
+    case Term::kMessages:
+      return fmt::format("{} B a message, {}", count(layers.embedding.output), live_words(live));
+    case Term::kBatch:
+      return fmt::format(
+          "8 B x {} tokens",
+          with_commas(int64_t{choice.micro_batch} * job.training.sequence_length / choice.context));
+    case Term::kContext: return "of a process";
+    case Term::kCommunicators: return "of each group that the rank is in";
+    case Term::kFragmentation: return fmt::format("{:g} x what is allocated", habits.fragmentation);
+  }
+  return "";
+}
+
+std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice, int64_t stage) {
+  return formula_of(term, job, choice, layer_bytes(job, choice),
+                    stage_holds(job.model, choice, stage));
+}
+
+}  // namespace smp
