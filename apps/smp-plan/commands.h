@@ -26,6 +26,7 @@ void add_calibrate_command(CLI::App& app, Run& run);
 void add_compare_command(CLI::App& app, Run& run);
 void add_check_command(CLI::App& app, Run& run);
 void add_groups_command(CLI::App& app, Run& run);
+void add_import_command(CLI::App& app, Run& run);
 void add_schedule_command(CLI::App& app, Run& run);
 void add_schema_command(CLI::App& app, Run& run);
 void add_score_command(CLI::App& app, Run& run);

@@ -19,6 +19,9 @@ const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
 void add_model_fields(std::vector<Field>& out) {
   const std::vector<Field> fields = {
       {kModel, "name", SMP_AT(model.name), "for people"},
+      {kModel, "hf_config", SMP_AT(model.hf_config),
+       "a Hugging Face config.json, relative to this file, that gives the sizes; keys beside it "
+       "replace what it says"},
       {kModel,
        "family",
        SMP_AT(model.family),

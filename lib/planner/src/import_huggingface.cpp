@@ -204,8 +204,8 @@ class HuggingFaceModel {
 
   void read() {
     refuse_names_of_others();
-    sizes();
     blocks();
+    sizes();
     experts();
     dropout();
     windows();

@@ -75,11 +75,14 @@ class FlagScan {
     } else {
       node = scalar(values.front());
     }
-    for (const ShellWord& value : values) {
-      if (value.unset.empty() || row->form == Form::kBool || row->use == Use::kIgnored) continue;
-      diagnostics_.error(
-          value.place,
-          fmt::format("the value of --{} is {}, which this text does not set", flag, value.unset));
+    const size_t used = row->form == Form::kBool || row->use == Use::kIgnored ? 0
+                        : row->form == Form::kList                            ? values.size()
+                                                                              : 1;
+    for (size_t i = 0; i < used; ++i) {
+      if (values[i].unset.empty()) continue;
+      diagnostics_.error(values[i].place,
+                         fmt::format("the value of --{} is {}, which this text does not set", flag,
+                                     values[i].unset));
       return;
     }
     if (reader_.has(flag)) {

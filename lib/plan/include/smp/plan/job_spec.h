@@ -32,6 +32,7 @@ enum class CollectivesKind { kNccl, kSmddp };  // of data-parallel groups
 
 struct ModelSpec {
   std::string name;
+  std::string hf_config;  // the config.json that gave the sizes (see import.h)
   ModelFamily family = ModelFamily::kGpt2;
   Stack stack = Stack::kDecoder;
   MlpKind mlp = MlpKind::kGelu;
@@ -145,7 +146,7 @@ struct TrainingSpec {
   std::optional<Precision> precision;
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
-  bool fused_loss = false;     // cross-entropy as one compiled function
+  bool fused_loss = false;                           // cross-entropy as one compiled function
   bool compiled = false;       // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;  // larger workspaces of the matmul library
   OptimizerSpec optimizer;

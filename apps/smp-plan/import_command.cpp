@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/planner/import.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Reads files of other programs into a job file. What each is, is seen by its content.
+
+Examples:
+  smp-plan import config.json -o job.yaml              a Hugging Face model
+  smp-plan import config.json ds_config.json           a model and its DeepSpeed configuration
+  smp-plan import distribution.json --from smp-v1      a SageMaker model parallel dictionary
+  smp-plan import pretrain.sh --hosts 4 --processes-per-host 8     a Megatron command line
+  smp-plan import accelerate.yaml
+
+docs/interchange.md lists every key and what becomes of it.
+)";
+
+struct ImportRequest {
+  std::vector<std::string> paths;
+  std::string from;
+  std::string output;
+  int64_t hosts = 0;
+  int64_t processes_per_host = 0;
+};
+
+std::string format_words() {
+  std::string out;
+  for (int i = 0; i < kForeignFormats; ++i) {
+    if (i > 0) out += "|";
+    out += name_of(static_cast<ForeignFormat>(i));
+  }
+  return out;
+}
+
+ExitCode run_import(const ImportRequest& request) {
+  if (request.paths.empty()) {
+    throw UsageError("import needs a file, as in smp-plan import config.json");
+  }
+  const auto forced = foreign_format_named(request.from);
+  if (!forced && !request.from.empty()) {
+    throw UsageError(fmt::format("--from is one of {}, not '{}'", format_words(), request.from));
+  }
+  std::vector<JobSource> sources;
+  for (const std::string& path : request.paths) sources.push_back(load_job_source(path));
+  ImportContext context;
+  if (request.hosts > 0) context.hosts = request.hosts;
+  if (request.processes_per_host > 0) context.processes_per_host = request.processes_per_host;
+  const std::vector<Imported> files = import_sources(sources, forced, context);
+  const std::string text = imported_job_yaml(files);
+  for (const Imported& file : files) {
+    for (const std::string& warning : file.warnings) {
+      std::fputs(fmt::format("warning: {}\n", warning).c_str(), stderr);
+    }
+  }
+  if (request.output.empty() || request.output == "-") {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    write_file(request.output, text);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_import_command(CLI::App& app, Run& run) {
+  auto request = std::make_shared<ImportRequest>();
+  CLI::App* command = app.add_subcommand("import", "a job file from what other programs read");
+  command->description(kDescription);
+  command->add_option("file", request->paths, "files that describe one job together");
+  command->add_option("--from", request->from, "what the files are, where that is not clear")
+      ->type_name(format_words());
+  command
+      ->add_option("-o,--output", request->output, "write the job file there; - is standard output")
+      ->type_name("FILE");
+  command->add_option("--hosts", request->hosts, "hosts of the cluster")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->add_option("--processes-per-host", request->processes_per_host, "ranks on each host")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  command->callback([request, &run] { run = [request] { return run_import(*request); }; });
+}
+
+}  // namespace smp
