@@ -46,18 +46,22 @@ class KnownClusters {
 PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
                            std::optional<Profile> profile);
 
-// The measured columns, in the units of predictions.
+// The measured columns, in the units of predictions. A step time comes from step_time_s, else from
+// tokens_per_s_per_gpu, else from tflops_per_gpu and its convention; `model_flops` are those of a
+// step over all accelerators, recomputation not counted.
 struct Measurement {
   std::optional<double> peak_gib;
   std::optional<double> step_s;
   std::optional<bool> fits;
 };
-Measurement measurement_of(RunCells& cells, const PublishedRun& run);
+Measurement measurement_of(RunCells& cells, const PublishedRun& run, double model_flops);
 
 // Parts of published_run(). Each says in cells what it could not read and what it assumed.
 Profile profile_of(const RunCells& cells);
 ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages);
 ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t world);
+// Sharding, batch, recomputation, offloading and stages; `data` is the data-parallel degree.
+void read_layout(RunCells& cells, const PublishedRun& run, int64_t data, LayoutChoice& choice);
 MemoryFigure figure_of(const RunCells& cells);
 
 // Shapes that papers and model cards give: for rows that name a model and its size alone.

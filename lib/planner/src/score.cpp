@@ -117,7 +117,8 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const LayoutChoice& cho
   return fullest.peak_bytes;
 }
 
-void predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
+// Returns the floating-point operations of a step.
+double predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
   if (!run.layout_is_published) {
     choose_layout(run);
     cells.assume(
@@ -145,6 +146,7 @@ void predict_row(RowScore& row, PublishedRun& run, RunCells& cells) {
   row.tokens_per_step = double(run.choice.data()) * run.choice.micro_batch *
                         run.choice.microbatches * double(run.job.training.sequence_length) /
                         double(run.choice.world());
+  return predicted.time.model_flops;
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -165,9 +167,9 @@ RowScore score_row(const CsvTable& table, const CsvRow& cells_of_row, KnownClust
     row.reason = joined(cells.problems);
     return row;
   }
-  predict_row(row, run, cells);
+  const double model_flops = predict_row(row, run, cells);
   row.reason = joined(cells.assumptions);
-  const Measurement measured = measurement_of(cells, run);
+  const Measurement measured = measurement_of(cells, run, model_flops);
   if (run.figure != MemoryFigure::kNone) row.measured_peak_gib = measured.peak_gib;
   row.measured_step_s = measured.step_s;
   row.measured_fits = measured.fits;
