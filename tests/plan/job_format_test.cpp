@@ -17,6 +17,7 @@ namespace {
 const std::string kEverything = R"(name: everything
 model:
   name: "Llama, small: 1"
+  hf_config: config.json
   family: llama
   stack: decoder
   mlp: geglu

@@ -67,7 +67,7 @@ TEST_CASE("each broken job file has its exact message") {
     const std::string text = contents(entry.path());
     CHECK(error_of([&] { read_job({{name, text}}); }) + "\n" == contents(expected));
   }
-  CHECK(cases >= 110);
+  CHECK(cases >= 210);
 }
 
 TEST_CASE("errors of --set name the key and suggest as those of files do") {

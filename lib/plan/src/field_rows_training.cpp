@@ -126,8 +126,11 @@ void add_training_fields(std::vector<Field>& out) {
       {kData, "path", SMP_AT(training.data_path),
        "a text file or a folder of them; python-stdlib = the source of the standard library of the "
        "python3 on PATH"},
-      {kData, "suffixes", SMP_AT(training.data_suffixes),
-       "files of a folder that count, e.g. [.py, .md]; [] = all"},
+      {kData,
+       "suffixes",
+       SMP_AT(training.data_suffixes),
+       "files of a folder that count, e.g. [.py, .md]; [] = all",
+       {.example = "[.py, .md]"}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

@@ -46,6 +46,7 @@ struct Rule {
   bool max_excluded = false;
   std::string_view computed = {};       // how the default follows from other keys, in words
   std::vector<std::string> words = {};  // of a text that is a choice
+  std::string_view example = {};        // of a list, for messages
   bool is_file_name = false;            // text that names files and folders
   Condition condition = {};
   std::vector<std::string> also = {};  // what other programs call it, to suggest the key

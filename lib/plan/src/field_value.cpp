@@ -131,7 +131,8 @@ struct Assign {
 
   std::string operator()(std::vector<std::string>& member) const {
     if (node.kind != YamlNode::Kind::kList) {
-      return "must be a list of texts such as [.py, .md], not " + described(node);
+      return fmt::format("must be a list of texts such as {}, not {}", rule.example,
+                         described(node));
     }
     std::vector<std::string> values;
     for (const YamlNode& item : node.items) {

@@ -61,6 +61,13 @@ const Field* forbiddable(std::string_view key) {
 }
 
 std::string unknown_key(std::string_view key) {
+  for (const std::string_view path : kPaths) {
+    const Field* field = find_field(path);
+    const std::vector<std::string>& also = field->rule.also;
+    if (std::find(also.begin(), also.end(), key) == also.end()) continue;
+    return fmt::format("names the unknown key {}, did you mean '{}'?", quoted_for_message(key),
+                       field->key);
+  }
   const std::vector<std::string>& keys = forbiddable_keys();
   if (const auto near = nearest(std::string(key), keys)) {
     return fmt::format("names the unknown key {}, did you mean '{}'?", quoted_for_message(key),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "job_builder.h"
+#include "key_hint.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/model_family.h"
 #include "smp/plan/parameter_counts.h"
@@ -131,12 +132,14 @@ void JobBuilder::check_blocks() {
     }
   }
   if (model.kv_lora_rank > 0) {
-    for (const std::string_view key : {"qk_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    std::vector<std::string> missing;
+    for (const char* key : {"qk_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
       const std::string path = joined_path("model", key);
-      if (!given(path) && usable({path})) {
-        error({"model.kv_lora_rank"},
-              fmt::format("kv_lora_rank ({}) needs {}", model.kv_lora_rank, key));
-      }
+      if (!given(path) && usable({path})) missing.emplace_back(key);
+    }
+    if (!missing.empty()) {
+      error({"model.kv_lora_rank"},
+            fmt::format("kv_lora_rank ({}) needs {}", model.kv_lora_rank, comma_list(missing)));
     }
   }
   if (model.stack == Stack::kDecoder) return;
