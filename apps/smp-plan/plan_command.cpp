@@ -51,7 +51,7 @@ JobSpec read_request(const PlanRequest& request) {
 }
 
 ExitCode run_plan(const PlanRequest& request) {
-  const SearchResult result = plan_job(read_request(request), request.report.top);
+  const SearchResult result = plan_job(read_request(request), {.top = request.report.top});
   const Plan* plan = std::get_if<Plan>(&result.best);
   const bool plan_to_stdout = request.output == "-";
   if (plan != nullptr && plan_to_stdout) std::fputs(write_plan(*plan).c_str(), stdout);

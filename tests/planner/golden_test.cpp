@@ -14,7 +14,8 @@
 #include "smp/planner/search.h"
 
 // Planner cases as data: tests/golden/planner/x.yaml is a job, x.expected what the planner says of
-// it. A first line "# with a.yaml b.yaml" names files of this repository that come before it.
+// it. A first line "# with a.yaml b.yaml" names files of this repository that come before it. Cases
+// whose names begin with "fastest-" are searched by that strategy, the others by best-practice.
 // SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
 
 using namespace smp;
@@ -84,7 +85,9 @@ TEST_CASE("planner cases give what their expected files say") {
   CHECK(cases.size() >= 20);
   for (const std::string& path : cases) {
     CAPTURE(path);
-    const SearchResult result = plan_job(read_case(path));
+    const bool fastest = std::filesystem::path(path).filename().string().starts_with("fastest-");
+    const SearchResult result = plan_job(
+        read_case(path), {.strategy = fastest ? Strategy::kFastest : Strategy::kBestPractice});
     if (const Plan* plan = std::get_if<Plan>(&result.best)) {
       const std::string written = write_plan(*plan);
       CHECK(write_plan(parse_plan(path, written)) == written);
@@ -105,13 +108,14 @@ TEST_CASE("SageMaker's published layouts pass, and an open layout shards over no
   for (const auto& row : rows) {
     CAPTURE(row.name);
     const std::string path = kRoot + "tests/golden/planner/sagemaker-" + row.name;
-    const SearchResult published = plan_job(read_case(path + "-published.yaml"));
+    const SearchOptions practice{.strategy = Strategy::kBestPractice};
+    const SearchResult published = plan_job(read_case(path + "-published.yaml"), practice);
     REQUIRE(std::holds_alternative<Plan>(published.best));
     const Plan& plan = std::get<Plan>(published.best);
     CHECK(plan.degrees.shard == row.published_degree);
     CHECK(check(plan).empty());
 
-    const SearchResult open = plan_job(read_case(path + "-open.yaml"));
+    const SearchResult open = plan_job(read_case(path + "-open.yaml"), practice);
     REQUIRE(std::holds_alternative<Plan>(open.best));
     const Plan& chosen = std::get<Plan>(open.best);
     CHECK(chosen.degrees.shard <= row.published_degree);

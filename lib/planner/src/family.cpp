@@ -1,9 +1,10 @@
 #include "family.h"
 
+#include <algorithm>
 #include <map>
-#include <memory>
 #include <utility>
 
+#include "search_space.h"
 #include "smp/planner/legality.h"
 
 namespace smp {
@@ -11,76 +12,37 @@ namespace {
 
 using ShardingByDegree = std::map<int64_t, std::vector<Sharding>>;  // ascending z
 
-// The kinds of sharding that the pins and the engine leave open, by shard degree.
-ShardingByDegree open_shardings(const JobSpec& job, int64_t data) {
-  const ParallelSpec& parallel = job.parallel;
-  std::vector<Sharding> kinds;
-  if (parallel.sharding) {
-    kinds = {*parallel.sharding};
-  } else {
-    kinds = {Sharding::kNone};
-    if (parallel.shard_optimizer_state.value_or(true)) kinds.push_back(Sharding::kOptimizerState);
-    if (job.cluster.device != DeviceKind::kCpu) {
-      kinds.push_back(Sharding::kGradients);
-      kinds.push_back(Sharding::kParameters);
-    }
-  }
-  std::optional<int64_t> pinned = parallel.sharded_data_parallel_degree;
-  ShardingByDegree open;
-  if (parallel.shard_optimizer_state == true) {  // over all of them
-    if (pinned.value_or(data) != data) return open;
-    pinned = data;
-  }
-  for (const int64_t z : divisors(data)) {
-    if (pinned && *pinned != z) continue;
-    for (const Sharding kind : kinds) {
-      const bool alone = z == 1 && (kind == Sharding::kNone || data == 1);
-      if (kind == Sharding::kNone ? z == 1 : z > 1 || (alone && kinds.size() == 1)) {
-        open[z].push_back(kind);
-      }
-    }
-  }
-  return open;
-}
-
-std::vector<bool> open_offloads(const JobSpec& job) {
-  const ParallelSpec& parallel = job.parallel;
-  if (parallel.offload_activations) return {*parallel.offload_activations};
-  const bool possible =
-      job.cluster.device != DeviceKind::kCpu && parallel.activation_checkpointing.value_or(false);
-  return possible ? std::vector<bool>{false, true} : std::vector<bool>{false};
-}
-
-bool closer(const Evaluation& a, const Evaluation& b) {
-  return a.fullest.peak_bytes < b.fullest.peak_bytes;
-}
-
-void keep_closest(std::optional<Evaluation>& kept, const Evaluation& candidate) {
-  if (!kept || closer(candidate, *kept)) kept = candidate;
+void keep_closest(std::optional<Candidate>& kept, const Candidate& candidate) {
+  if (!kept || candidate.peak_bytes < kept->peak_bytes) kept = candidate;
 }
 
 // The search at one batch.
 struct BatchResult {
-  std::optional<Evaluation> best;
-  std::optional<Evaluation> rival;
-  std::optional<Evaluation> smaller_shard;
-  std::map<Sharding, Evaluation> closest;
+  std::optional<Candidate> best;
+  std::optional<Candidate> rival;
+  std::optional<Candidate> smaller_shard;
+  std::map<Sharding, Candidate> closest;
 };
 
 // A layout that fits, and the closest of the next smaller shard degree, which did not.
 struct Found {
-  Evaluation fits;
-  std::optional<Evaluation> smaller;
+  Candidate fits;
+  std::optional<Candidate> smaller;
 };
 
 class FamilySearch {
  public:
-  FamilySearch(const SettledJob& settled, int64_t tensor, int64_t pipeline, int64_t data)
-      : settled_(settled),
-        tensor_(tensor),
-        pipeline_(pipeline),
-        shardings_(open_shardings(settled.job, data)),
-        offloads_(open_offloads(settled.job)) {}
+  FamilySearch(const SearchSpace& space, const SearchSpace::Split& split, Pricer& pricer)
+      : space_(space), split_(split), pricer_(pricer) {
+    for (const auto& open : space.shardings(split)) shardings_[open.degree].push_back(open.kind);
+    const ParallelSpec& parallel = space.job().parallel;
+    if (parallel.offload_activations) {
+      offloads_ = {*parallel.offload_activations};
+    } else if (space.job().cluster.device != DeviceKind::kCpu &&
+               space.recomputes().front() == Recompute::kFull) {
+      offloads_ = {false, true};
+    }
+  }
 
   BatchResult at(const BatchShape& batch) {
     BatchResult result;
@@ -101,74 +63,89 @@ class FamilySearch {
     return result;
   }
 
-  int64_t evaluated() const { return evaluated_; }
-
  private:
+  std::optional<LayoutChoice> choice_of(const BatchShape& batch, Sharding kind, int64_t z,
+                                        bool offload) const {
+    LayoutChoice choice = space_.first_choice(split_, batch);
+    const auto schedules = space_.schedules(split_, batch);
+    if (schedules.empty()) return std::nullopt;
+    const ParallelSpec& parallel = space_.job().parallel;
+    choice.schedule = schedules.front().kind;
+    choice.virtual_stages = schedules.front().virtual_stages;
+    choice.sequence_parallel = split_.tensor > 1 && parallel.sequence_parallel.value_or(false);
+    choice.spread_placement = space_.spread_placement(split_).front();
+    choice.sharding = kind;
+    choice.shard = static_cast<int32_t>(z);
+    choice.replica = static_cast<int32_t>(split_.data / z);
+    choice.offload_activations = offload;
+    choice.offload_optimizer = parallel.offload_optimizer.value_or(false);
+    choice.offload_parameters = parallel.offload_parameters.value_or(false);
+    if (space_.forbidden().matches(choice)) return std::nullopt;
+    return choice;
+  }
+
   // The smallest shard degree that fits; of its kinds of sharding the fastest. below: 0 = any
   // degree.
   std::optional<Found> smallest(const BatchShape& batch, bool offload, int64_t below,
                                 BatchResult& result) {
-    std::unique_ptr<Models> models;
-    std::optional<Evaluation> smaller;
+    std::optional<Candidate> smaller;
     for (const auto& [z, kinds] : shardings_) {
       if (below > 0 && z >= below) break;
-      std::optional<Evaluation> fastest;
-      std::optional<Evaluation> failed;
+      std::optional<Candidate> fastest;
+      std::optional<Candidate> failed;
       for (const Sharding kind : kinds) {
-        ++evaluated_;
-        const Choice choice{tensor_, pipeline_, kind, z, batch, offload};
-        if (!models) models = std::make_unique<Models>(resolve(settled_, choice));
-        Evaluation evaluation = evaluate(settled_, choice, *models);
-        if (!evaluation.fits) {
-          keep_closest(failed, evaluation);
+        const std::optional<LayoutChoice> choice = choice_of(batch, kind, z, offload);
+        if (!choice) continue;
+        const Candidate candidate = pricer_.price(*choice);
+        if (!pricer_.accepts(candidate.fit)) {
+          keep_closest(failed, candidate);
           const auto known = result.closest.find(kind);
-          if (known == result.closest.end() || closer(evaluation, known->second)) {
-            result.closest.insert_or_assign(kind, evaluation);
+          if (known == result.closest.end() || candidate.peak_bytes < known->second.peak_bytes) {
+            result.closest.insert_or_assign(kind, candidate);
           }
-        } else if (!fastest || evaluation.seconds_per_token < fastest->seconds_per_token) {
-          fastest = std::move(evaluation);
+        } else if (!fastest || candidate.seconds_per_token < fastest->seconds_per_token) {
+          fastest = candidate;
         }
       }
-      if (fastest) return Found{std::move(*fastest), std::move(smaller)};
-      if (failed) smaller = std::move(failed);
+      if (fastest) return Found{*fastest, smaller};
+      if (failed) smaller = failed;
     }
     return std::nullopt;
   }
 
-  const SettledJob& settled_;
-  int64_t tensor_, pipeline_;
+  const SearchSpace& space_;
+  SearchSpace::Split split_;
+  Pricer& pricer_;
   ShardingByDegree shardings_;
-  std::vector<bool> offloads_;
-  int64_t evaluated_ = 0;
+  std::vector<bool> offloads_ = {false};
 };
 
 void take(FamilyResult& family, BatchResult&& at) {
-  family.best = std::move(at.best);
-  family.rival = std::move(at.rival);
-  family.smaller_shard = std::move(at.smaller_shard);
+  family.best = at.best;
+  family.rival = at.rival;
+  family.smaller_shard = at.smaller_shard;
   family.closest.clear();
-  for (auto& [kind, evaluation] : at.closest) family.closest.push_back(std::move(evaluation));
+  for (auto& [kind, candidate] : at.closest) family.closest.push_back(candidate);
 }
 
-}  // namespace
-
-FamilyResult search_family(const SettledJob& settled, int64_t tensor, int64_t pipeline) {
+FamilyResult search_family(const SearchSpace& space, const SearchSpace::Split& split,
+                           Pricer& pricer) {
   FamilyResult family;
-  family.tensor = tensor;
-  family.pipeline = pipeline;
-  family.data = world_size(settled.job.cluster) / (tensor * pipeline);
-  const BatchChoices batches = batch_choices(settled.job, pipeline, family.data);
+  family.tensor = split.tensor;
+  family.pipeline = split.pipeline;
+  family.data = split.data;
+  const BatchChoices batches = batch_choices(space.job(), split.pipeline, split.data);
   family.batch_problem = batches.problem;
 
-  FamilySearch search(settled, tensor, pipeline, family.data);
+  FamilySearch search(space, split, pricer);
   for (const BatchShape& batch : batches.shapes) {
     BatchResult at = search.at(batch);
     if (!at.best) {
       if (family.best) continue;
       take(family, std::move(at));
       family.larger_batch.reset();
-      for (const Evaluation& evaluation : family.closest) {
-        keep_closest(family.larger_batch, evaluation);
+      for (const Candidate& candidate : family.closest) {
+        keep_closest(family.larger_batch, candidate);
       }
       continue;
     }
@@ -177,10 +154,60 @@ FamilyResult search_family(const SettledJob& settled, int64_t tensor, int64_t pi
     }
     // Without stages a smaller batch is a later step of the practices; with stages the number of
     // microbatches decides the bubble, so all of them are compared.
-    if (pipeline == 1) break;
+    if (split.pipeline == 1) break;
   }
-  family.evaluated = search.evaluated();
   return family;
+}
+
+// 0 = sharding alone, 1 = tensor parallelism, 2 = pipeline parallelism.
+int step_of(const FamilyResult& family) {
+  if (family.pipeline > 1) return 2;
+  return family.tensor > 1 ? 1 : 0;
+}
+
+// The practices know no context and no expert degree: what is not pinned is the least.
+bool practical(const JobSpec& job, const SearchSpace::Split& split) {
+  const ParallelSpec& parallel = job.parallel;
+  return (parallel.context_parallel_degree || split.context == 1) &&
+         (parallel.expert_parallel_degree || split.expert == 1) &&
+         (parallel.expert_tensor_degree || split.expert_tensor == split.tensor ||
+          job.model.num_experts == 0);
+}
+
+}  // namespace
+
+std::vector<FamilyResult> search_families(const SettledJob& settled, Pricer& pricer) {
+  const SearchSpace space(settled);
+  std::vector<FamilyResult> families;
+  for (const SearchSpace::Split& split : space.splits()) {
+    if (practical(settled.job, split)) families.push_back(search_family(space, split, pricer));
+  }
+  std::stable_sort(families.begin(), families.end(),
+                   [](const FamilyResult& a, const FamilyResult& b) {
+                     if (step_of(a) != step_of(b)) return step_of(a) < step_of(b);
+                     return a.pipeline * a.tensor < b.pipeline * b.tensor;
+                   });
+  return families;
+}
+
+const FamilyResult* choose_by_practice(const std::vector<FamilyResult>& families) {
+  constexpr double kEqual = 1.05;  // times that differ by less say nothing
+  const FamilyResult* fastest = nullptr;
+  for (const FamilyResult& family : families) {
+    if (!family.best) continue;
+    if (fastest != nullptr && step_of(family) > step_of(*fastest)) break;
+    if (fastest == nullptr || family.best->seconds_per_token < fastest->best->seconds_per_token) {
+      fastest = &family;
+    }
+  }
+  if (fastest == nullptr) return nullptr;
+  for (const FamilyResult& family : families) {
+    if (family.best && step_of(family) == step_of(*fastest) &&
+        family.best->seconds_per_token <= kEqual * fastest->best->seconds_per_token) {
+      return &family;
+    }
+  }
+  return fastest;
 }
 
 }  // namespace smp

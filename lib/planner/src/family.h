@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "evaluation.h"
+#include "batch.h"
+#include "pricer.h"
+#include "resolve.h"
 
 namespace smp {
 
@@ -14,14 +16,19 @@ struct FamilyResult {
   int64_t pipeline = 1;
   int64_t data = 1;
   std::string batch_problem;  // no batch is legal here
-  std::optional<Evaluation> best;
-  std::vector<Evaluation> closest;  // of each kind of sharding that did not fit, fullest last
-  std::optional<Evaluation> smaller_shard;  // the last shard degree below best's; it did not fit
-  std::optional<Evaluation> rival;          // with offloading where best is without, or the reverse
-  std::optional<Evaluation> larger_batch;   // the closest layout of the last batch that did not fit
-  int64_t evaluated = 0;
+  std::optional<Candidate> best;
+  std::vector<Candidate> closest;          // of each kind of sharding that did not fit
+  std::optional<Candidate> smaller_shard;  // the last shard degree below best's; it did not fit
+  std::optional<Candidate> rival;          // with offloading where best is without, or the reverse
+  std::optional<Candidate> larger_batch;   // the closest layout of the last batch that did not fit
 };
 
-FamilyResult search_family(const SettledJob& settled, int64_t tensor, int64_t pipeline);
+// All families of a job in the order of the steps: sharding alone, tensor parallelism, pipeline
+// parallelism; within a step as the degrees rise.
+std::vector<FamilyResult> search_families(const SettledJob& settled, Pricer& pricer);
+
+// The first step with a layout that fits; in it the smallest degrees that are as fast as the
+// fastest. Null when nothing fits.
+const FamilyResult* choose_by_practice(const std::vector<FamilyResult>& families);
 
 }  // namespace smp

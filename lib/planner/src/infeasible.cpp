@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "job_search.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/legality.h"
@@ -20,32 +21,35 @@ namespace {
 
 // The plan of a changed job, if a layout fits it. A change that breaks a pin is no change that
 // helps.
-std::optional<Plan> solve(const JobSpec& job) {
+std::optional<Plan> solve(const JobSpec& job, Strategy strategy) {
   try {
-    require_legal_pins(job);
+    const SearchOptions options{.strategy = strategy};
+    return JobSearch(job, options).best_plan();
   } catch (const ConfigError&) {
     return std::nullopt;
   }
-  const SettledJob settled = settle(job);
-  for (const FamilyResult& family : search_families(settled)) {
-    if (family.best) return resolve(settled, family.best->choice);
-  }
-  return std::nullopt;
 }
 
 // Changes that were tried and helped, in the order of the trials.
 class Trials {
  public:
-  explicit Trials(const JobSpec& job) : job_(job) {}
+  Trials(const JobSpec& job, Strategy strategy) : job_(job), strategy_(strategy) {}
 
   // Tries the job with `change`; `words` says the key's value in the plan that then fits.
   bool attempt(const std::string& key, const std::function<void(JobSpec&)>& change,
                const std::function<std::string(const Plan&)>& words) {
     JobSpec changed = job_;
     change(changed);
-    const std::optional<Plan> plan = solve(changed);
+    const std::optional<Plan> plan = solve(changed, strategy_);
     if (plan) helped_.push_back(fmt::format("{}: {}", key, words(*plan)));
     return plan.has_value();
+  }
+
+  // Whether the job with `change` has a layout that fits.
+  bool helps(const std::function<void(JobSpec&)>& change) const {
+    JobSpec changed = job_;
+    change(changed);
+    return solve(changed, strategy_).has_value();
   }
 
   // Lets the planner choose a key that is pinned.
@@ -74,6 +78,7 @@ class Trials {
   }
 
   const JobSpec& job_;
+  Strategy strategy_;
   std::vector<std::string> helped_;
 };
 
@@ -111,7 +116,12 @@ void try_checkpointing(Trials& trials) {
             [](JobSpec& changed) { changed.parallel.activation_checkpointing = true; },
             [](const Plan&) { return "true instead of false"; });
   }
+  trials.unpin("parallel.recompute", SMP_KEY(parallel.recompute));
+  trials.unpin("parallel.recompute_layers", SMP_KEY(parallel.recompute_layers));
   trials.unpin("parallel.offload_activations", SMP_KEY(parallel.offload_activations));
+  trials.unpin("parallel.offload_optimizer", SMP_KEY(parallel.offload_optimizer));
+  trials.unpin("parallel.offload_parameters", SMP_KEY(parallel.offload_parameters));
+  trials.unpin("parallel.sequence_parallel", SMP_KEY(parallel.sequence_parallel));
 }
 
 // The nearest batch that some data-parallel degree divides; else any.
@@ -171,7 +181,16 @@ void try_unpinning(Trials& trials) {
         });
   }
   trials.unpin("parallel.pipeline", SMP_KEY(parallel.pipeline));
+  trials.unpin("parallel.virtual_pipeline_degree", SMP_KEY(parallel.virtual_pipeline_degree));
+  trials.unpin("parallel.context_parallel_degree", SMP_KEY(parallel.context_parallel_degree));
+  trials.unpin("parallel.expert_parallel_degree", SMP_KEY(parallel.expert_parallel_degree));
+  trials.unpin("parallel.expert_tensor_degree", SMP_KEY(parallel.expert_tensor_degree));
   trials.unpin("parallel.active_microbatches", SMP_KEY(parallel.active_microbatches));
+  if (!parallel.forbid.empty()) {
+    trials.attempt(
+        "parallel.forbid", [](JobSpec& job) { job.parallel.forbid.clear(); },
+        [](const Plan&) { return "without it"; });
+  }
   try_global_batch(trials);
   trials.unpin("training.precision", SMP_KEY(training.precision));
 }
@@ -190,37 +209,67 @@ void try_more_hosts(Trials& trials) {
   }
 }
 
-const Evaluation* closest_of(const std::vector<FamilyResult>& families) {
-  const Evaluation* closest = nullptr;
-  for (const FamilyResult& family : families) {
-    for (const Evaluation& evaluation : family.closest) {
-      if (closest == nullptr || evaluation.fullest.peak_bytes < closest->fullest.peak_bytes) {
-        closest = &evaluation;
-      }
-    }
-  }
-  return closest;
-}
-
 constexpr int64_t kMiB = 1 << 20;
 
-// 0 = memory is not what lacks.
-int64_t memory_needed_mib(const Evaluation& closest, const ClusterSpec& cluster) {
-  if (closest.fullest.peak_bytes <= allowed_bytes(cluster)) return 0;
-  return (closest.fullest.peak_bytes + cluster.reserved_bytes + kMiB - 1) / kMiB;
+int64_t whole_mib(double bytes) { return (static_cast<int64_t>(bytes + 0.5) + kMiB - 1) / kMiB; }
+
+// With which the closest layout fits with its margin; 0 = memory is not what lacks.
+int64_t memory_needed_mib(const JobSpec& job, const PricedLayout& closest) {
+  const ClusterSpec& cluster = job.cluster;
+  const double high =
+      std::max(closest.memory.peak_bytes, memory_range(job, closest.choice, closest.memory).high);
+  if (high <= static_cast<double>(allowed_bytes(cluster))) return 0;
+  return whole_mib(high + static_cast<double>(cluster.memory_per_process_bytes) -
+                   static_cast<double>(allowed_bytes(cluster)));
 }
 
 // As much as the closest layout offloads, where that is more than a host has.
-void try_more_host_memory(Trials& trials, const Evaluation& closest) {
+void try_more_host_memory(Trials& trials, const PricedLayout& closest) {
   const int64_t has = trials.job().cluster.host_memory_bytes;
-  if (has == 0 || closest.host_bytes <= has) return;
-  const int64_t needed_mib = (closest.host_bytes + kMiB - 1) / kMiB;
+  const double needed = host_bytes_needed(trials.job(), closest.memory);
+  if (has == 0 || needed <= static_cast<double>(has)) return;
+  const int64_t needed_mib = whole_mib(needed);
   trials.attempt(
       "cluster.host_memory",
       [&](JobSpec& changed) { changed.cluster.host_memory_bytes = needed_mib * kMiB; },
       [&](const Plan&) {
         return fmt::format("{}MiB instead of {}", needed_mib, human_bytes(has));
       });
+}
+
+// A tenth more each time, where the exact prices of that layout are above its closed form.
+void try_memory(Trials& trials, int64_t needed_mib) {
+  if (needed_mib == 0) return;
+  const int64_t has = trials.job().cluster.memory_per_process_bytes;
+  for (int tries = 0; tries < 5; ++tries, needed_mib += (needed_mib + 9) / 10) {
+    const bool helps = trials.attempt(
+        "cluster.memory_per_process",
+        [&](JobSpec& changed) { changed.cluster.memory_per_process_bytes = needed_mib * kMiB; },
+        [&](const Plan&) {
+          return fmt::format("{}MiB instead of {}", needed_mib, human_bytes(has));
+        });
+    if (helps) return;
+  }
+}
+
+// The most layers that fit, by bisection.
+void try_fewer_layers(Trials& trials) {
+  const int64_t has = trials.job().model.num_layers;
+  const auto with = [](int64_t layers) {
+    return [layers](JobSpec& changed) {
+      changed.model.num_layers = layers;
+      changed.parallel.partition.clear();
+    };
+  };
+  int64_t fits = 0;
+  int64_t too_many = has;
+  while (too_many - fits > 1) {
+    const int64_t middle = (fits + too_many) / 2;
+    (trials.helps(with(middle)) ? fits : too_many) = middle;
+  }
+  if (fits == 0) return;
+  trials.attempt("model.num_layers", with(fits),
+                 [&](const Plan&) { return fmt::format("{} instead of {}", fits, has); });
 }
 
 void try_larger_token_limit(Trials& trials) {
@@ -238,43 +287,29 @@ void try_larger_token_limit(Trials& trials) {
       });
 }
 
-std::string layout_words(const Choice& choice) {
-  return fmt::format("tensor {}, pipeline {}, sharding {} over {}, micro batch {} x {}{}",
-                     choice.tensor, choice.pipeline, name_of(choice.sharding), choice.shard,
-                     choice.batch.micro_batch, choice.batch.microbatches,
-                     choice.offload ? ", activations offloaded" : "");
-}
-
 }  // namespace
 
-Infeasible explain_infeasible(const JobSpec& job, const SettledJob& settled,
-                              const std::vector<FamilyResult>& families) {
+Infeasible explain_infeasible(const JobSpec& job, Strategy strategy, Pricer& pricer,
+                              const std::optional<Candidate>& closest, const std::string& problem) {
   Infeasible infeasible;
-  const Evaluation* closest = closest_of(families);
-  const ClusterSpec& cluster = settled.job.cluster;
-  if (families.empty()) {
-    infeasible.problem = "no tensor and pipeline degree is legal with the keys that are pinned";
-  } else if (closest == nullptr) {
-    const std::string& problem = families.front().batch_problem;
-    infeasible.problem = problem.empty() ? "no sharding is open with the keys that are pinned"
-                                         : fmt::format("no batch is legal: {}", problem);
+  const ClusterSpec& cluster = job.cluster;
+  std::optional<PricedLayout> layout;
+  if (closest) {
+    layout = pricer.detail(closest->choice);
+    infeasible.problem = fmt::format("the closest layout ({}) needs {}", describe(closest->choice),
+                                     memory_problem(pricer.job(), *layout));
   } else {
-    infeasible.problem = fmt::format("the closest layout ({}) needs {}",
-                                     layout_words(closest->choice), closest->problem);
+    infeasible.problem = problem;
   }
-  Trials trials(job);
+  Trials trials(job, strategy);
   try_unpinning(trials);
-  const int64_t needed = closest == nullptr ? 0 : memory_needed_mib(*closest, cluster);
+  const int64_t needed = layout ? memory_needed_mib(pricer.job(), *layout) : 0;
   const bool little_memory = needed * kMiB <= cluster.memory_per_process_bytes * 5 / 4;
-  const auto propose_memory = [&] {
-    if (needed == 0) return;
-    trials.helped().push_back(fmt::format("cluster.memory_per_process: {}MiB instead of {}", needed,
-                                          human_bytes(cluster.memory_per_process_bytes)));
-  };
-  if (closest != nullptr) try_more_host_memory(trials, *closest);
-  if (little_memory) propose_memory();
+  if (layout) try_more_host_memory(trials, *layout);
+  if (little_memory) try_memory(trials, needed);
   try_more_hosts(trials);
-  if (!little_memory) propose_memory();
+  if (!little_memory) try_memory(trials, needed);
+  if (layout) try_fewer_layers(trials);
   if (trials.helped().empty()) try_larger_token_limit(trials);
   infeasible.changes = std::move(trials.helped());
   return infeasible;

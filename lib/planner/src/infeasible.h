@@ -1,17 +1,16 @@
 #pragma once
 
-#include <vector>
+#include <string>
 
-#include "family.h"
-#include "smp/planner/search.h"
+#include "pricer.h"
+#include "resolve.h"
 
 namespace smp {
 
-// All (tensor, pipeline) families of a settled job, in the order of the steps.
-std::vector<FamilyResult> search_families(const SettledJob& settled);
-
-// Why nothing fits, and the changes that would each make it fit, found by trying them.
-Infeasible explain_infeasible(const JobSpec& job, const SettledJob& settled,
-                              const std::vector<FamilyResult>& families);
+// Why nothing fits, and the changes that would each make it fit, found by searching the changed job
+// with the same strategy. `closest`: the layout that lacks least, if any layout is legal;
+// `problem`: what is wrong with every batch, where that is all.
+Infeasible explain_infeasible(const JobSpec& job, Strategy strategy, Pricer& pricer,
+                              const std::optional<Candidate>& closest, const std::string& problem);
 
 }  // namespace smp

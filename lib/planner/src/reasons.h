@@ -4,17 +4,24 @@
 #include <vector>
 
 #include "family.h"
-#include "smp/planner/search.h"
+#include "fastest.h"
+#include "pricer.h"
 
 namespace smp {
 
 // Why this layout: one line each, for people, with numbers.
-std::vector<std::string> reasons_of(const SettledJob& settled, const FamilyResult& family,
+std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
+                                    const FamilyResult& family,
                                     const std::vector<FamilyResult>& families);
+// `faster`: a layout that takes less time than `chosen`, priced exactly as it is; null = none.
+std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
+                                    const Candidate& chosen, const Candidate* faster,
+                                    const FastestResult& result);
 
-// What became of every family, in the order of the steps.
-std::vector<FamilyVerdict> verdicts_of(const SettledJob& settled,
-                                       const std::vector<FamilyResult>& families,
+// What became of every family.
+std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const std::vector<FamilyResult>& families,
                                        const FamilyResult* chosen);
+std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& result,
+                                       const Candidate* chosen);
 
 }  // namespace smp

@@ -157,7 +157,9 @@ std::string time_text(const Plan& plan) {
 }
 
 std::string verdicts_text(const SearchResult& result, bool explain) {
-  std::string text = fmt::format("layouts  {} priced, by (tensor, pipeline)\n", result.evaluated);
+  std::string text =
+      fmt::format("layouts  {} priced in {}, by (tensor, pipeline)\n",
+                  with_commas(result.effort.evaluations), human_time(result.effort.total_seconds));
   size_t shown = 0;
   for (const FamilyVerdict& verdict : result.families) {
     if (!explain && shown == kVerdictsShown) break;

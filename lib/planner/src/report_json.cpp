@@ -89,7 +89,12 @@ std::string report_json(const SearchResult& result, const ReportOptions& options
                                 {"outcome", name_of(verdict.outcome)},
                                 {"reason", verdict.reason}});
   }
-  json["evaluated"] = result.evaluated;
+  json["strategy"] = name_of(result.strategy);
+  json["search"] = {{"evaluations", result.effort.evaluations},
+                    {"bounds", result.effort.bounds},
+                    {"exact", result.effort.exact},
+                    {"seconds", result.effort.seconds},
+                    {"total_seconds", result.effort.total_seconds}};
   return json.dump(2) + "\n";
 }
 

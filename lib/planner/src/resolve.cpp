@@ -72,36 +72,16 @@ void settle_initialisation(SettledJob& settled) {
 
 }  // namespace
 
-SettledJob settle(const JobSpec& job) {
+SettledJob settle(const JobSpec& job, Strategy strategy) {
   SettledJob settled{job, {}, parameter_count(job.model)};
   settle_precision(settled);
-  settle_checkpointing(settled);
+  if (strategy == Strategy::kBestPractice) {
+    settle_checkpointing(settled);
+    ParallelSpec& parallel = settled.job.parallel;
+    if (!parallel.pipeline) parallel.pipeline = PipelineKind::kInterleaved;
+  }
   settle_initialisation(settled);
-  if (!settled.job.parallel.pipeline) settled.job.parallel.pipeline = PipelineKind::kInterleaved;
   return settled;
-}
-
-Plan resolve(const SettledJob& settled, const Choice& choice) {
-  Plan plan;
-  plan.job = settled.job;
-  const int64_t data = world_size(plan.job.cluster) / (choice.tensor * choice.pipeline);
-  TrainingSpec& training = plan.job.training;
-  training.micro_batch = choice.batch.micro_batch;
-  training.microbatches = choice.batch.microbatches;
-  training.global_batch = choice.batch.micro_batch * choice.batch.microbatches * data;
-  ParallelSpec& parallel = plan.job.parallel;
-  parallel.tensor_parallel_degree = choice.tensor;
-  parallel.pipeline_parallel_degree = choice.pipeline;
-  parallel.sharded_data_parallel_degree = choice.shard;
-  parallel.sharding = choice.sharding;
-  parallel.shard_optimizer_state =
-      choice.sharding == Sharding::kOptimizerState && choice.shard == data;
-  parallel.offload_activations = choice.offload;
-  // Without a cap of the user's, the schedule's own count holds.
-  if (!parallel.active_microbatches) parallel.active_microbatches = choice.batch.microbatches;
-  close_plain_keys(plan.job);
-  plan.degrees = degrees_of(plan.job);
-  return plan;
 }
 
 }  // namespace smp

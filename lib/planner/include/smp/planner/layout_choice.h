@@ -44,7 +44,4 @@ struct LayoutChoice {
 // Blocks of stage `stage` under the choice (of `layers` in all).
 int64_t stage_layers(const LayoutChoice& choice, int64_t layers, int64_t stage);
 
-// The choice that a resolved job states (every key set that the search decides).
-LayoutChoice choice_of(const JobSpec& job);
-
 }  // namespace smp

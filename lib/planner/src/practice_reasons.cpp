@@ -1,76 +1,63 @@
-#include "reasons.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "reasons.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
+#include "words.h"
 
+// The reasons of the strategy best-practice.
 namespace smp {
 namespace {
 
-std::string sharding_words(const Choice& choice) {
-  std::string words =
-      choice.sharding == Sharding::kNone
-          ? "no sharding"
-          : fmt::format("{} sharded over {}", name_of(choice.sharding), choice.shard);
-  if (choice.offload) words += ", activations offloaded";
-  return words;
+std::string problem_of(Pricer& pricer, const Candidate& candidate) {
+  return memory_problem(pricer.job(), pricer.detail(candidate.choice));
 }
 
-std::string batch_words(const BatchShape& batch) {
-  return fmt::format("micro batch {} x {}", batch.micro_batch, batch.microbatches);
-}
+int64_t whole(double bytes) { return static_cast<int64_t>(bytes + 0.5); }
 
 std::string family_words(const FamilyResult& family) {
   return fmt::format("tensor {}, pipeline {}", family.tensor, family.pipeline);
 }
 
 // Why a family as a whole is out.
-std::string family_problem(const FamilyResult& family) {
+std::string family_problem(Pricer& pricer, const FamilyResult& family) {
   if (!family.batch_problem.empty()) return family.batch_problem;
-  const Evaluation* closest = nullptr;
-  for (const Evaluation& evaluation : family.closest) {
-    if (closest == nullptr || evaluation.fullest.peak_bytes < closest->fullest.peak_bytes) {
-      closest = &evaluation;
-    }
+  const Candidate* closest = nullptr;
+  for (const Candidate& candidate : family.closest) {
+    if (closest == nullptr || candidate.peak_bytes < closest->peak_bytes) closest = &candidate;
   }
   if (closest == nullptr) return "no sharding is open to it";
-  return fmt::format("{}: {}", sharding_words(closest->choice), closest->problem);
-}
-
-std::string pinned_or(bool pinned, std::string otherwise) {
-  return pinned ? "pinned" : std::move(otherwise);
+  return fmt::format("{}: {}", sharding_words(closest->choice), problem_of(pricer, *closest));
 }
 
 // "tensor 2: pinned" or why fewer ranks a layer would not do.
-std::string degree_reason(const char* name, int64_t degree, bool pinned,
+std::string degree_reason(Pricer& pricer, const char* name, int64_t degree, bool pinned,
                           const std::vector<FamilyResult>& families, const FamilyResult& chosen,
                           bool pipeline) {
+  if (pinned) return fmt::format("{} {}: pinned", name, degree);
   const FamilyResult* earlier = nullptr;  // the last family of an earlier step that was refused
   for (const FamilyResult& family : families) {
     const bool before =
         pipeline ? family.pipeline == 1 : family.tensor < chosen.tensor && family.pipeline == 1;
     if (before && !family.best) earlier = &family;
   }
-  return fmt::format("{} {}: {}", name, degree,
-                     pinned_or(pinned, earlier == nullptr ? std::string("the fastest that fits")
-                                                          : fmt::format("{} does not fit ({})",
-                                                                        family_words(*earlier),
-                                                                        family_problem(*earlier))));
+  if (earlier == nullptr) return fmt::format("{} {}: the fastest that fits", name, degree);
+  return fmt::format("{} {}: {} does not fit ({})", name, degree, family_words(*earlier),
+                     family_problem(pricer, *earlier));
 }
 
-std::string sharding_reason(const SettledJob& settled, const FamilyResult& family) {
-  const Evaluation& best = *family.best;
+std::string sharding_reason(const SettledJob& settled, Pricer& pricer, const FamilyResult& family) {
+  const Candidate& best = *family.best;
   const ParallelSpec& parallel = settled.job.parallel;
   const std::string words = sharding_words(best.choice);
   if (best.choice.sharding == Sharding::kNone) {
     if (settled.job.cluster.memory_per_process_bytes == 0) {
       return words + ": no memory limit is given";
     }
-    return fmt::format("{}: {} a rank, {} allowed", words, human_bytes(best.fullest.peak_bytes),
+    return fmt::format("{}: {} a rank, {} allowed", words, human_bytes(whole(best.peak_bytes)),
                        human_bytes(allowed_bytes(settled.job.cluster)));
   }
   const bool degree_pinned = parallel.sharded_data_parallel_degree.has_value() ||
@@ -78,69 +65,73 @@ std::string sharding_reason(const SettledJob& settled, const FamilyResult& famil
   if (parallel.sharding && degree_pinned) return words + ": pinned";
   if (family.smaller_shard) {
     return fmt::format("{}: the smallest shard degree that fits; {} needs {}", words,
-                       sharding_words(family.smaller_shard->choice), family.smaller_shard->problem);
+                       sharding_words(family.smaller_shard->choice),
+                       problem_of(pricer, *family.smaller_shard));
   }
   return words + ": the smallest shard degree that fits";
 }
 
 std::string rival_reason(const FamilyResult& family) {
-  const Evaluation& best = *family.best;
-  const Evaluation& rival = *family.rival;
-  const auto priced = [](const Evaluation& evaluation) {
-    return fmt::format("{} takes {} a step", sharding_words(evaluation.choice),
-                       human_time(static_cast<double>(evaluation.step_ns) * 1e-9));
+  const auto priced = [](const Candidate& candidate) {
+    return fmt::format("{} takes {} a step", sharding_words(candidate.choice),
+                       human_time(candidate.step_s));
   };
-  return fmt::format("offloading against a larger shard degree: {}, {}", priced(best),
-                     priced(rival));
+  return fmt::format("offloading against a larger shard degree: {}, {}", priced(*family.best),
+                     priced(*family.rival));
 }
 
-std::string batch_reason(const SettledJob& settled, const FamilyResult& family) {
-  const BatchShape& batch = family.best->choice.batch;
+std::string batch_reason(const SettledJob& settled, Pricer& pricer, const FamilyResult& family) {
+  const LayoutChoice& choice = family.best->choice;
   const TrainingSpec& training = settled.job.training;
   std::string reason = fmt::format("batch: {} (limit {})",
-                                   batch_equation(batch, family.data, training.sequence_length),
+                                   batch_equation({choice.micro_batch, choice.microbatches},
+                                                  family.data, training.sequence_length),
                                    with_commas(training.max_tokens_per_batch));
   if (family.larger_batch) {
-    reason += fmt::format("; {} needs {}", batch_words(family.larger_batch->choice.batch),
-                          family.larger_batch->problem);
+    const LayoutChoice& larger = family.larger_batch->choice;
+    reason += fmt::format("; micro batch {} x {} needs {}", larger.micro_batch, larger.microbatches,
+                          problem_of(pricer, *family.larger_batch));
   }
   return reason;
 }
 
-std::string rate_words(const Evaluation& evaluation) {
-  if (evaluation.step_ns == 0) return "step time unknown: the cluster names no rates";
+std::string rate_words(const Candidate& candidate) {
+  if (candidate.step_s == 0) {
+    return fmt::format("step time unknown: the cluster names no rates; {} a rank",
+                       human_bytes(whole(candidate.peak_bytes)));
+  }
   return fmt::format("{} tokens/s, {} a step, {} a rank",
-                     human_count(1 / evaluation.seconds_per_token),
-                     human_time(static_cast<double>(evaluation.step_ns) * 1e-9),
-                     human_bytes(evaluation.fullest.peak_bytes));
+                     human_count(1 / candidate.seconds_per_token), human_time(candidate.step_s),
+                     human_bytes(whole(candidate.peak_bytes)));
 }
 
 }  // namespace
 
-std::vector<std::string> reasons_of(const SettledJob& settled, const FamilyResult& family,
+std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
+                                    const FamilyResult& family,
                                     const std::vector<FamilyResult>& families) {
   const ParallelSpec& parallel = settled.job.parallel;
   std::vector<std::string> reasons = settled.reasons;
-  reasons.push_back(sharding_reason(settled, family));
+  reasons.push_back(sharding_reason(settled, pricer, family));
   if (family.rival) reasons.push_back(rival_reason(family));
   if (parallel.offload_activations.value_or(false)) {
     reasons.push_back("activations offloaded: pinned");
   }
-  reasons.push_back(batch_reason(settled, family));
+  reasons.push_back(batch_reason(settled, pricer, family));
   if (family.tensor > 1 || parallel.tensor_parallel_degree) {
-    reasons.push_back(degree_reason("tensor", family.tensor,
+    reasons.push_back(degree_reason(pricer, "tensor", family.tensor,
                                     parallel.tensor_parallel_degree.has_value(), families, family,
                                     false));
   }
   if (family.pipeline > 1 || parallel.pipeline_parallel_degree) {
-    reasons.push_back(degree_reason("pipeline", family.pipeline,
+    reasons.push_back(degree_reason(pricer, "pipeline", family.pipeline,
                                     parallel.pipeline_parallel_degree.has_value(), families, family,
                                     true));
   }
   return reasons;
 }
 
-std::vector<FamilyVerdict> verdicts_of(const SettledJob&, const std::vector<FamilyResult>& families,
+std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const std::vector<FamilyResult>& families,
                                        const FamilyResult* chosen) {
   std::vector<FamilyVerdict> verdicts;
   for (const FamilyResult& family : families) {
@@ -153,16 +144,20 @@ std::vector<FamilyVerdict> verdicts_of(const SettledJob&, const std::vector<Fami
       verdicts.push_back(verdict);
       continue;
     }
-    for (const Evaluation& closest : family.closest) {
+    for (const Candidate& closest : family.closest) {
       verdict.outcome = FamilyVerdict::Outcome::kRejected;
       verdict.sharding = sharding_words(closest.choice);
-      verdict.reason = closest.problem;
+      verdict.peak_bytes = closest.peak_bytes;
+      verdict.reason = problem_of(pricer, closest);
       verdicts.push_back(verdict);
     }
     if (!family.best) continue;
     verdict.sharding = sharding_words(family.best->choice);
     verdict.outcome =
         &family == chosen ? FamilyVerdict::Outcome::kChosen : FamilyVerdict::Outcome::kFits;
+    verdict.step_s = family.best->step_s;
+    verdict.seconds_per_token = family.best->seconds_per_token;
+    verdict.peak_bytes = family.best->peak_bytes;
     verdict.reason = rate_words(*family.best);
     verdicts.push_back(verdict);
   }

@@ -1,0 +1,46 @@
+#include "exact.h"
+
+#include <algorithm>
+
+#include "smp/planner/memory_model.h"
+#include "smp/planner/predict.h"
+
+namespace smp {
+
+std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pricer,
+                                         const LayoutChoice& choice) {
+  ++pricer.effort().exact;
+  ExactLayout exact;
+  exact.plan = resolve(settled.job, choice);
+  // A partition that no choice says was pinned; the closed form took its ends.
+  if (!settled.job.parallel.partition.empty()) {
+    exact.plan.job.parallel.partition = settled.job.parallel.partition;
+  }
+  exact.plan.predictions = predict(exact.plan);
+  const PricedLayout layout = pricer.detail(choice);
+
+  int64_t peak = 0;
+  for (const RankPrediction& rank : exact.plan.predictions.ranks) {
+    peak = std::max(peak, rank.peak_bytes);
+  }
+  MemoryEstimate memory = layout.memory;
+  const double ratio = memory.peak_bytes > 0 ? static_cast<double>(peak) / memory.peak_bytes : 1;
+  for (double& bytes : memory.bytes) bytes *= ratio;
+  memory.peak_bytes = static_cast<double>(peak);
+  memory.allocated_bytes *= ratio;
+  memory.reserved_bytes *= ratio;
+  const ClusterSpec& cluster = settled.job.cluster;
+  const bool within = cluster.memory_per_process_bytes == 0 || peak <= allowed_bytes(cluster);
+  Candidate& candidate = exact.candidate;
+  candidate.choice = choice;
+  candidate.peak_bytes = memory.peak_bytes;
+  candidate.fit = within ? fit_of(settled.job, choice, memory) : Fit::kNo;
+  candidate.step_s = static_cast<double>(exact.plan.predictions.step_ns) * 1e-9;
+  candidate.seconds_per_token =
+      candidate.step_s / static_cast<double>(exact.plan.predictions.tokens_per_step);
+  if (pricer.accepts(candidate.fit)) return exact;
+  pricer.refuse(choice);
+  return std::nullopt;
+}
+
+}  // namespace smp

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+
+#include "pricer.h"
+#include "resolve.h"
+
+namespace smp {
+
+// A layout priced again by walking and simulating its very schedule.
+struct ExactLayout {
+  Candidate candidate;  // with the exact step time and peak
+  Plan plan;            // with its predictions; reasons left empty
+};
+
+// Nothing when the exact prices say that it does not fit after all; the pricer then refuses it.
+std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pricer,
+                                         const LayoutChoice& choice);
+
+}  // namespace smp

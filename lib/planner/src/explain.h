@@ -1,0 +1,22 @@
+#pragma once
+
+#include "pricer.h"
+#include "resolve.h"
+
+// What holds the winner back, and what would help. Pure.
+namespace smp {
+
+Binding binding_of(Pricer& pricer, const LayoutChoice& choice);
+
+// Searches again with 1 GiB more of memory, and prices the winner with each link 1 GB/s faster.
+std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const PricedLayout& chosen);
+
+// The plan of the other strategy beside the chosen one; nothing when they are the same.
+std::optional<StrategyDifference> difference_of(const JobSpec& job, Strategy other,
+                                                const PricedLayout& chosen);
+
+// The best layout by a strategy, in closed form alone; nothing when none fits.
+std::optional<Candidate> best_layout(const JobSpec& job, Strategy strategy,
+                                     SearchEffort* effort = nullptr);
+
+}  // namespace smp

@@ -1,0 +1,264 @@
+#include "fastest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "smp/plan/parameter_counts.h"
+
+namespace smp {
+namespace {
+
+struct Node {
+  LayoutChoice choice;
+  double bound = 0;  // seconds per token
+  int32_t split = 0;
+};
+
+// Layouts than which no other is both faster and smaller.
+class Front {
+ public:
+  bool dominates(double seconds_per_token, double peak_bytes) const {
+    const auto after = std::upper_bound(
+        points_.begin(), points_.end(), seconds_per_token,
+        [](double time, const Candidate& point) { return time < point.seconds_per_token; });
+    return after != points_.begin() && (after - 1)->peak_bytes <= peak_bytes;
+  }
+  void offer(const Candidate& candidate) {
+    if (dominates(candidate.seconds_per_token, candidate.peak_bytes)) return;
+    const auto first = std::lower_bound(points_.begin(), points_.end(), candidate,
+                                        [](const Candidate& a, const Candidate& b) {
+                                          return a.seconds_per_token < b.seconds_per_token;
+                                        });
+    auto last = first;
+    while (last != points_.end() && last->peak_bytes >= candidate.peak_bytes) ++last;
+    points_.insert(points_.erase(first, last), candidate);
+  }
+  std::vector<Candidate> take() { return std::move(points_); }
+
+ private:
+  std::vector<Candidate> points_;  // ascending time, descending peak
+};
+
+class Search {
+ public:
+  Search(Pricer& pricer, const SearchSpace& space, bool pareto)
+      : pricer_(pricer),
+        space_(space),
+        pareto_(pareto),
+        reach_(pareto ? kParetoReach : kListed),
+        blocks_(block_count(space.job().model)) {}
+
+  FastestResult run() {
+    make_nodes();
+    std::stable_sort(nodes_.begin(), nodes_.end(),
+                     [](const Node& a, const Node& b) { return a.bound < b.bound; });
+    for (const Node& node : nodes_) {
+      SplitResult& split = result_.splits[static_cast<size_t>(node.split)];
+      if (node.bound > limit() || (best_ == 0 && !split.fits.empty())) {
+        split.least_seconds_per_token = std::min(split.least_seconds_per_token, node.bound);
+        continue;
+      }
+      visit(node.choice, split);
+    }
+    if (!pareto_) try_uneven_stages();
+    result_.pareto = front_.take();
+    return std::move(result_);
+  }
+
+ private:
+  double limit() const { return reach_ * best_; }
+
+  void make_nodes() {
+    for (const SearchSpace::Split& split : space_.splits()) {
+      SplitResult result;
+      result.split = split;
+      const BatchChoices batches =
+          every_batch(space_.job(), split.pipeline, split.data, split.context);
+      result.batch_problem = batches.problem;
+      for (const BatchShape& batch : batches.shapes) {
+        add_nodes(split, batch, static_cast<int32_t>(result_.splits.size()));
+      }
+      result_.splits.push_back(std::move(result));
+    }
+  }
+
+  void add_nodes(const SearchSpace::Split& split, const BatchShape& batch, int32_t index) {
+    LayoutChoice choice = space_.first_choice(split, batch);
+    for (const auto& schedule : space_.schedules(split, batch)) {
+      choice.schedule = schedule.kind;
+      choice.virtual_stages = schedule.virtual_stages;
+      for (const bool sequence : space_.sequence_parallel(split)) {
+        choice.sequence_parallel = sequence;
+        for (const bool spread : space_.spread_placement(split)) {
+          choice.spread_placement = spread;
+          const double tokens = static_cast<double>(choice.data()) * choice.micro_batch *
+                                choice.microbatches *
+                                static_cast<double>(space_.job().training.sequence_length);
+          nodes_.push_back({choice, pricer_.least_step_s(choice) / tokens, index});
+        }
+      }
+    }
+  }
+
+  void visit(LayoutChoice choice, SplitResult& split) {
+    const std::vector<SearchSpace::ShardingChoice> shardings = space_.shardings(split.split);
+    if (shardings.empty() || !leanest_fits(choice, shardings, split)) return;
+    for (const SearchSpace::ShardingChoice& sharding : shardings) {
+      choice.sharding = sharding.kind;
+      choice.shard = sharding.degree;
+      choice.replica = static_cast<int32_t>(split.split.data / sharding.degree);
+      visit_sharding(choice, split);
+    }
+  }
+
+  // Whether any layout of the node may fit: what needs least is sharded as far as it goes.
+  bool leanest_fits(LayoutChoice choice, const std::vector<SearchSpace::ShardingChoice>& shardings,
+                    SplitResult& split) {
+    const int32_t most = shardings.back().degree;
+    std::optional<Candidate> closest;
+    for (auto sharding = shardings.rbegin(); sharding != shardings.rend(); ++sharding) {
+      if (sharding->degree != most && sharding->kind != Sharding::kNone) continue;
+      choice.sharding = sharding->kind;
+      choice.shard = sharding->degree;
+      choice.replica = static_cast<int32_t>(split.split.data / sharding->degree);
+      for (auto recompute = space_.recomputes().rbegin(); recompute != space_.recomputes().rend();
+           ++recompute) {
+        choice.recompute = *recompute;
+        for (auto offload = space_.offloads().rbegin(); offload != space_.offloads().rend();
+             ++offload) {
+          if (!applies(*offload, choice)) continue;
+          apply(*offload, choice);
+          const Candidate candidate = pricer_.price_memory(choice);
+          if (pricer_.accepts(candidate.fit)) {
+            return !pareto_ || !front_.dominates(0, candidate.peak_bytes);
+          }
+          if (!closest || candidate.peak_bytes < closest->peak_bytes) closest = candidate;
+        }
+      }
+    }
+    if (closest) note_rejection(*closest, split);
+    return false;
+  }
+
+  static void apply(const Offload& offload, LayoutChoice& choice) {
+    choice.offload_activations = offload.activations;
+    choice.offload_optimizer = offload.optimizer;
+    choice.offload_parameters = offload.parameters;
+  }
+
+  // What is offloaded of activations are checkpoints; weights move layer by layer as gathered ones
+  // do.
+  bool applies(const Offload& offload, const LayoutChoice& choice) const {
+    if (offload.activations && choice.recompute != Recompute::kFull) return false;
+    return !offload.parameters || choice.sharding == Sharding::kParameters ||
+           space_.job().parallel.offload_parameters.has_value();
+  }
+
+  // With a given sharding: first as it is, and what saves memory at the cost of time only where
+  // that does not fit.
+  void visit_sharding(LayoutChoice choice, SplitResult& split) {
+    bool first = true;
+    for (const Offload& offload : space_.offloads()) {
+      for (const Recompute recompute : space_.recomputes()) {
+        choice.recompute = recompute;
+        if (!applies(offload, choice)) continue;
+        apply(offload, choice);
+        const bool plain = std::exchange(first, false);
+        const Offered offered = offer(choice, split);
+        if (plain && (offered.fits || offered.seconds_per_token > limit()) && !pareto_) return;
+        // What is offloaded are checkpoints: with fewer of them there is less to offload.
+        if (offered.fits && recompute == Recompute::kFull && space_.recompute_layers_open() &&
+            !offload.activations) {
+          recompute_fewest(choice, split);
+        }
+        if (offered.fits && recompute == Recompute::kNone) break;
+      }
+    }
+  }
+
+  // The fewest layers of each stage that must be recomputed for the layout to fit, by bisection:
+  // memory falls with each.
+  void recompute_fewest(LayoutChoice choice, SplitResult& split) {
+    int32_t too_few = 0;
+    auto enough = static_cast<int32_t>((blocks_ + choice.pipeline - 1) / choice.pipeline);
+    const int32_t all = enough;
+    while (enough - too_few > 1) {
+      choice.recompute_layers = (too_few + enough) / 2;
+      (pricer_.accepts(pricer_.price_memory(choice).fit) ? enough : too_few) =
+          choice.recompute_layers;
+    }
+    if (enough == all) return;
+    choice.recompute_layers = enough;
+    offer(choice, split);
+  }
+
+  struct Offered {
+    bool fits = false;
+    double seconds_per_token = 0;
+  };
+  Offered offer(const LayoutChoice& choice, SplitResult& split) {
+    if (space_.forbidden().matches(choice)) return {};
+    const Candidate candidate = pricer_.price(choice);
+    if (!pricer_.accepts(candidate.fit)) {
+      note_rejection(candidate, split);
+      return {false, candidate.seconds_per_token};
+    }
+    split.fits.offer(candidate);
+    best_ = std::min(best_, candidate.seconds_per_token);
+    if (pareto_) front_.offer(candidate);
+    return {true, candidate.seconds_per_token};
+  }
+
+  static void note_rejection(const Candidate& candidate, SplitResult& split) {
+    if (!split.closest || candidate.peak_bytes < split.closest->peak_bytes) {
+      split.closest = candidate;
+    }
+  }
+
+  // The first and the last stage carry embedding and head: with fewer blocks there the best splits
+  // may be faster, or fit with less recomputing.
+  void try_uneven_stages() {
+    if (!space_.job().parallel.partition.empty()) return;
+    std::vector<SplitResult*> staged;
+    for (SplitResult& split : result_.splits) {
+      if (split.split.pipeline > 1 && !split.fits.empty()) staged.push_back(&split);
+    }
+    std::stable_sort(staged.begin(), staged.end(), [](const SplitResult* a, const SplitResult* b) {
+      return a->fits.fastest()->seconds_per_token < b->fits.fastest()->seconds_per_token;
+    });
+    constexpr size_t kTried = 8;
+    if (staged.size() > kTried) staged.resize(kTried);
+    for (SplitResult* split : staged) {
+      LayoutChoice choice = split->fits.fastest()->choice;
+      if (choice.virtual_stages > 1 || choice.schedule == PipelineKind::kZbV) continue;
+      const auto share = static_cast<int32_t>(blocks_ / choice.pipeline);
+      for (int32_t first = share + 1; first >= std::max(1, share - 2); --first) {
+        for (int32_t last = share + 1; last >= std::max(1, share - 2); --last) {
+          choice.first_stage_layers = first;
+          choice.last_stage_layers = last;
+          const int64_t rest = blocks_ - first - last;
+          if (choice.pipeline == 2 ? rest != 0 : rest < choice.pipeline - 2) continue;
+          offer(choice, *split);
+        }
+      }
+    }
+  }
+
+  Pricer& pricer_;
+  const SearchSpace& space_;
+  bool pareto_;
+  double reach_;
+  int64_t blocks_;
+  double best_ = std::numeric_limits<double>::infinity();
+  std::vector<Node> nodes_;
+  Front front_;
+  FastestResult result_;
+};
+
+}  // namespace
+
+FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto) {
+  return Search(pricer, space, pareto).run();
+}
+
+}  // namespace smp

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pricer.h"
+#include "search_space.h"
+#include "simplicity.h"
+
+namespace smp {
+
+// All layouts with the same degrees that split the model, and what became of them.
+struct SplitResult {
+  SearchSpace::Split split;
+  Staircase fits;
+  std::optional<Candidate> closest;  // the least memory of those that do not fit
+  // No layout of it that was not priced takes less time per token; infinite = all were priced.
+  double least_seconds_per_token = std::numeric_limits<double>::infinity();
+  std::string batch_problem;  // no batch is legal here
+};
+
+struct FastestResult {
+  std::vector<SplitResult> splits;  // as the degrees rise
+  std::vector<Candidate> pareto;    // ascending time per token, descending peak; if asked for
+};
+
+// Branch and bound over everything that is open. A node is a split with a batch, a schedule and a
+// placement; its bound is the time of computing, of messages inside layers and of the bubble, which
+// no choice of sharding, recomputing and offloading goes below. Nodes are taken by ascending bound
+// and left when theirs is beyond the best by more than kListed, or when not even the leanest layout
+// of a node fits.
+FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto);
+
+// Layouts slower than the best by more than this are bounded, not priced.
+inline constexpr double kListed = 1.25;
+// The front of time and memory ends at this many times the best time.
+inline constexpr double kParetoReach = 2.0;
+
+}  // namespace smp

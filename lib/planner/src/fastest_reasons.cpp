@@ -1,0 +1,317 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "reasons.h"
+#include "smp/plan/job_names.h"
+#include "smp/planner/units.h"
+#include "words.h"
+
+// The reasons of the strategy fastest: each choice against its neighbours, priced.
+namespace smp {
+namespace {
+
+int64_t whole(double bytes) { return static_cast<int64_t>(bytes + 0.5); }
+
+std::string rate_words(double step_s, double seconds_per_token) {
+  if (step_s == 0) return "step time unknown: the cluster names no rates";
+  return fmt::format("{} tokens/s, {} a step", human_count(1 / seconds_per_token),
+                     human_time(step_s));
+}
+
+class Reasons {
+ public:
+  Reasons(const SettledJob& settled, Pricer& pricer, const Candidate& chosen,
+          const Candidate* faster, const FastestResult& result)
+      : settled_(settled),
+        parallel_(settled.job.parallel),
+        pricer_(pricer),
+        chosen_(chosen),
+        choice_(chosen.choice),
+        faster_(faster),
+        result_(result) {}
+
+  std::vector<std::string> all() {
+    lines_ = settled_.reasons;
+    say_rate();
+    say_sharding();
+    say_offload();
+    say_recompute();
+    say_schedule();
+    say_batch();
+    using Split = SearchSpace::Split;
+    say_degree("tensor", choice_.tensor, parallel_.tensor_parallel_degree,
+               [](const Split& s) { return s.tensor; });
+    say_degree("pipeline", choice_.pipeline, parallel_.pipeline_parallel_degree,
+               [](const Split& s) { return s.pipeline; });
+    say_degree("context", choice_.context, parallel_.context_parallel_degree,
+               [](const Split& s) { return s.context; });
+    say_degree("expert", choice_.expert, parallel_.expert_parallel_degree,
+               [](const Split& s) { return s.expert; });
+    return std::move(lines_);
+  }
+
+ private:
+  template <class... T>
+  void say(fmt::format_string<T...> format, T&&... values) {
+    lines_.push_back(fmt::format(format, std::forward<T>(values)...));
+  }
+
+  // What a neighbour of the choice would cost: "needs 45.1 GiB a rank, ..." or "takes 3.2 s a
+  // step".
+  std::string neighbour(const LayoutChoice& other) {
+    const PricedLayout layout = pricer_.detail(other);
+    if (!pricer_.accepts(layout.fit)) return "needs " + memory_problem(settled_.job, layout);
+    if (layout.time.step_s == 0) return "fits as well";
+    const bool same_batch = other.data() * other.micro_batch * other.microbatches ==
+                            choice_.data() * choice_.micro_batch * choice_.microbatches;
+    return same_batch ? fmt::format("takes {} a step", human_time(layout.time.step_s))
+                      : fmt::format("gives {} tokens/s", human_count(1 / layout.seconds_per_token));
+  }
+
+  void say_rate() {
+    std::string line =
+        fmt::format("fastest of {} layouts priced: {}", with_commas(pricer_.effort().evaluations),
+                    rate_words(chosen_.step_s, chosen_.seconds_per_token));
+    if (faster_ != nullptr) {
+      line += fmt::format(
+          "; {:.1f} % slower than {}, and simpler: times within {:.0f} % count as equal",
+          100 * (chosen_.seconds_per_token / faster_->seconds_per_token - 1),
+          describe(faster_->choice), 100 * (kNoise - 1));
+    }
+    lines_.push_back(std::move(line));
+    if (chosen_.fit == Fit::kTight) {
+      say("tight: {}; no layout fits with a margin",
+          memory_problem(settled_.job, pricer_.detail(choice_)));
+    }
+  }
+
+  void say_sharding() {
+    const std::string words = sharding_words(choice_);
+    if (choice_.sharding == Sharding::kNone) {
+      if (choice_.data() == 1) return;
+      return say("{}: {} a rank", words, human_bytes(whole(chosen_.peak_bytes)));
+    }
+    if (parallel_.sharding && parallel_.sharded_data_parallel_degree) {
+      return say("{}: pinned", words);
+    }
+    LayoutChoice other = choice_;
+    int32_t smaller = choice_.shard;
+    do {
+      --smaller;
+    } while (smaller > 1 && choice_.data() % smaller != 0);
+    std::string line = words;
+    if (smaller >= 1 && choice_.shard > 1) {
+      other.shard = smaller;
+      other.replica = static_cast<int32_t>(choice_.data() / smaller);
+      if (smaller == 1) other.sharding = Sharding::kNone;
+      line += fmt::format(": {} {}", sharding_words(other), neighbour(other));
+    }
+    if (choice_.sharding == Sharding::kParameters) {
+      other = choice_;
+      other.sharding = Sharding::kOptimizerState;
+      other.offload_parameters = false;
+      line += fmt::format("; {} {}", sharding_words(other), neighbour(other));
+    }
+    lines_.push_back(std::move(line));
+  }
+
+  void say_offload() {
+    const auto without = [&](bool LayoutChoice::*kind, const char* name, bool pinned) {
+      if (!(choice_.*kind)) return;
+      if (pinned) return say("{} offloaded: pinned", name);
+      LayoutChoice other = choice_;
+      other.*kind = false;
+      say("{} offloaded: without it the layout {}", name, neighbour(other));
+    };
+    without(&LayoutChoice::offload_activations, "activations",
+            parallel_.offload_activations.has_value());
+    without(&LayoutChoice::offload_optimizer, "optimizer", parallel_.offload_optimizer.has_value());
+    without(&LayoutChoice::offload_parameters, "parameters",
+            parallel_.offload_parameters.has_value());
+  }
+
+  void say_recompute() {
+    if (choice_.recompute == Recompute::kNone) return;
+    if (parallel_.recompute || parallel_.activation_checkpointing) {
+      return say("{}: pinned", recompute_words(choice_));
+    }
+    LayoutChoice other = choice_;
+    if (choice_.recompute_layers > 1) {
+      other.recompute_layers = choice_.recompute_layers - 1;
+      return say("{}: the fewest that fit; {} {}", recompute_words(choice_), other.recompute_layers,
+                 neighbour(other));
+    }
+    other.recompute = Recompute::kNone;
+    other.recompute_layers = -1;
+    other.offload_activations = false;
+    say("{}: without it the layout {}", recompute_words(choice_), neighbour(other));
+  }
+
+  void say_schedule() {
+    if (choice_.pipeline == 1) return;
+    if (parallel_.pipeline) return say("pipeline schedule {}: pinned", schedule_words(choice_));
+    LayoutChoice other = choice_;
+    other.schedule = PipelineKind::kInterleaved;
+    other.virtual_stages = 1;
+    if (other == choice_) {
+      return say("pipeline schedule {}: the simplest that is as fast as any",
+                 schedule_words(choice_));
+    }
+    say("pipeline schedule {}: {} {}", schedule_words(choice_), schedule_words(other),
+        neighbour(other));
+  }
+
+  void say_batch() {
+    const TrainingSpec& training = settled_.job.training;
+    std::string line = fmt::format("batch: {} (limit {})",
+                                   batch_equation({choice_.micro_batch, choice_.microbatches},
+                                                  choice_.data(), training.sequence_length),
+                                   with_commas(training.max_tokens_per_batch));
+    if (!training.micro_batch) {
+      LayoutChoice other = choice_;
+      if (choice_.microbatches % 2 == 0 && choice_.virtual_stages == 1) {
+        other.micro_batch *= 2;
+        other.microbatches /= 2;
+        line += fmt::format("; micro batch {} x {} {}", other.micro_batch, other.microbatches,
+                            neighbour(other));
+      } else if (choice_.micro_batch % 2 == 0) {
+        other.micro_batch /= 2;
+        other.microbatches *= 2;
+        line += fmt::format("; micro batch {} x {} {}", other.micro_batch, other.microbatches,
+                            neighbour(other));
+      }
+    }
+    lines_.push_back(std::move(line));
+  }
+
+  // The best of every other value of a degree.
+  template <class Degree>
+  void say_degree(const char* name, int32_t chosen, const std::optional<int64_t>& pinned,
+                  Degree degree) {
+    if (pinned) {
+      if (chosen > 1 || *pinned > 1) say("{} {}: pinned", name, chosen);
+      return;
+    }
+    struct Best {
+      const Candidate* fits = nullptr;
+      const Candidate* closest = nullptr;
+      double least = std::numeric_limits<double>::infinity();
+      std::string problem;
+    };
+    std::map<int32_t, Best> others;
+    for (const SplitResult& split : result_.splits) {
+      const int32_t value = degree(split.split);
+      if (value == chosen) continue;
+      Best& best = others[value];
+      if (const Candidate* own = split.fits.fastest();
+          own != nullptr &&
+          (best.fits == nullptr || own->seconds_per_token < best.fits->seconds_per_token)) {
+        best.fits = own;
+      }
+      if (split.closest &&
+          (best.closest == nullptr || split.closest->peak_bytes < best.closest->peak_bytes)) {
+        best.closest = &*split.closest;
+      }
+      best.least = std::min(best.least, split.least_seconds_per_token);
+      if (!split.batch_problem.empty()) best.problem = split.batch_problem;
+    }
+    std::vector<std::string> words;
+    for (const auto& [value, best] : others) {
+      // The two nearest degrees say enough.
+      const bool near = value < chosen ? std::next(others.find(value)) == others.end() ||
+                                             std::next(others.find(value))->first > chosen
+                                       : value == others.upper_bound(chosen)->first;
+      if (!near) continue;
+      if (best.fits != nullptr) {
+        words.push_back(fmt::format("{} {} gives {} tokens/s at best", name, value,
+                                    best.fits->seconds_per_token > 0
+                                        ? human_count(1 / best.fits->seconds_per_token)
+                                        : "?"));
+      } else if (std::isfinite(best.least)) {
+        words.push_back(fmt::format("{} {} gives at most {} tokens/s by its computing alone", name,
+                                    value, human_count(1 / best.least)));
+      } else if (best.closest != nullptr) {
+        words.push_back(
+            fmt::format("{} {} needs {}", name, value,
+                        memory_problem(settled_.job, pricer_.detail(best.closest->choice))));
+      } else if (!best.problem.empty()) {
+        words.push_back(fmt::format("{} {}: {}", name, value, best.problem));
+      }
+    }
+    if (!words.empty()) say("{} {}: {}", name, chosen, fmt::join(words, "; "));
+  }
+
+  const SettledJob& settled_;
+  const ParallelSpec& parallel_;
+  Pricer& pricer_;
+  const Candidate& chosen_;
+  const LayoutChoice& choice_;
+  const Candidate* faster_;
+  const FastestResult& result_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> reasons_of(const SettledJob& settled, Pricer& pricer,
+                                    const Candidate& chosen, const Candidate* faster,
+                                    const FastestResult& result) {
+  return Reasons(settled, pricer, chosen, faster, result).all();
+}
+
+std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& result,
+                                       const Candidate* chosen) {
+  std::vector<FamilyVerdict> verdicts;
+  for (const SplitResult& split : result.splits) {
+    FamilyVerdict verdict;
+    verdict.tensor = split.split.tensor;
+    verdict.pipeline = split.split.pipeline;
+    verdict.context = split.split.context;
+    verdict.expert = split.split.expert;
+    const bool has_chosen = chosen != nullptr && chosen->choice.tensor == split.split.tensor &&
+                            chosen->choice.pipeline == split.split.pipeline &&
+                            chosen->choice.context == split.split.context &&
+                            chosen->choice.expert == split.split.expert &&
+                            chosen->choice.expert_tensor == split.split.expert_tensor;
+    if (const Candidate* best = has_chosen ? chosen : split.fits.choose()) {
+      verdict.outcome =
+          has_chosen ? FamilyVerdict::Outcome::kChosen : FamilyVerdict::Outcome::kFits;
+      verdict.sharding = sharding_words(best->choice);
+      verdict.step_s = best->step_s;
+      verdict.seconds_per_token = best->seconds_per_token;
+      verdict.peak_bytes = best->peak_bytes;
+      verdict.reason =
+          fmt::format("{}, {} a rank ({})", rate_words(best->step_s, best->seconds_per_token),
+                      human_bytes(whole(best->peak_bytes)), describe(best->choice));
+    } else if (!split.batch_problem.empty()) {
+      verdict.sharding = "any sharding";
+      verdict.reason = split.batch_problem;
+    } else if (std::isfinite(split.least_seconds_per_token)) {
+      verdict.sharding = "any sharding";
+      verdict.reason = fmt::format("at most {} tokens/s by its computing alone",
+                                   human_count(1 / split.least_seconds_per_token));
+    } else if (split.closest) {
+      verdict.sharding = sharding_words(split.closest->choice);
+      verdict.peak_bytes = split.closest->peak_bytes;
+      verdict.reason = memory_problem(pricer.job(), pricer.detail(split.closest->choice));
+    } else {
+      verdict.sharding = "any sharding";
+      verdict.reason = "0 layouts are open to it with the keys that are pinned";
+    }
+    verdicts.push_back(std::move(verdict));
+  }
+  // What was chosen, what fits by time, then the others as their degrees rise.
+  std::stable_sort(verdicts.begin(), verdicts.end(),
+                   [](const FamilyVerdict& a, const FamilyVerdict& b) {
+                     if (a.outcome != b.outcome) return a.outcome < b.outcome;
+                     return a.outcome == FamilyVerdict::Outcome::kFits &&
+                            a.seconds_per_token < b.seconds_per_token;
+                   });
+  return verdicts;
+}
+
+}  // namespace smp

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layer_cost_table.h"
+#include "smp/planner/search.h"
+
+namespace smp {
+
+// A layout and the few numbers that decide over it: what a search keeps by the thousand.
+struct Candidate {
+  LayoutChoice choice;
+  double step_s = 0;
+  double seconds_per_token = 0;
+  double peak_bytes = 0;
+  Fit fit = Fit::kNo;
+};
+
+// Prices layouts of one job in closed form, and counts. `job` must outlive it. One thread.
+class Pricer {
+ public:
+  explicit Pricer(const JobSpec& job);
+
+  // Memory and step time.
+  Candidate price(const LayoutChoice& choice);
+  // Memory alone: whether it fits, for bounds and bisections.
+  Candidate price_memory(const LayoutChoice& choice);
+  // Whatever the sharding, recomputing and offloading of layouts with these degrees, batch and
+  // schedule: they take at least this long. Computing, messages inside layers and the bubble.
+  double least_step_s(const LayoutChoice& choice);
+  // Everything of one layout, for reports. Not counted.
+  PricedLayout detail(const LayoutChoice& choice);
+
+  // From now on this layout does not fit: pricing its very schedule has shown it.
+  void refuse(const LayoutChoice& choice) { refused_.push_back(choice); }
+  // A layout is taken when its fit is at least this.
+  void accept(Fit fit) { accepted_ = fit; }
+  Fit accepted() const { return accepted_; }
+  bool accepts(Fit fit) const { return fit == Fit::kFits || fit == accepted_; }
+
+  const JobSpec& job() const { return job_; }
+  const SearchEffort& effort() const { return effort_; }
+  SearchEffort& effort() { return effort_; }
+
+ private:
+  Fit fit(const LayoutChoice& choice, const MemoryEstimate& memory) const;
+  double per_token(const LayoutChoice& choice, double step_s) const;
+
+  const JobSpec& job_;
+  LayerCostTable costs_;
+  std::vector<LayoutChoice> refused_;
+  Fit accepted_ = Fit::kFits;
+  SearchEffort effort_;
+};
+
+// Why a layout does not fit: "45.14 GiB a rank, 37.59 GiB allowed (checkpoints 8.09 GiB, ...)".
+std::string memory_problem(const JobSpec& job, const PricedLayout& layout);
+
+// What a host has to hold for offloading, all its ranks being as the fullest.
+double host_bytes_needed(const JobSpec& job, const MemoryEstimate& memory);
+
+}  // namespace smp

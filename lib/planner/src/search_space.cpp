@@ -1,0 +1,342 @@
+#include "search_space.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "smp/plan/check.h"
+#include "smp/plan/engine_rules.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule.h"
+#include "smp/planner/layout_rules.h"
+#include "smp/planner/legality.h"
+
+namespace smp {
+namespace {
+
+// What a framework has, as a limit on what is chosen for it.
+//   Megatron-LM     arguments.py: virtual stages, sequence parallelism, distributed optimizer
+//                   (ZeRO-1); no ZeRO-2 or 3 with its own pipelines, no zero-bubble
+//   DeepSpeed       runtime/pipe: 1F1B; pipeline/engine.py: "ZeRO-2 and ZeRO-3 are incompatible
+//   with
+//                   pipeline parallelism"; no sequence parallelism of Megatron's kind of its own
+//   PyTorch FSDP    torch.distributed.pipelining has every schedule; FSDP shards gradients or
+//                   parameters, or is replaced by DDP
+//   SMP v1          pipeline: simple, interleaved; no context or expert degree
+//   SMP v2          no pipeline; sharding is FSDP's
+struct Reach {
+  std::vector<PipelineKind> schedules;
+  std::vector<Sharding> shardings;
+  bool sharded_pipelines = true;  // ZeRO-2 and 3 with stages
+  bool sequence_parallel = true;
+  bool context = true;
+  bool experts = true;
+  bool offload_activations = true;
+  bool offload_optimizer = true;
+  bool offload_parameters = true;
+};
+
+Reach reach_of(Profile profile) {
+  using P = PipelineKind;
+  using S = Sharding;
+  const std::vector<P> every = {P::kInterleaved, P::kVirtual, P::kZbH1, P::kZbV, P::kSimple};
+  const std::vector<S> all = {S::kNone, S::kOptimizerState, S::kGradients, S::kParameters};
+  Reach reach{every, all};
+  switch (profile) {
+    case Profile::kSmp: break;
+    case Profile::kMegatron:
+      reach.schedules = {P::kInterleaved, P::kVirtual};
+      reach.shardings = {S::kNone, S::kOptimizerState};
+      reach.offload_activations = reach.offload_parameters = false;
+      break;
+    case Profile::kDeepSpeed:
+      reach.schedules = {P::kInterleaved};
+      reach.sharded_pipelines = reach.sequence_parallel = reach.context = false;
+      break;
+    case Profile::kFsdp:
+      reach.shardings = {S::kNone, S::kGradients, S::kParameters};
+      reach.offload_optimizer = false;
+      break;
+    case Profile::kSmpV1:
+      reach.schedules = {P::kInterleaved, P::kSimple};
+      reach.sequence_parallel = reach.context = reach.experts = false;
+      reach.offload_optimizer = reach.offload_parameters = false;
+      break;
+    case Profile::kSmpV2:
+      reach.schedules = {};
+      reach.shardings = {S::kNone, S::kParameters};
+      reach.sequence_parallel = false;
+      reach.offload_optimizer = reach.offload_parameters = false;
+      break;
+  }
+  return reach;
+}
+
+Profile profile_of(const JobSpec& job) { return job.parallel.profile.value_or(Profile::kSmp); }
+
+// Sequences are shared by several ranks only where each keeps this many tokens: below it the
+// messages of context parallelism cost more than the matmuls that they split.
+constexpr int64_t kLeastContextTokens = 4096;
+
+template <class T>
+bool open_to(const std::optional<T>& pinned, const T& value) {
+  return !pinned || *pinned == value;
+}
+
+int32_t narrow(int64_t number) { return static_cast<int32_t>(number); }
+
+std::vector<int64_t> context_degrees(const JobSpec& job, bool open) {
+  if (job.parallel.context_parallel_degree) return {*job.parallel.context_parallel_degree};
+  std::vector<int64_t> degrees = {1};
+  const int64_t sequence = job.training.sequence_length;
+  for (int64_t c = 2; open && sequence / c >= kLeastContextTokens; c *= 2) {
+    if (!context_problem(job, c)) degrees.push_back(c);
+  }
+  return degrees;
+}
+
+struct ExpertDegrees {
+  int64_t expert = 1;
+  int64_t tensor = 1;
+};
+
+// Degrees of the experts: e ranks share a layer's experts, and et of them one expert's matrices,
+// taken from the t x c x d ranks that hold a stage.
+std::vector<ExpertDegrees> expert_degrees(const JobSpec& job, bool open, int64_t tensor,
+                                          int64_t ranks) {
+  const ParallelSpec& parallel = job.parallel;
+  if (job.model.num_experts == 0) return {{1, 1}};
+  std::vector<ExpertDegrees> degrees;
+  for (const int64_t e : divisors(job.model.num_experts)) {
+    if (!open && !parallel.expert_parallel_degree && e > 1) continue;
+    if (!open_to(parallel.expert_parallel_degree, e)) continue;
+    for (const int64_t et : {int64_t{1}, tensor}) {
+      if (et == 1 && tensor > 1 && e == 1 && !parallel.expert_tensor_degree) continue;
+      if (!open_to(parallel.expert_tensor_degree, et) || expert_problem(job, e, et, ranks))
+        continue;
+      if (degrees.empty() || degrees.back().expert != e || degrees.back().tensor != et) {
+        degrees.push_back({e, et});
+      }
+    }
+  }
+  return degrees;
+}
+
+}  // namespace
+
+bool SearchSpace::engine_runs(void (*change)(ParallelSpec&)) const {
+  if (!engine_) return true;
+  Plan plan;
+  plan.job = job_;
+  change(plan.job.parallel);
+  const std::vector<std::string> lacks = what_engine_cannot_run(plan);
+  return std::all_of(lacks.begin(), lacks.end(), [&](const std::string& line) {
+    return std::find(engine_lacks_.begin(), engine_lacks_.end(), line) != engine_lacks_.end();
+  });
+}
+
+SearchSpace::SearchSpace(const SettledJob& settled)
+    : job_(settled.job), forbidden_(settled.job.parallel.forbid) {
+  const ParallelSpec& parallel = job_.parallel;
+  const ClusterSpec& cluster = job_.cluster;
+  const Reach reach = reach_of(profile_of(job_));
+  engine_ = cluster.device == DeviceKind::kCpu && profile_of(job_) == Profile::kSmp;
+  if (engine_) {
+    Plan plan;
+    plan.job = job_;
+    engine_lacks_ = what_engine_cannot_run(plan);
+  }
+
+  const auto allowed = [](const auto& values, auto value) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  using Change = void (*)(ParallelSpec&);
+  const std::pair<Sharding, Change> kinds[] = {
+      {Sharding::kNone, [](ParallelSpec& p) { p.sharding = Sharding::kNone; }},
+      {Sharding::kOptimizerState, [](ParallelSpec& p) { p.sharding = Sharding::kOptimizerState; }},
+      {Sharding::kGradients, [](ParallelSpec& p) { p.sharding = Sharding::kGradients; }},
+      {Sharding::kParameters, [](ParallelSpec& p) { p.sharding = Sharding::kParameters; }},
+  };
+  for (const auto& [kind, change] : kinds) {
+    if (parallel.sharding ? *parallel.sharding == kind
+                          : allowed(reach.shardings, kind) && engine_runs(change) &&
+                                (kind != Sharding::kOptimizerState ||
+                                 parallel.shard_optimizer_state.value_or(true))) {
+      kinds_.push_back(kind);
+    }
+  }
+  const std::pair<PipelineKind, Change> schedules[] = {
+      {PipelineKind::kInterleaved,
+       [](ParallelSpec& p) { p.pipeline = PipelineKind::kInterleaved; }},
+      {PipelineKind::kVirtual, [](ParallelSpec& p) { p.pipeline = PipelineKind::kVirtual; }},
+      {PipelineKind::kZbH1, [](ParallelSpec& p) { p.pipeline = PipelineKind::kZbH1; }},
+      {PipelineKind::kZbV, [](ParallelSpec& p) { p.pipeline = PipelineKind::kZbV; }},
+      {PipelineKind::kSimple, [](ParallelSpec& p) { p.pipeline = PipelineKind::kSimple; }},
+  };
+  for (const auto& [kind, change] : schedules) {
+    // All forward, then all backward is never faster than 1F1B and holds more: only when asked for.
+    const bool open =
+        kind != PipelineKind::kSimple && allowed(reach.schedules, kind) && engine_runs(change);
+    if (parallel.pipeline ? *parallel.pipeline == kind : open) schedules_.push_back(kind);
+  }
+  const std::pair<Recompute, Change> recomputes[] = {
+      {Recompute::kNone, [](ParallelSpec& p) { p.recompute = Recompute::kNone; }},
+      {Recompute::kSelective, [](ParallelSpec& p) { p.recompute = Recompute::kSelective; }},
+      {Recompute::kFull,
+       [](ParallelSpec& p) {
+         p.recompute = Recompute::kFull;
+         p.activation_checkpointing = true;
+       }},
+  };
+  std::optional<Recompute> pinned = parallel.recompute;
+  if (!pinned && parallel.activation_checkpointing) {
+    pinned = *parallel.activation_checkpointing ? Recompute::kFull : Recompute::kNone;
+  }
+  // The core of attention is recomputed by flash attention anyway.
+  const bool flash = job_.training.attention == AttentionKind::kFlash;
+  for (const auto& [kind, change] : recomputes) {
+    const bool open = engine_runs(change) && !(flash && kind == Recompute::kSelective);
+    if (pinned ? *pinned == kind : open) recomputes_.push_back(kind);
+  }
+  recompute_layers_open_ = !parallel.recompute_layers && !pinned;
+
+  const bool link = cluster.device == DeviceKind::kCuda && cluster.host_link_bytes_per_s > 0;
+  for (const bool parameters : {false, true}) {
+    for (const bool optimizer : {false, true}) {
+      for (const bool activations : {false, true}) {
+        if (parameters && !optimizer) continue;  // weights on the host are updated there
+        const auto open = [&](const std::optional<bool>& pin, bool value, bool reachable) {
+          return pin ? *pin == value : !value || (link && !engine_ && reachable);
+        };
+        if (open(parallel.offload_activations, activations, reach.offload_activations) &&
+            open(parallel.offload_optimizer, optimizer, reach.offload_optimizer) &&
+            open(parallel.offload_parameters, parameters, reach.offload_parameters)) {
+          offloads_.push_back({activations, optimizer, parameters});
+        }
+      }
+    }
+  }
+  sequence_parallel_open_ = !parallel.sequence_parallel && reach.sequence_parallel &&
+                            engine_runs([](ParallelSpec& p) { p.sequence_parallel = true; });
+  spread_open_ = parallel.placement_strategy == "cluster" && cluster.hosts > 1 && !engine_;
+  open_splits();
+}
+
+void SearchSpace::open_splits() {
+  const ParallelSpec& parallel = job_.parallel;
+  const Reach reach = reach_of(profile_of(job_));
+  const int64_t world = world_size(job_.cluster);
+  const bool context_open =
+      reach.context && engine_runs([](ParallelSpec& p) { p.context_parallel_degree = 2; });
+  const bool experts_open =
+      reach.experts && engine_runs([](ParallelSpec& p) { p.expert_parallel_degree = 2; });
+  for (const int64_t t : legal_tensor_degrees(job_)) {
+    if (!open_to(parallel.tensor_parallel_degree, t)) continue;
+    for (const int64_t p : legal_pipeline_degrees(job_, t)) {
+      if (!open_to(parallel.pipeline_parallel_degree, p)) continue;
+      if (p > 1 && schedules_.empty()) continue;
+      for (const int64_t c : context_degrees(job_, context_open)) {
+        if (world % (p * t * c) != 0) continue;
+        const int64_t data = world / (p * t * c);
+        for (const ExpertDegrees& e : expert_degrees(job_, experts_open, t, t * c * data)) {
+          splits_.push_back(
+              {narrow(t), narrow(p), narrow(c), narrow(e.expert), narrow(e.tensor), data});
+        }
+      }
+    }
+  }
+}
+
+std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& split,
+                                                                const BatchShape& batch) const {
+  const ParallelSpec& parallel = job_.parallel;
+  if (split.pipeline == 1) {
+    return {{parallel.pipeline.value_or(PipelineKind::kInterleaved),
+             narrow(parallel.virtual_pipeline_degree.value_or(1))}};
+  }
+  std::vector<ScheduleChoice> open;
+  const int64_t blocks = block_count(job_.model);
+  for (const PipelineKind kind : schedules_) {
+    const bool is_virtual = kind == PipelineKind::kVirtual;
+    const int64_t most = is_virtual ? std::max<int64_t>(1, blocks / split.pipeline) : 1;
+    for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
+      // zb_v cuts a stage's layers in two by itself.
+      const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
+      if (blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;
+      ScheduleShape shape;
+      shape.kind = kind;
+      shape.stages = split.pipeline;
+      shape.virtual_stages = v;
+      shape.microbatches = batch.microbatches;
+      shape.active_microbatches = parallel.active_microbatches.value_or(0);
+      if (!schedule_refused(shape)) open.push_back({kind, narrow(chunks)});
+    }
+  }
+  return open;
+}
+
+std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& split) const {
+  const ParallelSpec& parallel = job_.parallel;
+  std::optional<int64_t> pinned = parallel.sharded_data_parallel_degree;
+  std::vector<ShardingChoice> open;
+  if (parallel.shard_optimizer_state == true) {  // over all of them
+    if (pinned.value_or(split.data) != split.data) return open;
+    pinned = split.data;
+  }
+  const Reach reach = reach_of(profile_of(job_));
+  for (const int64_t z : divisors(split.data)) {
+    if (!open_to(pinned, z)) continue;
+    for (const Sharding kind : kinds_) {
+      const bool alone = z == 1 && kinds_.size() == 1;  // asked for, where there is nobody to share
+      if (kind == Sharding::kNone ? z > 1 : z == 1 && !alone) continue;
+      if (!reach.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
+        continue;
+      }
+      open.push_back({kind, narrow(z)});
+    }
+  }
+  return open;
+}
+
+std::vector<bool> SearchSpace::sequence_parallel(const Split& split) const {
+  if (split.tensor == 1) return {false};
+  if (sequence_parallel_open_ && !sequence_parallel_problem(job_, split.tensor, split.context)) {
+    return {true, false};
+  }
+  return {job_.parallel.sequence_parallel.value_or(false)};
+}
+
+std::vector<bool> SearchSpace::spread_placement(const Split& split) const {
+  // Tensor and context peers belong together; stages may lie apart to keep data-parallel peers
+  // close.
+  if (spread_open_ && split.pipeline > 1 && split.tensor == 1 && split.context == 1 &&
+      split.data > 1) {
+    return {false, true};
+  }
+  const std::string& placement = job_.parallel.placement_strategy;
+  return {placement == "spread" || placement == "TPD"};
+}
+
+LayoutChoice SearchSpace::first_choice(const Split& split, const BatchShape& batch) const {
+  const ParallelSpec& parallel = job_.parallel;
+  LayoutChoice choice;
+  choice.tensor = split.tensor;
+  choice.pipeline = split.pipeline;
+  choice.context = split.context;
+  choice.expert = split.expert;
+  choice.expert_tensor = split.expert_tensor;
+  choice.replica = narrow(split.data);
+  choice.precision = *job_.training.precision;
+  choice.micro_batch = narrow(batch.micro_batch);
+  choice.microbatches = narrow(batch.microbatches);
+  choice.active_microbatches = narrow(parallel.active_microbatches.value_or(0));
+  choice.recompute = recomputes_.front();
+  choice.recompute_layers = narrow(parallel.recompute_layers.value_or(-1));
+  if (!parallel.partition.empty() && split.pipeline > 1) {
+    choice.first_stage_layers = narrow(parallel.partition.front());
+    choice.last_stage_layers = narrow(parallel.partition.back());
+  }
+  return choice;
+}
+
+}  // namespace smp

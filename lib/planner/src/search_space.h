@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "batch.h"
+#include "forbid.h"
+#include "resolve.h"
+
+namespace smp {
+
+// Kinds of offloading that are used together.
+struct Offload {
+  bool activations = false;
+  bool optimizer = false;
+  bool parameters = false;
+};
+
+// What the pins, the profile's framework, the engine and `forbid` leave open, dimension by
+// dimension. Values stand in the order in which a search tries them, the cheapest in time first.
+// Immutable.
+class SearchSpace {
+ public:
+  explicit SearchSpace(const SettledJob& settled);
+
+  // Degrees that split the model; shard and replica are left 1.
+  struct Split {
+    int32_t tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
+    int64_t data = 1;
+  };
+  const std::vector<Split>& splits() const { return splits_; }
+
+  // Schedules of a split at a batch, as choices with schedule and virtual_stages set.
+  struct ScheduleChoice {
+    PipelineKind kind = PipelineKind::kInterleaved;
+    int32_t virtual_stages = 1;
+  };
+  std::vector<ScheduleChoice> schedules(const Split& split, const BatchShape& batch) const;
+
+  struct ShardingChoice {
+    Sharding kind = Sharding::kNone;
+    int32_t degree = 1;
+  };
+  // By ascending degree; within one none, optimizer_state, gradients, parameters.
+  std::vector<ShardingChoice> shardings(const Split& split) const;
+
+  std::vector<bool> sequence_parallel(const Split& split) const;
+  std::vector<bool> spread_placement(const Split& split) const;
+  const std::vector<Recompute>& recomputes() const { return recomputes_; }
+  // Whether a part of the stage's layers may be recomputed.
+  bool recompute_layers_open() const { return recompute_layers_open_; }
+  const std::vector<Offload>& offloads() const { return offloads_; }
+  const Forbidden& forbidden() const { return forbidden_; }
+  const JobSpec& job() const { return job_; }
+
+  // A choice with what is pinned or has no alternative.
+  LayoutChoice first_choice(const Split& split, const BatchShape& batch) const;
+
+ private:
+  bool engine_runs(void (*change)(ParallelSpec&)) const;
+  void open_splits();
+
+  const JobSpec& job_;
+  bool engine_ = false;                    // what is chosen must run on the engine
+  std::vector<std::string> engine_lacks_;  // whatever is chosen
+  Forbidden forbidden_;
+  std::vector<Split> splits_;
+  std::vector<Sharding> kinds_;
+  std::vector<PipelineKind> schedules_;
+  std::vector<Recompute> recomputes_;
+  bool recompute_layers_open_ = false;
+  std::vector<Offload> offloads_;
+  bool sequence_parallel_open_ = false;
+  bool spread_open_ = false;
+};
+
+}  // namespace smp
