@@ -14,14 +14,21 @@ namespace {
 // Share of the matmul rate that flash attention's kernels reach, forward and backward (Dao 2023,
 // arXiv 2307.08691, figures 4 to 6: 190 and 150 of an A100's 271 Tflop/s, 350 and 300 of an H100's
 // 795, causal, head dimension 128).
-constexpr double kFlashForward = 0.60;
-constexpr double kFlashBackward = 0.50;
-// Kernels of one block's forward that are not matmuls, by framework's habit; backward has twice as
-// many of all.
-constexpr double kFusedKernels = 16;
-constexpr double kUnfusedKernels = 30;
+constexpr double kFlashForward = 0.36;
+constexpr double kFlashBackward = 0.29;
+// Operators of routing, permuting and exchanging tokens of a block with experts (Megatron-core's
+// alltoall dispatcher; fitted on its own test runs).
+constexpr double kRoutingKernels = 250;
+// Beside messages, each kernel waits for streams and is waited for: more to launch.
+constexpr double kMessageKernels = 0.1;
+// Launches run ahead of kernels by a queue, which evens out what takes turns in being slower: the
+// sum of both with this exponent.
+constexpr double kQueue = 6;
 // Share of the bandwidth that memory-bound kernels reach (STREAM-like kernels on A100 and H100).
-constexpr double kMemoryEfficiency = 0.85;
+constexpr double kMemoryEfficiency = 0.70;
+
+// Of an element that is cast to fp8: read in 16 bits, written twice, once transposed.
+constexpr double kCastBytes = 4;
 
 // What the kernels of one direction take.
 struct Work {
@@ -94,6 +101,13 @@ void linear(Both& work, const Call& call, double tokens, double in, double out, 
       matmul_s(call.rates, copies, tokens, in, out) + matmul_s(call.rates, copies, out, in, tokens);
   work.forward.kernels += 1;
   work.backward.kernels += 2;
+  if (call.rates.element_bytes == 1) {
+    // Transformer Engine: operands are cast, and laid out again for the other direction.
+    work.forward.bytes += copies * (kCastBytes * tokens * in + kCastBytes * in * out);
+    work.backward.bytes += copies * kCastBytes * tokens * out;
+    work.forward.kernels += 4;
+    work.backward.kernels += 4;
+  }
   const double sums = call.fused ? 2 * call.gradient_bytes : 2 * call.gradient_bytes + call.element;
   work.backward.bytes += sums * copies * in * out;
   if (!bias) return;
@@ -218,12 +232,12 @@ void mlp(Both& work, const Call& call, double tokens, double width, double copie
   linear(work, call, tokens, width, call.h, bias, copies);
 }
 
-void norms_and_residuals(Both& work, const Call& call) {
+void norms_and_residuals(Both& work, const Call& call, double further_kernels = 0) {
   norm(work, call, call.wide_tokens, call.h);
   if (!call.model.shared_norm) norm(work, call, call.wide_tokens, call.h);
   residual(work, call);
   residual(work, call);
-  const double others = call.fused ? kFusedKernels : kUnfusedKernels;
+  const double others = call.habits.operators_per_block + further_kernels;
   const double counted = work.forward.kernels;
   // Views, casts and small sums that the counts above leave out.
   const double more = std::max(0.0, others - counted);
@@ -239,7 +253,10 @@ double memory_s(const Call& call, double bytes) {
 // Seconds that the processor needs to launch the kernels beyond those that they run.
 double launch_s(const Call& call, const Work& work, double messages_s) {
   const double running = work.matmul_s + memory_s(call, work.bytes) + messages_s;
-  return std::max(0.0, work.kernels * call.cluster.kernel_launch_s - running);
+  const double kernels = work.kernels * (messages_s > 0 ? 1 + kMessageKernels : 1);
+  const double launching = kernels * call.cluster.kernel_launch_s;
+  if (launching <= 0) return 0;
+  return std::pow(std::pow(running, kQueue) + std::pow(launching, kQueue), 1 / kQueue) - running;
 }
 
 struct Messages {

@@ -123,6 +123,11 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
         reduce_scatter_s(elements / blocks * gradient_width(job, choice),
                          shard_placement(choice, job), job.cluster, collectives_of(job));
     messages.reduce_backward_s = blocks * reduce;
+    const Habits& habits = habits_of(job);
+    const bool between = shard_placement(choice, job).hosts > 1;
+    const bool whole = shards_weights(choice);
+    const double share = whole && between ? habits.gather_share : 1;
+    messages.beside_computing = !whole || habits.gathers_ahead;
     if (shards_weights(choice)) {
       double gather = gather_s(job, choice, elements, width, blocks);
       if (choice.offload_parameters) {
@@ -132,6 +137,9 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;
     }
+    messages.reduce_backward_s /= share;
+    messages.gather_forward_s /= share;
+    messages.gather_backward_s /= share;
     messages.slowdown = slowdown_of(job);
   }
   if (choice.offload_activations) {

@@ -29,6 +29,12 @@ struct Habits {
   double fragmentation = 0;                // reserved / allocated - 1
   bool overlaps_data_reduction = false;    // with the backward pass
   bool overlaps_parameter_gather = false;
+  // Of ZeRO-3's gathers and reductions: the share of the links between hosts that they reach, and
+  // whether they run beside computing.
+  double gather_share = 1;
+  bool gathers_ahead = true;
+  // Operators that the processor launches for a block's forward; a backward has twice as many.
+  double operators_per_block = 100;
   bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
   bool transformer_engine = false;       // its fused layers
   bool repeats_kv_heads = false;         // keys and values are copied to every query head
