@@ -204,30 +204,22 @@ CallBytes embedding_call(const Shapes& s) {
 CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& choice) {
   const double logits = s.tokens * vocabulary_rows(job, choice);
   CallBytes call;
-  const double kept = s.stats + s.wide;  // the final norm's output
-  double forward = s.e, between = s.e, backward = s.e;
+  const double kept = s.stats + s.wide;     // the final norm's output
+  LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits
   if (s.habits.fp32_logits && s.e < kFp32Bytes) {
-    forward = s.habits.logit_forward_bytes;
-    between = s.habits.logit_kept_bytes;
-    backward = s.habits.logit_backward_bytes;
-    if (s.training.compiled) {  // reads the 16-bit logits twice, writes their gradient
-      forward = between = s.e;
-      backward = 2 * s.e;
-    } else if (s.training.fused_loss) {  // exponentials in a tensor of their own
-      forward += kFp32Bytes;
-    }
-  } else {  // softmax beside the logits
-    forward = backward = 2 * s.e;
+    logit = s.training.fused_loss ? s.habits.fused_logit : s.habits.logit;
   }
+  // Compiled, the loss reads the 16-bit logits twice and writes their gradient.
+  if (s.training.compiled) logit = {s.e, s.e, 2 * s.e};
   // Layers that predict further tokens have logits of their own, before the head's.
-  const double further = static_cast<double>(job.model.num_mtp_layers) * between * logits;
-  call.saved = kept + further + between * logits;
+  const double further = static_cast<double>(job.model.num_mtp_layers) * logit.kept * logits;
+  call.saved = kept + further + logit.kept * logits;
   call.selective = call.checkpoint = call.saved;
-  call.forward = kept + further + (s.split ? s.whole : 0) + forward * logits;
+  call.forward = kept + further + (s.split ? s.whole : 0) + logit.forward * logits;
   call.input_gradient = s.wide;
   // Either the logits' gradients, or, once the wider ones are gone, the matmuls' results.
-  const double gradients = (backward - between) * logits;
-  const double matmul = (s.e - between) * logits + s.whole + (s.split ? s.whole : 0) + s.wide +
+  const double gradients = (logit.backward - logit.kept) * logits;
+  const double matmul = (s.e - logit.kept) * logits + s.whole + (s.split ? s.whole : 0) + s.wide +
                         weight_gradient(s, vocabulary_rows(job, choice) * s.h);
   call.workspace = std::max({gradients, matmul, 0.0});
   return call;

@@ -15,6 +15,19 @@ int64_t moe_blocks_before(const ModelSpec& model, int64_t count) {
   return (after + model.moe_layer_period - 1) / model.moe_layer_period;
 }
 
+// Blocks of all earlier stages.
+int64_t blocks_before(const LayoutChoice& choice, int64_t all, int64_t stage) {
+  if (stage == 0) return 0;
+  const int64_t first = stage_layers(choice, all, 0);
+  // From the second stage to the last but one they are as even as possible, longer ones first.
+  const int64_t most = stage > 1 ? stage_layers(choice, all, 1) : 0;
+  const int64_t least = stage > 1 ? stage_layers(choice, all, stage - 1) : 0;
+  if (most == least) return first + (stage - 1) * most;
+  int64_t longer = 1;
+  while (stage_layers(choice, all, 1 + longer) == most) ++longer;
+  return first + longer * most + (stage - 1 - longer) * least;
+}
+
 }  // namespace
 
 double vocabulary_rows(const JobSpec& job, const LayoutChoice& choice) {
@@ -63,10 +76,7 @@ StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int
   const int64_t all = block_count(model);
   const int64_t count = stage_layers(choice, all, stage);
   if (model.num_experts == 0) return {static_cast<double>(count), 0};
-  int64_t before = 0;
-  for (int64_t earlier = 0; earlier < stage; ++earlier) {
-    before += stage_layers(choice, all, earlier);
-  }
+  const int64_t before = blocks_before(choice, all, stage);
   const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
   return {static_cast<double>(count - moe), static_cast<double>(moe)};
 }

@@ -12,33 +12,102 @@ namespace {
 
 constexpr double kTokenBytes = 8;  // int64 ids
 
-// Keeps the fullest of the phases that it is shown.
-class Fullest {
- public:
-  explicit Fullest(const JobSpec& job) : job_(job) {}
-
-  void consider(Phase phase, TermBytes bytes) {
-    add_fragmentation(bytes, job_);
-    const double peak = total(bytes);
-    if (peak <= estimate_.peak_bytes) return;
-    estimate_.peak_bytes = peak;
-    estimate_.bytes = bytes;
-    estimate_.phase = phase;
-  }
-
-  MemoryEstimate take(int64_t stage, double host_bytes) {
-    estimate_.stage = static_cast<int32_t>(stage);
-    estimate_.host_bytes = host_bytes;
-    estimate_.reserved_bytes =
-        estimate_.peak_bytes - estimate_[Term::kContext] - estimate_[Term::kCommunicators];
-    estimate_.allocated_bytes = estimate_.reserved_bytes - estimate_[Term::kFragmentation];
-    return estimate_;
-  }
-
- private:
-  const JobSpec& job_;
-  MemoryEstimate estimate_;
+// A stage at its fullest: the phase, and what activations add to each term then.
+struct StagePeak {
+  StageTerms terms;
+  BlocksKept blocks;
+  double peak = 0;  // without fragmentation
+  Phase phase = Phase::kStep;
+  double embedding = 0, logits = 0, workspace = 0, again = 0, messages = 0, batch = 0, window = 0;
+  double live = 0;
+  double host_bytes = 0;
 };
+
+StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
+                  const StateRules& rules, int64_t stage) {
+  const StageHolds holds = stage_holds(job.model, choice, stage);
+  StagePeak now;
+  now.terms = stage_terms(job, choice, layers, rules, holds);
+  now.blocks = blocks_kept(choice, layers, holds.blocks);
+  now.live = microbatches_in_flight(choice, stage);
+  now.host_bytes = now.terms.host_bytes;
+  // A head's backward follows its forward, but where all forward passes come first.
+  const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
+  const double boundary = layers.embedding.output;
+  // Each chunk of layers receives its input and sends its output, but the model's first and last.
+  const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
+  const bool frees = rules.habits.frees_sent_outputs && job.cluster.device != DeviceKind::kCpu;
+  if (frees) now.blocks.kept -= (chunks - (holds.head ? 1 : 0)) * boundary;
+  if (choice.offload_activations) {
+    now.host_bytes += now.live * now.blocks.all();
+    now.window = offload_window(job, choice, layers, holds.blocks.dense + holds.blocks.moe);
+    now.blocks.kept = now.blocks.checkpoints = 0;
+  }
+  if (holds.embedding) now.embedding = now.live * layers.embedding.saved;
+  now.batch = ((holds.embedding ? now.live : 0) + heads) * kTokenBytes * choice.micro_batch *
+              static_cast<double>(job.training.sequence_length) / choice.context;
+  // Inputs that were received, and one gradient that is still being sent.
+  const double received = (chunks - (holds.embedding ? 1 : 0)) * now.live;
+  const double messages = (received + (holds.embedding ? 0 : 1)) * boundary;
+  const double working = now.terms.total(Phase::kForward) + now.live * now.blocks.all() +
+                         now.window + now.embedding + now.batch + messages;
+
+  const auto consider = [&](Phase phase, double logits, double again, double workspace,
+                            double sent) {
+    const double peak = working + (logits + again) + (workspace + sent);
+    if (peak <= now.peak) return;
+    now.peak = peak;
+    now.phase = phase;
+    now.logits = logits;
+    now.again = again;
+    now.workspace = workspace;
+    now.messages = messages + sent;
+  };
+  const double others = holds.head ? (heads - 1) * layers.head.saved : 0;
+  if (holds.head) {
+    consider(Phase::kForward, others + layers.head.forward, 0, 0, 0);
+    consider(Phase::kBackward, others + layers.head.saved, 0, layers.head.workspace, 0);
+  } else {
+    consider(Phase::kForward, 0, 0, now.blocks.forward, 0);
+  }
+  // A stage without the head begins its deepest backward with a gradient that it received.
+  consider(Phase::kBackward, others, now.blocks.again,
+           now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
+           holds.head ? 0 : boundary);
+  for (const Phase phase : {Phase::kStep, Phase::kCheckpoint}) {
+    const double peak = now.terms.total(phase);
+    if (peak <= now.peak) continue;
+    now.peak = peak;
+    now.phase = phase;
+  }
+  return now;
+}
+
+MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, int64_t index) {
+  MemoryEstimate estimate;
+  TermBytes& bytes = estimate.bytes;
+  bytes = stage.terms.bytes(stage.phase);
+  if (stage.phase == Phase::kForward || stage.phase == Phase::kBackward) {
+    at(bytes, Term::kActivations) = stage.live * stage.blocks.kept;
+    at(bytes, Term::kCheckpoints) = stage.live * stage.blocks.checkpoints;
+    at(bytes, Term::kEmbeddingActivations) = stage.embedding;
+    at(bytes, Term::kLogits) = stage.logits;
+    at(bytes, Term::kRecomputed) = stage.again;
+    at(bytes, Term::kWorkspace) += stage.workspace;
+    at(bytes, Term::kOffloadWindow) = stage.window;
+    at(bytes, Term::kMessages) = stage.messages;
+    at(bytes, Term::kBatch) = stage.batch;
+  }
+  add_fragmentation(bytes, job);
+  estimate.allocated_bytes =
+      stage.peak - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
+  estimate.reserved_bytes = estimate.allocated_bytes + at(bytes, Term::kFragmentation);
+  estimate.peak_bytes = stage.peak + at(bytes, Term::kFragmentation);
+  estimate.host_bytes = stage.host_bytes;
+  estimate.phase = stage.phase;
+  estimate.stage = static_cast<int32_t>(index);
+  return estimate;
+}
 
 }  // namespace
 
@@ -54,73 +123,25 @@ std::string_view name_of(Phase phase) {
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
-  const StageHolds holds = stage_holds(job.model, choice, stage);
-  const StageTerms terms = stage_terms(job, choice, layers, holds);
-  BlocksKept blocks = blocks_kept(choice, layers, holds.blocks);
-  const double live = microbatches_in_flight(choice, stage);
-  // A head's backward follows its forward, but where all forward passes come first.
-  const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? live : 1;
-  const double boundary = layers.embedding.output;
-  // Each chunk of layers receives its input and sends its output, but the model's first and last.
-  const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
-  const bool frees = habits_of(job).frees_sent_outputs && job.cluster.device != DeviceKind::kCpu;
-  if (frees) blocks.kept -= (chunks - (holds.head ? 1 : 0)) * boundary;
-
-  double host = terms.host_bytes;
-  TermBytes working = terms.working;
-  if (choice.offload_activations) {
-    host += live * blocks.all();
-    at(working, Term::kOffloadWindow) =
-        offload_window(job, choice, layers, holds.blocks.dense + holds.blocks.moe);
-    blocks.kept = blocks.checkpoints = 0;
-  }
-  at(working, Term::kActivations) = live * blocks.kept;
-  at(working, Term::kCheckpoints) = live * blocks.checkpoints;
-  if (holds.embedding) at(working, Term::kEmbeddingActivations) = live * layers.embedding.saved;
-  at(working, Term::kBatch) = ((holds.embedding ? live : 0) + heads) * kTokenBytes *
-                              choice.micro_batch *
-                              static_cast<double>(job.training.sequence_length) / choice.context;
-  // Inputs that were received, and one gradient that is still being sent.
-  const double received = (chunks - (holds.embedding ? 1 : 0)) * live;
-  at(working, Term::kMessages) = (received + (holds.embedding ? 0 : 1)) * boundary;
-
-  Fullest fullest(job);
-  TermBytes now = working;
-  if (holds.head) {
-    at(now, Term::kLogits) = (heads - 1) * layers.head.saved + layers.head.forward;
-    fullest.consider(Phase::kForward, now);
-    now = working;
-    at(now, Term::kLogits) = heads * layers.head.saved;
-    at(now, Term::kWorkspace) += layers.head.workspace;
-    fullest.consider(Phase::kBackward, now);
-    now = working;
-    at(now, Term::kLogits) = (heads - 1) * layers.head.saved;
-    at(now, Term::kWorkspace) += layers.head.input_gradient;
-  } else {
-    at(now, Term::kWorkspace) += blocks.forward;
-    fullest.consider(Phase::kForward, now);
-    now = working;
-    at(now, Term::kMessages) += boundary;
-  }
-  at(now, Term::kRecomputed) = blocks.again;
-  at(now, Term::kWorkspace) += blocks.workspace;
-  fullest.consider(Phase::kBackward, now);
-  fullest.consider(Phase::kStep, terms.step);
-  fullest.consider(Phase::kCheckpoint, terms.saving);
-  return fullest.take(stage, host);
+  const StateRules rules(job, choice);
+  return estimate_of(peak_of(job, choice, layers, rules, stage), job, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers) {
-  MemoryEstimate fullest = estimate_memory(job, choice, layers, 0);
+  const StateRules rules(job, choice);
+  StagePeak fullest = peak_of(job, choice, layers, rules, 0);
+  int64_t at_stage = 0;
   const auto consider = [&](int64_t stage) {
-    const MemoryEstimate other = estimate_memory(job, choice, layers, stage);
-    if (other.peak_bytes > fullest.peak_bytes) fullest = other;
+    const StagePeak other = peak_of(job, choice, layers, rules, stage);
+    if (other.peak <= fullest.peak) return;
+    fullest = other;
+    at_stage = stage;
   };
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) consider(1);
   if (choice.pipeline > 1) consider(choice.pipeline - 1);
-  return fullest;
+  return estimate_of(fullest, job, at_stage);
 }
 
 }  // namespace smp

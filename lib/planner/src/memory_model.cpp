@@ -232,7 +232,8 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   const LayoutChoice choice = choice_of_plan(plan);
   const StageHolds holds = holds_of(layout, plan.job.model);
   const LayerBytes layers = layer_bytes(plan.job, choice);
-  const StageTerms terms = stage_terms(plan.job, choice, layers, holds);
+  const StateRules rules(plan.job, choice);
+  const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds);
   const double blocks = holds.blocks.dense + holds.blocks.moe;
   TermBytes best{};
   Phase best_phase = Phase::kStep;
@@ -242,14 +243,14 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
     best = bytes;
     best_phase = phase;
   };
-  TermBytes forward = terms.working;
+  TermBytes forward = terms.bytes(Phase::kForward);
   add_walked(forward, peaks.forward, plan, true, blocks);
   consider(Phase::kForward, forward);
-  TermBytes backward = terms.working;
+  TermBytes backward = terms.bytes(Phase::kBackward);
   add_walked(backward, peaks.backward, plan, false, blocks);
   consider(Phase::kBackward, backward);
-  consider(Phase::kStep, terms.step);
-  consider(Phase::kCheckpoint, terms.saving);
+  consider(Phase::kStep, terms.bytes(Phase::kStep));
+  consider(Phase::kCheckpoint, terms.bytes(Phase::kCheckpoint));
 
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);
@@ -377,7 +378,8 @@ int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
   const LayoutChoice choice = choice_of_plan(plan);
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
-  double bytes = stage_terms(plan.job, choice, layers, holds).host_bytes;
+  double bytes =
+      stage_terms(plan.job, choice, layers, StateRules(plan.job, choice), holds).host_bytes;
   if (choice.offload_activations) {
     const auto live =
         static_cast<double>(walks_->schedule.live_bound.at(static_cast<size_t>(stage)));

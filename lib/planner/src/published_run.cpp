@@ -151,6 +151,11 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.attention = attention_of(cells, run);
   job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
   job.training.deterministic = cells.has_note("deterministic-mode");
+  if (cells.mentions("llm-foundry")) job.training.fused_loss = true;  // its loss_fn's default
+  if (cells.mentions("internevo")) {  // hybrid_zero_optim.py: 16-bit sums, torch.optim's Adam
+    job.training.accumulate_gradients_in_fp32 = false;
+    job.training.fused_optimizer = false;
+  }
   const std::string compile = cells.word("compile");
   job.training.compiled = compile.empty() ? cells.mentions("torch.compile")
                                           : compile != "no" && compile != "none" &&

@@ -33,18 +33,9 @@ double library_workspace(const JobSpec& job) {
 }
 
 // Groups of several ranks that a rank is in, each with buffers of its own.
-int communicators(const LayoutChoice& choice) {
+int communicator_count(const LayoutChoice& choice) {
   return (choice.data() * choice.context > 1) + (choice.shard > 1 && choice.replica > 1) +
          (choice.tensor > 1) + (choice.pipeline > 1) + (choice.context > 1) + (choice.expert > 1);
-}
-
-void add_constants(TermBytes& bytes, const JobSpec& job, const LayoutChoice& choice) {
-  const Habits& habits = habits_of(job);
-  at(bytes, Term::kWorkspace) += library_workspace(job);
-  // A cluster's reserved_memory stands for both.
-  if (job.cluster.reserved_bytes > 0) return;
-  at(bytes, Term::kContext) = habits.fixed_bytes;
-  at(bytes, Term::kCommunicators) = communicators(choice) * habits.communicator_bytes;
 }
 
 }  // namespace
@@ -53,6 +44,20 @@ double total(const TermBytes& bytes) {
   double sum = 0;
   for (const double term : bytes) sum += term;
   return sum;
+}
+
+StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
+    : habits(habits_of(job)), state(state_bytes(job, choice)), ranks(shard_ranks(job, choice)) {
+  if (job.cluster.device == DeviceKind::kCpu) return;
+  const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step
+  if (mixed) step_bytes = habits.step_bytes;
+  if (!job.training.fused_optimizer.value_or(habits.fused_optimizer)) {
+    step_bytes += habits.step_bytes_unfused;
+  }
+  workspace = library_workspace(job);
+  if (job.cluster.reserved_bytes > 0) return;  // a cluster's reserved_memory stands for both
+  context = habits.fixed_bytes;
+  communicators = communicator_count(choice) * habits.communicator_bytes;
 }
 
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
@@ -86,73 +91,97 @@ StageParameters stage_parameters(const JobSpec& job, const LayoutChoice& choice,
 }
 
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StageHolds& holds) {
-  const ModelSpec& model = job.model;
-  const Habits& habits = habits_of(job);
+                       const StateRules& rules, const StageHolds& holds) {
+  const Habits& habits = rules.habits;
+  const StateBytes& state = rules.state;
+  const ShardRanks& ranks = rules.ranks;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
   const StageParameters parameters = parameters_of(job, layers, holds);
-  const StateBytes state = state_bytes(job, choice);
-  const ShardRanks ranks = shard_ranks(job, choice);
   const double all = parameters.dense + parameters.experts;
-  const double sharded = parameters.dense / ranks.dense + parameters.experts / ranks.experts;
+  const double sharded = choice.sharding == Sharding::kNone
+                             ? all
+                             : parameters.dense / ranks.dense + parameters.experts / ranks.experts;
 
   // A tied table's copy on the last stage may have no optimizer state.
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
-  if (holds.head && !holds.embedding && model.tied_embeddings && !habits.tied_copy_has_optimizer) {
-    const double copy = vocabulary_rows(job, choice) * static_cast<double>(model.hidden_size);
+  if (holds.head && !holds.embedding && job.model.tied_embeddings &&
+      !habits.tied_copy_has_optimizer) {
+    const double copy = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
     updated -= copy / (choice.sharding >= Sharding::kOptimizerState ? ranks.dense : 1);
   }
   const double weights = choice.sharding == Sharding::kParameters ? sharded : all;
   const double reduced = choice.sharding >= Sharding::kGradients ? sharded : all;
 
   StageTerms terms;
-  TermBytes& base = terms.step;
-  if (choice.offload_parameters) {
-    terms.host_bytes += state.weight * weights;
-  } else {
-    at(base, Term::kWeights) = state.weight * weights;
-  }
-  at(base, Term::kGradients) = state.gradient * reduced;
-  at(base, Term::kGradientCopy) = state.gradient_copy * (state.copy_sharded ? updated : all);
+  terms.context = rules.context;
+  terms.communicators = rules.communicators;
+  terms.workspace = rules.workspace;
+  (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
+  terms.gradients = state.gradient * reduced;
+  terms.gradient_copy = state.gradient_copy * (state.copy_sharded ? updated : all);
   if (choice.offload_optimizer) {
     // With the fp32 gradients that the update on the host reads.
     terms.host_bytes += (state.master + state.momentum + state.variance + 4) * updated;
   } else {
-    at(base, Term::kMasterWeights) = state.master * updated;
-    at(base, Term::kMomentum) = state.momentum * updated;
-    at(base, Term::kVariance) = state.variance * updated;
+    terms.master = state.master * updated;
+    terms.momentum = state.momentum * updated;
+    terms.variance = state.variance * updated;
+    terms.updating = rules.step_bytes * updated;
   }
-  if (!cpu) add_constants(base, job, choice);
-  terms.saving = base;
-  terms.working = base;
 
   const double block =
       std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
-  if (habits.step_bytes > 0 && !choice.offload_optimizer) {
-    at(base, Term::kOptimizerWorkspace) = habits.step_bytes * updated;
-  }
-  if (!cpu) at(terms.saving, Term::kOptimizerWorkspace) = state.weight * block;
-
+  if (!cpu) terms.saving = state.weight * block;
   const bool whole = choice.sharding < Sharding::kParameters || ranks.dense == 1;
   if (!whole || choice.offload_parameters) {
     const auto ahead = static_cast<double>(job.parallel.prefetch_layers);
-    at(terms.working, Term::kGatheredWeights) =
-        state.compute * (layers.largest_layer_parameters + ahead * block);
+    terms.gathered = state.compute * (layers.largest_layer_parameters + ahead * block);
   }
   if (choice.sharding >= Sharding::kGradients && ranks.dense > 1) {
-    at(terms.working, Term::kUnreducedGradients) = state.unreduced * block;
+    terms.unreduced = state.unreduced * block;
+    terms.buckets = state.gradient * std::min(static_cast<double>(habits.bucket_elements), all);
   }
-  if (habits.bucket_elements > 0 && choice.sharding >= Sharding::kGradients && ranks.dense > 1) {
-    at(terms.working, Term::kBuckets) =
-        state.gradient * std::min(static_cast<double>(habits.bucket_elements), all);
-  }
-  if (habits.gradient_copy_at_step_only) at(terms.working, Term::kGradientCopy) = 0;
   // Gradients that no buffer holds do not exist yet when the deepest backward of the only
   // microbatch begins.
-  if (!habits.flat_gradient_buffer && choice.microbatches == 1) {
-    at(terms.working, Term::kGradients) = 0;
-  }
+  terms.gradients_later = !habits.flat_gradient_buffer && choice.microbatches == 1;
+  terms.copy_later = habits.gradient_copy_at_step_only;
   return terms;
+}
+
+double StageTerms::total(Phase phase) const {
+  const double lasting =
+      weights + master + momentum + variance + (context + communicators + workspace);
+  switch (phase) {
+    case Phase::kForward:
+    case Phase::kBackward:
+      return lasting + (gradients_later ? 0 : gradients) + (copy_later ? 0 : gradient_copy) +
+             gathered + unreduced + buckets;
+    case Phase::kStep: return lasting + gradients + gradient_copy + updating;
+    case Phase::kCheckpoint: return lasting + gradients + gradient_copy + saving;
+  }
+  return lasting;
+}
+
+TermBytes StageTerms::bytes(Phase phase) const {
+  TermBytes bytes{};
+  at(bytes, Term::kWeights) = weights;
+  at(bytes, Term::kGradients) = gradients;
+  at(bytes, Term::kGradientCopy) = gradient_copy;
+  at(bytes, Term::kMasterWeights) = master;
+  at(bytes, Term::kMomentum) = momentum;
+  at(bytes, Term::kVariance) = variance;
+  at(bytes, Term::kContext) = context;
+  at(bytes, Term::kCommunicators) = communicators;
+  at(bytes, Term::kWorkspace) = workspace;
+  if (phase == Phase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
+  if (phase == Phase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
+  if (phase == Phase::kStep || phase == Phase::kCheckpoint) return bytes;
+  if (gradients_later) at(bytes, Term::kGradients) = 0;
+  if (copy_later) at(bytes, Term::kGradientCopy) = 0;
+  at(bytes, Term::kGatheredWeights) = gathered;
+  at(bytes, Term::kUnreducedGradients) = unreduced;
+  at(bytes, Term::kBuckets) = buckets;
+  return bytes;
 }
 
 void add_fragmentation(TermBytes& bytes, const JobSpec& job) {

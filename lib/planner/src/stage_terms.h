@@ -7,11 +7,14 @@
 #include "smp/plan/job_spec.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layout_choice.h"
+#include "smp/planner/memory_estimate.h"
 #include "smp/planner/terms.h"
+#include "state_bytes.h"
 
 // The bytes of a rank that do not depend on where in its schedule it is: states, what sharding
 // gathers, context. The closed form (memory_estimate.cpp) and the walk (memory_model.cpp) add
-// activations to the same ones.
+// activations to the same ones. Plain sums of scalars, because a search makes them a million times
+// a second; the arrays by term are filled for what is kept alone.
 namespace smp {
 
 using TermBytes = std::array<double, kTerms>;
@@ -30,14 +33,33 @@ StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64
 StageParameters parameters_of(const JobSpec& job, const LayerBytes& layers,
                               const StageHolds& holds);
 
+// What all stages of a choice share.
+struct StateRules {
+  StateRules(const JobSpec& job, const LayoutChoice& choice);
+
+  const Habits& habits;
+  StateBytes state;
+  ShardRanks ranks;
+  double context = 0, communicators = 0, workspace = 0;
+  double step_bytes = 0;  // of an updated parameter, while the optimizer steps
+};
+
 struct StageTerms {
-  TermBytes step{};       // during the optimizer step
-  TermBytes saving{};     // while a checkpoint is written
-  TermBytes working{};    // during forward and backward
+  double weights = 0, gradients = 0, gradient_copy = 0;
+  double master = 0, momentum = 0, variance = 0;
+  double context = 0, communicators = 0, workspace = 0;
+  double gathered = 0, unreduced = 0, buckets = 0;  // while forward and backward run
+  double updating = 0;                              // while the optimizer steps
+  double saving = 0;                                // while a checkpoint is written
+  bool gradients_later = false;                     // none exists yet at the deepest backward
+  bool copy_later = false;                          // made by the step
   double host_bytes = 0;  // of what is offloaded for good: optimizer state, weights
+
+  double total(Phase phase) const;
+  TermBytes bytes(Phase phase) const;
 };
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
-                       const StageHolds& holds);
+                       const StateRules& rules, const StageHolds& holds);
 
 // How a term comes about, with the layout's values, for what holds `holds`.
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,

@@ -96,8 +96,8 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
       return fmt::format("{} layers ahead and one on its way",
                          job.parallel.activation_loading_horizon);
     case Term::kOptimizerWorkspace:
-      return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving", habits.step_bytes,
-                         state.weight, count(block));
+      return fmt::format("{:g} B x updated parameters; {:g} B x {} while saving",
+                         StateRules(job, choice).step_bytes, state.weight, count(block));
     case Term::kMessages:
       return fmt::format("{} B a message, {}", count(layers.embedding.output), live_words(live));
     case Term::kBatch:

@@ -6,6 +6,13 @@
 
 namespace smp {
 
+// Bytes of one logit: most in the loss's forward, kept until its backward, most in that.
+struct LogitBytes {
+  double forward = 0;
+  double kept = 0;
+  double backward = 0;
+};
+
 // What a framework does where others do otherwise, as switches: the same layout occupies other
 // bytes and takes other time in each. One row per Profile, each switch with its source in
 // habits.cpp.
@@ -41,12 +48,12 @@ struct Habits {
   bool selective_per_operation = false;  // selective recompute keeps every other matmul's output
   // Bytes of a parameter that a step's update needs besides: copies of gradients, denominators.
   double step_bytes = 0;
+  double step_bytes_unfused = 4;  // beside them, without fused kernels: torch.optim's denominators
+  bool fused_optimizer = true;
   bool fused_weight_gradients = true;  // matmuls add to the gradient buffer themselves
   bool fp32_logits = true;             // logits are copied to fp32 for the loss
-  // Bytes of one logit, fp32 loss: most in its forward, kept until its backward, most in it.
-  double logit_forward_bytes = 6;
-  double logit_kept_bytes = 4;
-  double logit_backward_bytes = 6;
+  LogitBytes logit{6, 4, 6};           // fp32 loss of 16-bit logits
+  LogitBytes fused_logit{10, 4, 6};    // with training.fused_loss
 };
 
 const Habits& habits_of(Profile profile);
