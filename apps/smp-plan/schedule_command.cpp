@@ -14,18 +14,23 @@ constexpr const char* kDescription =
 
 Examples:
   smp-plan schedule plan.yaml
+  smp-plan schedule plan.yaml --width 200
 )";
 
 }  // namespace
 
 void add_schedule_command(CLI::App& app, Run& run) {
   auto path = std::make_shared<std::string>();
+  auto width = std::make_shared<int64_t>(80);
   CLI::App* command = app.add_subcommand("schedule", "the pipeline schedule as a picture");
   command->description(kDescription);
   command->add_option("plan", *path, "plan or job file")->required();
-  command->callback([path, &run] {
-    run = [path] {
-      std::fputs(picture_of_schedule(plan_of_file(*path)).c_str(), stdout);
+  command->add_option("--width", *width, "columns of the picture")
+      ->check(CLI::Range(40, 100000))
+      ->capture_default_str();
+  command->callback([path, width, &run] {
+    run = [path, width] {
+      std::fputs(picture_of_schedule(plan_of_file(*path), *width).c_str(), stdout);
       return ExitCode::kOk;
     };
   });

@@ -19,6 +19,10 @@ struct ChunkCost {
 };
 using PipelineCosts = std::vector<std::vector<ChunkCost>>;  // per stage and chunk
 
+struct Plan;
+// Of a plan's chunks (time_model.cpp).
+PipelineCosts pipeline_costs(const Plan& plan);
+
 // One pass of one microbatch through one chunk.
 struct PipelineEvent {
   int64_t stage = 0;

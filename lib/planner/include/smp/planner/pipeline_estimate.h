@@ -20,9 +20,9 @@ struct PipelineShape {
     double backward_s = 0;  // gradients of inputs
     double weight_s = 0;    // gradients of weights; at once after backward_s unless kind is kZb*
   };
-  Work stage;  // average
-  Work first;  // beyond it
-  Work last;
+  Work stage{};  // average
+  Work first{};  // beyond it
+  Work last{};
   double send_activation_s = 0;  // one message between neighbours
   double send_gradient_s = 0;
 };
