@@ -18,6 +18,10 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
 // The same for programs: one JSON object, integers in bytes and nanoseconds.
 std::string report_json(const SearchResult& result, const ReportOptions& options);
 
+// One HTML page without scripts and without network, of the same numbers: memory by term, time by
+// part, the pipeline, the best layouts, the front of time and memory, the rejected families.
+std::string report_html(const SearchResult& result);
+
 // What `smp-plan` prints when nothing fits.
 std::string infeasible_text(const SearchResult& result, const ReportOptions& options);
 

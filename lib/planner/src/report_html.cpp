@@ -1,0 +1,272 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "html.h"
+#include "smp/plan/job_names.h"
+#include "smp/plan/layers.h"
+#include "smp/planner/legality.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/pipeline_timeline.h"
+#include "smp/planner/report.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+// More boxes than this say nothing to an eye, and make the page heavy.
+constexpr int64_t kMostBoxes = 6000;
+constexpr int64_t kMostStages = 64;
+
+std::string time_tick(double seconds) { return human_time(seconds); }
+std::string bytes_tick(double bytes) { return human_bytes(std::llround(bytes)); }
+
+int64_t ns(double seconds) { return std::llround(seconds * 1e9); }
+
+// The same colour for the same term on every bar of the page.
+class Palette {
+ public:
+  int of(const std::string& name) {
+    return known_.emplace(name, static_cast<int>(known_.size())).first->second;
+  }
+
+ private:
+  std::map<std::string, int> known_;
+};
+
+std::string class_name(const RankPrediction& first, const RankPrediction& last) {
+  const auto span = [](const char* name, int64_t from, int64_t to) {
+    return from == to ? fmt::format("{} {}", name, from) : fmt::format("{} {}-{}", name, from, to);
+  };
+  if (last.stage > first.stage) return span("stage", first.stage, last.stage);
+  return fmt::format("{}, {}", span("stage", first.stage, last.stage),
+                     span("tensor", first.tensor, last.tensor));
+}
+
+bool same_bytes(const RankPrediction& a, const RankPrediction& b) {
+  return a.peak_bytes == b.peak_bytes && a.peak_phase == b.peak_phase &&
+         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
+                    [](const MemoryTerm& x, const MemoryTerm& y) {
+                      return x.name == y.name && x.bytes == y.bytes;
+                    });
+}
+
+std::string memory_section(const Plan& plan) {
+  Palette palette;
+  std::vector<html::Bar> bars;
+  const std::vector<RankPrediction>& ranks = plan.predictions.ranks;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && same_bytes(ranks[i], ranks[end])) ++end;
+    html::Bar bar{class_name(ranks[i], ranks[end - 1]),
+                  fmt::format("{} in {}", human_bytes(ranks[i].peak_bytes), ranks[i].peak_phase),
+                  {}};
+    for (const MemoryTerm& term : ranks[i].terms) {
+      bar.segments.push_back(
+          {term.name, term.bytes, human_bytes(term.bytes), term.formula, palette.of(term.name)});
+    }
+    bars.push_back(std::move(bar));
+    i = end;
+  }
+  const ClusterSpec& cluster = plan.job.cluster;
+  const int64_t limit = cluster.memory_per_process_bytes > 0 ? allowed_bytes(cluster) : 0;
+  return html::stacked_bars(bars, "bytes", limit,
+                            fmt::format("{} allowed a process", human_bytes(limit)));
+}
+
+std::string timeline_section(const Plan& plan) {
+  const int64_t stages = plan.degrees.pipeline;
+  const int64_t microbatches = *plan.job.training.microbatches;
+  if (stages > kMostStages || stages * microbatches * 2 > kMostBoxes) {
+    return fmt::format(
+        "<p>{} stages x {} microbatches are too many for a picture; smp-plan schedule shows a "
+        "part.</p>\n",
+        stages, microbatches);
+  }
+  std::vector<html::Box> boxes;
+  int64_t span_ns = 0;
+  for (const TimelineEvent& event : pipeline_timeline(plan)) {
+    const bool backward = event.kind == ActionKind::kBackward;
+    const int kind = event.kind == ActionKind::kForward ? 0 : backward ? 1 : 2;
+    boxes.push_back(
+        {event.stage, event.start_ns, event.end_ns,
+         fmt::format("{} of microbatch {}, chunk {}: {}", name_of(event.kind), event.microbatch,
+                     event.chunk,
+                     human_time(static_cast<double>(event.end_ns - event.start_ns) * 1e-9)),
+         kind, event.chunk});
+    span_ns = std::max(span_ns, event.end_ns);
+  }
+  return html::timeline(boxes, stages, span_ns) +
+         fmt::format("<p>one step: {}; bubble {:.1f} %</p>\n",
+                     human_time(static_cast<double>(span_ns) * 1e-9),
+                     static_cast<double>(plan.predictions.bubble_ppm) / 1e4);
+}
+
+double peak_flops_per_s(const Plan& plan) {
+  const ClusterSpec& cluster = plan.job.cluster;
+  switch (*plan.job.training.precision) {
+    case Precision::kFp32: return cluster.fp32_flops_per_s;
+    case Precision::kFp64: return cluster.fp32_flops_per_s / 2;
+    case Precision::kBf16:
+    case Precision::kFp16: return cluster.half_flops_per_s;
+    case Precision::kFp8: return cluster.fp8_flops_per_s;
+  }
+  return 0;
+}
+
+std::string time_section(const Plan& plan, const PricedLayout& priced) {
+  Palette palette;
+  html::Bar parts{"predicted", human_time(priced.time.step_s), {}};
+  for (int i = 0; i < kTimeParts; ++i) {
+    const auto part = static_cast<TimePart>(i);
+    const double seconds = priced.time[part];
+    if (ns(seconds) <= 0) continue;
+    const std::string name(name_of(part));
+    parts.segments.push_back(
+        {name, ns(seconds), human_time(seconds),
+         fmt::format("{:.1f} % of the step", 100 * seconds / priced.time.step_s),
+         palette.of(name)});
+  }
+  std::vector<html::Bar> bars;
+  const double peak = peak_flops_per_s(plan) * static_cast<double>(plan.degrees.world());
+  if (peak > 0) {
+    const double ideal = priced.time.model_flops / peak;
+    bars.push_back(
+        {"roof: the model's flops at the peak rate",
+         human_time(ideal),
+         {{"model flops at peak", ns(ideal), human_time(ideal),
+           fmt::format("{:.3g} flops / {:.3g} flops/s", priced.time.model_flops, peak), 11}}});
+  }
+  bars.push_back(std::move(parts));
+  return html::stacked_bars(bars, "ns", 0, "");
+}
+
+std::string cost_text(double cost_per_token) {
+  return cost_per_token > 0 ? fmt::format("{:.4g}", cost_per_token * 1e6) : "-";
+}
+
+std::string top_section(const SearchResult& result, const Plan& best) {
+  std::vector<const Plan*> plans = {&best};
+  for (const Plan& other : result.others) plans.push_back(&other);
+  const auto peak_of = [](const Plan& plan) {
+    int64_t peak = 0;
+    for (const RankPrediction& rank : plan.predictions.ranks)
+      peak = std::max(peak, rank.peak_bytes);
+    return peak;
+  };
+  std::vector<std::vector<std::string>> rows;
+  for (const Plan* plan : plans) {
+    const Degrees& degrees = plan->degrees;
+    const double slower = static_cast<double>(plan->predictions.step_ns) *
+                              static_cast<double>(best.predictions.tokens_per_step) /
+                              (static_cast<double>(best.predictions.step_ns) *
+                               static_cast<double>(plan->predictions.tokens_per_step)) -
+                          1;
+    const int64_t less = peak_of(best) - peak_of(*plan);
+    const std::string trade =
+        plan == &best ? "chosen"
+                      : fmt::format("{:+.1f} % time a token, {} {} a rank", 100 * slower,
+                                    human_bytes(std::abs(less)), less >= 0 ? "less" : "more");
+    rows.push_back(
+        {fmt::format("{}", rows.size() + 1),
+         fmt::format("p {} t {} d {} (z {}), {}", degrees.pipeline, degrees.tensor, degrees.data(),
+                     degrees.shard, name_of(*plan->job.parallel.sharding)),
+         fmt::format("{} x {}", *plan->job.training.micro_batch, *plan->job.training.microbatches),
+         human_time(static_cast<double>(plan->predictions.step_ns) * 1e-9),
+         human_bytes(peak_of(*plan)), trade});
+  }
+  return html::table({"#", "layout", "micro batch", "step", "fullest rank", "trades"}, rows);
+}
+
+bool same_layout(const PricedLayout& a, const PricedLayout& b) { return a.choice == b.choice; }
+
+std::string pareto_section(const SearchResult& result) {
+  std::vector<html::Point> points;
+  std::vector<std::vector<std::string>> rows;
+  for (const PricedLayout& layout : result.pareto) {
+    const bool chosen = result.best_priced && same_layout(layout, *result.best_priced);
+    points.push_back(
+        {layout.time.step_s, layout.memory.peak_bytes, describe(layout.choice), true, chosen});
+    rows.push_back({describe(layout.choice), human_time(layout.time.step_s),
+                    human_bytes(std::llround(layout.memory.peak_bytes)),
+                    cost_text(layout.cost_per_token)});
+  }
+  for (const FamilyVerdict& verdict : result.families) {
+    if (verdict.step_s <= 0 || verdict.outcome == FamilyVerdict::Outcome::kRejected) continue;
+    points.push_back(
+        {verdict.step_s, verdict.peak_bytes,
+         fmt::format("best of t {} p {}: {}", verdict.tensor, verdict.pipeline, verdict.sharding),
+         false, false});
+  }
+  return html::scatter(points, {"step time", time_tick},
+                       {"memory of the fullest rank", bytes_tick}) +
+         html::table({"on the front", "step", "fullest rank", "cost of 1 M tokens"}, rows);
+}
+
+std::string families_section(const SearchResult& result) {
+  std::vector<std::vector<std::string>> rows;
+  for (const FamilyVerdict& verdict : result.families) {
+    rows.push_back({std::string(name_of(verdict.outcome)), fmt::format("{}", verdict.tensor),
+                    fmt::format("{}", verdict.pipeline), verdict.sharding, verdict.reason});
+  }
+  return html::table({"", "t", "p", "sharding", "why"}, rows);
+}
+
+std::string reasons_section(const Plan& plan) {
+  std::string out = "<ul>\n";
+  for (const std::string& reason : plan.reasons) {
+    out += fmt::format("<li>{}</li>\n", html::escape(reason));
+  }
+  return out + "</ul>\n";
+}
+
+std::string summary_of(const Plan& plan) {
+  const Degrees& degrees = plan.degrees;
+  const ClusterSpec& cluster = plan.job.cluster;
+  return fmt::format(
+      "{} parameters on {} ranks ({} host{} x {}, {})\n"
+      "pipeline {} x tensor {} x data {} (shard {} x replica {}), sharding {}\n"
+      "{} tokens a step, {} a step predicted",
+      with_commas(parameter_count(plan.job.model)), degrees.world(), cluster.hosts,
+      cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
+      cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator,
+      degrees.pipeline, degrees.tensor, degrees.data(), degrees.shard, degrees.replica,
+      name_of(*plan.job.parallel.sharding), with_commas(plan.predictions.tokens_per_step),
+      human_time(static_cast<double>(plan.predictions.step_ns) * 1e-9));
+}
+
+std::string infeasible_page(const SearchResult& result) {
+  const Infeasible& infeasible = std::get<Infeasible>(result.best);
+  std::string changes = "<ul>\n";
+  for (const std::string& change : infeasible.changes) {
+    changes += fmt::format("<li>{}</li>\n", html::escape(change));
+  }
+  return html::page("No layout fits", infeasible.problem,
+                    {{"What would make it fit, smallest change first", changes + "</ul>\n"},
+                     {"Layout families", families_section(result)}});
+}
+
+}  // namespace
+
+std::string report_html(const SearchResult& result) {
+  const Plan* plan = std::get_if<Plan>(&result.best);
+  if (plan == nullptr) return infeasible_page(result);
+  std::vector<html::Section> sections = {
+      {"Why", reasons_section(*plan)},
+      {"Memory of a rank at its peak, by term", memory_section(*plan)}};
+  if (result.best_priced && result.best_priced->time.step_s > 0) {
+    sections.push_back({"Time of a step, by part", time_section(*plan, *result.best_priced)});
+  }
+  if (plan->degrees.pipeline > 1) {
+    sections.push_back({fmt::format("Pipeline: {}", name_of(*plan->job.parallel.pipeline)),
+                        timeline_section(*plan)});
+  }
+  sections.push_back({"Best layouts, and what each trades", top_section(result, *plan)});
+  if (!result.pareto.empty()) sections.push_back({"Time against memory", pareto_section(result)});
+  sections.push_back({"Layout families", families_section(result)});
+  return html::page(plan->job.name, summary_of(*plan), sections);
+}
+
+}  // namespace smp
