@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "command_line.h"
 #include "commands.h"
 #include "files.h"
+#include "plan_request.h"
 #include "smp/plan/cluster_catalog.h"
-#include "smp/planner/report.h"
-#include "smp/planner/search.h"
 
 namespace smp {
 namespace {
@@ -22,6 +22,12 @@ Examples:
   smp-plan job.yaml --set parallel.tensor_parallel_degree=2 --set training.micro_batch=4
   smp-plan job.yaml --top 5 --explain          other layouts that fit; every term with its source
   smp-plan job.yaml --json                     the same for programs
+  smp-plan job.yaml --strategy best-practice   the order of the SMP best practices instead
+  smp-plan job.yaml --pareto                   what is both faster and smaller than all others
+  smp-plan job.yaml --what-if training.micro_batch=1,2,4 --what-if cluster.hosts=8,16
+  smp-plan job.yaml --cluster p4d.24xlarge --cluster p5.48xlarge     clusters ranked
+  smp-plan job.yaml --solve hosts --step-time 10     the fewest hosts with a step of 10 s
+  smp-plan job.yaml --from runs/j/report.json  scaled by how far that run was off its plan
   smp-plan check plan.yaml                     prove a plan without running it
   smp-plan groups plan.yaml --rank 3           SMP's groups of a rank, sizes in both countings
   smp-plan schedule plan.yaml                  the pipeline schedule as a picture
@@ -31,27 +37,23 @@ Usage: smp-plan [options] job.yaml    or    smp-plan command ...
 Exit codes: 0 a plan; 1 failure; 2 wrong usage; 3 bad job file or pinned key; 4 nothing fits.
 )";
 
-struct PlanRequest {
-  std::string job;
-  std::string cluster;
-  int64_t hosts = 0;
-  std::vector<std::string> overrides;
-  std::string output;
-  bool json = false;
-  ReportOptions report;
-};
-
-JobSpec read_request(const PlanRequest& request) {
-  std::vector<JobSource> sources = {load_job_source(request.job)};
-  if (!request.cluster.empty()) sources.push_back(cluster_source(request.cluster));
-  std::vector<std::string> overrides;
-  if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));
-  overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
-  return read_job(sources, overrides);
+Strategy strategy_of(const std::string& name) {
+  for (const Strategy strategy : {Strategy::kFastest, Strategy::kBestPractice}) {
+    if (name_of(strategy) == name) return strategy;
+  }
+  throw UsageError(fmt::format("--strategy '{}': fastest or best-practice", name));
 }
 
 ExitCode run_plan(const PlanRequest& request) {
-  const SearchResult result = plan_job(read_request(request), {.top = request.report.top});
+  if (request.step_s > 0 && request.solve.empty()) {
+    throw UsageError("--step-time needs --solve, as in --solve hosts --step-time 10");
+  }
+  if (!request.solve.empty()) return print_solution(request);
+  if (!request.what_if.empty()) return print_what_if(request);
+  if (request.clusters.size() > 1) return rank_clusters(request);
+  const SearchResult result =
+      plan_job(read_request(request, request.clusters.empty() ? "" : request.clusters.front()),
+               search_options(request));
   const Plan* plan = std::get_if<Plan>(&result.best);
   const bool plan_to_stdout = request.output == "-";
   if (plan != nullptr && plan_to_stdout) std::fputs(write_plan(*plan).c_str(), stdout);
@@ -69,18 +71,39 @@ ExitCode run_plan(const PlanRequest& request) {
   } else {
     std::fputs(infeasible_text(result, request.report).c_str(), stderr);
   }
+  if (plan != nullptr && !request.from.empty()) print_scaled(request, *plan);
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
 }  // namespace
 
+JobSpec read_request(const PlanRequest& request, const std::string& cluster,
+                     const std::vector<std::string>& more) {
+  std::vector<JobSource> sources = {load_job_source(request.job)};
+  if (!cluster.empty()) sources.push_back(cluster_source(cluster));
+  std::vector<std::string> overrides;
+  if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));
+  overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return read_job(sources, overrides);
+}
+
+SearchOptions search_options(const PlanRequest& request) {
+  return {.strategy = strategy_of(request.strategy),
+          .top = request.report.top,
+          .pareto = request.pareto,
+          .explain = request.report.explain};
+}
+
 void add_plan_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<PlanRequest>();
   app.description(kDescription);
   app.add_option("job", request->job, "job file: model, cluster, training, parallel");
-  app.add_option("--cluster", request->cluster,
-                 "a known cluster, or a file whose cluster section replaces the job's")
-      ->type_name("FILE");
+  app.add_option("--cluster", request->clusters,
+                 "a known cluster, or a file whose cluster section replaces the job's; several are "
+                 "ranked")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   app.add_option("--hosts", request->hosts, "hosts of the cluster")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -95,6 +118,22 @@ void add_plan_command(CLI::App& app, Run& run) {
       ->check(CLI::Range(int64_t{1}, int64_t{32}));
   app.add_flag("--explain", request->report.explain,
                "every layout tried, every memory term with its source");
+  app.add_option("--strategy", request->strategy,
+                 "fastest (the default), or best-practice: the order of the SMP best practices")
+      ->type_name("NAME");
+  app.add_flag("--pareto", request->pareto, "the front of step time and memory");
+  app.add_option("--what-if", request->what_if, "plan again with each value of a key")
+      ->type_name("SECTION.KEY=A,B,C")
+      ->allow_extra_args(false);
+  app.add_option("--solve", request->solve,
+                 "the largest model, layers, batch or sequence that fits, or the fewest hosts")
+      ->type_name("WHAT");
+  app.add_option("--step-time", request->step_s, "seconds that a step may take, for --solve")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--from", request->from,
+                 "report.json of a measured run, whose errors scale the predictions")
+      ->type_name("FILE");
   app.final_callback([request, &run] {
     if (!run && !request->job.empty()) run = [request] { return run_plan(*request); };
   });

@@ -21,7 +21,10 @@ class Walk {
         break;
       case ActionKind::kForward: forward(layer(action.layer)); break;
       case ActionKind::kBackward: backward(layer(action.layer)); break;
-      case ActionKind::kWeight: release(layer(action.layer)); break;
+      case ActionKind::kWeight:
+        // The loss is released by its backward already.
+        if (layer(action.layer).kind != RunningLayer::kHead) release(layer(action.layer));
+        break;
       case ActionKind::kSendWait:
         if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
         // Where it is kept, what was sent forward is the last layer's output.

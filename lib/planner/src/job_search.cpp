@@ -95,6 +95,12 @@ std::optional<Plan> JobSearch::best_plan() {
   return std::move(chosen_->plan);
 }
 
+std::string JobSearch::problem() {
+  if (!closest_) return problem_;
+  return fmt::format("{} needs {}", describe(closest_->choice),
+                     memory_problem(pricer_.job(), pricer_.detail(closest_->choice)));
+}
+
 SearchResult JobSearch::run() {
   if (find()) return told();
   SearchResult result;

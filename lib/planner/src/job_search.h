@@ -18,6 +18,8 @@ class JobSearch {
   SearchResult run();
   // The best plan alone, without reasons; nothing when none fits.
   std::optional<Plan> best_plan();
+  // After best_plan() gave none: why.
+  std::string problem();
 
  private:
   bool practice() const { return options_.strategy == Strategy::kBestPractice; }

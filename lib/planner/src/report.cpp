@@ -6,6 +6,7 @@
 #include <array>
 
 #include "batch.h"
+#include "report_search.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/memory_model.h"
@@ -221,8 +222,10 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   }
   text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain),
                       rule_line(plan, parameters), time_text(plan));
+  text += search_text(result, options.explain);
   text += verdicts_text(result, options.explain);
   text += others_text(result, options.top);
+  text += pareto_text(result);
   return text;
 }
 

@@ -61,6 +61,53 @@ Json plan_json(const Plan& plan, bool terms) {
   return json;
 }
 
+Json priced_json(const PricedLayout& layout) {
+  return {{"layout", describe(layout.choice)},
+          {"step_s", layout.time.step_s},
+          {"seconds_per_token", layout.seconds_per_token},
+          {"cost_per_token", layout.cost_per_token},
+          {"peak_bytes", static_cast<int64_t>(layout.memory.peak_bytes)},
+          {"fits", name_of(layout.fit)}};
+}
+
+void add_search(Json& json, const SearchResult& result) {
+  json["strategy"] = name_of(result.strategy);
+  if (result.best_priced) json["fits"] = name_of(result.fit);
+  if (result.binding) {
+    const Binding& binding = *result.binding;
+    json["binding"] = {{"memory_term", name_of(binding.memory_term)},
+                       {"memory_term_bytes", static_cast<int64_t>(binding.memory_term_bytes)},
+                       {"peak_bytes", static_cast<int64_t>(binding.peak_bytes)},
+                       {"allowed_bytes", static_cast<int64_t>(binding.allowed_bytes)},
+                       {"time_part", name_of(binding.time_part)},
+                       {"time_part_s", binding.time_part_s},
+                       {"step_s", binding.step_s}};
+  }
+  json["purchases"] = Json::array();
+  for (const Purchase& purchase : result.purchases) {
+    json["purchases"].push_back({{"what", purchase.what},
+                                 {"step_s_before", purchase.step_s_before},
+                                 {"step_s_after", purchase.step_s_after},
+                                 {"layout", purchase.layout}});
+  }
+  if (result.difference) {
+    const StrategyDifference& difference = *result.difference;
+    json["difference"] = {{"strategy", name_of(difference.other)},
+                          {"layout", difference.layout},
+                          {"step_s", difference.step_s},
+                          {"seconds_per_token", difference.seconds_per_token},
+                          {"chosen_seconds_per_token", difference.winner_seconds_per_token},
+                          {"differences", difference.differences}};
+  }
+  json["pareto"] = Json::array();
+  for (const PricedLayout& point : result.pareto) json["pareto"].push_back(priced_json(point));
+  json["search"] = {{"evaluations", result.effort.evaluations},
+                    {"bounds", result.effort.bounds},
+                    {"exact", result.effort.exact},
+                    {"seconds", result.effort.seconds},
+                    {"total_seconds", result.effort.total_seconds}};
+}
+
 }  // namespace
 
 std::string report_json(const SearchResult& result, const ReportOptions& options) {
@@ -87,14 +134,13 @@ std::string report_json(const SearchResult& result, const ReportOptions& options
                                 {"pipeline", verdict.pipeline},
                                 {"sharding", verdict.sharding},
                                 {"outcome", name_of(verdict.outcome)},
+                                {"context", verdict.context},
+                                {"expert", verdict.expert},
+                                {"step_s", verdict.step_s},
+                                {"peak_bytes", static_cast<int64_t>(verdict.peak_bytes)},
                                 {"reason", verdict.reason}});
   }
-  json["strategy"] = name_of(result.strategy);
-  json["search"] = {{"evaluations", result.effort.evaluations},
-                    {"bounds", result.effort.bounds},
-                    {"exact", result.effort.exact},
-                    {"seconds", result.effort.seconds},
-                    {"total_seconds", result.effort.total_seconds}};
+  add_search(json, result);
   return json.dump(2) + "\n";
 }
 

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "smp/plan/exit_code.h"
+#include "smp/plan/job_spec.h"
+#include "smp/planner/report.h"
+#include "smp/planner/search.h"
+
+namespace smp {
+
+// What `smp-plan job.yaml ...` is asked.
+struct PlanRequest {
+  std::string job;
+  std::vector<std::string> clusters;
+  int64_t hosts = 0;
+  std::vector<std::string> overrides;
+  std::string output;
+  bool json = false;
+  std::string strategy = "fastest";
+  bool pareto = false;
+  std::vector<std::string> what_if;  // "section.key=a,b,c"
+  std::string solve;                 // a quantity
+  double step_s = 0;
+  std::string from;  // report.json of a run, its plan.yaml beside it
+  ReportOptions report;
+};
+
+// The job of the request on one of its clusters (empty = the job's own), `more` overriding last.
+JobSpec read_request(const PlanRequest& request, const std::string& cluster,
+                     const std::vector<std::string>& more = {});
+SearchOptions search_options(const PlanRequest& request);
+
+// Several clusters, ranked; the tables of --what-if; --solve; --from. Each prints its answer.
+ExitCode rank_clusters(const PlanRequest& request);
+ExitCode print_what_if(const PlanRequest& request);
+ExitCode print_solution(const PlanRequest& request);
+void print_scaled(const PlanRequest& request, const Plan& plan);
+
+}  // namespace smp

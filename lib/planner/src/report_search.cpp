@@ -1,0 +1,86 @@
+#include "report_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+std::string bytes(double count) { return human_bytes(static_cast<int64_t>(count + 0.5)); }
+
+std::string binding_text(const Binding& binding) {
+  std::string text = fmt::format("binds    memory: {} {}", name_of(binding.memory_term),
+                                 bytes(binding.memory_term_bytes));
+  text += binding.allowed_bytes > 0
+              ? fmt::format(", of {} at the peak and {} allowed\n", bytes(binding.peak_bytes),
+                            bytes(binding.allowed_bytes))
+              : fmt::format(", of {} at the peak\n", bytes(binding.peak_bytes));
+  if (binding.step_s > 0) {
+    text += fmt::format("         time: {} {}, of {} a step\n", name_of(binding.time_part),
+                        human_time(binding.time_part_s), human_time(binding.step_s));
+  }
+  return text;
+}
+
+std::string purchases_text(const std::vector<Purchase>& purchases) {
+  std::string text;
+  for (const Purchase& purchase : purchases) {
+    const double saved = purchase.step_s_before - purchase.step_s_after;
+    text += fmt::format("{} {} more: ", text.empty() ? "buys    " : "        ", purchase.what);
+    text += saved > 0 ? fmt::format("{} less a step ({:.2f} %){}", human_time(saved),
+                                    100 * saved / purchase.step_s_before,
+                                    purchase.layout.empty() ? "" : " with " + purchase.layout)
+                      : std::string("nothing");
+    text += "\n";
+  }
+  return text;
+}
+
+std::string difference_text(const StrategyDifference& difference, Strategy strategy) {
+  const std::string_view other = name_of(difference.other);
+  if (difference.layout.empty()) return fmt::format("{}: nothing fits\n", other);
+  std::string text = fmt::format("{} takes {}\n", other, difference.layout);
+  if (difference.seconds_per_token > 0 && difference.winner_seconds_per_token > 0) {
+    const double ratio = difference.seconds_per_token / difference.winner_seconds_per_token;
+    text +=
+        fmt::format("         {} tokens/s by the closed form, {} has {}: {:.1f} % {}\n",
+                    human_count(1 / difference.seconds_per_token), name_of(strategy),
+                    human_count(1 / difference.winner_seconds_per_token),
+                    100 * (ratio > 1 ? ratio - 1 : 1 / ratio - 1), ratio > 1 ? "faster" : "slower");
+  }
+  if (!difference.differences.empty()) {
+    text += fmt::format("         here {}\n", fmt::join(difference.differences, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string search_text(const SearchResult& result, bool explain) {
+  std::string text;
+  if (result.binding) text += binding_text(*result.binding);
+  if (explain) text += purchases_text(result.purchases);
+  if (result.difference) {
+    text += "against  " + difference_text(*result.difference, result.strategy);
+  }
+  return text.empty() ? text : text + "\n";
+}
+
+std::string pareto_text(const SearchResult& result) {
+  if (result.pareto.empty()) return "";
+  std::string text = "front    of time and memory: no other layout is both faster and smaller\n";
+  const bool priced = result.pareto.front().cost_per_token > 0;
+  for (const PricedLayout& point : result.pareto) {
+    text +=
+        fmt::format("  {:>10} a step  {:>8} tokens/s  {:>10} a rank", human_time(point.time.step_s),
+                    point.seconds_per_token > 0 ? human_count(1 / point.seconds_per_token) : "?",
+                    bytes(point.memory.peak_bytes));
+    if (priced) text += fmt::format("  {:.4f} a Mtoken", point.cost_per_token * 1e6);
+    text += fmt::format("  {}\n", describe(point.choice));
+  }
+  return text;
+}
+
+}  // namespace smp

@@ -1,0 +1,93 @@
+#include "smp/planner/scale_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "smp/planner/compare.h"
+#include "smp/planner/memory_model.h"
+#include "smp/planner/units.h"
+
+namespace smp {
+namespace {
+
+const RankPrediction& fullest_of(const Plan& plan) {
+  return *std::max_element(
+      plan.predictions.ranks.begin(), plan.predictions.ranks.end(),
+      [](const RankPrediction& a, const RankPrediction& b) { return a.peak_bytes < b.peak_bytes; });
+}
+
+// Of the rank whose peak was measured the highest; a category that was not predicted keeps 1.
+double ratio_of(const Compared& compared) {
+  return compared.predicted > 0 && compared.measured > 0 ? compared.measured / compared.predicted
+                                                         : 1;
+}
+
+}  // namespace
+
+ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan) {
+  const Comparison comparison = compare(run_plan, run, {});
+  const auto highest = std::max_element(comparison.ranks.begin(), comparison.ranks.end(),
+                                        [](const ComparedRank& a, const ComparedRank& b) {
+                                          return a.peak.measured < b.peak.measured;
+                                        });
+  const RankPrediction& fullest = fullest_of(plan);
+  ScaledRun scaled;
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    ScaledTerm term;
+    term.name = std::string(name_of(category));
+    for (const MemoryTerm& own : fullest.terms) {
+      if (own.category == category) term.predicted += static_cast<double>(own.bytes);
+    }
+    for (const Compared& compared : highest->categories) {
+      if (compared.name == term.name) term.ratio = ratio_of(compared);
+    }
+    scaled.peak_bytes += term.scaled();
+    if (term.predicted > 0) scaled.memory.push_back(std::move(term));
+  }
+  if (plan.job.cluster.memory_per_process_bytes > 0) {
+    scaled.allowed_bytes = static_cast<double>(allowed_bytes(plan.job.cluster));
+  }
+  scaled.step = {"step", static_cast<double>(plan.predictions.step_ns) * 1e-9,
+                 ratio_of(comparison.step)};
+  return scaled;
+}
+
+std::string scaled_text(const ScaledRun& scaled) {
+  std::string text = "scaled from the measured run: predicted x measured / predicted of the run\n";
+  for (const ScaledTerm& term : scaled.memory) {
+    text += fmt::format("  {:<14} {:>12} x {:.3f} = {:>12}\n", term.name,
+                        human_bytes(static_cast<int64_t>(term.predicted)), term.ratio,
+                        human_bytes(static_cast<int64_t>(term.scaled())));
+  }
+  text +=
+      fmt::format("  {:<14} {:>12}", "peak", human_bytes(static_cast<int64_t>(scaled.peak_bytes)));
+  if (scaled.allowed_bytes > 0) {
+    text += fmt::format(", {} allowed{}", human_bytes(static_cast<int64_t>(scaled.allowed_bytes)),
+                        scaled.peak_bytes > scaled.allowed_bytes ? ": does not fit" : "");
+  }
+  return text + fmt::format("\n  {:<14} {:>12} x {:.3f} = {:>12}\n", "step",
+                            human_time(scaled.step.predicted), scaled.step.ratio,
+                            human_time(scaled.step.scaled()));
+}
+
+std::string scaled_json(const ScaledRun& scaled) {
+  nlohmann::ordered_json memory = nlohmann::ordered_json::array();
+  for (const ScaledTerm& term : scaled.memory) {
+    memory.push_back({{"category", term.name},
+                      {"predicted_bytes", static_cast<int64_t>(term.predicted)},
+                      {"ratio", term.ratio},
+                      {"bytes", static_cast<int64_t>(term.scaled())}});
+  }
+  const nlohmann::ordered_json json = {{"memory", std::move(memory)},
+                                       {"peak_bytes", static_cast<int64_t>(scaled.peak_bytes)},
+                                       {"step",
+                                        {{"predicted_s", scaled.step.predicted},
+                                         {"ratio", scaled.step.ratio},
+                                         {"seconds", scaled.step.scaled()}}}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace smp
