@@ -100,6 +100,7 @@ training:
   fused_loss: true
   compiled: true
   deterministic: true
+  fused_optimizer: true
   steps: 100
   seed: 18446744073709551615
   optimizer:

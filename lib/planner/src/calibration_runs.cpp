@@ -32,7 +32,9 @@ CalibrationRun run_of_report(const std::string& path) {
 
 std::optional<int64_t> bytes_of(const Json& json, const char* key, const std::string& where) {
   if (!json.contains(key)) return std::nullopt;
-  if (!json.at(key).is_number() || !(json.at(key).get<double>() > 0)) {
+  constexpr double kMostBytes = 0x1p60;
+  if (!json.at(key).is_number() || !(json.at(key).get<double>() > 0) ||
+      json.at(key).get<double>() > kMostBytes) {
     throw ConfigError(fmt::format("{}: '{}' is no number of bytes", where, key));
   }
   return static_cast<int64_t>(json.at(key).get<double>());
@@ -45,6 +47,8 @@ CalibrationRun run_of_line(const std::string& line, const std::string& where,
     json = Json::parse(line);
   } catch (const Json::parse_error& error) {
     throw ConfigError(fmt::format("{}:{}: no JSON", where, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw ConfigError(fmt::format("{}: no JSON: a number is out of range", where));
   }
   const auto path_of = [&](const char* key) {
     if (!json.at(key).is_string())

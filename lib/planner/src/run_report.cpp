@@ -32,7 +32,7 @@ class Reader {
   }
   int64_t count(const Json& object, const char* key) const {
     const Json& value = at(object, key);
-    if (!value.is_number_integer() || value.get<double>() < 0) {
+    if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > 0x1p60) {
       throw ConfigError(fmt::format("{}: '{}' is no whole number", path_, key));
     }
     return value.get<int64_t>();
@@ -80,6 +80,8 @@ RunReport parse_run_report(const std::string& path, const std::string& text) {
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     throw ConfigError(fmt::format("{}: no JSON: error at byte {}", path, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw ConfigError(fmt::format("{}: no JSON: a number is out of range", path));
   }
   const Reader read(path);
   RunReport report;

@@ -107,6 +107,9 @@ void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
                         std::optional<int64_t> processes_per_host) {
   ImportContext known = context;
   if (processes_per_host) known.processes_per_host = processes_per_host;
+  // Degrees that no job file takes: its reader says so.
+  constexpr int64_t kMostDegree = 1 << 20;
+  if (std::max({context_degree, tensor_degree, pipeline_degree}) > kMostDegree) return;
   const int64_t model_ranks = context_degree * tensor_degree * pipeline_degree;
   const auto world = known.world();
   if (!world) {

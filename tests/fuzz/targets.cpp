@@ -1,0 +1,137 @@
+#include <cmath>
+
+#include "csv_reader.h"
+#include "fuzz/target.h"
+#include "plan_file.h"
+#include "smp/plan/forbid.h"
+#include "smp/plan/job_format.h"
+#include "smp/plan/job_reader.h"
+#include "smp/plan/json_tree.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/plan/plan.h"
+#include "smp/planner/import.h"
+#include "smp/planner/legality.h"
+#include "smp/planner/run_report.h"
+#include "smp/planner/score.h"
+
+namespace smp::fuzz {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (!holds) throw PropertyBroken{what};
+}
+
+// What was read is written, and reads back as the same.
+void read_a_job(const std::string& text) {
+  const JobSpec job = read_job({{"job.yaml", text}});
+  const std::string written = write_job_yaml(job);
+  JobSpec back;
+  try {
+    back = read_job({{"job.yaml", written}});
+  } catch (const std::exception& error) {
+    throw PropertyBroken{std::string("what was written is not read back: ") + error.what()};
+  }
+  require(write_job_yaml(back) == written, "a job changes when it is written and read again");
+  const double parameters = parameter_counts(job.model).total();
+  require(parameters > 0 && parameters <= kMostParameters, "parameters out of range");
+  require_legal_pins(job);
+}
+
+// The first line is an override, the rest a job.
+void read_an_override(const std::string& text) {
+  const size_t end = text.find('\n');
+  const std::string job =
+      "model: {num_layers: 4, hidden_size: 128, num_heads: 4, vocab_size: 256}\n";
+  read_job({{"job.yaml", end == std::string::npos ? job : text.substr(end + 1)}},
+           {text.substr(0, end)});
+}
+
+void read_forbidden(const std::string& text) {
+  const ForbidReading reading = read_forbid(text);
+  require(reading.problem.empty() != reading.comparisons.empty() || !reading.problem.empty(),
+          "neither comparisons nor a problem");
+  for (const Comparison& one : reading.comparisons) {
+    require(!one.values.empty(), "a comparison without a value");
+  }
+}
+
+// With a header that fits, so that the changes reach what lies behind it.
+void read_a_plan(const std::string& text) {
+  const size_t at = text.find("job:\n");
+  const std::string body = at == std::string::npos ? text : text.substr(at);
+  const std::string sealed = "smp_plan: " + std::to_string(kPlanFormatVersion) +
+                             "\nbody_bytes: " + std::to_string(body.size()) +
+                             "\nbody_hash: " + plan_hash(body) + "\n" + body;
+  const Plan plan = parse_plan("plan.yaml", sealed);
+  const std::string written = write_plan(plan);
+  require(write_plan(parse_plan("plan.yaml", written)) == written,
+          "a plan changes when it is written and read again");
+  parse_plan("plan.yaml", text);  // the header too
+}
+
+void read_json(const std::string& text) {
+  Diagnostics diagnostics;
+  const YamlTree tree = parse_json(text, diagnostics.add_source("x.json", text), diagnostics);
+  require(tree.complete || diagnostics.any(), "a broken document without an error");
+  diagnostics.raise_if_any();
+}
+
+void read_csv(const std::string& text) {
+  const CsvTable table = parse_csv("runs.csv", text);
+  for (const CsvRow& row : table.rows) {
+    require(row.cells.size() == table.columns.size(), "a row with more or fewer cells");
+  }
+}
+
+// Rows that are read are predicted, in numbers.
+void score_a_table(const std::string& text) {
+  for (const RowScore& row : score_table("runs.csv", text, std::nullopt).rows) {
+    if (!row.expressible) {
+      require(!row.reason.empty(), "a row is not expressible, without a reason");
+      continue;
+    }
+    require(std::isfinite(row.predicted_peak_gib) && row.predicted_peak_gib >= 0 &&
+                std::isfinite(row.predicted_step_s) && row.predicted_step_s >= 0,
+            "a prediction that is no number");
+  }
+}
+
+void read_report(const std::string& text) { parse_run_report("report.json", text); }
+
+template <ForeignFormat format>
+void import_file(const std::string& text) {
+  ImportContext context;
+  context.num_layers = 12;
+  const std::string job = imported_job_yaml({import_source({"foreign", text}, format, context)});
+  require(!job.empty(), "an import without a text");
+}
+
+void import_any(const std::string& text) { recognise({"foreign", text}); }
+
+}  // namespace
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> kTargets = {
+      {"job", read_a_job, {"configs", "tests/golden/bad-jobs", "tests/fuzz/corpus/job"}},
+      {"override", read_an_override, {"tests/fuzz/corpus/override"}},
+      {"forbid", read_forbidden, {"tests/fuzz/corpus/forbid"}},
+      {"plan", read_a_plan, {"tests/fuzz/corpus/plan"}},
+      {"json", read_json, {"tests/fuzz/corpus/json", "tests/fuzz/corpus/hf"}},
+      {"csv", read_csv, {"tests/fuzz/corpus/csv"}},
+      {"score", score_a_table, {"tests/golden/score", "tests/fuzz/corpus/csv"}},
+      {"report", read_report, {"tests/fuzz/corpus/report"}},
+      {"hf", import_file<ForeignFormat::kHuggingFace>, {"tests/fuzz/corpus/hf"}},
+      {"smp-v1", import_file<ForeignFormat::kSmpV1>, {"tests/fuzz/corpus/smp"}},
+      {"smp-v2", import_file<ForeignFormat::kSmpV2>, {"tests/fuzz/corpus/smp"}},
+      {"deepspeed", import_file<ForeignFormat::kDeepSpeed>, {"tests/fuzz/corpus/deepspeed"}},
+      {"megatron", import_file<ForeignFormat::kMegatron>, {"tests/fuzz/corpus/megatron"}},
+      {"accelerate", import_file<ForeignFormat::kAccelerate>, {"tests/fuzz/corpus/accelerate"}},
+      {"recognise",
+       import_any,
+       {"tests/fuzz/corpus/hf", "tests/fuzz/corpus/deepspeed", "tests/fuzz/corpus/smp",
+        "tests/fuzz/corpus/accelerate", "tests/fuzz/corpus/megatron"}},
+  };
+  return kTargets;
+}
+
+}  // namespace smp::fuzz
