@@ -21,10 +21,7 @@ class Walk {
         break;
       case ActionKind::kForward: forward(layer(action.layer)); break;
       case ActionKind::kBackward: backward(layer(action.layer)); break;
-      case ActionKind::kWeight:
-        // The loss is released by its backward already.
-        if (layer(action.layer).kind != RunningLayer::kHead) release(layer(action.layer));
-        break;
+      case ActionKind::kWeight: weight(layer(action.layer)); break;
       case ActionKind::kSendWait:
         if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
         // Where it is kept, what was sent forward is the last layer's output.
@@ -80,17 +77,29 @@ class Walk {
     if (loss || !stage_.weights_put_off) release(layer);
     // The gradient of the output is used up. It came from the next layer or the next stage; the
     // head, whose output is the loss, has none.
-    if (!layer.closes_chunk) {
+    if (!layer.closes_chunk || layer.hands_over) {
       now_.gradients -= layer.memory.output_bytes;
     } else if (!loss) {
       now_.messages -= stage_.boundary_bytes;
     }
     now_.gradients += layer.memory.input_gradient_bytes;
-    if (layer.opens_chunk) {
-      --now_.live;
-      now_.data -= layer.data_bytes;
-      // The input that was received.
-      if (layer.kind != RunningLayer::kEmbedding) now_.messages -= stage_.boundary_bytes;
+    if (!stage_.weights_put_off) end_unit(layer);
+  }
+
+  void weight(const WalkedLayer& layer) {
+    // The loss is released by its backward already.
+    if (layer.kind != RunningLayer::kHead) release(layer);
+    end_unit(layer);
+  }
+
+  // A microbatch has left a chunk with its last gradient.
+  void end_unit(const WalkedLayer& layer) {
+    if (!layer.opens_chunk) return;
+    --now_.live;
+    now_.data -= layer.data_bytes;
+    // The input that was received.
+    if (layer.kind != RunningLayer::kEmbedding && !layer.takes_over) {
+      now_.messages -= stage_.boundary_bytes;
     }
   }
 
@@ -98,7 +107,8 @@ class Walk {
     Kept& kept = kept_by(layer);
     kept.bytes -= layer.memory.saved_bytes;
     --kept.calls;
-    if (layer.closes_chunk && layer.kind != RunningLayer::kHead && stage_.frees_sent_outputs) {
+    const bool sent = layer.closes_chunk && !layer.hands_over && layer.kind != RunningLayer::kHead;
+    if (sent && stage_.frees_sent_outputs) {
       now_.blocks.bytes += stage_.boundary_bytes;  // gone already
     }
   }

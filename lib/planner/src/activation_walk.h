@@ -51,6 +51,8 @@ struct WalkedLayer {
   int64_t again_bytes = 0;    // of backward_peak_bytes, what is computed again
   bool opens_chunk = false;   // first layer of a chunk
   bool closes_chunk = false;  // last layer of one
+  bool takes_over = false;    // opens a chunk whose input another chunk of this stage makes
+  bool hands_over = false;    // closes a chunk whose output another chunk of this stage uses
   int64_t data_bytes = 0;     // of the batch, with its chunk's first layer
 };
 

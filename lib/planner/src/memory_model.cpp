@@ -135,14 +135,24 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
   const LayoutChoice choice = choice_of_plan(plan);
   const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
   const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const ScheduleShape shape = schedule_shape(plan);
+  const int64_t at = layout.coord.pipeline;
+  const auto is_here = [&](int64_t position) {
+    return position >= 0 && position < shape.stages * shape.chunks() &&
+           place_of_chunk(shape, position).stage == at;
+  };
   auto layer = layout.layers.begin();
   int64_t block = 0;
+  int64_t chunk = 0;
   for (const int64_t count : layout.chunk_layers) {
+    const int64_t position = position_of_chunk(shape, {at, chunk++});
     WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
     for (int64_t i = 0; i < count; ++i, ++layer) {
       WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
       walked.opens_chunk = i == 0;
       walked.closes_chunk = i + 1 == count;
+      walked.takes_over = walked.opens_chunk && is_here(position - 1);
+      walked.hands_over = walked.closes_chunk && is_here(position + 1);
       if (walked.kind != RunningLayer::kBlock) {
         first.data_bytes += tokens * kTokenBytes;  // tokens for the embedding, targets for the head
       } else if (choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
@@ -151,6 +161,8 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
                               Recompute::kNone);
         walked.opens_chunk = marks.opens_chunk;
         walked.closes_chunk = marks.closes_chunk;
+        walked.takes_over = marks.takes_over;
+        walked.hands_over = marks.hands_over;
         walked.data_bytes = marks.data_bytes;
       }
     }
