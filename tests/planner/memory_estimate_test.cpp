@@ -93,9 +93,9 @@ TEST_CASE(
   const double logits = 4096.0 * 16000, norm = 4096.0 * 4096 * 2 + 4 * 4096.0;
   CHECK(head.forward == doctest::Approx(6 * logits + norm));
   CHECK(head.saved == doctest::Approx(4 * logits + norm));
-  JobSpec compiled = job;
-  compiled.training.compiled = true;
-  CHECK(layer_bytes(compiled, choice).head.forward == doctest::Approx(2 * logits + norm));
+  JobSpec fused = on_accelerators(llama2_7b(), 4096, Profile::kFsdp);
+  fused.training.fused_loss = true;
+  CHECK(layer_bytes(fused, choice).head.forward == doctest::Approx(2 * logits + norm));
 }
 
 TEST_CASE("states of ZeRO 0 to 3 by hand, in each framework's bytes") {

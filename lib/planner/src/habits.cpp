@@ -93,7 +93,9 @@ constexpr Habits fsdp_habits() {
   habits.selective_per_operation = true;
   habits.fused_weight_gradients = false;
   habits.logit = {10, 4, 12};
-  habits.fused_logit = {2, 2, 4};  // one kernel over 16-bit logits, their gradient beside them
+  // One kernel over 16-bit logits, or a compiled loss: their gradient lies beside them.
+  habits.fused_logit = {2, 2, 4};
+  habits.gathers_ends_with_model = true;  // fully_shard() of the root: not resharded
   return habits;
 }
 

@@ -49,7 +49,15 @@ struct Shapes {
     mask = model.hidden_dropout > 0 ? wide / e * kMaskBytes : 0;
     heads = per_rank(model.num_heads, choice.tensor);
     kv_heads = per_rank(model.num_kv_heads, choice.tensor);
+    fused = habits.fused_kernels || training.compiled;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
+  }
+
+  // What a norm keeps beside its input and output. torch.nn.RMSNorm of several kernels: its input
+  // in fp32 and the normed input before the weight.
+  double norm_kept() const {
+    const bool copies = !fused && model.norm == NormKind::kRmsNorm && e < kFp32Bytes;
+    return stats + (copies ? (kFp32Bytes + e) / e * wide : 0);
   }
 
   const ModelSpec& model;
@@ -61,6 +69,7 @@ struct Shapes {
   double wide;   // the same, cut by sequence parallelism
   double mask;   // of the dropout before a residual sum
   double heads, kv_heads;
+  bool fused;    // kernels of norms and of gated activations
   double stats;  // of a norm
 };
 
@@ -86,7 +95,8 @@ Part attention(const Shapes& s) {
   const double out = row * s.heads * value_dim;
 
   Part part;
-  part.kept = s.stats + s.wide + queries + keys + values + out;  // norm's output, Q, K, V, core out
+  part.kept =
+      s.norm_kept() + s.wide + queries + keys + values + out;  // norm's output, Q, K, V, core out
   if (latent) {
     // Compressed queries and keys before and after their norms, and K and V before they are joined
     // with the rotary part.
@@ -113,7 +123,7 @@ double mlp_kept(const Shapes& s, double rows, double width) {
   const double column = s.e * rows * width;
   if (s.model.mlp == MlpKind::kRelu) return 2 * column;
   if (!is_gated(s.model.mlp)) return 2 * column;
-  return (s.habits.fused_kernels ? 3 : 4) * column;  // gate, up, product; silu(gate)
+  return (s.fused ? 3 : 4) * column;  // gate, up, product; silu(gate)
 }
 
 double mlp_backward(const Shapes& s, double rows, double width) {
@@ -151,7 +161,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
 CallBytes dense_block(const Shapes& s) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
   Part mlp;
-  mlp.kept = s.stats + s.wide + mlp_kept(s, s.tokens, width);
+  mlp.kept = s.norm_kept() + s.wide + mlp_kept(s, s.tokens, width);
   const double matrix = s.h * width * (is_gated(s.model.mlp) ? 2 : 1);
   mlp.backward = mlp_backward(s, s.tokens, width) + s.whole + (s.split ? s.whole : 0) + s.wide +
                  weight_gradient(s, matrix);
@@ -177,7 +187,7 @@ CallBytes expert_block(const Shapes& s, const LayoutChoice& choice) {
                                                                     : m.ffn_hidden_size) /
                    expert_tensor;
   Part mlp;
-  mlp.kept = s.stats + s.wide;
+  mlp.kept = s.norm_kept() + s.wide;
   mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
   const double moved = s.e * routed * s.h;
   mlp.kept += moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
@@ -209,8 +219,6 @@ CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& cho
   if (s.habits.fp32_logits && s.e < kFp32Bytes) {
     logit = s.training.fused_loss ? s.habits.fused_logit : s.habits.logit;
   }
-  // Compiled, the loss reads the 16-bit logits twice and writes their gradient.
-  if (s.training.compiled) logit = {s.e, s.e, 2 * s.e};
   // Layers that predict further tokens have logits of their own, before the head's.
   const double further = static_cast<double>(job.model.num_mtp_layers) * logit.kept * logits;
   call.saved = kept + further + logit.kept * logits;

@@ -156,6 +156,8 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
     job.training.accumulate_gradients_in_fp32 = false;
     job.training.fused_optimizer = false;
   }
+  // torchtitan compiles the loss since 2025 (components/loss.py).
+  if (cells.mentions("torchtitan") && cells.mentions("2025")) job.training.fused_loss = true;
   const std::string compile = cells.word("compile");
   job.training.compiled = compile.empty() ? cells.mentions("torch.compile")
                                           : compile != "no" && compile != "none" &&

@@ -135,7 +135,11 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   const bool whole = choice.sharding < Sharding::kParameters || ranks.dense == 1;
   if (!whole || choice.offload_parameters) {
     const auto ahead = static_cast<double>(job.parallel.prefetch_layers);
-    terms.gathered = state.compute * (layers.largest_layer_parameters + ahead * block);
+    const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
+                        (holds.head ? layers.head_parameters : 0);
+    terms.gathered = state.compute * (habits.gathers_ends_with_model
+                                          ? ends + (1 + ahead) * block
+                                          : layers.largest_layer_parameters + ahead * block);
   }
   if (choice.sharding >= Sharding::kGradients && ranks.dense > 1) {
     terms.unreduced = state.unreduced * block;

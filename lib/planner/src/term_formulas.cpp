@@ -69,10 +69,17 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
     case Term::kMasterWeights: return of_state(state.master, Sharding::kOptimizerState);
     case Term::kMomentum: return of_state(state.momentum, Sharding::kOptimizerState);
     case Term::kVariance: return of_state(state.variance, Sharding::kOptimizerState);
-    case Term::kGatheredWeights:
+    case Term::kGatheredWeights: {
+      const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
+                          (holds.head ? layers.head_parameters : 0);
+      const int64_t ahead = job.parallel.prefetch_layers;
+      if (habits.gathers_ends_with_model) {
+        return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
+                           count(ends), 1 + ahead, count(block));
+      }
       return fmt::format("{:g} B x ({} of the largest layer + {} x {} ahead)", state.compute,
-                         count(layers.largest_layer_parameters), job.parallel.prefetch_layers,
-                         count(block));
+                         count(layers.largest_layer_parameters), ahead, count(block));
+    }
     case Term::kUnreducedGradients:
       return fmt::format("{:g} B x {} of a layer", state.unreduced, count(block));
     case Term::kBuckets:

@@ -30,7 +30,7 @@ struct Habits {
   bool context_shards_states = true;     // context-parallel ranks share shards as data ranks do
   int64_t bucket_elements = 0;           // of one gradient reduction
   int64_t all_gather_bucket_elements = 0;  // of one gather of updated weights
-  int64_t gathered_units_ahead = 1;        // ZeRO-3: layers gathered beside the running one
+  bool gathers_ends_with_model = false;    // ZeRO-3: embedding and head stay whole all the while
   double fixed_bytes = 0;                  // context and libraries of a process
   double communicator_bytes = 0;           // of each communicator that a rank is in
   double fragmentation = 0;                // reserved / allocated - 1
