@@ -20,6 +20,7 @@ Examples:
   smp-plan import distribution.json --from smp-v1      a SageMaker model parallel dictionary
   smp-plan import pretrain.sh --hosts 4 --processes-per-host 8     a Megatron command line
   smp-plan import accelerate.yaml
+  smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge     measured links of a cluster
 
 docs/interchange.md lists every key and what becomes of it.
 )";
@@ -87,7 +88,10 @@ void add_import_command(CLI::App& app, Run& run) {
   command->add_option("--processes-per-host", request->processes_per_host, "ranks on each host")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-  command->callback([request, &run] { run = [request] { return run_import(*request); }; });
+  add_import_nccl_tests_command(*command, run);
+  command->callback([request, command, &run] {
+    if (command->get_subcommands().empty()) run = [request] { return run_import(*request); };
+  });
 }
 
 }  // namespace smp

@@ -45,8 +45,9 @@ struct Both {
 
 // Everything that the formulas below read, once.
 struct Call {
-  Call(const JobSpec& job, const LayoutChoice& choice)
-      : model(job.model),
+  Call(const JobSpec& job_spec, const LayoutChoice& choice)
+      : job(job_spec),
+        model(job.model),
         cluster(job.cluster),
         training(job.training),
         habits(habits_of(job.parallel.profile.value_or(Profile::kSmp))),
@@ -82,6 +83,7 @@ struct Call {
     return std::ceil(static_cast<double>(model.vocab_size) / to) * to;
   }
 
+  const JobSpec& job;
   const ModelSpec& model;
   const ClusterSpec& cluster;
   const TrainingSpec& training;
@@ -267,7 +269,7 @@ struct Messages {
 // Tensor parallelism: what enters and leaves each pair of cut matrices.
 Messages tensor_messages(const Call& call, const LayoutChoice& choice, double pairs) {
   if (choice.tensor == 1) return {};
-  const Placement group = tensor_placement(choice, call.cluster);
+  const Placement group = tensor_placement(choice, call.job);
   const double bytes = call.element * call.tokens * call.h;
   if (!choice.sequence_parallel) {
     const double each = all_reduce_s(bytes, group, call.cluster);
@@ -283,7 +285,7 @@ Messages tensor_messages(const Call& call, const LayoutChoice& choice, double pa
 // Ring attention: each rank's keys and values go round, beside the computing of the part before.
 Messages context_messages(const Call& call, const LayoutChoice& choice, const Both& work) {
   if (choice.context == 1) return {};
-  const Placement group = context_placement(choice, call.cluster);
+  const Placement group = context_placement(choice, call.job);
   const double bytes = call.element * call.tokens * call.kv_heads * (call.key_dim + call.value_dim);
   const double hops = static_cast<double>(choice.context - 1);
   const double hop = send_s(bytes, group.hosts == 1, call.cluster);
@@ -352,7 +354,7 @@ CallSeconds moe_block(const Call& call, const LayoutChoice& choice) {
     mlp(work, call, call.tokens, static_cast<double>(model.shared_expert_ffn_hidden_size) / call.t);
   }
   norms_and_residuals(work, call);
-  const Placement group = expert_placement(choice, call.cluster);
+  const Placement group = expert_placement(choice, call.job);
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
   return seconds_of(call, choice, work, tensor_messages(call, choice, 1),
@@ -372,7 +374,7 @@ CallSeconds embedding(const Call& call, const LayoutChoice& choice) {
   }
   Messages messages;
   if (choice.tensor > 1) {
-    const Placement group = tensor_placement(choice, call.cluster);
+    const Placement group = tensor_placement(choice, call.job);
     const double bytes = call.element * values;
     messages.forward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
                                                 : all_reduce_s(bytes, group, call.cluster);
@@ -398,7 +400,7 @@ CallSeconds head(const Call& call, const LayoutChoice& choice) {
   work.backward.kernels += 6;
   Messages messages;
   if (choice.tensor > 1) {
-    const Placement group = tensor_placement(choice, call.cluster);
+    const Placement group = tensor_placement(choice, call.job);
     const double bytes = call.element * call.tokens * call.h;
     // Maximum, sum and the target's logit of each token.
     messages.forward = 3 * all_reduce_s(4 * call.tokens, group, call.cluster);

@@ -6,15 +6,15 @@
 #include "smp/plan/job_spec.h"
 #include "smp/planner/layout_choice.h"
 
-// Where the groups of a layout sit, from the order in which frameworks number ranks: tensor
-// fastest, then context, then pipeline and data ("cluster", SMP), or data and pipeline
-// (Megatron-LM, DeepSpeed); data first and tensor last when spread. By arithmetic, no rank is
+// Where the groups of a layout sit, from the order in which ranks are numbered: tensor (with
+// context) fastest, then pipeline, then data ("cluster", SMP's DPT), or pipeline last (Megatron-LM,
+// DeepSpeed, FSDP); as `placement_strategy` says where it names an order. By arithmetic: no rank is
 // enumerated.
 namespace smp {
 
-Placement tensor_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
-Placement context_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
-Placement expert_placement(const LayoutChoice& choice, const ClusterSpec& cluster);
+Placement tensor_placement(const LayoutChoice& choice, const JobSpec& job);
+Placement context_placement(const LayoutChoice& choice, const JobSpec& job);
+Placement expert_placement(const LayoutChoice& choice, const JobSpec& job);
 // Ranks that share one copy of the sharded state; those that hold the same shard; all of both.
 Placement shard_placement(const LayoutChoice& choice, const JobSpec& job);
 Placement replica_placement(const LayoutChoice& choice, const JobSpec& job);

@@ -106,18 +106,16 @@ double stage_send_s(const JobSpec& job, const LayoutChoice& choice) {
   double seconds = (1 - between) * send_s(bytes, true, job.cluster) +
                    between * send_s(bytes, false, job.cluster);
   if (scattered && !choice.sequence_parallel) {
-    seconds += all_gather_s(whole, tensor_placement(choice, job.cluster), job.cluster);
+    seconds += all_gather_s(whole, tensor_placement(choice, job), job.cluster);
   }
   return seconds;
 }
 
 StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
-                             const LayerBytes& bytes, int64_t stage) {
+                             const LayerBytes& bytes, double blocks, const StageParameters& held) {
   StageMessages messages;
   const double width = width_of(choice.precision);
-  const double blocks = static_cast<double>(stage_layers(choice, block_count(job.model), stage));
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients) {
-    const StageParameters held = stage_parameters(job, choice, bytes, stage);
     const double elements = held.dense + held.experts;
     const double reduce =
         reduce_scatter_s(elements / blocks * gradient_width(job, choice),
@@ -153,12 +151,11 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
   return messages;
 }
 
-StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
-                           int64_t stage, double forward_s, double backward_s) {
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
+                           const StageParameters& held, double forward_s, double backward_s) {
   const Habits& habits = habits_of(job);
   const double width = width_of(choice.precision);
   const double gradient = gradient_width(job, choice);
-  const StageParameters held = stage_parameters(job, choice, bytes, stage);
   const double elements = held.dense + held.experts;
   StepMessages messages;
 

@@ -9,7 +9,7 @@
 // docs/time.md says what overlaps what. Pure; no allocation.
 namespace smp {
 
-// Beside one microbatch on one stage.
+// Beside one microbatch on a stage of `blocks` blocks that holds `held`.
 struct StageMessages {
   double gather_forward_s = 0;   // ZeRO-3: the stage's weights, before and beside its forward
   double gather_backward_s = 0;  // and once more for its backward
@@ -20,22 +20,22 @@ struct StageMessages {
   double send_s = 0;             // to the neighbours, both ways, where computing waits for it
 };
 StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
-                             const LayerBytes& bytes, int64_t stage);
+                             const LayerBytes& bytes, double blocks, const StageParameters& held);
 
 // One message to the next stage: the mean of those inside hosts and between them.
 double stage_send_s(const JobSpec& job, const LayoutChoice& choice);
 // Whether computing waits for each message (blocking sends), or goes on beside it.
 bool waits_for_sends(const JobSpec& job);
 
-// After the last backward: what it did not hide, and the update. forward and backward are of one
-// microbatch.
+// After the last backward of a stage that holds `held`: what it did not hide, and the update.
+// forward and backward are of one microbatch.
 struct StepMessages {
   double reduce_s = 0;   // gradients over data-parallel peers
   double shard_s = 0;    // gathers of updated weights
   double offload_s = 0;  // optimizer state in host memory
   double optimizer_s = 0;
 };
-StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
-                           int64_t stage, double forward_s, double backward_s);
+StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
+                           const StageParameters& held, double forward_s, double backward_s);
 
 }  // namespace smp

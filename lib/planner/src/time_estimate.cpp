@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layer_parameters.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/pipeline_estimate.h"
+#include "stage_seconds.h"
 #include "step_messages.h"
 
 namespace smp {
@@ -13,69 +13,9 @@ namespace {
 
 constexpr size_t index_of(TimePart part) { return static_cast<size_t>(part); }
 
-// One microbatch on one stage.
-struct StageSeconds {
-  double forward = 0;
-  double backward = 0;
-  double weight = 0;  // of backward: gradients of weights alone
-  std::array<double, kTimeParts> parts{};
-
-  double both() const { return forward + backward; }
-  void add(TimePart part, double seconds) { parts[index_of(part)] += seconds; }
-};
-
-void add_calls(StageSeconds& stage, const CallSeconds& call, double count, double recomputed) {
-  const double again = recomputed * call.recompute;
-  stage.forward += count * call.forward();
-  stage.backward += count * (call.backward() - call.recompute) + again;
-  stage.weight += count * call.matmul_backward / 2;
-  stage.add(TimePart::kMatmul, count * (call.matmul_forward + call.matmul_backward));
-  stage.add(TimePart::kMemoryBound, count * (call.memory_forward + call.memory_backward));
-  stage.add(TimePart::kLaunch, count * (call.launch_forward + call.launch_backward));
-  stage.add(TimePart::kTensor, count * (call.tensor_forward + call.tensor_backward));
-  stage.add(TimePart::kContext, count * (call.context_forward + call.context_backward));
-  stage.add(TimePart::kExpert, count * (call.expert_forward + call.expert_backward));
-  stage.add(TimePart::kRecompute, again);
-}
-
-// Beside one microbatch on one stage: what computing does not hide of its gathers and transfers.
-void add_waits(StageSeconds& stage, const StageMessages& messages) {
-  const double gather = std::max(0.0, messages.gather_forward_s - stage.forward);
-  const double reduce =
-      std::max(0.0, messages.gather_backward_s + messages.reduce_backward_s - stage.backward);
-  const double slowed =
-      messages.slowdown *
-      (std::min(messages.gather_forward_s, stage.forward) +
-       std::min(messages.gather_backward_s + messages.reduce_backward_s, stage.backward));
-  const double out = std::max(0.0, messages.offload_s - stage.forward);
-  const double back = std::max(0.0, messages.offload_s - stage.backward);
-  stage.forward += gather + out;
-  stage.backward += reduce + back + slowed;
-  stage.add(TimePart::kSharding, gather + reduce + slowed);
-  stage.add(TimePart::kOffload, out + back);
-  stage.forward += messages.send_s / 2;
-  stage.backward += messages.send_s / 2;
-  stage.add(TimePart::kPipeline, messages.send_s);
-}
-
-StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
-                           const LayerSeconds& layers, int64_t stage) {
-  const ModelSpec& model = job.model;
-  const StageBlocks blocks = stage_blocks(model, choice, stage);
-  const double repeated =
-      choice.recompute_layers < 0
-          ? 1
-          : std::min(1.0, choice.recompute_layers / (blocks.dense + blocks.moe));
-  StageSeconds seconds;
-  add_calls(seconds, layers.block, blocks.dense, repeated * blocks.dense);
-  if (blocks.moe > 0) add_calls(seconds, layers.moe_block, blocks.moe, repeated * blocks.moe);
-  if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
-  if (holds_head(choice, stage)) {
-    // Layers that predict further tokens each have a head of their own.
-    add_calls(seconds, layers.head, 1 + static_cast<double>(model.num_mtp_layers), 0);
-  }
-  add_waits(seconds, stage_messages(job, choice, bytes, stage));
-  return seconds;
+StageSeconds seconds_of_stage(const JobSpec& job, const LayoutChoice& choice,
+                              const LayerBytes& bytes, const LayerSeconds& layers, int64_t stage) {
+  return stage_seconds(job, choice, bytes, layers, stage, stage_content(job, choice, bytes, stage));
 }
 
 PipelineShape::Work work_of(const StageSeconds& stage, const LayoutChoice& choice) {
@@ -118,9 +58,9 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
                            const LayerSeconds& layers) {
   const int64_t p = choice.pipeline;
   // Stages differ at the ends; of those between, the first holds the most blocks.
-  const StageSeconds first = stage_seconds(job, choice, bytes, layers, 0);
-  const StageSeconds last = p > 1 ? stage_seconds(job, choice, bytes, layers, p - 1) : first;
-  const StageSeconds middle = p > 2 ? stage_seconds(job, choice, bytes, layers, 1) : first;
+  const StageSeconds first = seconds_of_stage(job, choice, bytes, layers, 0);
+  const StageSeconds last = p > 1 ? seconds_of_stage(job, choice, bytes, layers, p - 1) : first;
+  const StageSeconds middle = p > 2 ? seconds_of_stage(job, choice, bytes, layers, 1) : first;
   const StageSeconds* busiest = &first;
   int64_t fullest = 0;
   if (last.both() > busiest->both()) {
@@ -165,7 +105,8 @@ TimeEstimate estimate_time(const JobSpec& job, const LayoutChoice& choice, const
   time.bubble_share = pipeline > 0 ? bubble / pipeline : 0;
 
   const StepMessages after =
-      step_messages(job, choice, bytes, fullest, busiest->forward, busiest->backward);
+      step_messages(job, choice, stage_parameters(job, choice, bytes, fullest), busiest->forward,
+                    busiest->backward);
   time.seconds[index_of(TimePart::kReplica)] += after.reduce_s;
   time.seconds[index_of(TimePart::kSharding)] += after.shard_s;
   time.seconds[index_of(TimePart::kOffload)] += after.offload_s;

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/plan/cluster_catalog.h"
+#include "smp/planner/nccl_tests.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Puts what nccl-tests measured into a cluster file, in place of its link rates.
+
+Examples:
+  smp-plan import nccl-tests reduce-8.txt --cluster p4d.24xlarge -o mine.yaml
+  smp-plan import nccl-tests one-host.txt 16-hosts.txt --cluster mine.yaml -o mine.yaml
+
+Each file is the output of one run of all_reduce_perf; those of one host become intra_host_points,
+those of several inter_host_points.
+)";
+
+struct Request {
+  std::vector<std::string> paths;
+  std::string cluster;
+  std::string output;
+};
+
+ExitCode run_import(const Request& request) {
+  if (request.paths.empty() || request.cluster.empty()) {
+    throw UsageError(
+        "import nccl-tests needs a file and --cluster, as in "
+        "smp-plan import nccl-tests reduce.txt --cluster p4d.24xlarge");
+  }
+  std::vector<NcclTable> tables;
+  for (const std::string& path : request.paths) {
+    const JobSource source = load_job_source(path);
+    tables.push_back(parse_nccl_tests(source.path, source.text));
+  }
+  const std::string text = with_link_points(cluster_source(request.cluster), tables);
+  if (request.output.empty() || request.output == "-") {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    write_file(request.output, text);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_import_nccl_tests_command(CLI::App& import_command, Run& run) {
+  auto request = std::make_shared<Request>();
+  CLI::App* command =
+      import_command.add_subcommand("nccl-tests", "measured all-reduces into a cluster file");
+  command->description(kDescription);
+  command->formatter(import_command.get_formatter());
+  command->add_option("file", request->paths, "outputs of all_reduce_perf");
+  command->add_option("--cluster", request->cluster, "a known cluster, or a cluster file")
+      ->type_name("NAME|FILE");
+  command
+      ->add_option("-o,--output", request->output,
+                   "write the cluster file there; - is standard output")
+      ->type_name("FILE");
+  command->final_callback([request, &run] { run = [request] { return run_import(*request); }; });
+}
+
+}  // namespace smp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "smp/plan/job_reader.h"
+
+// Reads what nccl-tests print (all_reduce_perf) into measured points of a cluster file. Strict: a
+// line that is not understood is an error with its place. Pure; any thread.
+namespace smp {
+
+struct NcclTable {
+  std::string path;  // as errors name it
+  int64_t ranks = 0;
+  int64_t hosts = 0;
+  std::vector<LinkPoint> points;  // out of place, by size; of one size the last
+};
+
+// Throws ConfigError: "reduce.txt:14: ...".
+NcclTable parse_nccl_tests(const std::string& path, const std::string& text);
+
+// The cluster file with the points of the tables in the place of those it has: tables of one host
+// are intra_host_points, of several inter_host_points. Comments and other lines stay. Throws
+// ConfigError when the result is no cluster file, or two tables measure the same.
+std::string with_link_points(const JobSource& cluster, const std::vector<NcclTable>& tables);
+
+}  // namespace smp

@@ -1,0 +1,227 @@
+#include "smp/planner/nccl_tests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+// busbw / algbw is printed with two digits behind the point.
+constexpr double kRounding = 0.02;
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+template <class T>
+std::optional<T> number_of(const std::string& word) {
+  T value{};
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return value;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) { table_.path = path; }
+
+  void read(const std::string& line) {
+    ++line_;
+    const std::vector<std::string> words = words_of(line);
+    if (words.empty()) return;
+    if (words[0][0] == '#') {
+      comment(words);
+    } else {
+      row(words);
+    }
+  }
+
+  NcclTable finish() {
+    if (ranks_.empty()) {
+      throw ConfigError(fmt::format(
+          "{}: no line '# Rank 0 ... on HOST device 0': this is no output of nccl-tests",
+          table_.path));
+    }
+    if (points_.empty()) throw ConfigError(fmt::format("{}: no measured size", table_.path));
+    for (const auto& [bytes, point] : points_) table_.points.push_back(point);
+    return std::move(table_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw ConfigError(fmt::format("{}:{}: {}", table_.path, line_, problem));
+  }
+
+  // "#  Rank  0 Group  0 Pid  9228 on  host-1 device  0 [0x10] NVIDIA A100", the columns' names,
+  // and in newer versions "# Collective test starting: all_reduce_perf".
+  void comment(std::vector<std::string> words) {
+    if (words[0] == "#") {
+      words.erase(words.begin());
+    } else {
+      words[0].erase(0, 1);
+    }
+    if (words.empty()) return;
+    if (words[0] == "Rank") {
+      const auto on = std::find(words.begin(), words.end(), "on");
+      const auto rank = words.size() > 1 ? number_of<int64_t>(words[1]) : std::nullopt;
+      if (!rank || on == words.end() || on + 1 == words.end()) {
+        refuse("a line of a rank must read '# Rank N ... on HOST device D'");
+      }
+      if (!ranks_.insert(*rank).second) refuse(fmt::format("rank {} is there twice", *rank));
+      hosts_.insert(*(on + 1));
+      table_.ranks = static_cast<int64_t>(ranks_.size());
+      table_.hosts = static_cast<int64_t>(hosts_.size());
+    } else if (words[0] == "size") {
+      const auto time = std::find(words.begin(), words.end(), "time");
+      if (time == words.end() || words.end() - time < 3 || *(time + 1) != "algbw" ||
+          *(time + 2) != "busbw") {
+        refuse("the columns must be size ... time algbw busbw");
+      }
+      time_column_ = static_cast<size_t>(time - words.begin());
+    } else if (words[0] == "Collective" && words.back().ends_with("_perf") &&
+               words.back() != "all_reduce_perf") {
+      refuse(
+          fmt::format("this is {}; the points of a cluster are of all_reduce_perf", words.back()));
+    }
+  }
+
+  void row(const std::vector<std::string>& words) {
+    if (time_column_ == 0) refuse("a measured size before the line of column names");
+    if (ranks_.size() < 2) refuse("a measured size of fewer than 2 ranks");
+    if (words.size() < time_column_ + 3) {
+      refuse(fmt::format("{} columns where {} are needed", words.size(), time_column_ + 3));
+    }
+    const auto bytes = number_of<int64_t>(words[0]);
+    if (!bytes || *bytes < 0) refuse(fmt::format("size '{}' is no number of bytes", words[0]));
+    std::array<double, 3> values{};  // time, algbw, busbw
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::string& word = words[time_column_ + i];
+      const auto value = number_of<double>(word);
+      if (!value || !std::isfinite(*value) || *value < 0) {
+        refuse(fmt::format("{} '{}' is no number",
+                           i == 0   ? "time"
+                           : i == 1 ? "algbw"
+                                    : "busbw",
+                           word));
+      }
+      values[i] = *value;
+    }
+    if (*bytes == 0) return;  // nccl-tests print a size of 0 where it is smaller than the ranks
+    if (values[0] <= 0) refuse("a time of 0");
+    // 2 (n - 1) / n of the algorithm's bandwidth: no other collective has that.
+    const double ranks = static_cast<double>(ranks_.size());
+    const double expected = values[1] * 2 * (ranks - 1) / ranks;
+    if (values[1] > 1 && std::abs(values[2] / expected - 1) > kRounding) {
+      refuse(fmt::format("busbw {} is not 2 x {} / {} of algbw {}: this is no all_reduce_perf",
+                         values[2], ranks_.size() - 1, ranks_.size(), values[1]));
+    }
+    points_[*bytes] = {table_.ranks, *bytes, values[0] * 1e-6};
+  }
+
+  NcclTable table_;
+  int64_t line_ = 0;
+  size_t time_column_ = 0;
+  std::set<int64_t> ranks_;
+  std::set<std::string> hosts_;
+  std::map<int64_t, LinkPoint> points_;
+};
+
+// Lines of `text` without the value of `key` in the section cluster.
+std::vector<std::string> lines_without(const std::vector<std::string>& lines,
+                                       const std::string& key) {
+  std::vector<std::string> kept;
+  size_t dropped_indent = 0;
+  bool dropping = false;
+  for (const std::string& line : lines) {
+    const size_t indent = line.find_first_not_of(' ');
+    if (dropping && (indent == std::string::npos || indent > dropped_indent ||
+                     (indent == dropped_indent && line[indent] == '-'))) {
+      continue;
+    }
+    dropping = indent != std::string::npos && line.compare(indent, key.size() + 1, key + ":") == 0;
+    dropped_indent = indent;
+    if (!dropping) kept.push_back(line);
+  }
+  return kept;
+}
+
+std::vector<std::string> block_of(const std::string& key, const std::vector<NcclTable>& tables,
+                                  bool one_host, const std::string& indent) {
+  std::vector<std::string> lines;
+  for (const NcclTable& table : tables) {
+    if ((table.hosts == 1) != one_host) continue;
+    if (lines.empty()) lines.push_back(indent + key + ":");
+    lines.push_back(
+        fmt::format("{}  # nccl-tests, all_reduce_perf, out of place: {}", indent, table.path));
+    for (const LinkPoint& point : table.points) {
+      lines.push_back(fmt::format("{}  - {{ranks: {}, bytes: {}, seconds: {:.9g}}}", indent,
+                                  point.ranks, point.bytes, point.seconds));
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+NcclTable parse_nccl_tests(const std::string& path, const std::string& text) {
+  Reader reader(path);
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) reader.read(line);
+  return reader.finish();
+}
+
+std::string with_link_points(const JobSource& cluster, const std::vector<NcclTable>& tables) {
+  std::map<std::pair<bool, int64_t>, std::string> seen;
+  for (const NcclTable& table : tables) {
+    const auto [other, first] = seen.emplace(std::pair(table.hosts == 1, table.ranks), table.path);
+    if (!first) {
+      throw ConfigError(fmt::format("{}: measures {} ranks on {} as {} does", table.path,
+                                    table.ranks, table.hosts == 1 ? "one host" : "several hosts",
+                                    other->second));
+    }
+  }
+  std::vector<std::string> lines;
+  std::istringstream in(cluster.text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  const auto section = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.starts_with("cluster:");
+  });
+  if (section == lines.end() || section + 1 == lines.end()) {
+    throw ConfigError(fmt::format("{}: no section 'cluster' to add points to", cluster.path));
+  }
+  const auto at = static_cast<size_t>(section - lines.begin());
+  const std::string indent(lines[at + 1].find_first_not_of(' '), ' ');
+  for (const bool one_host : {true, false}) {
+    const std::string key = one_host ? "intra_host_points" : "inter_host_points";
+    const std::vector<std::string> block = block_of(key, tables, one_host, indent);
+    if (block.empty()) continue;
+    lines = lines_without(lines, key);
+    size_t end = at + 1;  // behind the section's last line
+    for (size_t i = at + 1; i < lines.size(); ++i) {
+      if (!lines[i].empty() && lines[i][0] != ' ' && lines[i][0] != '#') break;
+      if (!lines[i].empty() && lines[i][0] == ' ') end = i + 1;
+    }
+    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(end), block.begin(), block.end());
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  const JobSource model{"", "model: {num_layers: 1, hidden_size: 8, num_heads: 1, vocab_size: 2}"};
+  read_job({model, {cluster.path, text}});  // refuses what is no cluster file
+  return text;
+}
+
+}  // namespace smp

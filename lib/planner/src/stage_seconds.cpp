@@ -1,0 +1,74 @@
+#include "stage_seconds.h"
+
+#include <algorithm>
+
+#include "step_messages.h"
+
+namespace smp {
+namespace {
+
+void add_calls(StageSeconds& stage, const CallSeconds& call, double count, double recomputed) {
+  const double again = recomputed * call.recompute;
+  stage.forward += count * call.forward();
+  stage.backward += count * (call.backward() - call.recompute) + again;
+  stage.weight += count * call.matmul_backward / 2;
+  stage.add(TimePart::kMatmul, count * (call.matmul_forward + call.matmul_backward));
+  stage.add(TimePart::kMemoryBound, count * (call.memory_forward + call.memory_backward));
+  stage.add(TimePart::kLaunch, count * (call.launch_forward + call.launch_backward));
+  stage.add(TimePart::kTensor, count * (call.tensor_forward + call.tensor_backward));
+  stage.add(TimePart::kContext, count * (call.context_forward + call.context_backward));
+  stage.add(TimePart::kExpert, count * (call.expert_forward + call.expert_backward));
+  stage.add(TimePart::kRecompute, again);
+}
+
+// What computing does not hide of gathers and transfers, and what they slow it down.
+void add_waits(StageSeconds& stage, const StageMessages& messages) {
+  const double in_backward = messages.gather_backward_s + messages.reduce_backward_s;
+  double hidden_forward = 0;
+  double hidden_backward = 0;
+  if (messages.beside_computing) {
+    hidden_forward = std::min(messages.gather_forward_s, stage.forward);
+    hidden_backward = std::min(in_backward, stage.backward);
+  }
+  const double gather = messages.gather_forward_s - hidden_forward;
+  const double reduce = in_backward - hidden_backward;
+  const double slowed = messages.slowdown * (hidden_forward + hidden_backward);
+  const double out = std::max(0.0, messages.offload_s - stage.forward);
+  const double back = std::max(0.0, messages.offload_s - stage.backward);
+  stage.forward += gather + out + messages.send_s / 2;
+  stage.backward += reduce + back + slowed + messages.send_s / 2;
+  stage.add(TimePart::kSharding, gather + reduce + slowed);
+  stage.add(TimePart::kOffload, out + back);
+  stage.add(TimePart::kPipeline, messages.send_s);
+}
+
+}  // namespace
+
+StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           int64_t stage) {
+  return {stage_blocks(job.model, choice, stage), stage_parameters(job, choice, bytes, stage)};
+}
+
+StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers, int64_t stage, const StageContent& content) {
+  const StageBlocks& blocks = content.blocks;
+  const double count = blocks.dense + blocks.moe;
+  const double repeated = choice.recompute_layers < 0 || count == 0
+                              ? 1
+                              : std::min(1.0, choice.recompute_layers / count);
+  StageSeconds seconds;
+  add_calls(seconds, layers.block, blocks.dense, repeated * blocks.dense);
+  if (blocks.moe > 0) add_calls(seconds, layers.moe_block, blocks.moe, repeated * blocks.moe);
+  if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
+  if (holds_head(choice, stage)) {
+    // Layers that predict further tokens are a block and a head each.
+    const auto further = static_cast<double>(job.model.num_mtp_layers);
+    add_calls(seconds, layers.head, 1 + further, 0);
+    const CallSeconds& block = job.model.num_experts > 0 ? layers.moe_block : layers.block;
+    if (further > 0) add_calls(seconds, block, further, repeated * further);
+  }
+  add_waits(seconds, stage_messages(job, choice, bytes, count, content.parameters));
+  return seconds;
+}
+
+}  // namespace smp

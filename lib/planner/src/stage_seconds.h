@@ -1,0 +1,34 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "layer_parameters.h"
+#include "smp/planner/time_estimate.h"
+
+namespace smp {
+
+// One microbatch on one stage, with what its computing does not hide of messages and transfers.
+// Both tiers read it: the closed form (time_estimate.cpp) and the simulation (time_model.cpp).
+struct StageSeconds {
+  double forward = 0;
+  double backward = 0;
+  double weight = 0;  // of backward: gradients of weights alone
+  std::array<double, kTimeParts> parts{};
+
+  double both() const { return forward + backward; }
+  void add(TimePart part, double seconds) { parts[static_cast<size_t>(part)] += seconds; }
+};
+
+// What a stage holds.
+struct StageContent {
+  StageBlocks blocks;
+  StageParameters parameters;
+};
+StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           int64_t stage);
+
+StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
+                           const LayerSeconds& layers, int64_t stage, const StageContent& content);
+
+}  // namespace smp

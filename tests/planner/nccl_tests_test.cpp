@@ -1,0 +1,90 @@
+#include "smp/planner/nccl_tests.h"
+
+#include <doctest/doctest.h>
+
+#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/errors.h"
+
+using namespace smp;
+
+namespace {
+
+// Made up, in the layout of nccl-tests 2.13.
+const std::string kHead =
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20\n"
+    "#\n"
+    "# Using devices\n"
+    "#  Rank  0 Group  0 Pid  100 on     host-a device  0 [0x10] NVIDIA A100-SXM4-40GB\n"
+    "#  Rank  1 Group  0 Pid  101 on     host-a device  1 [0x10] NVIDIA A100-SXM4-40GB\n"
+    "#\n"
+    "#                                      out-of-place                       in-place\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time "
+    "  algbw   busbw #wrong\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us) "
+    " (GB/s)  (GB/s)\n";
+const std::string kRows =
+    "           0             0     float     sum      -1     0.20    0.00    0.00      0     0.20 "
+    "   0.00    0.00      0\n"
+    "     1048576        262144     float     sum      -1    50.00   20.97   20.97      0    49.00 "
+    "  21.40   21.40      0\n"
+    "     4194304       1048576     float     sum      -1   100.00   41.94   41.94      0    99.00 "
+    "  42.37   42.37      0\n"
+    "# Out of bounds values : 0 OK\n"
+    "# Avg bus bandwidth    : 20.6\n";
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_nccl_tests("reduce.txt", text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("nccl-tests: sizes and times out of place, ranks and hosts from the list of devices") {
+  const NcclTable table = parse_nccl_tests("reduce.txt", kHead + kRows);
+  CHECK(table.ranks == 2);
+  CHECK(table.hosts == 1);
+  REQUIRE(table.points.size() == 2);
+  CHECK(table.points[0].bytes == 1048576);
+  CHECK(table.points[0].seconds == doctest::Approx(50e-6));
+  CHECK(table.points[1].ranks == 2);
+}
+
+TEST_CASE("nccl-tests: points go into the cluster file, its other lines stay") {
+  const JobSource cluster = cluster_source("p4d.24xlarge");
+  const std::vector<NcclTable> tables = {parse_nccl_tests("reduce.txt", kHead + kRows)};
+  const std::string once = with_link_points(cluster, tables);
+  CHECK(once == cluster.text +
+                    "  intra_host_points:\n"
+                    "    # nccl-tests, all_reduce_perf, out of place: reduce.txt\n"
+                    "    - {ranks: 2, bytes: 1048576, seconds: 5e-05}\n"
+                    "    - {ranks: 2, bytes: 4194304, seconds: 0.0001}\n");
+  CHECK(with_link_points({"mine.yaml", once}, tables) == once);
+}
+
+TEST_CASE("nccl-tests: what is not understood is an error with its line") {
+  CHECK(error_of("hello\n") == "reduce.txt:1: a measured size before the line of column names");
+  CHECK(error_of("") ==
+        "reduce.txt: no line '# Rank 0 ... on HOST device 0': this is no output of nccl-tests");
+  CHECK(error_of(kHead) == "reduce.txt: no measured size");
+  CHECK(error_of(kHead + "1048576 262144 float sum -1 50.00\n") ==
+        "reduce.txt:10: 6 columns where 8 are needed");
+  CHECK(error_of(kHead + "1M 262144 float sum -1 50.00 20.97 20.97\n") ==
+        "reduce.txt:10: size '1M' is no number of bytes");
+  CHECK(error_of(kHead + "1048576 262144 float sum -1 nan 20.97 20.97\n") ==
+        "reduce.txt:10: time 'nan' is no number");
+  CHECK(error_of(kHead + "1048576 262144 float sum -1 50.00 20.97 10.48\n") ==
+        "reduce.txt:10: busbw 10.48 is not 2 x 1 / 2 of algbw 20.97: this is no all_reduce_perf");
+  CHECK(error_of("# Collective test starting: all_gather_perf\n") ==
+        "reduce.txt:1: this is all_gather_perf; the points of a cluster are of all_reduce_perf");
+  CHECK(error_of("#  Rank  0 Group  0\n") ==
+        "reduce.txt:1: a line of a rank must read '# Rank N ... on HOST device D'");
+  const NcclTable table = parse_nccl_tests("reduce.txt", kHead + kRows);
+  CHECK_THROWS_WITH_AS(with_link_points(cluster_source("p4d.24xlarge"), {table, table}),
+                       "reduce.txt: measures 2 ranks on one host as reduce.txt does", ConfigError);
+  CHECK_THROWS_WITH_AS(with_link_points({"x.yaml", "model: {}\n"}, {table}),
+                       "x.yaml: no section 'cluster' to add points to", ConfigError);
+}

@@ -1,0 +1,244 @@
+#include "smp/planner/time_estimate.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "link_model.h"
+#include "matmul_seconds.h"
+#include "resolve.h"
+#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/job_reader.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/time_model.h"
+
+using namespace smp;
+
+namespace {
+
+constexpr const char* kModel =
+    "model: {family: gpt2, num_layers: 48, hidden_size: 6144, num_heads: 48, vocab_size: 51200, "
+    "max_positions: 2048}\n"
+    "training: {sequence_length: 2048, precision: bf16}\n";
+
+JobSpec job_on(const std::string& cluster, int64_t hosts, const std::string& model = kModel) {
+  return read_job({{"job.yaml", model}, cluster_source(cluster)},
+                  {"cluster.hosts=" + std::to_string(hosts)});
+}
+
+TimeEstimate estimate(const JobSpec& job, const LayoutChoice& choice) {
+  return estimate_time(job, choice, layer_bytes(job, choice), layer_seconds(job, choice));
+}
+
+double step_s(const JobSpec& job, const LayoutChoice& choice) {
+  return estimate(job, choice).step_s;
+}
+
+// Layouts of 32 accelerators, four hosts of eight.
+std::vector<LayoutChoice> layouts() {
+  std::vector<LayoutChoice> out;
+  for (const int32_t tensor : {1, 2, 8}) {
+    for (const int32_t pipeline : {1, 2, 4}) {
+      for (const Sharding sharding :
+           {Sharding::kNone, Sharding::kOptimizerState, Sharding::kParameters}) {
+        LayoutChoice choice;
+        choice.tensor = tensor;
+        choice.pipeline = pipeline;
+        choice.sharding = sharding;
+        const int32_t data = 32 / (tensor * pipeline);
+        if (pipeline > 1 && sharding == Sharding::kParameters) continue;
+        if (sharding == Sharding::kNone || data == 1) {
+          choice.sharding = Sharding::kNone;
+          choice.replica = data;
+        } else {
+          choice.shard = data;
+        }
+        choice.micro_batch = 2;
+        choice.microbatches = 8;
+        choice.recompute = tensor == 2 ? Recompute::kFull : Recompute::kNone;
+        out.push_back(choice);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("no layout takes less than its flops at the peak") {
+  for (const char* cluster : {"dgx-a100-80gb", "dgx-h100", "l40s-8x"}) {
+    const JobSpec job = job_on(cluster, 4);
+    for (const LayoutChoice& choice : layouts()) {
+      const TimeEstimate time = estimate(job, choice);
+      // model_flops counts the whole square of attention, of which causal kernels do half: with
+      // this model and sequence that is 5 % of it.
+      CHECK(time.step_s > 0.94 * time.model_flops / 32 / job.cluster.half_flops_per_s);
+      double sum = 0;
+      for (const double part : time.seconds) {
+        CHECK(part >= 0);
+        sum += part;
+      }
+      CHECK(sum == doctest::Approx(time.step_s));
+    }
+  }
+}
+
+TEST_CASE("more bandwidth, launches or flops never make a step longer") {
+  for (const char* cluster : {"p4d.24xlarge", "a100-pcie-8x"}) {
+    const JobSpec job = job_on(cluster, 4);
+    for (const auto member :
+         {&ClusterSpec::intra_host_bytes_per_s, &ClusterSpec::inter_host_bytes_per_s,
+          &ClusterSpec::memory_bytes_per_s, &ClusterSpec::half_flops_per_s}) {
+      JobSpec better = job;
+      better.cluster.*member *= 2;
+      for (const LayoutChoice& choice : layouts()) {
+        CHECK(step_s(better, choice) <= step_s(job, choice) * (1 + 1e-12));
+      }
+    }
+    JobSpec quicker = job;
+    quicker.cluster.kernel_launch_s /= 2;
+    quicker.cluster.inter_host_latency_s /= 2;
+    for (const LayoutChoice& choice : layouts()) {
+      CHECK(step_s(quicker, choice) <= step_s(job, choice) * (1 + 1e-12));
+    }
+  }
+}
+
+TEST_CASE("the closed form is the simulation of the very schedule") {
+  // Of 48 blocks in 4 stages the ends are a little longer; in 5 stages two have one block less.
+  for (const int64_t hosts : {4, 5}) {
+    JobSpec job = job_on("dgx-a100-80gb", hosts);
+    for (const PipelineKind kind :
+         {PipelineKind::kSimple, PipelineKind::kInterleaved, PipelineKind::kVirtual}) {
+      LayoutChoice choice;
+      choice.tensor = 8;
+      choice.pipeline = static_cast<int32_t>(hosts);
+      choice.schedule = kind;
+      choice.virtual_stages = kind == PipelineKind::kVirtual ? (hosts == 4 ? 3 : 1) : 1;
+      if (kind == PipelineKind::kVirtual && hosts == 5) continue;
+      choice.micro_batch = 1;
+      choice.microbatches = 32;
+      const Plan plan = resolve(job, choice);
+      const double simulated = static_cast<double>(predict_time(plan).step_ns) * 1e-9;
+      CAPTURE(static_cast<int>(kind));
+      CAPTURE(hosts);
+      CHECK(step_s(plan.job, choice) ==
+            doctest::Approx(simulated).epsilon(hosts == 4 ? 0.01 : 0.05));
+    }
+  }
+}
+
+TEST_CASE("matmuls: waves over the multiprocessors, padded tiles, unaligned rows") {
+  MatmulRates rates;
+  rates.flops_per_s = 100e12;
+  rates.multiprocessors = 100;
+  rates.memory_bytes_per_s = 1e15;
+  // 100 tiles of 256 x 128 are one wave, 101 two; small tiles soften that.
+  const double one_wave = matmul_s(rates, 100, 256, 128, 8192);
+  CHECK(one_wave == doctest::Approx(2.0 * 256 * 128 * (8192 + 128) / 1e12));
+  const double next = matmul_s(rates, 101, 256, 128, 8192);
+  CHECK(next > 1.2 * one_wave);
+  CHECK(next <= 2 * one_wave);
+  CHECK(matmul_s(rates, 1000, 2048, 192, 2048) >
+        1.1 * 1.5 * matmul_s(rates, 1000, 2048, 128, 2048));
+  CHECK(matmul_s(rates, 1, 4096, 50257, 4096) > 1.9 * matmul_s(rates, 1, 4096, 50256, 4096));
+  // Without multiprocessors it is flops / rate, and never less than reading the operands.
+  rates.multiprocessors = 0;
+  CHECK(matmul_s(rates, 1, 10, 10, 10) == doctest::Approx(2000 / 100e12));
+  rates = {1e15, 100, 1e9, 2};
+  CHECK(matmul_s(rates, 1, 8, 1024, 1024) ==
+        doctest::Approx(2.0 * (8 * 1024 + 1024 * 1024 + 8 * 1024) / 1e9));
+}
+
+TEST_CASE("collectives: a ring inside a host, shared links between hosts, trees for latency") {
+  ClusterSpec cluster;
+  cluster.device = DeviceKind::kCuda;
+  cluster.processes_per_host = 8;
+  cluster.intra_host_bytes_per_s = 200e9;
+  cluster.inter_host_bytes_per_s = 25e9;
+  CHECK(all_reduce_s(8e9, {8, 1, 8}, cluster) == doctest::Approx(2 * 7.0 / 8 * 8e9 / 200e9));
+  CHECK(all_gather_s(8e9, {8, 1, 8}, cluster) == doctest::Approx(7.0 / 8 * 8e9 / 200e9));
+  CHECK(reduce_scatter_s(8e9, {4, 4, 1}, cluster) == doctest::Approx(3.0 / 4 * 8e9 / 25e9));
+  // Two members on a host use two cards; eight are held by the links inside.
+  CHECK(all_reduce_s(8e9, {8, 4, 2}, cluster) == doctest::Approx(2 * 7.0 / 8 * 8e9 / 50e9));
+  CHECK(all_reduce_s(8e9, {32, 4, 8}, cluster) == doctest::Approx(2 * 31.0 / 32 * 8e9 / 200e9));
+  CHECK(all_to_all_s(8e9, {16, 2, 8}, cluster) == doctest::Approx(8e9 / 2 / 25e9));
+  CHECK(send_s(1e9, false, cluster) == doctest::Approx(0.04));
+  // Latency: rings pass every rank, the tree of an all-reduce does not; a gather has no tree.
+  cluster.intra_host_latency_s = 1e-6;
+  cluster.inter_host_latency_s = 1e-5;
+  const double reduce = all_reduce_s(8, {1024, 128, 8}, cluster);
+  CHECK(reduce < 2e-4);
+  CHECK(all_gather_s(8, {1024, 128, 8}, cluster) > 10 * reduce);
+  // SMDDP's mesh is one hop, and takes fewer multiprocessors.
+  cluster.collective_multiprocessors = 24;
+  CHECK(all_gather_s(8, {1024, 128, 8}, cluster, CollectivesKind::kSmddp) < 1e-4);
+  CHECK(multiprocessors_taken(cluster, CollectivesKind::kNccl) == 24);
+  CHECK(multiprocessors_taken(cluster, CollectivesKind::kSmddp) == 9);
+}
+
+TEST_CASE("measured points replace latency and rate where they reach") {
+  ClusterSpec cluster;
+  cluster.processes_per_host = 8;
+  cluster.intra_host_bytes_per_s = 1;  // would take for ever
+  cluster.intra_host_points = {{8, 1000, 1e-4}, {8, 3000, 3e-4}, {4, 1000, 7e-5}};
+  CHECK(all_reduce_s(10, {8, 1, 8}, cluster) == doctest::Approx(1e-4));
+  CHECK(all_reduce_s(2000, {8, 1, 8}, cluster) == doctest::Approx(2e-4));
+  CHECK(all_reduce_s(6000, {8, 1, 8}, cluster) == doctest::Approx(6e-4));
+  CHECK(all_reduce_s(1000, {4, 1, 4}, cluster) == doctest::Approx(7e-5));
+  CHECK(all_gather_s(2000, {8, 1, 8}, cluster) == doctest::Approx(1e-4));
+  CHECK(all_reduce_s(1000, {2, 1, 2}, cluster) > 1);  // not measured
+}
+
+TEST_CASE("groups over several hosts: strides decide how many members share a host") {
+  CHECK(placement_of(64, 8, 8).hosts == 64);
+  CHECK(placement_of(64, 2, 8).hosts == 16);
+  CHECK(placement_of(64, 2, 8).most_on_a_host == 4);
+  CHECK(placement_of(4, 1, 8).hosts == 1);
+}
+
+TEST_CASE("sharding over a host is quicker than over 128 hosts") {
+  JobSpec job = job_on("a800-8x", 128,
+                       "model: {family: llama, num_layers: 32, hidden_size: 4096, num_heads: 32, "
+                       "ffn_hidden_size: 11008, vocab_size: 103168}\n"
+                       "training: {sequence_length: 2048, precision: bf16}\n"
+                       "parallel: {profile: deepspeed}\n");
+  for (const Sharding sharding : {Sharding::kOptimizerState, Sharding::kParameters}) {
+    LayoutChoice choice;
+    choice.sharding = sharding;
+    choice.micro_batch = 1;
+    choice.microbatches = 2;
+    choice.shard = 8;
+    choice.replica = 128;
+    const double hybrid = step_s(job, choice);
+    choice.shard = 1024;
+    choice.replica = 1;
+    CHECK(hybrid < step_s(job, choice));
+  }
+}
+
+TEST_CASE("small layers take as long as their launches") {
+  const JobSpec job =
+      job_on("dgx-a100-80gb", 1,
+             "model: {family: gpt2, num_layers: 12, hidden_size: 512, num_heads: 8, "
+             "vocab_size: 50304, max_positions: 128}\n"
+             "training: {sequence_length: 128, precision: bf16}\n");
+  LayoutChoice choice;
+  choice.replica = 8;
+  const TimeEstimate time = estimate(job, choice);
+  CHECK(time[TimePart::kLaunch] > time[TimePart::kMatmul] + time[TimePart::kMemoryBound]);
+}
+
+TEST_CASE("recomputing some layers costs their share, offloading what computing does not hide") {
+  const JobSpec job = job_on("dgx-a100-80gb", 1);
+  LayoutChoice choice;
+  choice.tensor = 8;
+  choice.microbatches = 4;
+  const double none = step_s(job, choice);
+  choice.recompute = Recompute::kFull;
+  const double all = step_s(job, choice);
+  choice.recompute_layers = 12;
+  CHECK(step_s(job, choice) - none == doctest::Approx((all - none) / 4));
+  choice.offload_activations = true;
+  CHECK(step_s(job, choice) >= none);
+}
