@@ -127,6 +127,20 @@ TEST_CASE("states of ZeRO 0 to 3 by hand, in each framework's bytes") {
   CHECK(per_parameter(Profile::kSmp, Precision::kFp32, Sharding::kNone, 1) == doctest::Approx(16));
 }
 
+TEST_CASE(
+    "the fp32 sum beside bf16 gradients lives through the backward pass, Megatron's copy not") {
+  LayoutChoice choice{.micro_batch = 4, .microbatches = 2};
+  const MemoryEstimate sums =
+      estimate(on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed), choice);
+  CHECK(sums.phase != Phase::kStep);
+  CHECK(sums[Term::kGradientCopy] == doctest::Approx(4 * 6'738'415'616.0));
+  choice.precision = Precision::kFp16;
+  const MemoryEstimate copies =
+      estimate(on_accelerators(llama2_7b(), 4096, Profile::kMegatron), choice);
+  CHECK(copies.phase != Phase::kStep);
+  CHECK(copies[Term::kGradientCopy] == 0);
+}
+
 TEST_CASE("under 16 bytes a parameter ZeRO 1 and 2 tend to 4 and 8 times less state") {
   const JobSpec job = on_accelerators(llama2_7b(), 2048, Profile::kDeepSpeed);
   const auto of = [&](Sharding sharding) {

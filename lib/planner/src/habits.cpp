@@ -52,6 +52,7 @@ constexpr Habits deepspeed_habits() {
   Habits habits = megatron_habits();
   habits.fp32_gradients_with_bf16 = false;
   habits.gradient_copy_in_fp32 = false;
+  habits.gradient_copy_at_step_only = false;
   habits.fp32_sum_beside_gradients = true;
   habits.transformer_engine = false;
   habits.flat_gradient_buffer = true;
