@@ -85,8 +85,11 @@ Run parse_command_line(int argc, const char* const* argv) {
   add_calibrate_command(app, run);
   add_compare_command(app, run);
   add_check_command(app, run);
+  add_completion_command(app, run);
+  add_export_command(app, run);
   add_groups_command(app, run);
   add_import_command(app, run);
+  add_init_command(app, run);
   add_schedule_command(app, run);
   add_schema_command(app, run);
   add_score_command(app, run);

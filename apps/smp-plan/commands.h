@@ -25,9 +25,12 @@ void add_plan_command(CLI::App& app, Run& run);  // the program itself: smp-plan
 void add_calibrate_command(CLI::App& app, Run& run);
 void add_compare_command(CLI::App& app, Run& run);
 void add_check_command(CLI::App& app, Run& run);
+void add_completion_command(CLI::App& app, Run& run);
+void add_export_command(CLI::App& app, Run& run);
 void add_groups_command(CLI::App& app, Run& run);
 void add_import_command(CLI::App& app, Run& run);
 void add_import_nccl_tests_command(CLI::App& import_command, Run& run);  // below import
+void add_init_command(CLI::App& app, Run& run);
 void add_schedule_command(CLI::App& app, Run& run);
 void add_schema_command(CLI::App& app, Run& run);
 void add_score_command(CLI::App& app, Run& run);

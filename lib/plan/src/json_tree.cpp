@@ -58,10 +58,10 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string& token,
+  bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
     const size_t at = position > 0 ? std::min(position - 1, text_.size()) : 0;
-    diagnostics_.error(place_at(at), complaint(at, token));
+    diagnostics_.error(place_at(at), complaint(at));
     return false;
   }
 
@@ -82,17 +82,12 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     std::unordered_map<std::string, int> lines;  // of the keys so far
   };
 
-  std::string complaint(size_t at, const std::string& token) const {
-    // The parser's last token ends with the character that it could not take.
-    const size_t begin = at + 1 >= token.size() ? at + 1 - token.size() : 0;
-    const std::string_view rest = text_.substr(std::min(begin, text_.size()));
-    for (const std::string_view word : {"True", "False", "None"}) {
-      if (word.starts_with(token.substr(0, 1)) && rest.starts_with(word)) {
-        return fmt::format("{} is Python: JSON writes {}", word,
-                           word == "True"    ? "true"
-                           : word == "False" ? "false"
-                                             : "null");
-      }
+  std::string complaint(size_t at) const {
+    const std::string_view rest = text_.substr(std::min(at, text_.size()));
+    for (const auto& [python, json] :
+         {std::pair{"True", "true"}, {"False", "false"}, {"None", "null"}}) {
+      if (rest.starts_with(python))
+        return fmt::format("{} is Python: JSON writes {}", python, json);
     }
     if (at >= text_.size()) return "the text ends before the JSON does";
     const char c = text_[at];
@@ -104,7 +99,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     if (rest.starts_with("NaN") || rest.starts_with("Infinity") || rest.starts_with("inf")) {
       return "JSON has no NaN and no infinity";
     }
-    return fmt::format("not valid JSON at {}", quoted_for_message(token.empty() ? rest : token));
+    return fmt::format("not valid JSON at {}", quoted_for_message(rest.substr(0, rest.find('\n'))));
   }
 
   Place place_at(size_t position) {

@@ -131,7 +131,9 @@ std::string ForeignReader::problem_with(const ForeignKey& row, const YamlNode& v
 
 void ForeignReader::report_unknown(const std::string& key, Place place, UnknownKeys unknown) {
   std::vector<std::string> names;
-  for (const ForeignKey& row : table_) names.emplace_back(row.key);
+  for (const ForeignKey& row : table_) {
+    names.emplace_back(row.key.substr(0, row.key.find(".*")));
+  }
   const auto near = nearest(key, names);
   const std::string hint = near ? fmt::format(", did you mean '{}'?", *near) : "";
   if (unknown == UnknownKeys::kError) {
@@ -252,7 +254,7 @@ void ForeignReader::set(std::string path, std::string value, std::string origin)
 }
 
 void ForeignReader::set_from(std::string_view key, std::string path, std::string value) {
-  std::string shown(key);
+  std::string shown = fmt::format("{}{}", out_.format == ForeignFormat::kMegatron ? "--" : "", key);
   if (const auto stood = text(key); stood && *stood != value) shown += " = " + *stood;
   set(std::move(path), std::move(value), std::move(shown));
 }

@@ -120,6 +120,13 @@ class AccelerateFile {
         word == "NO_SHARD" ? "none" : (gradients ? "gradients" : "parameters");
     fsdp_degree(word.starts_with("HYBRID"), sharding, two ? reshard : strategy);
     if (reader_.boolean(joined(kFsdp, "offload_params")).value_or(false)) {
+      if (sharding != "parameters") {
+        reader_.error(
+            joined(kFsdp, "offload_params"),
+            fmt::format("fsdp_offload_params with {}: a plan moves parameters to the host "
+                        "only where they are sharded, with FULL_SHARD or HYBRID_SHARD",
+                        word));
+      }
       for (const char* path : {"parallel.offload_parameters", "parallel.offload_optimizer"}) {
         reader_.set(path, "true", "fsdp_offload_params");
       }

@@ -176,7 +176,6 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"elasticity.*", Form::kAny, Use::kIgnored, "", "not enabled"},
       {"compression_training.*", Form::kAny, Use::kRefused, "",
        "compressed weights are not priced by a plan"},
-      {"seed", Form::kWhole, Use::kCopied, "training.seed", "the same"},
       {"steps_per_print", Form::kAny, Use::kIgnored, "", kPrinting},
       {"wall_clock_breakdown", Form::kAny, Use::kIgnored, "", kPrinting},
       {"dump_state", Form::kAny, Use::kIgnored, "", kPrinting},

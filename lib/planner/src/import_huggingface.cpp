@@ -505,12 +505,11 @@ const HuggingFaceType* type_of(const YamlNode& root, Diagnostics& diagnostics) {
   const auto near = nearest(entry->value.text, names);
   diagnostics.error(
       entry->value.place,
-      fmt::format(
-          "model_type {} is not read{}; {} are. The sizes of any other can be given by hand, "
-          "as in model: {{family: transformer, num_layers: 32, hidden_size: 4096, ...}} "
-          "(docs/job-file.md)",
-          described(entry->value), near ? fmt::format(", did you mean '{}'?", *near) : "",
-          type_list()));
+      fmt::format("model_type {} is not read{} The types are {}. The sizes of any other can be "
+                  "given by hand, as in model: {{family: transformer, num_layers: 32, hidden_size: "
+                  "4096, ...}} (docs/job-file.md)",
+                  described(entry->value), near ? fmt::format(", did you mean '{}'?", *near) : ".",
+                  type_list()));
   return nullptr;
 }
 

@@ -18,9 +18,13 @@ constexpr std::array<std::string_view, 5> kSections = {"model", "cluster", "trai
 constexpr std::array<std::string_view, 4> kSizes = {"model.num_layers", "model.hidden_size",
                                                     "model.num_heads", "model.vocab_size"};
 
-// A model that stands in where no file gives one, to have the rest read.
-constexpr std::string_view kStandIn =
+// What stands in where no file gives it, to have the rest read: a model, and a cluster that has
+// every precision.
+constexpr std::string_view kModelStandIn =
     "model: {num_layers: 1, hidden_size: 1, num_heads: 1, vocab_size: 2}\n";
+constexpr std::string_view kExpertsStandIn = "model: {num_experts: 64, experts_per_token: 1}\n";
+constexpr std::string_view kClusterStandIn =
+    "cluster: {has_bf16: true, has_fp16: true, fp8_flops_per_s: 1}\n";
 
 std::string_view section_of(std::string_view path) { return path.substr(0, path.rfind('.')); }
 
@@ -174,10 +178,16 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
   });
   if (has_model) {
     require_sizes(files);
-    read_job({{"the imported job", text}});
+    read_job({{"a cluster", std::string(kClusterStandIn)}, {"the imported job", text}});
     return text;
   }
-  read_job({{"a model to read the rest with", std::string(kStandIn)}, {"the imported job", text}});
+  const bool has_experts = std::ranges::any_of(files, [](const Imported& file) {
+    return file.find("parallel.expert_parallel_degree") != nullptr;
+  });
+  read_job({{"a cluster", std::string(kClusterStandIn)},
+            {"a model", std::string(kModelStandIn)},
+            {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
+            {"the imported job", text}});
   return comment("There is no model in these files: add one here, as in") +
          "# model:\n#   hf_config: config.json\n" + text;
 }

@@ -314,6 +314,9 @@ class MegatronLine {
     if (has("context-parallel-size")) {
       set("context-parallel-size", "parallel.context_parallel_degree", context_);
     }
+    // Megatron's order of ranks: tensor, context, data, pipeline from fast to slow.
+    set("use-tp-pp-dp-mapping", "parallel.placement_strategy",
+        std::string(has("use-tp-pp-dp-mapping") ? "cluster" : "PDT"));
     if (tensor_ > 1) {
       set("sequence-parallel", "parallel.sequence_parallel", has("sequence-parallel"));
     }

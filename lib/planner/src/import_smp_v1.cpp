@@ -261,7 +261,9 @@ void read_smp_v1(const YamlNode& root, Diagnostics& diagnostics, const ImportCon
   ForeignReader reader(smp_v1_keys(), diagnostics, out);
   const YamlNode* parameters = smp_parameters(root, diagnostics, out);
   if (parameters == nullptr) return;
-  reader.read(*parameters, "", UnknownKeys::kError);
+  reader.read(
+      refuse_other_version(*parameters, smp_v1_keys(), smp_v2_keys(), "SMP v2", diagnostics), "",
+      UnknownKeys::kError);
   reader.copy_all();
   reader.set("parallel.profile", "smp_v1", "SMP v1");
   if (const auto processes = smp_processes_per_host(root, diagnostics, out)) {

@@ -41,8 +41,9 @@ void read_smp_v2(const YamlNode& root, Diagnostics& diagnostics, const ImportCon
   ForeignReader reader(smp_v2_keys(), diagnostics, out);
   const YamlNode* parameters = smp_parameters(root, diagnostics, out);
   if (parameters == nullptr) return;
-  refuse_other_version(*parameters, smp_v2_keys(), smp_v1_keys(), "SMP v1", diagnostics);
-  reader.read(*parameters, "", UnknownKeys::kError);
+  reader.read(
+      refuse_other_version(*parameters, smp_v2_keys(), smp_v1_keys(), "SMP v1", diagnostics), "",
+      UnknownKeys::kError);
   reader.copy_all();
   reader.set("parallel.profile", "smp_v2", "SMP v2");
   reader.set("parallel.pipeline_parallel_degree", "1", "SMP v2 has no pipeline");

@@ -87,18 +87,19 @@ std::optional<int64_t> smp_processes_per_host(const YamlNode& root, Diagnostics&
   return value;
 }
 
-void refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
-                          const std::vector<ForeignKey>& other, std::string_view other_name,
-                          Diagnostics& diagnostics) {
-  for (const YamlEntry& entry : parameters.entries) {
+YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
+                              const std::vector<ForeignKey>& other, std::string_view other_name,
+                              Diagnostics& diagnostics) {
+  YamlNode rest = parameters;
+  std::erase_if(rest.entries, [&](const YamlEntry& entry) {
     const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
-    if (std::ranges::none_of(own, is) && std::ranges::any_of(other, is)) {
-      diagnostics.error(entry.place,
-                        fmt::format("{} is a key of {}: a dictionary holds keys of one "
-                                    "version",
-                                    entry.key, other_name));
-    }
-  }
+    if (std::ranges::any_of(own, is) || std::ranges::none_of(other, is)) return false;
+    diagnostics.error(entry.place, fmt::format("{} is a key of {}: a dictionary holds keys of one "
+                                               "version",
+                                               entry.key, other_name));
+    return true;
+  });
+  return rest;
 }
 
 void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
@@ -114,6 +115,7 @@ void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
   const auto world = known.world();
   if (!world) {
     reader.set("parallel.sharding", std::string(sharding), std::string(origin));
+    if (sharding == "none") return;
     reader.note(
         "the sharding is over all data-parallel ranks, whose number is not in this file: --hosts "
         "and "

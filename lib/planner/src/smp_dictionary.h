@@ -18,10 +18,10 @@ const YamlNode* smp_parameters(const YamlNode& root, Diagnostics& diagnostics, I
 std::optional<int64_t> smp_processes_per_host(const YamlNode& root, Diagnostics& diagnostics,
                                               Imported& out);
 
-// Keys of the other version are named as such; they are unknown here.
-void refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
-                          const std::vector<ForeignKey>& other, std::string_view other_name,
-                          Diagnostics& diagnostics);
+// The parameters without the keys of the other version, which are reported as such.
+YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
+                              const std::vector<ForeignKey>& other, std::string_view other_name,
+                              Diagnostics& diagnostics);
 
 // `sharding` over all data-parallel ranks: with their number where the world is known, else the
 // note that it is not. `model_ranks` = p x t.

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/plan/suggest.h"
+#include "smp/planner/export.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Writes a plan as what another program reads. What that program cannot say is an error.
+
+Examples:
+  smp-plan export plan.yaml --to deepspeed -o ds_config.json
+  smp-plan export plan.yaml --to megatron              torchrun pretrain_gpt.py with its flags
+  smp-plan export plan.yaml --to torchtitan -o recipe.py
+  smp-plan export plan.yaml --to accelerate -o accelerate.yaml
+  smp-plan export plan.yaml --to sagemaker-v1          the distribution of the SageMaker SDK v2
+  smp-plan export plan.yaml --to sagemaker-v2-sdk3     Torchrun(smp=SMP(...)) of the SDK v3
+  smp-plan export plan.yaml --to torchrun
+  smp-plan export job.yaml --to megatron               plans the job first
+)";
+
+struct ExportRequest {
+  std::string path;
+  std::string to;
+  std::string output;
+};
+
+std::vector<std::string> target_words() {
+  std::vector<std::string> out;
+  for (int i = 0; i < kExportTargets; ++i) {
+    out.emplace_back(name_of(static_cast<ExportTarget>(i)));
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : between) + word;
+  return out;
+}
+
+ExitCode run_export(const ExportRequest& request) {
+  if (request.path.empty() || request.to.empty()) {
+    throw UsageError(
+        "export needs a plan or job file and --to, as in smp-plan export plan.yaml --to "
+        "deepspeed");
+  }
+  const auto target = export_target_named(request.to);
+  if (!target) {
+    const auto near = nearest(request.to, target_words());
+    throw UsageError(fmt::format("--to is one of {}, not '{}'{}", joined(target_words(), ", "),
+                                 request.to,
+                                 near ? fmt::format("; did you mean '{}'?", *near) : ""));
+  }
+  const Exported out = export_plan(plan_of_file(request.path), *target, request.path);
+  if (request.output.empty() || request.output == "-") {
+    std::fputs(out.text.c_str(), stdout);
+  } else {
+    write_file(request.output, out.text);
+  }
+  for (const std::string& note : out.notes) {
+    std::fputs(fmt::format("note: {}\n", note).c_str(), stderr);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_export_command(CLI::App& app, Run& run) {
+  auto request = std::make_shared<ExportRequest>();
+  CLI::App* command = app.add_subcommand("export", "a plan as what another program reads");
+  command->description(kDescription);
+  command->add_option("plan", request->path, "plan or job file");
+  command->add_option("--to", request->to, "whose file to write")
+      ->type_name(joined(target_words(), "|"));
+  command->add_option("-o,--output", request->output, "write it there; - is standard output")
+      ->type_name("FILE");
+  command->callback([request, &run] { run = [request] { return run_export(*request); }; });
+}
+
+}  // namespace smp

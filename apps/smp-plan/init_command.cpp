@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "commands.h"
+#include "files.h"
+#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/job_format.h"
+#include "smp/plan/model_catalog.h"
+#include "smp/plan/suggest.h"
+#include "smp/planner/import.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kDescription =
+    R"(Writes a job file to start from: every key with its meaning, the model's and cluster's set.
+
+Examples:
+  smp-plan init -o job.yaml                                 a small model on this host
+  smp-plan init --model llama3-8b --cluster p5.48xlarge -o job.yaml
+  smp-plan init --model llama/config.json -o job.yaml       a Hugging Face model
+  smp-plan init --model configs/models/gpt2-1.5b.yaml
+)";
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+struct InitRequest {
+  std::string model = "gpt2-124m";
+  std::string cluster = "cpu-4";
+  std::string output;
+};
+
+Settings known_model(const std::string& name) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const NamedModel& model : named_models()) {
+    if (model.name == name) return settings_of({std::string(name), std::string(model.text)});
+    names.emplace_back(model.name);
+    list += (list.empty() ? "" : ", ") + names.back();
+  }
+  const auto near = nearest(name, names);
+  throw ConfigError(
+      fmt::format("unknown model '{}'{} There are {}; a config.json or a model file "
+                  "is named by its path",
+                  name, near ? fmt::format(", did you mean '{}'?", *near) : ".", list));
+}
+
+// config.json is named relative to where the job file will lie.
+Settings model_settings(const InitRequest& request) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(request.model, none)) return known_model(request.model);
+  const JobSource source = load_job_source(request.model);
+  if (!request.model.ends_with(".json")) return settings_of(source);
+  import_source(source, ForeignFormat::kHuggingFace);  // refuses now what would be refused later
+  const bool to_file = !request.output.empty() && request.output != "-";
+  const auto folder = std::filesystem::absolute(to_file ? request.output : "x").parent_path();
+  const auto path = std::filesystem::absolute(request.model).lexically_relative(folder);
+  return {{"model.hf_config", fmt::format("\"{}\"", path.string())}};
+}
+
+ExitCode run_init(const InitRequest& request) {
+  if (find_cluster(request.cluster) == nullptr) {
+    throw ConfigError(unknown_cluster(request.cluster));
+  }
+  const std::string text = job_template(model_settings(request), request.cluster);
+  const std::string path =
+      request.output.empty() || request.output == "-" ? "job.yaml" : request.output;
+  read_job(with_hf_model({path, text}));  // what is written is a job file that can be read
+  if (request.output.empty() || request.output == "-") {
+    std::fputs(text.c_str(), stdout);
+    return ExitCode::kOk;
+  }
+  std::error_code none;
+  if (std::filesystem::exists(request.output, none)) {
+    throw ConfigError(request.output + ": is there already; init writes no file over another");
+  }
+  write_file(request.output, text);
+  std::fputs(fmt::format("written to {0}; plan it with smp-plan {0}\n", request.output).c_str(),
+             stdout);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_init_command(CLI::App& app, Run& run) {
+  auto request = std::make_shared<InitRequest>();
+  CLI::App* command = app.add_subcommand("init", "a commented job file to start from");
+  command->description(kDescription);
+  command->add_option("--model", request->model, "a known model, a config.json or a model file")
+      ->type_name("NAME|FILE");
+  command->add_option("--cluster", request->cluster, "a known cluster")->type_name("NAME");
+  command->add_option("-o,--output", request->output, "write it there; - is standard output")
+      ->type_name("FILE");
+  command->callback([request, &run] { run = [request] { return run_init(*request); }; });
+}
+
+}  // namespace smp

@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "export_view.h"
+#include "smp/plan/job_names.h"
+
+// ds_config.json. Rules: DeepSpeed 0.19, runtime/config.py (the batch equation), runtime/pipe/
+// engine.py (a pipeline needs ZeRO 0 or 1), runtime/zero/config.py (keys of the nested blocks).
+namespace smp {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void refuse(const ExportView& view, Refusals& refusals) {
+  const Degrees& degrees = view.degrees;
+  const bool pipeline = degrees.pipeline > 1;
+  refusals.no_context();
+  refusals.no_experts();
+  refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16},
+                           Precision::kBf16);
+  refusals.refuse_if(pipeline && view.schedule != PipelineKind::kInterleaved,
+                     fmt::format("pipeline: {}", name_of(view.schedule)),
+                     "pipeline: interleaved (1F1B)");
+  refusals.refuse_if(pipeline && static_cast<int>(view.sharding) >= 2,
+                     fmt::format("sharding: {} in a pipeline of {} stages", name_of(view.sharding),
+                                 degrees.pipeline),
+                     "sharding: optimizer_state, or pipeline_parallel_degree 1");
+  refusals.refuse_if(pipeline && degrees.tensor > 1,
+                     fmt::format("tensor_parallel_degree {} in a pipeline of {} stages (its "
+                                 "tensor_parallel block has none)",
+                                 degrees.tensor, degrees.pipeline),
+                     "one of the two, or the target megatron");
+  refusals.refuse_if(
+      degrees.tensor > 1 && view.sharding == Sharding::kParameters,
+      fmt::format("tensor_parallel_degree {} with sharding: parameters", degrees.tensor),
+      "sharding: gradients");
+  refusals.refuse_if(pipeline && !view.partition_is_even(), "a partition of unequal stages",
+                     "as many layers in each stage");
+  const bool hybrid = view.sharding != Sharding::kNone && degrees.replica > 1;
+  refusals.refuse_if(hybrid && view.sharding != Sharding::kParameters,
+                     fmt::format("sharding: {} over {} of {} data-parallel ranks",
+                                 name_of(view.sharding), degrees.shard, degrees.data()),
+                     "sharded_data_parallel_degree over all of them, or sharding: parameters");
+  refusals.refuse_if(view.offload_optimizer && view.sharding == Sharding::kNone,
+                     "offload_optimizer without sharding", "sharding: optimizer_state");
+  refusals.refuse_if(view.offload_parameters && view.sharding != Sharding::kParameters,
+                     "offload_parameters without sharding: parameters", "sharding: parameters");
+}
+
+Json zero_block(const ExportView& view) {
+  Json zero;
+  zero["stage"] = static_cast<int>(view.sharding);
+  if (view.sharding == Sharding::kNone) return zero;
+  if (view.degrees.replica > 1) zero["mics_shard_size"] = view.degrees.shard;
+  zero["overlap_comm"] = true;
+  zero["contiguous_gradients"] = true;
+  const int64_t element_bytes = view.is_half() ? 2 : 4;
+  zero["reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / element_bytes, 1);
+  if (view.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (view.offload_parameters) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  return zero;
+}
+
+Json optimizer_block(const OptimizerSpec& optimizer) {
+  return {{"type", "AdamW"},
+          {"params",
+           {{"lr", optimizer.learning_rate},
+            {"betas", {optimizer.beta1, optimizer.beta2}},
+            {"eps", optimizer.epsilon},
+            {"weight_decay", optimizer.weight_decay}}}};
+}
+
+}  // namespace
+
+std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
+  refuse(view, refusals);
+  const Degrees& degrees = view.degrees;
+  Json out;
+  out["train_batch_size"] = view.global_batch;
+  out["train_micro_batch_size_per_gpu"] = view.micro_batch;
+  out["gradient_accumulation_steps"] = view.microbatches;
+  out["gradient_clipping"] = view.training.optimizer.gradient_clipping;
+  if (view.precision == Precision::kBf16) out["bf16"] = {{"enabled", true}};
+  if (view.precision == Precision::kFp16) out["fp16"] = {{"enabled", true}};
+  if (view.is_half() && view.training.accumulate_gradients_in_fp32) {
+    const bool wide = *view.training.accumulate_gradients_in_fp32;
+    out["data_types"] = {{"grad_accum_dtype", wide ? "fp32" : name_of(view.precision)}};
+  }
+  out["zero_optimization"] = zero_block(view);
+  out["optimizer"] = optimizer_block(view.training.optimizer);
+  if (degrees.tensor > 1) out["tensor_parallel"] = {{"autotp_size", degrees.tensor}};
+  const bool checkpoints = view.recompute == Recompute::kFull;
+  if (degrees.pipeline > 1) {
+    out["pipeline"] = {{"stages", degrees.pipeline},
+                       {"partition", "uniform"},
+                       {"activation_checkpoint_interval", checkpoints ? 1 : 0}};
+    refusals.note(
+        "pipeline: the script builds PipelineModule(num_stages=..., topology=...); the "
+        "block here is what smp-plan reads back");
+    refusals.note_order("PD", "pass PipelineModule a topology of that order");
+  }
+  if (view.offload_activations) out["activation_checkpointing"] = {{"cpu_checkpointing", true}};
+  if (view.recompute != Recompute::kNone && degrees.pipeline == 1) {
+    refusals.note(
+        fmt::format("recompute: {} is the script's to turn on, as in "
+                    "model.gradient_checkpointing_enable()",
+                    name_of(view.recompute)));
+  }
+  refusals.note(
+      fmt::format("start it on {} hosts of {} processes", view.hosts, view.processes_per_host));
+  return out.dump(2) + "\n";
+}
+
+}  // namespace smp

@@ -1,0 +1,219 @@
+#include <fmt/format.h>
+
+#include "export_view.h"
+#include "smp/plan/job_names.h"
+
+// A Megatron-LM command line. Rules: Megatron-LM d98e8a6, megatron/training/arguments.py,
+// validate_args.
+namespace smp {
+namespace {
+
+class Flags {
+ public:
+  void flag(std::string_view name) { text_ += fmt::format(" \\\n  --{}", name); }
+  template <class T>
+  void value(std::string_view name, const T& value) {
+    text_ += fmt::format(" \\\n  --{} {}", name, value);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void refuse_model(const ExportView& view, Refusals& refusals) {
+  const ModelSpec& model = view.model;
+  refusals.refuse_if(model.stack != Stack::kDecoder, fmt::format("stack: {}", name_of(model.stack)),
+                     "stack: decoder (pretrain_gpt.py)");
+  refusals.refuse_if(model.parallel_residual || model.shared_norm,
+                     "attention and MLP that read the same input (parallel_residual, shared_norm)",
+                     "parallel_residual: false");
+  refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
+                     "first_dense_layers with a moe_layer_period", "one of the two");
+  refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
+  refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
+                     fmt::format("mlp: {}", name_of(model.mlp)),
+                     model.mlp == MlpKind::kGeglu ? "mlp: swiglu" : "mlp: gelu");
+  const bool positions = model.position_embedding == PositionKind::kAlibi ||
+                         model.position_embedding == PositionKind::kRelative;
+  refusals.refuse_if(positions,
+                     fmt::format("position_embedding: {}", name_of(model.position_embedding)),
+                     "position_embedding: rotary");
+  const bool all = model.qkv_bias && model.attention_output_bias && model.mlp_bias;
+  const bool none = !model.attention_output_bias && !model.mlp_bias;
+  refusals.refuse_if(!all && !none,
+                     fmt::format("qkv_bias {}, attention_output_bias {}, mlp_bias {} together",
+                                 model.qkv_bias, model.attention_output_bias, model.mlp_bias),
+                     "all of them, qkv_bias alone, or none");
+}
+
+void refuse_layout(const ExportView& view, Refusals& refusals) {
+  const Degrees& degrees = view.degrees;
+  const bool pipeline = degrees.pipeline > 1;
+  refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16, Precision::kFp8},
+                           Precision::kFp32);
+  const bool known =
+      view.schedule == PipelineKind::kInterleaved || view.schedule == PipelineKind::kVirtual;
+  refusals.refuse_if(pipeline && !known, fmt::format("pipeline: {}", name_of(view.schedule)),
+                     "pipeline: interleaved or virtual");
+  refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
+  refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_optimizer alone");
+  refusals.refuse_if(view.offload_optimizer && view.sharding != Sharding::kOptimizerState,
+                     fmt::format("offload_optimizer with sharding: {}", name_of(view.sharding)),
+                     "sharding: optimizer_state");
+  refusals.refuse_if(degrees.context > 1 && view.training.sequence_length % (2 * degrees.context),
+                     fmt::format("sequence_length {} with context_parallel_degree {}",
+                                 view.training.sequence_length, degrees.context),
+                     fmt::format("a multiple of {}", 2 * degrees.context));
+}
+
+void model_flags(const ModelSpec& model, Flags& flags) {
+  flags.value("num-layers", model.num_layers);
+  flags.value("hidden-size", model.hidden_size);
+  flags.value("ffn-hidden-size", model.ffn_hidden_size);
+  flags.value("num-attention-heads", model.num_heads);
+  if (model.num_kv_heads != model.num_heads) {
+    flags.flag("group-query-attention");
+    flags.value("num-query-groups", model.num_kv_heads);
+  }
+  if (model.kv_lora_rank == 0) flags.value("kv-channels", model.head_dim);
+  flags.value("vocab-size", model.vocab_size);
+  flags.value("make-vocab-size-divisible-by", model.vocab_multiple_of);
+  flags.value("max-position-embeddings", model.max_positions);
+  const bool rotary = model.position_embedding == PositionKind::kRotary;
+  const bool none = model.position_embedding == PositionKind::kNone;
+  flags.value("position-embedding-type", rotary ? "rope" : none ? "none" : "learned_absolute");
+  if (rotary) flags.value("rotary-base", static_cast<int64_t>(model.rope_theta));
+  if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
+  flags.value("normalization", model.norm == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");
+  flags.value("norm-epsilon", model.norm_epsilon);
+  if (!model.tied_embeddings) flags.flag("untie-embeddings-and-output-weights");
+  if (!model.mlp_bias) flags.flag("disable-bias-linear");
+  if (!model.mlp_bias && model.qkv_bias) flags.flag("add-qkv-bias");
+  if (model.qk_norm) flags.flag("qk-layernorm");
+  flags.value("attention-dropout", model.attention_dropout);
+  flags.value("hidden-dropout", model.hidden_dropout);
+  flags.value("init-method-std", model.initializer_range);
+  if (model.num_experts > 0) {
+    flags.value("num-experts", model.num_experts);
+    flags.value("moe-router-topk", model.experts_per_token);
+    flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
+    if (model.shared_expert_ffn_hidden_size > 0) {
+      flags.value("moe-shared-expert-intermediate-size", model.shared_expert_ffn_hidden_size);
+    }
+    if (model.first_dense_layers > 0) {
+      flags.value("moe-layer-freq", fmt::format("'([0]*{}+[1]*{})'", model.first_dense_layers,
+                                                model.num_layers - model.first_dense_layers));
+    } else {
+      flags.value("moe-layer-freq", model.moe_layer_period);
+    }
+  }
+  if (model.kv_lora_rank > 0) {
+    flags.flag("multi-latent-attention");
+    if (model.q_lora_rank > 0) flags.value("q-lora-rank", model.q_lora_rank);
+    flags.value("kv-lora-rank", model.kv_lora_rank);
+    flags.value("qk-head-dim", model.qk_head_dim);
+    flags.value("qk-pos-emb-head-dim", model.qk_rope_head_dim);
+    flags.value("v-head-dim", model.v_head_dim);
+  }
+  if (model.num_mtp_layers > 0) flags.value("mtp-num-layers", model.num_mtp_layers);
+}
+
+// Stages of unequal size: the first and the last may differ, the others are equal.
+void partition_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
+  if (view.degrees.pipeline == 1 || view.partition_is_even()) return;
+  const std::vector<int64_t> layers = view.partition();
+  const size_t last = layers.size() - 1;
+  for (size_t stage = 2; stage < last; ++stage) {
+    if (layers[stage] == layers[1]) continue;
+    refusals.refuse_if(true, "a partition whose middle stages differ",
+                       "equal stages between the first and the last");
+    return;
+  }
+  flags.value("decoder-first-pipeline-num-layers", layers[0]);
+  if (last > 1) flags.value("decoder-last-pipeline-num-layers", layers[last]);
+}
+
+void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
+  const Degrees& degrees = view.degrees;
+  flags.value("tensor-model-parallel-size", degrees.tensor);
+  flags.value("pipeline-model-parallel-size", degrees.pipeline);
+  if (degrees.context > 1) flags.value("context-parallel-size", degrees.context);
+  if (degrees.expert > 1) flags.value("expert-model-parallel-size", degrees.expert);
+  if (view.model.num_experts > 0 && degrees.expert_tensor != degrees.tensor) {
+    flags.value("expert-tensor-parallel-size", degrees.expert_tensor);
+  }
+  if (view.sequence_parallel) flags.flag("sequence-parallel");
+  if (degrees.pipeline > 1 && view.schedule == PipelineKind::kVirtual) {
+    flags.value("num-virtual-stages-per-pipeline-rank", view.virtual_stages);
+  }
+  partition_flags(view, refusals, flags);
+  const std::string order = view.rank_order();
+  if (order == "DPT" || order == "DP") {
+    flags.flag("use-tp-pp-dp-mapping");
+  } else {
+    refusals.note_order("PDT", "Megatron has this one and, with --use-tp-pp-dp-mapping, DPT");
+  }
+  if (view.sharding == Sharding::kNone) return;
+  flags.flag("use-distributed-optimizer");
+  if (degrees.replica > 1) flags.value("num-distributed-optimizer-instances", degrees.replica);
+  if (view.sharding == Sharding::kOptimizerState) return;
+  flags.flag("use-megatron-fsdp");
+  flags.value("data-parallel-sharding-strategy",
+              view.sharding == Sharding::kParameters ? "optim_grads_params" : "optim_grads");
+  flags.value("ckpt-format", "fsdp_dtensor");
+}
+
+void training_flags(const ExportView& view, Flags& flags) {
+  const TrainingSpec& training = view.training;
+  flags.value("seq-length", training.sequence_length);
+  flags.value("micro-batch-size", view.micro_batch);
+  flags.value("global-batch-size", view.global_batch);
+  if (training.steps > 0) flags.value("train-iters", training.steps);
+  if (view.precision == Precision::kFp16) flags.flag("fp16");
+  if (view.precision == Precision::kBf16 || view.precision == Precision::kFp8) flags.flag("bf16");
+  if (view.precision == Precision::kFp8) flags.value("fp8-format", "hybrid");
+  if (view.is_half() && training.accumulate_gradients_in_fp32) {
+    flags.flag(*training.accumulate_gradients_in_fp32 ? "accumulate-allreduce-grads-in-fp32"
+                                                      : "grad-reduce-in-bf16");
+  }
+  flags.value("attention-backend",
+              training.attention == AttentionKind::kFlash ? "flash" : "unfused");
+  if (view.recompute == Recompute::kSelective) {
+    flags.value("recompute-granularity", "selective");
+  } else if (view.recompute == Recompute::kFull) {
+    const auto layers = view.parallel.recompute_layers;
+    flags.value("recompute-granularity", "full");
+    flags.value("recompute-method", layers ? "block" : "uniform");
+    flags.value("recompute-num-layers", layers.value_or(1));
+  }
+  if (view.offload_optimizer) {
+    flags.flag("optimizer-cpu-offload");
+    flags.flag("use-precision-aware-optimizer");
+  }
+  const OptimizerSpec& optimizer = training.optimizer;
+  flags.value("lr", optimizer.learning_rate);
+  flags.value("min-lr", optimizer.min_learning_rate);
+  flags.value("lr-warmup-iters", optimizer.warmup_steps);
+  flags.value("adam-beta1", optimizer.beta1);
+  flags.value("adam-beta2", optimizer.beta2);
+  flags.value("adam-eps", optimizer.epsilon);
+  flags.value("weight-decay", optimizer.weight_decay);
+  flags.value("clip-grad", optimizer.gradient_clipping);
+  flags.value("seed", training.seed);
+}
+
+}  // namespace
+
+std::string write_megatron(const ExportView& view, Refusals& refusals) {
+  refuse_model(view, refusals);
+  refuse_layout(view, refusals);
+  Flags flags;
+  model_flags(view.model, flags);
+  layout_flags(view, refusals, flags);
+  training_flags(view, flags);
+  refusals.note("the tokenizer, the data and the checkpoints are yours to add");
+  return torchrun_words(view) + " pretrain_gpt.py" + flags.take() + "\n";
+}
+
+}  // namespace smp

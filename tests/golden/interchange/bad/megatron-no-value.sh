@@ -1,0 +1,1 @@
+pretrain_gpt.py --num-layers --hidden-size 64

@@ -1,0 +1,12 @@
+from sagemaker.train.distributed import SMP, Torchrun
+
+distributed = Torchrun(
+    process_count_per_node=8,
+    smp=SMP(
+        hybrid_shard_degree=1,
+        tensor_parallel_degree=1,
+        sm_activation_offloading=False,
+        activation_loading_horizon=2,
+        random_seed=1234,
+    ),
+)

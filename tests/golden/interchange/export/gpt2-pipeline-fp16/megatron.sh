@@ -1,0 +1,35 @@
+torchrun --nnodes 1 --nproc-per-node 8 --standalone pretrain_gpt.py \
+  --num-layers 48 \
+  --hidden-size 1600 \
+  --ffn-hidden-size 6400 \
+  --num-attention-heads 25 \
+  --kv-channels 64 \
+  --vocab-size 50257 \
+  --make-vocab-size-divisible-by 1 \
+  --max-position-embeddings 1024 \
+  --position-embedding-type learned_absolute \
+  --normalization LayerNorm \
+  --norm-epsilon 1e-05 \
+  --attention-dropout 0 \
+  --hidden-dropout 0 \
+  --init-method-std 0.02 \
+  --tensor-model-parallel-size 1 \
+  --pipeline-model-parallel-size 4 \
+  --use-distributed-optimizer \
+  --seq-length 1024 \
+  --micro-batch-size 4 \
+  --global-batch-size 64 \
+  --fp16 \
+  --attention-backend flash \
+  --recompute-granularity full \
+  --recompute-method uniform \
+  --recompute-num-layers 1 \
+  --lr 0.0003 \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
+  --adam-beta1 0.9 \
+  --adam-beta2 0.95 \
+  --adam-eps 1e-08 \
+  --weight-decay 0.1 \
+  --clip-grad 1 \
+  --seed 1234

@@ -1,0 +1,43 @@
+torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint "$HEAD_HOST:29500" pretrain_gpt.py \
+  --num-layers 32 \
+  --hidden-size 4096 \
+  --ffn-hidden-size 14336 \
+  --num-attention-heads 32 \
+  --group-query-attention \
+  --num-query-groups 8 \
+  --kv-channels 128 \
+  --vocab-size 128256 \
+  --make-vocab-size-divisible-by 1 \
+  --max-position-embeddings 8192 \
+  --position-embedding-type rope \
+  --rotary-base 500000 \
+  --swiglu \
+  --normalization RMSNorm \
+  --norm-epsilon 1e-05 \
+  --untie-embeddings-and-output-weights \
+  --disable-bias-linear \
+  --attention-dropout 0 \
+  --hidden-dropout 0 \
+  --init-method-std 0.02 \
+  --tensor-model-parallel-size 2 \
+  --pipeline-model-parallel-size 1 \
+  --sequence-parallel \
+  --use-distributed-optimizer \
+  --num-distributed-optimizer-instances 2 \
+  --use-megatron-fsdp \
+  --data-parallel-sharding-strategy optim_grads_params \
+  --ckpt-format fsdp_dtensor \
+  --seq-length 4096 \
+  --micro-batch-size 1 \
+  --global-batch-size 8 \
+  --bf16 \
+  --attention-backend flash \
+  --lr 0.0003 \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
+  --adam-beta1 0.9 \
+  --adam-beta2 0.95 \
+  --adam-eps 1e-08 \
+  --weight-decay 0.1 \
+  --clip-grad 1 \
+  --seed 1234

@@ -1,0 +1,162 @@
+#include "smp/planner/export.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/job_reader.h"
+#include "smp/planner/import.h"
+
+// tests/golden/interchange/export holds jobs whose layout is pinned, and in a folder of the same
+// name what each target says of it: its file and its notes, or the refusal. scripts/check-exports
+// reads the same files with the targets' own programs. SMP_UPDATE_GOLDEN=1 writes them anew.
+
+using namespace smp;
+
+namespace {
+
+const std::string kFolder = SMP_SOURCE_DIR "/tests/golden/interchange/export/";
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> cases() {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (entry.path().extension() == ".yaml") out.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+// Of a job whose every key that matters here is pinned.
+Plan plan_of(const std::string& name) {
+  Plan plan;
+  plan.job = read_job({load_job_source(kFolder + name + ".yaml")});
+  close_plain_keys(plan.job);
+  plan.degrees = degrees_of(plan.job);
+  return plan;
+}
+
+std::string_view suffix_of(ExportTarget target) {
+  switch (target) {
+    case ExportTarget::kDeepSpeed:
+    case ExportTarget::kSageMakerV1:
+    case ExportTarget::kSageMakerV2: return ".json";
+    case ExportTarget::kTorchtitan:
+    case ExportTarget::kSageMakerSdk3: return ".py";
+    case ExportTarget::kAccelerate: return ".yaml.txt";
+    default: return ".sh";
+  }
+}
+
+// The files that a target gives: its text and its notes, or its refusal.
+std::vector<std::pair<std::string, std::string>> files_of(const Plan& plan, ExportTarget target) {
+  const std::string name(name_of(target));
+  try {
+    const Exported out = export_plan(plan, target, "plan.yaml");
+    std::string notes;
+    for (const std::string& note : out.notes) notes += note + "\n";
+    return {{name + std::string(suffix_of(target)), out.text}, {name + ".notes", notes}};
+  } catch (const ConfigError& error) {
+    return {{name + ".refused", std::string(error.what()) + "\n"}};
+  }
+}
+
+struct Return {
+  ExportTarget target;
+  ForeignFormat format;
+};
+constexpr Return kReturns[] = {
+    {ExportTarget::kDeepSpeed, ForeignFormat::kDeepSpeed},
+    {ExportTarget::kMegatron, ForeignFormat::kMegatron},
+    {ExportTarget::kAccelerate, ForeignFormat::kAccelerate},
+    {ExportTarget::kSageMakerV1, ForeignFormat::kSmpV1},
+    {ExportTarget::kSageMakerV2, ForeignFormat::kSmpV2},
+};
+
+std::string value_of(const Imported& file, std::string_view path, std::string_view absent) {
+  const ImportedKey* key = file.find(path);
+  return key != nullptr ? key->value : std::string(absent);
+}
+
+}  // namespace
+
+TEST_CASE("pinned plans become the files beside them, or the refusals") {
+  for (const std::string& name : cases()) {
+    const Plan plan = plan_of(name);
+    std::vector<std::string> written;
+    for (int i = 0; i < kExportTargets; ++i) {
+      for (const auto& [file, text] : files_of(plan, static_cast<ExportTarget>(i))) {
+        const std::string path = kFolder + name + "/" + file;
+        if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) {
+          std::filesystem::create_directories(kFolder + name);
+          std::ofstream(path) << text;
+        }
+        INFO(path);
+        CHECK(text == contents(path));
+        written.push_back(file);
+      }
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(kFolder + name)) {
+      INFO(entry.path().string(), " is nobody's");
+      CHECK(std::ranges::count(written, entry.path().filename().string()) == 1);
+    }
+  }
+}
+
+TEST_CASE("every exported file parses again, with the same degrees") {
+  int read = 0;
+  for (const std::string& name : cases()) {
+    const Plan plan = plan_of(name);
+    ImportContext context;
+    context.num_layers = plan.job.model.num_layers;
+    context.hosts = plan.job.cluster.hosts;
+    context.processes_per_host = plan.job.cluster.processes_per_host;
+    for (const Return& pair : kReturns) {
+      Exported out;
+      try {
+        out = export_plan(plan, pair.target, "plan.yaml");
+      } catch (const ConfigError&) {
+        continue;  // a refusal, which the other test reads
+      }
+      INFO(name, " ", name_of(pair.target), "\n", out.text);
+      const JobSource source{"exported", out.text};
+      CHECK(recognise(source) == pair.format);
+      const auto files = import_sources({source}, std::nullopt, context);
+      const Imported& back = files.front();
+      imported_job_yaml(files);
+      const Degrees& degrees = plan.degrees;
+      const auto is = [&](std::string_view path, int64_t value) {
+        CHECK(value_of(back, path, "1") == fmt::format("{}", value));
+      };
+      is("parallel.tensor_parallel_degree", degrees.tensor);
+      is("parallel.pipeline_parallel_degree", degrees.pipeline);
+      is("parallel.context_parallel_degree", degrees.context);
+      is("parallel.expert_parallel_degree", degrees.expert);
+      const bool shards = *plan.job.parallel.sharding != Sharding::kNone && degrees.shard > 1;
+      const bool flag = value_of(back, "parallel.shard_optimizer_state", "") == "true";
+      if (!flag) is("parallel.sharded_data_parallel_degree", shards ? degrees.shard : 1);
+      if (flag) CHECK(degrees.shard == degrees.data());
+      ++read;
+    }
+  }
+  CHECK(read >= 12);
+}
+
+TEST_CASE("targets are known by their words") {
+  CHECK(export_target_named("megatron") == ExportTarget::kMegatron);
+  CHECK(!export_target_named("nemo"));
+  for (int i = 0; i < kExportTargets; ++i) {
+    const auto target = static_cast<ExportTarget>(i);
+    CHECK(export_target_named(name_of(target)) == target);
+  }
+}

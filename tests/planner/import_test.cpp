@@ -1,0 +1,232 @@
+#include "smp/planner/import.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "foreign_keys.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/job_format.h"
+#include "smp/plan/layers.h"
+
+// Foreign files as data: tests/golden/interchange/import holds files and, beside each, the job file
+// that it becomes; bad holds files whose name begins with their format, and the exact complaint.
+// SMP_UPDATE_GOLDEN=1 writes the expected files anew, for a change whose diff one then reads.
+
+using namespace smp;
+
+namespace {
+
+const std::string kFolder = SMP_SOURCE_DIR "/tests/golden/interchange/";
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::filesystem::path> files_in(const std::string& folder) {
+  std::vector<std::filesystem::path> out;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder + folder)) {
+    if (entry.path().extension() != ".expected") out.push_back(entry.path());
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+void check_expected(const std::filesystem::path& path, const std::string& text) {
+  const std::string expected = path.string() + ".expected";
+  if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) std::ofstream(expected) << text;
+  INFO(path.string());
+  CHECK(text == contents(expected));
+}
+
+std::string error_of(const auto& run) {
+  try {
+    run();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+ForeignFormat format_by_name(const std::string& name) {
+  for (int i = 0; i < kForeignFormats; ++i) {
+    const auto format = static_cast<ForeignFormat>(i);
+    if (name.starts_with(std::string(name_of(format)) + "-")) return format;
+  }
+  FAIL("no format in the name ", name);
+  return ForeignFormat::kHuggingFace;
+}
+
+const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
+  switch (format) {
+    case ForeignFormat::kHuggingFace: return huggingface_keys();
+    case ForeignFormat::kSmpV1: return smp_v1_keys();
+    case ForeignFormat::kSmpV2: return smp_v2_keys();
+    case ForeignFormat::kDeepSpeed: return deepspeed_keys();
+    case ForeignFormat::kMegatron: return megatron_keys();
+    case ForeignFormat::kAccelerate: return accelerate_keys();
+  }
+  return huggingface_keys();
+}
+
+}  // namespace
+
+TEST_CASE("foreign files become the job files beside them") {
+  for (const auto& path : files_in("import")) {
+    const JobSource source{path.filename().string(), contents(path)};
+    INFO(source.path);
+    CHECK(recognise(source) == format_by_name(source.path));
+    const std::vector<Imported> files = import_sources({source}, std::nullopt);
+    std::string text = imported_job_yaml(files);
+    for (const std::string& warning : files.front().warnings) text += "warning: " + warning + "\n";
+    check_expected(path, text);
+  }
+}
+
+TEST_CASE("bad foreign files are refused with these words") {
+  const auto files = files_in("bad");
+  CHECK(files.size() >= 60);
+  for (const auto& path : files) {
+    const JobSource source{path.filename().string(), contents(path)};
+    const ForeignFormat format = format_by_name(source.path);
+    check_expected(path, error_of([&] { import_source(source, format); }) + "\n");
+  }
+}
+
+TEST_CASE("config.json of ten types gives transformers' own parameter counts") {
+  std::istringstream counts(contents(kFolder + "huggingface/counts.txt"));
+  std::string name;
+  int64_t expected = 0;
+  int read = 0;
+  while (counts >> name >> expected) {
+    INFO(name);
+    const JobSource source{name + ".json", contents(kFolder + "huggingface/" + name + ".json")};
+    CHECK(recognise(source) == ForeignFormat::kHuggingFace);
+    const auto files = import_sources({source}, std::nullopt);
+    const JobSpec job = read_job({{name, imported_job_yaml(files)}});
+    CHECK(parameter_count(job.model) == expected);
+    CHECK(files.front().warnings.size() == (name == "mistral-7b" ? 1 : 0));
+    ++read;
+  }
+  CHECK(read >= 20);
+}
+
+TEST_CASE("every key of every table names keys that a job file has, and is told apart") {
+  const std::string all = job_template({}, "");
+  for (int i = 0; i < kForeignFormats; ++i) {
+    const auto format = static_cast<ForeignFormat>(i);
+    std::vector<std::string_view> seen;
+    for (const ForeignKey& row : keys_of(format)) {
+      INFO(name_of(format), " ", row.key);
+      CHECK(std::ranges::count(seen, row.key) == 0);
+      seen.push_back(row.key);
+      const bool says_why = row.use == Use::kIgnored || row.use == Use::kRefused;
+      CHECK((!says_why || !row.meaning.empty()));
+      CHECK((row.use != Use::kCopied || !row.target.empty()));
+      std::istringstream targets{std::string(row.target)};
+      for (std::string target; std::getline(targets, target, ',');) {
+        target.erase(0, target.find_first_not_of(' '));
+        CHECK(all.find(fmt::format("#{}:", target.substr(target.rfind('.') + 1))) !=
+              std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("what a file is, is seen by its content") {
+  const auto format = [](const std::string& text) { return recognise({"x", text}); };
+  CHECK(format(R"({"model_type": "llama"})") == ForeignFormat::kHuggingFace);
+  CHECK(format(R"({"n_embd": 4, "n_layer": 2})") == ForeignFormat::kHuggingFace);
+  CHECK(format(R"({"partitions": 2})") == ForeignFormat::kSmpV1);
+  CHECK(format(R"({"hybrid_shard_degree": 2})") == ForeignFormat::kSmpV2);
+  CHECK(format(R"({"zero_optimization": {"stage": 1}})") == ForeignFormat::kDeepSpeed);
+  CHECK(format("python x.py --num-layers 2") == ForeignFormat::kMegatron);
+  CHECK(format("distributed_type: FSDP\n") == ForeignFormat::kAccelerate);
+  const auto refused = [](const std::string& text) {
+    return error_of([&] { recognise({"x", text}); });
+  };
+  CHECK(refused(R"({"tensor_parallel_degree": 2})") ==
+        "x: an SMP dictionary whose keys are in both versions: say --from smp-v1 or --from smp-v2");
+  CHECK(refused(R"({"partitions": 2, "hybrid_shard_degree": 2})") ==
+        "x: an SMP dictionary with keys of both versions: say --from smp-v1 or --from smp-v2");
+  CHECK(refused("{}") ==
+        "x: what this JSON is cannot be told by its keys: say --from hf, smp-v1, smp-v2 or "
+        "deepspeed");
+  CHECK(refused("model: {}\n") ==
+        "x: this is a job file of smp already; there is nothing to import");
+  CHECK(refused("smp_plan: 2\n") == "x: this is a plan of smp already; there is nothing to import");
+  CHECK(refused("hello\n") ==
+        "x: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from says what it "
+        "is");
+}
+
+TEST_CASE("several files are one job; where they disagree, both are named") {
+  const JobSource model{"config.json", contents(kFolder + "huggingface/llama2-7b.json")};
+  const JobSource v1{"smp.json",
+                     R"({"pipeline_parallel_degree": 4, "microbatches": 8,
+                         "offload_activations": true, "activation_loading_horizon": 2})"};
+  const auto files = import_sources({v1, model}, std::nullopt);
+  CHECK(files.front().file == "config.json");  // other files count in its layers
+  const JobSpec job = read_job({{"job", imported_job_yaml(files)}});
+  CHECK(job.parallel.activation_loading_horizon == 16);  // 2 tasks of 32 / 4 layers
+  CHECK(job.parallel.active_microbatches == 6);
+  CHECK(job.model.num_layers == 32);
+
+  const JobSource megatron{"run.sh", "--num-layers 24 --hidden-size 4096"};
+  CHECK(error_of([&] {
+          import_sources({model, megatron}, std::nullopt);
+        }) ==
+        "run.sh: --num-layers says model.num_layers: 24, but num_hidden_layers of config.json says "
+        "32");
+  CHECK(
+      error_of([&] { imported_job_yaml(import_sources({megatron}, std::nullopt)); }) ==
+      "run.sh: the model lacks num_heads, vocab_size: add it, or import the model's config.json in "
+      "the same call");
+}
+
+TEST_CASE("hosts and processes turn 'over all ranks' into a degree") {
+  const JobSource deepspeed{"ds.json", R"({"zero_optimization": {"stage": 3}})"};
+  ImportContext context;
+  context.hosts = 4;
+  context.processes_per_host = 8;
+  const auto files = import_sources({deepspeed}, std::nullopt, context);
+  REQUIRE(files.front().find("parallel.sharded_data_parallel_degree") != nullptr);
+  CHECK(files.front().find("parallel.sharded_data_parallel_degree")->value == "32");
+  CHECK(files.front().find("cluster.hosts")->value == "4");
+}
+
+TEST_CASE("hf_config of a job file gives its model; keys beside it replace what it says") {
+  const JobSource job{kFolder + "huggingface/my-job.yaml",
+                      "model: {hf_config: llama2-7b.json, num_layers: 8}\n"};
+  const JobSpec read = read_job(with_hf_model(job));
+  CHECK(read.name == "my-job");
+  CHECK(read.model.hidden_size == 4096);
+  CHECK(read.model.num_layers == 8);
+  CHECK(read.model.ffn_hidden_size == 11008);
+  CHECK(with_hf_model({"x.yaml", "model: {num_layers: 8}\n"}).size() == 1);
+  CHECK(with_hf_model({"x.yaml", "model: [\n"}).size() == 1);  // read_job says what is wrong
+  const std::string missing = error_of([&] {
+    with_hf_model({kFolder + "x.yaml", "model: {hf_config: none.json}\n"});
+  });
+  CHECK(missing == kFolder + "none.json: no such file");
+}
+
+TEST_CASE("docs/interchange.md ends with the tables that the readers use") {
+  const std::string page = contents(SMP_SOURCE_DIR "/docs/interchange.md");
+  const std::string marker = "<!-- from here on: made by the tables of keys -->\n";
+  const size_t at = page.find(marker);
+  REQUIRE(at != std::string::npos);
+  const std::string tables = import_reference_markdown();
+  if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(SMP_SOURCE_DIR "/docs/interchange.md")
+        << page.substr(0, at + marker.size()) << tables;
+  }
+  CHECK(page.substr(at + marker.size()) == tables);
+}
