@@ -85,7 +85,7 @@ void read_batch(RunCells& cells, LayoutChoice& choice, int64_t data, int64_t seq
     if (const auto per_rank = cells.number_after("batch size per dp")) {
       (choice.pipeline > 1 ? microbatches : micro_batch) = std::max<int64_t>(1, *per_rank);
     }
-    cells.assume(fmt::format("micro batch of {}", micro_batch));
+    if (layout_is_published) cells.assume(fmt::format("micro batch of {}", micro_batch));
   }
   if (global) {
     const int64_t per_rank = std::max<int64_t>(1, (*global + data - 1) / data);

@@ -1,0 +1,125 @@
+#include "smp/planner/compare.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "smp/plan/errors.h"
+#include "smp/plan/job_reader.h"
+#include "smp/plan/traffic.h"
+#include "smp/planner/search.h"
+
+using namespace smp;
+
+namespace {
+
+Plan small_plan() {
+  const JobSpec job = read_job(
+      {{"job",
+        "model: {family: gpt2, num_layers: 4, hidden_size: 64, num_heads: 4, vocab_size: 256, "
+        "max_positions: 64}\n"
+        "training: {sequence_length: 64, global_batch: 4}\n"
+        "cluster: {processes_per_host: 2, device: cpu, memory_per_process: 1GiB, "
+        "fp32_flops_per_s: 10G, memory_bytes_per_s: 9G, intra_host_bytes_per_s: 2G}\n"
+        "parallel: {pipeline_parallel_degree: 2}\n"}});
+  SearchResult result = plan_job(job);
+  return std::get<Plan>(result.best);
+}
+
+// What the worker would write, had it counted `memory` and `time` times what was predicted.
+nlohmann::json report_of(const Plan& plan, double memory, double time) {
+  nlohmann::json json;
+  const Degrees& degrees = plan.degrees;
+  json["plan"] = {{"pipeline_parallel_degree", degrees.pipeline},
+                  {"tensor_parallel_degree", degrees.tensor},
+                  {"sharded_data_parallel_degree", degrees.shard},
+                  {"replica_degree", degrees.replica}};
+  json["steps"] = 10;
+  json["measured_step_s"] = double(plan.predictions.step_ns) * 1e-9 * time;
+  json["ranks"] = nlohmann::json::array();
+  for (int64_t rank = 0; rank < degrees.world(); ++rank) {
+    const RankPrediction& predicted = plan.predictions.ranks[static_cast<size_t>(rank)];
+    nlohmann::json one;
+    one["rank"] = rank;
+    one["coordinates"] = {{"pipeline", rank}, {"tensor", 0}, {"shard", 0}, {"replica", 0}};
+    one["measured_peak_bytes"] = int64_t(double(predicted.peak_bytes) * memory);
+    one["measured_peak_phase"] = "step 3: backward";
+    for (int i = 0; i < kMemoryCategories; ++i) {
+      one["measured_bytes_by_category"][std::string(name_of(static_cast<MemoryCategory>(i)))] = 7;
+    }
+    one["wire"] = nlohmann::json::array();
+    for (const Traffic& traffic : step_traffic(plan, rank)) {
+      one["wire"].push_back({{"label", traffic.label},
+                             {"measured_calls", traffic.calls * 10},
+                             {"measured_wire_bytes", traffic.wire_bytes * 10}});
+    }
+    json["ranks"].push_back(one);
+  }
+  return json;
+}
+
+RunReport report(const nlohmann::json& json) { return parse_run_report("r.json", json.dump()); }
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_run_report("r.json", text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("compare: within and beyond the limits") {
+  const Plan plan = small_plan();
+  const ComparisonLimits limits{0.1, 0.2};
+  const Comparison good = compare(plan, report(report_of(plan, 1.0, 1.0)), limits);
+  CHECK(good.problems.empty());
+  CHECK(good.worst_memory_error() == 0);
+  CHECK(good.step.error() == doctest::Approx(0));
+  for (const Compared& row : good.ranks[0].wire) CHECK(row.error() == 0);
+
+  const Comparison bad = compare(plan, report(report_of(plan, 0.8, 2.0)), limits);
+  REQUIRE(bad.problems.size() == 3);
+  CHECK(bad.problems[0] == "peak of rank 0 is 25.0 % off, more than 10.0 %");
+  CHECK(bad.problems[1] == "peak of rank 1 is 25.0 % off, more than 10.0 %");
+  CHECK(bad.problems[2] == "step time is 50.0 % off, more than 20.0 %");
+  CHECK(compare(plan, report(report_of(plan, 0.8, 2.0)), {}).problems.empty());
+  CHECK(comparison_text(bad).find("step time is 50.0 % off, more than 20.0 %\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("compare: a report of another layout, and JSON for programs") {
+  const Plan plan = small_plan();
+  nlohmann::json other = report_of(plan, 1, 1);
+  other["plan"]["tensor_parallel_degree"] = 2;
+  CHECK_THROWS_WITH_AS(compare(plan, report(other), {}),
+                       "r.json: a run of pipeline 2 x tensor 2 x shard 1 x replica 1; the plan is "
+                       "pipeline 2 x tensor 1 x shard 1 x replica 1",
+                       ConfigError);
+  const auto json =
+      nlohmann::json::parse(comparison_json(compare(plan, report(report_of(plan, 1, 1)), {})));
+  CHECK(json.at("ranks").size() == 2);
+  CHECK(json.at("ranks")[0].at("peak_bytes").at("predicted") ==
+        double(plan.predictions.ranks[0].peak_bytes));
+  CHECK(json.at("problems").empty());
+}
+
+TEST_CASE("compare: what is no report of a run") {
+  const Plan plan = small_plan();
+  CHECK(error_of("{") == "r.json: no JSON: error at byte 2");
+  CHECK(error_of("{}") == "r.json: no report of a run: 'plan' is missing");
+  CHECK(error_of("[]") == "r.json: no report of a run: 'plan' is missing");
+  nlohmann::json json = report_of(plan, 1, 1);
+  json["measured_step_s"] = 0;
+  CHECK(error_of(json.dump()) == "r.json: the run made no step");
+  json["measured_step_s"] = "fast";
+  CHECK(error_of(json.dump()) == "r.json: 'measured_step_s' is no number");
+  json = report_of(plan, 1, 1);
+  json["ranks"][0]["measured_peak_bytes"] = 1.5;
+  CHECK(error_of(json.dump()) == "r.json: 'measured_peak_bytes' is no whole number");
+  json["ranks"] = 3;
+  CHECK(error_of(json.dump()) == "r.json: 'ranks' is no list");
+}

@@ -1,0 +1,227 @@
+#include "smp/planner/score.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "csv_reader.h"
+#include "smp/plan/errors.h"
+
+// tests/golden/score/runs.csv holds made-up runs in the columns of published ones; runs.expected
+// what is understood of them. SMP_UPDATE_GOLDEN=1 writes it anew.
+
+using namespace smp;
+
+namespace {
+
+const std::string kRuns = SMP_SOURCE_DIR "/tests/golden/score/runs.csv";
+const std::string kExpected = SMP_SOURCE_DIR "/tests/golden/score/runs.expected";
+const char* const kHeader =
+    "id,model,layers,hidden,heads,seq,gpus,gpu_type,tp,pp,dp,sharding,micro_batch,grad_accum,"
+    "global_batch,recompute,precision";
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+FileScore golden() { return score_file(kRuns, std::nullopt); }
+
+std::string quoted(const std::string& cell) {
+  std::string doubled;
+  for (char c : cell) doubled.append(c == '"' ? 2 : 1, c);
+  return fmt::format("\"{}\"", doubled);
+}
+
+// The table with the cells of `columns` empty, or without those columns.
+std::string without(const CsvTable& table, const std::set<std::string>& columns, bool blank) {
+  std::string text;
+  const auto add = [&](const std::vector<std::string>& cells, bool head) {
+    std::string line;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const bool gone = columns.count(table.columns[i]) > 0;
+      if (gone && !blank) continue;
+      if (!line.empty()) line += ',';
+      if (!gone || head) line += quoted(cells[i]);
+    }
+    text += fmt::format("{}\n", line);
+  };
+  add(table.columns, true);
+  for (const CsvRow& row : table.rows) add(row.cells, false);
+  return text;
+}
+
+const RowScore& row_of(const FileScore& file, const std::string& id) {
+  for (const RowScore& row : file.rows) {
+    if (row.id == id) return row;
+  }
+  throw std::runtime_error(fmt::format("no row {}", id));
+}
+
+RowScore score_one(const std::string& cells) {
+  return score_table("t.csv", fmt::format("{}\n{}\n", kHeader, cells), std::nullopt).rows.at(0);
+}
+
+}  // namespace
+
+TEST_CASE("score: what is understood of made-up runs") {
+  std::string text;
+  for (const RowScore& row : golden().rows) {
+    text += fmt::format("{}: {}\n", row.id, row.expressible ? "expressible" : "not expressible");
+    if (!row.reason.empty()) text += fmt::format("  {}\n", row.reason);
+  }
+  if (std::getenv("SMP_UPDATE_GOLDEN") != nullptr) std::ofstream(kExpected) << text;
+  CHECK(text == text_of(kExpected));
+}
+
+TEST_CASE("score: predictions are finite, and lie within their ranges") {
+  for (const RowScore& row : golden().rows) {
+    if (!row.expressible) continue;
+    CAPTURE(row.id);
+    CHECK(std::isfinite(row.predicted_peak_gib));
+    CHECK(row.predicted_peak_gib > 0.1);
+    CHECK(row.low_gib <= row.predicted_peak_gib);
+    CHECK(row.high_gib >= row.predicted_peak_gib);
+    CHECK(std::isfinite(row.predicted_step_s));
+    CHECK(row.predicted_step_s > 0);
+    CHECK(row.step_low_s <= row.predicted_step_s);
+    CHECK(row.step_high_s >= row.predicted_step_s);
+  }
+}
+
+TEST_CASE("score: a prediction does not read what was measured") {
+  const CsvTable table = load_csv(kRuns);
+  const std::set<std::string> measured = {"fits", "tflops_per_gpu", "tokens_per_s_per_gpu",
+                                          "step_time_s", "peak_mem_gb"};
+  const FileScore with = golden();
+  for (bool blank : {true, false}) {
+    const FileScore other = score_table("t.csv", without(table, measured, blank), std::nullopt);
+    REQUIRE(other.rows.size() == with.rows.size());
+    for (size_t i = 0; i < with.rows.size(); ++i) {
+      CAPTURE(with.rows[i].id);
+      CHECK(other.rows[i].expressible == with.rows[i].expressible);
+      CHECK(other.rows[i].reason == with.rows[i].reason);
+      CHECK(other.rows[i].predicted_peak_gib == with.rows[i].predicted_peak_gib);
+      CHECK(other.rows[i].predicted_step_s == with.rows[i].predicted_step_s);
+      CHECK(other.rows[i].fit == with.rows[i].fit);
+      CHECK(other.rows[i].low_gib == with.rows[i].low_gib);
+      CHECK(other.rows[i].high_gib == with.rows[i].high_gib);
+    }
+  }
+}
+
+TEST_CASE("score: units and conventions of what was measured") {
+  const FileScore file = golden();
+  CHECK(*row_of(file, "plain").measured_peak_gib == doctest::Approx(18.5e9 / 1073741824.0));
+  CHECK(*row_of(file, "sequence-parallel").measured_peak_gib == 20);
+  CHECK(*row_of(file, "hybrid").measured_step_s == doctest::Approx(8192.0 / 6000));
+  CHECK(row_of(file, "chunks").measured_step_s.has_value());  // from model flops
+  CHECK(!row_of(file, "percent").measured_peak_gib.has_value());
+  CHECK(*row_of(file, "offload").measured_fits == false);
+  CHECK(row_of(file, "too-large").fit == Fit::kNo);
+  CHECK(row_of(file, "doubted").left_out);
+}
+
+TEST_CASE("score: the habits of one framework for all rows") {
+  const FileScore inferred = golden();
+  const FileScore fsdp = score_file(kRuns, Profile::kFsdp);
+  CHECK(row_of(inferred, "distributed-optimizer").predicted_peak_gib !=
+        row_of(fsdp, "distributed-optimizer").predicted_peak_gib);
+  CHECK(row_of(inferred, "hybrid").predicted_peak_gib == row_of(fsdp, "hybrid").predicted_peak_gib);
+}
+
+TEST_CASE("score: cells that do not fit together, and such that say nothing") {
+  CHECK(score_one("r,gpt,12,1024,16,1024,8,A100,1,1,,none,4,2,64,none,bf16").expressible);
+  CHECK(score_one("r,gpt,12,1024,16,1024,8,A100,1,1,,none,4,2,64,none,bf16").reason ==
+        "vocabulary of 50257");
+  CHECK(score_one("r,gpt,0,1024,16,1024,8,A100,1,1,8,none,4,2,64,none,bf16").reason ==
+        "layers is 0");
+  CHECK(score_one("r,gpt,12,1024,16,1024,8,,1,1,8,none,4,2,64,none,bf16").reason ==
+        "gpu_type is empty");
+  CHECK(score_one("r,gpt,12.5,1024,16,1024,8,A100,1,1,8,none,4,2,64,none,bf16").reason ==
+        "layers '12.5' is not understood");
+  CHECK(score_one("r,gpt,12,1024,16,1024,8,A100,1,1,8,zero3,4,2,70,none,bf16").reason ==
+        "vocabulary of 50257; batch of 96 = 4 x 3 x 8 instead of 70");
+  CHECK(score_one("r,gpt,12,1024,16,8k,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
+  CHECK(!score_one("r,gpt,12,1024,16,nan,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
+  CHECK(!score_one("r,gpt,12,1024,16,-5,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
+}
+
+TEST_CASE("score: tables that are none of published runs") {
+  CHECK_THROWS_WITH_AS(score_table("t.csv", "id,key\n1,2\n", std::nullopt),
+                       "t.csv:1:1: no table of published runs: it has no column model, layers, "
+                       "hidden, heads, seq, gpus, gpu_type, tp, pp, dp, sharding, micro_batch, "
+                       "grad_accum, global_batch, recompute, precision",
+                       ConfigError);
+  std::string header = kHeader;
+  header.replace(header.find("micro_batch"), 11, "microbatch");
+  CHECK_THROWS_WITH_AS(score_table("t.csv", fmt::format("{}\n", header), std::nullopt),
+                       "t.csv:1:1: no table of published runs: it has no column micro_batch "
+                       "('microbatch'?)",
+                       ConfigError);
+}
+
+TEST_CASE("score: errors, ranking, regret and wrong fits of rows") {
+  std::vector<RowScore> rows(4);
+  const double predicted[] = {11, 18, 33, 36};
+  const double measured[] = {10, 20, 30, 40};
+  for (size_t i = 0; i < 4; ++i) {
+    rows[i].expressible = true;
+    rows[i].group.assign(1, 'g');
+    rows[i].tokens_per_step = 1;
+    rows[i].predicted_step_s = predicted[i];
+    rows[i].measured_step_s = measured[i];
+    rows[i].predicted_peak_gib = predicted[i];
+    rows[i].measured_peak_gib = measured[i];
+    rows[i].measured_fits = true;
+    rows[i].fit = Fit::kFits;
+  }
+  rows[3].measured_fits = false;  // ran out of memory, and no peak of it is compared
+  ScoreSummary summary = summary_of(rows);
+  CHECK(summary.memory.rows == 3);
+  CHECK(summary.memory.absolute_median == doctest::Approx(0.1));
+  CHECK(summary.time.signed_median == doctest::Approx(0));
+  CHECK(summary.time.absolute_p90 == doctest::Approx(0.1));
+  CHECK(summary.ranked_pairs == 6);
+  CHECK(summary.kendall_tau == 1);
+  CHECK(summary.top_1_regret == 0);
+  CHECK(summary.false_fits == 1);
+  CHECK(summary.false_does_not_fit == 0);
+
+  std::swap(rows[0].predicted_step_s, rows[1].predicted_step_s);
+  rows[0].fit = Fit::kNo;
+  rows[3].fit = Fit::kTight;
+  summary = summary_of(rows);
+  CHECK(summary.kendall_tau == doctest::Approx(4.0 / 6));
+  CHECK(summary.top_1_regret == doctest::Approx(1.0));  // picked the run of 20 s, the best took 10
+  CHECK(summary.false_fits == 0);
+  CHECK(summary.false_does_not_fit == 1);
+}
+
+TEST_CASE("score: JSON has the names that other programs read") {
+  const FileScore file = golden();
+  const auto json = nlohmann::json::parse(score_json({file}));
+  REQUIRE(json.at("rows").size() == file.rows.size());
+  for (const auto& row : json.at("rows")) {
+    for (const char* key : {"id", "expressible", "reason", "predicted_peak_gib", "predicted_fits",
+                            "predicted_step_s", "low", "high"}) {
+      CHECK(row.contains(key));
+    }
+    CHECK(row.at("predicted_peak_gib").is_null() != row.at("expressible").get<bool>());
+  }
+  const auto& summary = json.at("summary");
+  for (const char* key : {"n", "expressible_share", "memory", "time", "kendall_tau", "top_1_regret",
+                          "false_fits", "false_does_not_fit"}) {
+    CHECK(summary.contains(key));
+  }
+  CHECK(score_json({file}) == score_json({golden()}));
+}
