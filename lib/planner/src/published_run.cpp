@@ -16,19 +16,30 @@ struct Degrees {
   int64_t world() const { return tensor * pipeline * context * data; }
 };
 
+// Ranks of the largest runs, with room; four of these multiply within 64 bits.
+constexpr int64_t kMostRanks = 1 << 15;
+constexpr int64_t kMostWorld = 1 << 20;
+
+std::optional<int64_t> ranks_of(RunCells& cells, const char* column) {
+  const auto value = cells.degree(column);
+  if (!value || *value <= kMostRanks) return value;
+  cells.problem(fmt::format("{} is {}: more ranks than any run has", column, *value));
+  return std::nullopt;
+}
+
 // tp x pp x cp x dp = gpus gives the one that is missing.
 Degrees degrees_of(RunCells& cells, PublishedRun& run) {
   Degrees degrees;
-  const auto tensor = cells.degree("tp");
-  const auto pipeline = cells.degree("pp");
-  const auto context = cells.degree("cp");
-  const auto data = cells.degree("dp");
-  const auto gpus = cells.degree("gpus");
+  const auto tensor = ranks_of(cells, "tp");
+  const auto pipeline = ranks_of(cells, "pp");
+  const auto context = ranks_of(cells, "cp");
+  const auto data = ranks_of(cells, "dp");
+  const auto gpus = ranks_of(cells, "gpus");
   run.layout_is_published = tensor || pipeline || data || cells.has("micro_batch");
   degrees.tensor = tensor.value_or(1);
   degrees.pipeline = pipeline.value_or(1);
   degrees.context = context.value_or(1);
-  degrees.expert = cells.degree("ep").value_or(1);
+  degrees.expert = ranks_of(cells, "ep").value_or(1);
   const int64_t model = degrees.tensor * degrees.pipeline * degrees.context;
   if (data) {
     degrees.data = *data;
@@ -40,6 +51,9 @@ Degrees degrees_of(RunCells& cells, PublishedRun& run) {
     degrees.data = std::max<int64_t>(1, all / model);
     cells.assume(fmt::format("{} GPUs", degrees.world()));
   }
+  if (gpus && degrees.expert > 1 && degrees.world() * degrees.expert == *gpus) {
+    degrees.data *= degrees.expert;  // some count data-parallel ranks of each expert alone
+  }
   if (gpus && degrees.world() != *gpus) {
     if (data && *gpus % model == 0 && !tensor) {
       degrees.tensor = *gpus / (*data * degrees.pipeline * degrees.context);
@@ -49,6 +63,11 @@ Degrees degrees_of(RunCells& cells, PublishedRun& run) {
                                degrees.tensor, degrees.pipeline, degrees.context, degrees.data,
                                degrees.world()));
     }
+  }
+  if (degrees.world() > kMostWorld) {
+    cells.problem(
+        fmt::format("tp x pp x cp x dp = {}: more ranks than any run has", degrees.world()));
+    return {};
   }
   return degrees;
 }

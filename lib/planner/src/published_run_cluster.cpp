@@ -15,6 +15,7 @@ constexpr double kGiga = 1e9;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 // What NCCL reaches of a network's rate: as in configs/clusters.
 constexpr double kReached = 0.88;
+constexpr double kMostGib = 1 << 16;  // of one accelerator
 // Capacities nearer than this to the catalog's are the same card.
 constexpr double kSameCard = 0.06;
 
@@ -53,28 +54,38 @@ constexpr std::array kCards = {
 };
 
 // GB/s of one accelerator to other hosts that the interconnect's rate gives ("8x 200 Gb/s HDR",
-// "400 Gb/s EFA per node", "inter_node 800 Gb/s"); nothing when it has none.
+// "400 Gb/s EFA per node", "inter_node 800 Gb/s"); nothing when it has none. GB/s, with a capital
+// B, is a rate between the accelerators of a host.
 std::optional<double> inter_host_gb_per_s(const std::string& interconnect, int64_t per_host) {
-  const size_t unit = interconnect.rfind("gb/s");
-  if (unit == std::string::npos || unit == 0 || interconnect[unit - 1] == 'g') return std::nullopt;
+  size_t unit = std::string::npos;
+  for (const char* word : {"Gb/s", "Gbps", "Gbit/s"})
+    unit = std::min(unit, interconnect.find(word));
+  if (unit == std::string::npos) return std::nullopt;
   const auto digit_at = [&](size_t i) {
     return std::isdigit(static_cast<unsigned char>(interconnect[i])) || interconnect[i] == '.';
   };
+  const auto skip_blanks = [&](size_t end) {
+    while (end > 0 && interconnect[end - 1] == ' ') --end;
+    return end;
+  };
+  const auto number_before = [&](size_t& end) {
+    size_t begin = end = skip_blanks(end);
+    while (begin > 0 && digit_at(begin - 1)) --begin;
+    const auto value = leading_number(std::string_view(interconnect).substr(begin, end - begin));
+    end = begin;
+    return value;
+  };
   size_t end = unit;
-  while (end > 0 && interconnect[end - 1] == ' ') --end;
-  size_t begin = end;
-  while (begin > 0 && digit_at(begin - 1)) --begin;
-  const auto rate = leading_number(std::string_view(interconnect).substr(begin, end - begin));
+  const auto rate = number_before(end);
   if (!rate) return std::nullopt;
-  size_t before = begin;
-  while (before > 0 && interconnect[before - 1] == ' ') --before;
   double links = 1;
-  if (before > 1 && interconnect[before - 1] == 'x' && digit_at(before - 2)) {
-    size_t digit = before - 1;
-    while (digit > 0 && digit_at(digit - 1)) --digit;
-    links = leading_number(std::string_view(interconnect).substr(digit)).value_or(1);
+  end = skip_blanks(end);
+  if (end > 0 && (interconnect[end - 1] == 'x' || interconnect[end - 1] == 'X')) {
+    --end;
+    links = number_before(end).value_or(1);
   }
-  const bool per_gpu = contains(interconnect, "per gpu");
+  const std::string words = lower_case(interconnect);
+  const bool per_gpu = contains(words, "per gpu") || contains(words, "/gpu");
   return *rate * links / 8 / (per_gpu ? 1.0 : double(per_host));
 }
 
@@ -115,13 +126,16 @@ ClusterSpec cluster_of_run(RunCells& cells, KnownClusters& clusters, int64_t wor
   cluster.accelerator = cells.text("gpu_type");
   const int64_t usual = cluster.processes_per_host;
   cluster.processes_per_host = cells.degree("gpus_per_node").value_or(usual);
-  if (const auto memory = cells.number("gpu_mem_gb")) {
+  const auto memory = cells.number("gpu_mem_gb");
+  if (memory && !(*memory >= 1 && *memory <= kMostGib)) {
+    cells.problem(fmt::format("gpu_mem_gb is {}: no accelerator has that", *memory));
+  } else if (memory) {
     const double known = double(cluster.memory_per_process_bytes) / kGiB;
     if (std::abs(*memory / known - 1) > kSameCard) {
       cluster.memory_per_process_bytes = std::llround(*memory * kGiB * known / std::ceil(known));
     }
   }
-  const auto rate = inter_host_gb_per_s(interconnect, cluster.processes_per_host);
+  const auto rate = inter_host_gb_per_s(cells.text("interconnect"), cluster.processes_per_host);
   if (rate && *card->interconnect == '\0') {
     cluster.inter_host_bytes_per_s = kReached * *rate * kGiga;
     cluster.inter_host_points.clear();

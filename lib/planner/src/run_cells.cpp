@@ -10,7 +10,7 @@
 namespace smp {
 namespace {
 
-constexpr double kLargestCount = 1e15;
+constexpr double kLargestCount = 1 << 28;  // as in job files: counts that no run reaches
 
 // "8,192" and "8_192" are 8192; a whole cell, or nothing.
 std::optional<double> number_of(const std::string& word) {
