@@ -14,22 +14,25 @@ constexpr double kTokenBytes = 8;  // int64 ids
 
 // A stage at its fullest: the phase, and what activations add to each term then.
 struct StagePeak {
+  StagePeak(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
+            const StateRules& rules, const StageHolds& holds, int64_t stage)
+      : terms(stage_terms(job, choice, layers, rules, holds)),
+        blocks(blocks_kept(choice, layers, holds.blocks)),
+        live(microbatches_in_flight(choice, stage)) {}
+
   StageTerms terms;
   BlocksKept blocks;
+  double live;
   double peak = 0;  // without fragmentation
   Phase phase = Phase::kStep;
   double embedding = 0, logits = 0, workspace = 0, again = 0, messages = 0, batch = 0, window = 0;
-  double live = 0;
   double host_bytes = 0;
 };
 
 StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                   const StateRules& rules, int64_t stage) {
   const StageHolds holds = stage_holds(job.model, choice, stage);
-  StagePeak now;
-  now.terms = stage_terms(job, choice, layers, rules, holds);
-  now.blocks = blocks_kept(choice, layers, holds.blocks);
-  now.live = microbatches_in_flight(choice, stage);
+  StagePeak now(job, choice, layers, rules, holds, stage);
   now.host_bytes = now.terms.host_bytes;
   // A head's backward follows its forward, but where all forward passes come first.
   const double heads = !holds.head ? 0 : choice.schedule == PipelineKind::kSimple ? now.live : 1;
@@ -83,10 +86,11 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   return now;
 }
 
-MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, int64_t index) {
+MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const StateRules& rules,
+                           int64_t index) {
   MemoryEstimate estimate;
   TermBytes& bytes = estimate.bytes;
-  bytes = stage.terms.bytes(stage.phase);
+  bytes = stage.terms.bytes(stage.phase, rules);
   if (stage.phase == Phase::kForward || stage.phase == Phase::kBackward) {
     at(bytes, Term::kActivations) = stage.live * stage.blocks.kept;
     at(bytes, Term::kCheckpoints) = stage.live * stage.blocks.checkpoints;
@@ -124,24 +128,23 @@ std::string_view name_of(Phase phase) {
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers, int64_t stage) {
   const StateRules rules(job, choice);
-  return estimate_of(peak_of(job, choice, layers, rules, stage), job, stage);
+  return estimate_of(peak_of(job, choice, layers, rules, stage), job, rules, stage);
 }
 
 MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
                                const LayerBytes& layers) {
   const StateRules rules(job, choice);
-  StagePeak fullest = peak_of(job, choice, layers, rules, 0);
-  int64_t at_stage = 0;
-  const auto consider = [&](int64_t stage) {
-    const StagePeak other = peak_of(job, choice, layers, rules, stage);
-    if (other.peak <= fullest.peak) return;
-    fullest = other;
-    at_stage = stage;
-  };
+  const StagePeak first = peak_of(job, choice, layers, rules, 0);
+  if (choice.pipeline == 1) return estimate_of(first, job, rules, 0);
+  const StagePeak last = peak_of(job, choice, layers, rules, choice.pipeline - 1);
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
-  if (choice.pipeline > 2) consider(1);
-  if (choice.pipeline > 1) consider(choice.pipeline - 1);
-  return estimate_of(fullest, job, at_stage);
+  if (choice.pipeline > 2) {
+    const StagePeak second = peak_of(job, choice, layers, rules, 1);
+    if (second.peak > first.peak && second.peak >= last.peak)
+      return estimate_of(second, job, rules, 1);
+  }
+  return last.peak > first.peak ? estimate_of(last, job, rules, choice.pipeline - 1)
+                                : estimate_of(first, job, rules, 0);
 }
 
 }  // namespace smp

@@ -255,14 +255,14 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
     best = bytes;
     best_phase = phase;
   };
-  TermBytes forward = terms.bytes(Phase::kForward);
+  TermBytes forward = terms.bytes(Phase::kForward, rules);
   add_walked(forward, peaks.forward, plan, true, blocks);
   consider(Phase::kForward, forward);
-  TermBytes backward = terms.bytes(Phase::kBackward);
+  TermBytes backward = terms.bytes(Phase::kBackward, rules);
   add_walked(backward, peaks.backward, plan, false, blocks);
   consider(Phase::kBackward, backward);
-  consider(Phase::kStep, terms.bytes(Phase::kStep));
-  consider(Phase::kCheckpoint, terms.bytes(Phase::kCheckpoint));
+  consider(Phase::kStep, terms.bytes(Phase::kStep, rules));
+  consider(Phase::kCheckpoint, terms.bytes(Phase::kCheckpoint, rules));
 
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);

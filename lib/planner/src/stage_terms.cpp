@@ -47,7 +47,12 @@ double total(const TermBytes& bytes) {
 }
 
 StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
-    : habits(habits_of(job)), state(state_bytes(job, choice)), ranks(shard_ranks(job, choice)) {
+    : habits(habits_of(job)), state(state_bytes(job, choice)) {
+  if (choice.sharding != Sharding::kNone) {
+    const ShardRanks ranks = shard_ranks(job, choice);
+    dense_share = 1 / ranks.dense;
+    expert_share = 1 / ranks.experts;
+  }
   if (job.cluster.device == DeviceKind::kCpu) return;
   const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step
   if (mixed) step_bytes = habits.step_bytes;
@@ -55,9 +60,11 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
     step_bytes += habits.step_bytes_unfused;
   }
   workspace = library_workspace(job);
-  if (job.cluster.reserved_bytes > 0) return;  // a cluster's reserved_memory stands for both
-  context = habits.fixed_bytes;
-  communicators = communicator_count(choice) * habits.communicator_bytes;
+  if (job.cluster.reserved_bytes == 0) {  // a cluster's reserved_memory stands for both
+    context = habits.fixed_bytes;
+    communicators = communicator_count(choice) * habits.communicator_bytes;
+  }
+  constants = context + communicators + workspace;
 }
 
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
@@ -94,28 +101,24 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
                        const StateRules& rules, const StageHolds& holds) {
   const Habits& habits = rules.habits;
   const StateBytes& state = rules.state;
-  const ShardRanks& ranks = rules.ranks;
   const bool cpu = job.cluster.device == DeviceKind::kCpu;
   const StageParameters parameters = parameters_of(job, layers, holds);
   const double all = parameters.dense + parameters.experts;
-  const double sharded = choice.sharding == Sharding::kNone
-                             ? all
-                             : parameters.dense / ranks.dense + parameters.experts / ranks.experts;
+  const double sharded =
+      parameters.dense * rules.dense_share + parameters.experts * rules.expert_share;
 
   // A tied table's copy on the last stage may have no optimizer state.
   double updated = choice.sharding >= Sharding::kOptimizerState ? sharded : all;
   if (holds.head && !holds.embedding && job.model.tied_embeddings &&
       !habits.tied_copy_has_optimizer) {
     const double copy = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
-    updated -= copy / (choice.sharding >= Sharding::kOptimizerState ? ranks.dense : 1);
+    updated -= copy * rules.dense_share;
   }
   const double weights = choice.sharding == Sharding::kParameters ? sharded : all;
   const double reduced = choice.sharding >= Sharding::kGradients ? sharded : all;
 
   StageTerms terms;
-  terms.context = rules.context;
-  terms.communicators = rules.communicators;
-  terms.workspace = rules.workspace;
+  terms.constants = rules.constants;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.gradients = state.gradient * reduced;
   terms.gradient_copy = state.gradient_copy * (state.copy_sharded ? updated : all);
@@ -132,7 +135,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   const double block =
       std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
   if (!cpu) terms.saving = state.weight * block;
-  const bool whole = choice.sharding < Sharding::kParameters || ranks.dense == 1;
+  const bool whole = choice.sharding < Sharding::kParameters || rules.dense_share == 1;
   if (!whole || choice.offload_parameters) {
     const auto ahead = static_cast<double>(job.parallel.prefetch_layers);
     const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
@@ -141,7 +144,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
                                           ? ends + (1 + ahead) * block
                                           : layers.largest_layer_parameters + ahead * block);
   }
-  if (choice.sharding >= Sharding::kGradients && ranks.dense > 1) {
+  if (choice.sharding >= Sharding::kGradients && rules.dense_share < 1) {
     terms.unreduced = state.unreduced * block;
     terms.buckets = state.gradient * std::min(static_cast<double>(habits.bucket_elements), all);
   }
@@ -153,8 +156,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
 }
 
 double StageTerms::total(Phase phase) const {
-  const double lasting =
-      weights + master + momentum + variance + (context + communicators + workspace);
+  const double lasting = weights + master + (momentum + variance) + constants;
   switch (phase) {
     case Phase::kForward:
     case Phase::kBackward:
@@ -166,7 +168,7 @@ double StageTerms::total(Phase phase) const {
   return lasting;
 }
 
-TermBytes StageTerms::bytes(Phase phase) const {
+TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
   TermBytes bytes{};
   at(bytes, Term::kWeights) = weights;
   at(bytes, Term::kGradients) = gradients;
@@ -174,9 +176,9 @@ TermBytes StageTerms::bytes(Phase phase) const {
   at(bytes, Term::kMasterWeights) = master;
   at(bytes, Term::kMomentum) = momentum;
   at(bytes, Term::kVariance) = variance;
-  at(bytes, Term::kContext) = context;
-  at(bytes, Term::kCommunicators) = communicators;
-  at(bytes, Term::kWorkspace) = workspace;
+  at(bytes, Term::kContext) = rules.context;
+  at(bytes, Term::kCommunicators) = rules.communicators;
+  at(bytes, Term::kWorkspace) = rules.workspace;
   if (phase == Phase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
   if (phase == Phase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
   if (phase == Phase::kStep || phase == Phase::kCheckpoint) return bytes;

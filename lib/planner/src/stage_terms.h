@@ -38,16 +38,18 @@ struct StateRules {
   StateRules(const JobSpec& job, const LayoutChoice& choice);
 
   const Habits& habits;
+  double dense_share = 1;  // that a rank has of sharded states: one over its shard ranks
   StateBytes state;
-  ShardRanks ranks;
+  double expert_share = 1;
   double context = 0, communicators = 0, workspace = 0;
+  double constants = 0;   // the three together
   double step_bytes = 0;  // of an updated parameter, while the optimizer steps
 };
 
 struct StageTerms {
   double weights = 0, gradients = 0, gradient_copy = 0;
   double master = 0, momentum = 0, variance = 0;
-  double context = 0, communicators = 0, workspace = 0;
+  double constants = 0;
   double gathered = 0, unreduced = 0, buckets = 0;  // while forward and backward run
   double updating = 0;                              // while the optimizer steps
   double saving = 0;                                // while a checkpoint is written
@@ -56,7 +58,7 @@ struct StageTerms {
   double host_bytes = 0;  // of what is offloaded for good: optimizer state, weights
 
   double total(Phase phase) const;
-  TermBytes bytes(Phase phase) const;
+  TermBytes bytes(Phase phase, const StateRules& rules) const;
 };
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                        const StateRules& rules, const StageHolds& holds);
