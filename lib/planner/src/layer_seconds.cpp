@@ -29,6 +29,7 @@ constexpr double kMemoryEfficiency = 0.70;
 
 // Of an element that is cast to fp8: read in 16 bits, written twice, once transposed.
 constexpr double kCastBytes = 4;
+constexpr double kFp32Bytes = 4;
 
 // What the kernels of one direction take.
 struct Work {
@@ -74,6 +75,7 @@ struct Call {
     flash = training.attention == AttentionKind::kFlash && cluster.device == DeviceKind::kCuda;
     const bool fp32_sums = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
                                                                 : habits.fp32_gradients_with_bf16;
+    sums_beside = choice.precision == Precision::kBf16 && habits.fp32_sum_beside_gradients;
     gradient_bytes =
         element == 2 && training.accumulate_gradients_in_fp32.value_or(fp32_sums) ? 4 : element;
   }
@@ -93,6 +95,7 @@ struct Call {
   double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;
   double key_dim, value_dim, vocabulary, gradient_bytes;
   bool latent, fused, flash;
+  bool sums_beside;  // 16-bit gradients are added to fp32 ones in a pass of its own
 };
 
 // x [tokens, in] -> [tokens, out], its two gradients, and the sum of the weight's into the buffer.
@@ -110,7 +113,9 @@ void linear(Both& work, const Call& call, double tokens, double in, double out, 
     work.forward.kernels += 4;
     work.backward.kernels += 4;
   }
-  const double sums = call.fused ? 2 * call.gradient_bytes : 2 * call.gradient_bytes + call.element;
+  double sums = 2 * call.gradient_bytes;
+  if (!call.habits.fused_weight_gradients) sums += call.element;
+  if (call.sums_beside) sums += call.element + 2 * kFp32Bytes;
   work.backward.bytes += sums * copies * in * out;
   if (!bias) return;
   work.backward.bytes += call.element * copies * tokens * out;

@@ -24,12 +24,9 @@ void add_calls(StageSeconds& stage, const CallSeconds& call, double count, doubl
 // What computing does not hide of gathers and transfers, and what they slow it down.
 void add_waits(StageSeconds& stage, const StageMessages& messages) {
   const double in_backward = messages.gather_backward_s + messages.reduce_backward_s;
-  double hidden_forward = 0;
-  double hidden_backward = 0;
-  if (messages.beside_computing) {
-    hidden_forward = std::min(messages.gather_forward_s, stage.forward);
-    hidden_backward = std::min(in_backward, stage.backward);
-  }
+  const double hidden_forward =
+      messages.hidden * std::min(messages.gather_forward_s, stage.forward);
+  const double hidden_backward = messages.hidden * std::min(in_backward, stage.backward);
   const double gather = messages.gather_forward_s - hidden_forward;
   const double reduce = in_backward - hidden_backward;
   const double slowed = messages.slowdown * (hidden_forward + hidden_backward);

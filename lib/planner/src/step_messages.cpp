@@ -125,7 +125,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     const bool between = shard_placement(choice, job).hosts > 1;
     const bool whole = shards_weights(choice);
     const double share = whole && between ? habits.gather_share : 1;
-    messages.beside_computing = !whole || habits.gathers_ahead;
+    messages.hidden = whole && between ? habits.gathers_hidden : 1;
     if (shards_weights(choice)) {
       double gather = gather_s(job, choice, elements, width, blocks);
       if (choice.offload_parameters) {

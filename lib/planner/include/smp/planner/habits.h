@@ -37,9 +37,9 @@ struct Habits {
   bool overlaps_data_reduction = false;    // with the backward pass
   bool overlaps_parameter_gather = false;
   // Of ZeRO-3's gathers and reductions: the share of the links between hosts that they reach, and
-  // whether they run beside computing.
+  // of their time the share that computing can hide.
   double gather_share = 1;
-  bool gathers_ahead = true;
+  double gathers_hidden = 1;
   // Operators that the processor launches for a block's forward; a backward has twice as many.
   double operators_per_block = 100;
   bool fused_kernels = true;             // norm, bias + activation, softmax; else each its own pass
