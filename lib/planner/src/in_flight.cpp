@@ -10,10 +10,16 @@
 namespace smp {
 namespace {
 
-// Megatron-LM, schedules.py: a stage runs 2(p - i - 1) + (v - 1)p forwards before its first
-// backward, and one more whenever it runs a forward first.
+// Megatron-LM, schedules.py: a stage runs 2(p - i - 1) + (v - 1)g forwards before its first
+// backward, and one more whenever it runs a forward first. Microbatches take turns in groups of
+// g = p; where p does not divide them the group must be a larger one that does
+// (--microbatch-group-size-per-virtual-pipeline-stage).
 int64_t units_of_virtual(int64_t p, int64_t v, int64_t m, int64_t stage) {
-  return std::min(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1);
+  int64_t group = p;
+  if (v > 1 && m > p) {
+    while (m % group != 0) ++group;
+  }
+  return std::min(m * v, 2 * (p - stage - 1) + (v - 1) * group + 1);
 }
 
 // lib/plan's ZB-V order: stage i begins with 2(p - i) - 1 microbatches in its first chunk, lets one
