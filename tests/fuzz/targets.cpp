@@ -3,16 +3,19 @@
 #include "csv_reader.h"
 #include "fuzz/target.h"
 #include "plan_file.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/forbid.h"
 #include "smp/plan/job_format.h"
 #include "smp/plan/job_reader.h"
 #include "smp/plan/json_tree.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/plan.h"
+#include "smp/planner/check_plan.h"
 #include "smp/planner/import.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/run_report.h"
 #include "smp/planner/score.h"
+#include "smp/planner/search.h"
 
 namespace smp::fuzz {
 namespace {
@@ -35,6 +38,28 @@ void read_a_job(const std::string& text) {
   const double parameters = parameter_counts(job.model).total();
   require(parameters > 0 && parameters <= kMostParameters, "parameters out of range");
   require_legal_pins(job);
+}
+
+// Small jobs are planned: what is chosen is a plan that proves itself, and comes back from its
+// file.
+void plan_a_job(const std::string& text) {
+  const JobSpec job = read_job({{"job.yaml", text}});
+  constexpr int64_t kFewRanks = 32;
+  if (job.cluster.hosts * job.cluster.processes_per_host > kFewRanks) return;
+  if (block_count(job.model) > kFewRanks) return;
+  const SearchResult result = plan_job(job);
+  const Plan* plan = std::get_if<Plan>(&result.best);
+  if (plan == nullptr) return;
+  const std::string written = write_plan(*plan);
+  try {
+    const Plan back = parse_plan("plan.yaml", written);
+    require(write_plan(back) == written, "a plan changes when it is written and read again");
+    for (const std::string& line : check(back)) {
+      throw PropertyBroken{"the chosen plan is not proved: " + line};
+    }
+  } catch (const ConfigError& error) {
+    throw PropertyBroken{std::string("the chosen plan is not read: ") + error.what()};
+  }
 }
 
 // The first line is an override, the rest a job.
@@ -113,6 +138,7 @@ void import_any(const std::string& text) { recognise({"foreign", text}); }
 const std::vector<Target>& targets() {
   static const std::vector<Target> kTargets = {
       {"job", read_a_job, {"configs", "tests/golden/bad-jobs", "tests/fuzz/corpus/job"}},
+      {"search", plan_a_job, {"configs/jobs", "tests/golden/planner", "tests/fuzz/corpus/job"}},
       {"override", read_an_override, {"tests/fuzz/corpus/override"}},
       {"forbid", read_forbidden, {"tests/fuzz/corpus/forbid"}},
       {"plan", read_a_plan, {"tests/fuzz/corpus/plan"}},

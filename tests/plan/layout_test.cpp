@@ -178,3 +178,25 @@ TEST_CASE("a tied model's last stage holds a copy of the embedding that never co
   CHECK_FALSE(rank_layout(sample_plan(small_gpt2(), {.tensor = 2}), 1).tied_copy.has_value());
   CHECK_FALSE(rank_layout(sample_plan(small_llama(), {.pipeline = 2}), 1).tied_copy.has_value());
 }
+
+TEST_CASE(
+    "a pipeline cuts encoder and decoder as one sequence; further tokens stay with the head") {
+  ModelSpec both = small_gpt2();
+  set_family(both, ModelFamily::kTransformer);
+  both.stack = Stack::kEncoderDecoder;
+  both.decoder_layers = 3;
+  const Plan plan = sample_plan(both, {.pipeline = 2});
+  const RankLayout first = rank_layout(plan, 0), last = rank_layout(plan, 1);
+  REQUIRE(first.layers.size() == 5);
+  REQUIRE(last.layers.size() == 5);
+  CHECK(first.layers.back().name == "layers.3");
+  CHECK(last.layers.front().name == "layers.4");
+  CHECK(last.layers[1].name == "decoder_layers.0");
+
+  ModelSpec further = small_llama();
+  further.num_mtp_layers = 1;
+  const Plan two = sample_plan(further, {.pipeline = 2});
+  CHECK(rank_layout(two, 0).layers.size() == 4);
+  REQUIRE(rank_layout(two, 1).layers.size() == 4);
+  CHECK(rank_layout(two, 1).layers[2].name == "mtp_layers.0");
+}

@@ -6,6 +6,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 
@@ -21,10 +22,11 @@ ScheduleShape chunks_of(const Plan& plan) {
 }
 
 // Layers of each chunk of a stage: its blocks are dealt to the chunks as those of the model are to
-// the stages, the embedding comes to the first chunk of the model, the head to the last one.
+// the stages, the embedding comes to the first chunk of the model, the head (with what
+// predicts further tokens) to the last one.
 std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t stage) {
   const std::vector<int64_t> blocks = blocks_per_stage(
-      plan.job.model.num_layers, plan.degrees.pipeline, plan.job.parallel.partition);
+      block_count(plan.job.model), plan.degrees.pipeline, plan.job.parallel.partition);
   const std::vector<LayerSpec> all = layers_of(plan.job.model);
   const ScheduleShape shape = chunks_of(plan);
   const int64_t chunks = shape.chunks();
@@ -41,7 +43,7 @@ std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t st
     const int64_t of_stage = blocks[static_cast<size_t>(place.stage)];
     int64_t count = of_stage / chunks + (place.chunk < of_stage % chunks ? 1 : 0);
     if (position == 0) ++count;
-    if (position + 1 == shape.stages * chunks) ++count;
+    if (position + 1 == shape.stages * chunks) count = all.end() - next;
     if (place.stage == stage) found[static_cast<size_t>(place.chunk)] = {next, next + count};
     next += count;
   }

@@ -298,7 +298,7 @@ std::vector<int64_t> stages_worth_a_look(const Plan& plan) {
   const int64_t stages = plan.degrees.pipeline;
   std::set<int64_t> found;
   if (plan.job.parallel.partition.empty()) {
-    const int64_t shorter = plan.job.model.num_layers % stages;
+    const int64_t shorter = block_count(plan.job.model) % stages;
     for (const int64_t stage : {int64_t{0}, int64_t{1}, shorter, shorter + 1, stages - 1}) {
       if (stage < stages) found.insert(stage);
     }
