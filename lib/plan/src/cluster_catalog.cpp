@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -12,12 +13,21 @@
 namespace smp {
 namespace {
 
-// "p5" is no slip of the keyboard, but the beginning of a name.
-std::string beginning_with(std::string_view word) {
+// "p5" is no slip of the keyboard, but how a name begins: the cluster that begins most alike.
+std::string beginning_like(std::string_view word) {
+  constexpr size_t kLeast = 2;
+  std::string_view best;
+  size_t most = kLeast - 1;
   for (const NamedCluster& cluster : named_clusters()) {
-    if (word.size() > 1 && cluster.name.starts_with(word)) return std::string(cluster.name);
+    const size_t length = std::min(word.size(), cluster.name.size());
+    size_t equal = 0;
+    while (equal < length && word[equal] == cluster.name[equal]) ++equal;
+    if (equal > most) {
+      most = equal;
+      best = cluster.name;
+    }
   }
-  return "";
+  return std::string(best);
 }
 
 }  // namespace
@@ -33,7 +43,7 @@ std::string unknown_cluster(std::string_view name) {
   std::vector<std::string> names;
   for (const NamedCluster& cluster : named_clusters()) names.emplace_back(cluster.name);
   std::string near = nearest(name, names).value_or("");
-  if (near.empty()) near = beginning_with(name);
+  if (near.empty()) near = beginning_like(name);
   return fmt::format("unknown cluster '{}'{} There are {}", name,
                      near.empty() ? "." : fmt::format(", did you mean '{}'?", near),
                      fmt::join(names, ", "));
