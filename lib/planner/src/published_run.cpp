@@ -98,9 +98,8 @@ AttentionKind attention_of(RunCells& cells, const PublishedRun& run) {
     if (lower_case(cells.note("transformer-impl").value_or("")) == "local") {
       return AttentionKind::kUnfused;
     }
-    // Megatron's long-term container of that time has no deterministic flash attention on A100.
-    const bool long_term = cells.mentions("lts_dgx_a100") || cells.mentions("lts_dgxa100");
-    if (long_term && cells.has_note("deterministic-mode")) {
+    // Megatron's earlier long-term container has no deterministic flash attention on A100.
+    if (cells.mentions("lts_dgxa100") && cells.has_note("deterministic-mode")) {
       return AttentionKind::kUnfused;
     }
     // Before flash attention: the fp16 runs of Megatron, DeepSpeed and SMP v1, and MT-NLG.

@@ -150,6 +150,10 @@ void read_offload(RunCells& cells, LayoutChoice& choice) {
     choice.offload_activations = true;  // their scripts pass --checkpoint-in-cpu
     cells.assume("checkpoints in host memory");
   }
+  if (cells.has_note("fine-grained-activation-offloading")) {
+    choice.offload_activations = true;
+    cells.assume("all that blocks keep is offloaded");
+  }
   if (word.empty() || word == "none" || word == "no" || word == "false") return;
   choice.offload_optimizer =
       contains(word, "optim") || word == "cpu" || word == "full" || word == "yes" || word == "all";

@@ -300,7 +300,8 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
   model.name = cells.text("model");
   model.family = ModelFamily::kTransformer;
   if (contains(name, "bert")) model.stack = Stack::kEncoder;
-  if (name == "t5" || name.rfind("t5/", 0) == 0 || name.rfind("t5-", 0) == 0) {
+  if (name == "t5" || name.rfind("t5/", 0) == 0 || name.rfind("t5-", 0) == 0 ||
+      name.rfind("mt5", 0) == 0) {
     model.stack = Stack::kEncoderDecoder;
   }
   model.mlp = family.mlp;
@@ -330,7 +331,8 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
   model.ffn_hidden_size = cells.degree("ffn").value_or(same_shape ? shape.ffn : default_ffn(model));
   model.vocab_size = cells.degree("vocab").value_or(0);
   if (model.vocab_size == 0) {
-    model.vocab_size = default_vocabulary(name, billions);
+    const bool gpt2 = cells.mentions("gpt2bpe") && !contains(name, "bert");
+    model.vocab_size = gpt2 ? 50257 : default_vocabulary(name, billions);
     cells.assume(fmt::format("vocabulary of {}", model.vocab_size));
   }
   if (profile == Profile::kMegatron || profile == Profile::kDeepSpeed) {
