@@ -231,7 +231,10 @@ TEST_CASE("groups and schedule print what a person asks for") {
   CHECK(groups.out.find("WORLD       4  [0, 1, 2, 3]  everybody\n") != std::string::npos);
   const ProgramEnd schedule = plan({"schedule", kJob});
   CHECK(schedule.code == 0);
-  CHECK(schedule.out.find("stage 0  |F0- B0===== |") != std::string::npos);
+  CHECK(schedule.out.find("\n0 |F0- B0===== |\n") != std::string::npos);
+  const ProgramEnd narrow = plan({"schedule", kJob, "--width", "10"});
+  CHECK(narrow.code == 2);
+  CHECK(narrow.err.find("--width: Value 10 not in range 40 to 100000") != std::string::npos);
   const ProgramEnd schema = plan({"schema"});
   CHECK(schema.code == 0);
   CHECK(schema.out.find("http://json-schema.org/draft-07/schema#") != std::string::npos);
