@@ -174,6 +174,11 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
     job.training.accumulate_gradients_in_fp32 = false;
     job.training.fused_optimizer = false;
   }
+  // NeMo's performance recipes: trainer.plugins.grad_reduce_in_fp32 = False.
+  if (cells.mentions("nvidia/nemo@") || cells.mentions("nemo_expert") ||
+      cells.mentions("nvidia-nemo")) {
+    job.training.accumulate_gradients_in_fp32 = false;
+  }
   // torchtitan compiles the loss since 2025 (components/loss.py).
   if (cells.mentions("torchtitan") && cells.mentions("2025")) job.training.fused_loss = true;
   const std::string compile = cells.word("compile");
