@@ -11,6 +11,7 @@
 
 #include "smp/plan/errors.h"
 #include "smp/plan/job_reader.h"
+#include "smp/planner/import.h"
 #include "smp/planner/search.h"
 
 namespace smp {
@@ -51,7 +52,7 @@ Plan plan_of_file(const std::string& path) {
   if (is_plan(head_of(path))) return read_plan(path);
   const JobSource source = load_job_source(path);
   if (is_plan(source.text)) return parse_plan(path, source.text);
-  SearchResult result = plan_job(read_job({source}));
+  SearchResult result = plan_job(read_job(with_hf_model(source)));
   if (Plan* plan = std::get_if<Plan>(&result.best)) return std::move(*plan);
   throw NoFeasiblePlan(
       fmt::format("{}: no layout fits: {}", path, std::get<Infeasible>(result.best).problem));

@@ -9,6 +9,7 @@
 #include "files.h"
 #include "plan_request.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/planner/import.h"
 
 namespace smp {
 namespace {
@@ -79,7 +80,7 @@ ExitCode run_plan(const PlanRequest& request) {
 
 JobSpec read_request(const PlanRequest& request, const std::string& cluster,
                      const std::vector<std::string>& more) {
-  std::vector<JobSource> sources = {load_job_source(request.job)};
+  std::vector<JobSource> sources = with_hf_model(load_job_source(request.job));
   if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   std::vector<std::string> overrides;
   if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));

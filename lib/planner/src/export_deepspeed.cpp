@@ -37,11 +37,11 @@ void refuse(const ExportView& view, Refusals& refusals) {
       "sharding: gradients");
   refusals.refuse_if(pipeline && !view.partition_is_even(), "a partition of unequal stages",
                      "as many layers in each stage");
-  const bool hybrid = view.sharding != Sharding::kNone && degrees.replica > 1;
-  refusals.refuse_if(hybrid && view.sharding != Sharding::kParameters,
-                     fmt::format("sharding: {} over {} of {} data-parallel ranks",
+  refusals.refuse_if(view.sharding != Sharding::kNone && degrees.replica > 1,
+                     fmt::format("sharding: {} over {} of {} data-parallel ranks (0.19 has removed "
+                                 "MiCS)",
                                  name_of(view.sharding), degrees.shard, degrees.data()),
-                     "sharded_data_parallel_degree over all of them, or sharding: parameters");
+                     fmt::format("sharded_data_parallel_degree {}", degrees.data()));
   refusals.refuse_if(view.offload_optimizer && view.sharding == Sharding::kNone,
                      "offload_optimizer without sharding", "sharding: optimizer_state");
   refusals.refuse_if(view.offload_parameters && view.sharding != Sharding::kParameters,
@@ -52,7 +52,6 @@ Json zero_block(const ExportView& view) {
   Json zero;
   zero["stage"] = static_cast<int>(view.sharding);
   if (view.sharding == Sharding::kNone) return zero;
-  if (view.degrees.replica > 1) zero["mics_shard_size"] = view.degrees.shard;
   zero["overlap_comm"] = true;
   zero["contiguous_gradients"] = true;
   const int64_t element_bytes = view.is_half() ? 2 : 4;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 #include "smp/plan/suggest.h"
@@ -38,7 +39,7 @@ std::string listed(const std::vector<std::string>& words) {
 }
 
 std::string range_words(const ForeignKey& row) {
-  if (row.max < 1e18) return fmt::format(" from {} to {}", row.min, row.max);
+  if (row.max < 1e15) return fmt::format(" from {} to {}", row.min, row.max);
   return row.min > -1e18 ? fmt::format(" of at least {}", row.min) : std::string();
 }
 
@@ -78,6 +79,16 @@ std::optional<int64_t> whole_value(std::string_view text) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   if (!number || *number != std::floor(*number) || std::abs(*number) > kExact) return std::nullopt;
   return static_cast<int64_t>(*number);
+}
+
+int64_t product_of(std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      return std::numeric_limits<int64_t>::max();
+    }
+  }
+  return product;
 }
 
 const ForeignKey* ForeignReader::row_of(std::string_view key) const {

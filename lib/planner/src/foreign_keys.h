@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@ struct ForeignKey {
   std::string_view neutral = {};
   std::string_view words = {};  // of a text that is a choice, with blanks between
   double min = 0;               // of a number
-  double max = 9e18;
+  double max = 1e15;
 };
 
 const std::vector<ForeignKey>& smp_v1_keys();
@@ -108,6 +109,9 @@ class ForeignReader {
 // A whole number that may be written as 5e8 or 500000000.0, as JSON files do.
 std::optional<int64_t> whole_value(std::string_view text);
 std::optional<double> number_value(std::string_view text);
+
+// Of positive numbers from a file; the largest int64_t where it would be more.
+int64_t product_of(std::initializer_list<int64_t> factors);
 
 // The readers of one format each. `root` is the document.
 void read_huggingface(const YamlNode& root, Diagnostics& diagnostics, Imported& out);

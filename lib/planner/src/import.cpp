@@ -110,7 +110,7 @@ const ImportedKey* Imported::find(std::string_view path) const {
 
 std::optional<int64_t> ImportContext::world() const {
   if (!hosts || !processes_per_host) return std::nullopt;
-  return *hosts * *processes_per_host;
+  return product_of({*hosts, *processes_per_host});
 }
 
 ForeignFormat recognise(const JobSource& source) {

@@ -157,7 +157,7 @@ class AccelerateFile {
 
   void check_product(int64_t shard, int64_t replicate) {
     const auto world = known_.world();
-    const int64_t product = shard * replicate * tensor_ * context_;
+    const int64_t product = product_of({shard, replicate, tensor_, context_});
     if (!world || product == *world) return;
     reader_.error(joined(kSizes, "dp_shard_size"),
                   fmt::format("dp_replicate x dp_shard x tp x cp = {} x {} x {} x {} = {}, but "

@@ -186,7 +186,7 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   copy("train_micro_batch_size_per_gpu", "training.micro_batch", micro);
   copy("gradient_accumulation_steps", "training.microbatches", steps);
   if (!global) return;
-  const int64_t per_rank = micro.value_or(1) * steps.value_or(1);
+  const int64_t per_rank = product_of({micro.value_or(1), steps.value_or(1)});
   if (*global % per_rank != 0) {
     reader.error(
         "train_batch_size",
@@ -197,13 +197,13 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   }
   const auto world = context.world();
   if (!world || !micro || !steps) return;
-  const int64_t data = *world / (layout.tensor * layout.pipeline);
-  if (per_rank * data != *global) {
+  const int64_t data = *world / product_of({layout.tensor, layout.pipeline});
+  if (product_of({per_rank, data}) != *global) {
     reader.error(
         "train_batch_size",
         fmt::format("train_batch_size ({}) is not train_micro_batch_size_per_gpu x "
                     "gradient_accumulation_steps x data-parallel ranks = {} x {} x {} = {}",
-                    *global, *micro, *steps, data, per_rank * data));
+                    *global, *micro, *steps, data, product_of({per_rank, data})));
   }
 }
 

@@ -333,7 +333,7 @@ class MegatronLine {
                     "--num-layers-per-virtual-pipeline-stage say the same thing: give one");
     } else if (chunk && layers) {
       flag = "num-layers-per-virtual-pipeline-stage";
-      if (*layers % (*chunk * pipeline_) != 0) {
+      if (*layers % product_of({*chunk, pipeline_}) != 0) {
         reader_.error(flag, fmt::format("--num-layers ({}) is not divisible by stages x "
                                         "--num-layers-per-virtual-pipeline-stage = {} x {}",
                                         *layers, pipeline_, *chunk));
@@ -410,7 +410,7 @@ class MegatronLine {
       return;
     }
     const auto world = known_.world();
-    const int64_t ranks = tensor_ * pipeline_ * context_ * instances;
+    const int64_t ranks = product_of({tensor_, pipeline_, context_, instances});
     if (!world) {
       reader_.error("num-distributed-optimizer-instances",
                     "--num-distributed-optimizer-instances needs the number of ranks: give --hosts "

@@ -209,7 +209,8 @@ void read_offload(ForeignReader& reader, const Degrees1& degrees, const ImportCo
   } else if (context.num_layers) {
     const int64_t layers = (*context.num_layers + degrees.pipeline - 1) / degrees.pipeline;
     const int64_t count = tasks.value_or(4);  // SMP's default
-    reader.set("parallel.activation_loading_horizon", fmt::format("{}", count * layers),
+    reader.set("parallel.activation_loading_horizon",
+               fmt::format("{}", product_of({count, layers})),
                fmt::format("activation_loading_horizon = {} tasks of {} layers", count, layers));
   } else if (tasks) {
     reader.error("activation_loading_horizon",

@@ -111,7 +111,7 @@ void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
   // Degrees that no job file takes: its reader says so.
   constexpr int64_t kMostDegree = 1 << 20;
   if (std::max({context_degree, tensor_degree, pipeline_degree}) > kMostDegree) return;
-  const int64_t model_ranks = context_degree * tensor_degree * pipeline_degree;
+  const int64_t model_ranks = product_of({context_degree, tensor_degree, pipeline_degree});
   const auto world = known.world();
   if (!world) {
     reader.set("parallel.sharding", std::string(sharding), std::string(origin));

@@ -1,0 +1,183 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "program.h"
+
+// import, export, init and completion as a user runs them.
+
+using namespace smp;
+
+namespace {
+
+const std::string kGolden = SMP_SOURCE_DIR "/tests/golden/interchange/";
+
+ProgramEnd plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), SMP_PLAN);
+  return run_program(arguments);
+}
+
+std::string usage(const std::string& text) {
+  return fmt::format("smp-plan: {}\nsmp-plan --help shows examples\n", text);
+}
+
+// What bash offers after `line`, whose last word is being typed.
+std::vector<std::string> offered(const std::string& script, const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += fmt::format(" '{}'", word);
+  const ProgramEnd end =
+      run_program({"bash", "-c",
+                   fmt::format("source {}; COMP_WORDS=(smp-plan{}); COMP_CWORD={}; _smp_plan; "
+                               "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+                               script, line, words.size())});
+  CHECK(end.code == 0);
+  CHECK(end.err.empty());
+  std::istringstream out(end.out);
+  std::vector<std::string> offers;
+  for (std::string offer; std::getline(out, offer);) {
+    if (!offer.empty()) offers.push_back(offer);
+  }
+  return offers;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::ranges::count(words, word) > 0;
+}
+
+}  // namespace
+
+TEST_CASE("import, export, init and completion answer broken command lines") {
+  const std::string config = kGolden + "huggingface/gpt2.json";
+  const struct {
+    std::vector<std::string> arguments;
+    int code;
+    std::string text;
+  } cases[] = {
+      {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
+      {{"import", config, "--from", "keras"},
+       2,
+       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate, not 'keras'")},
+      {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
+      {{"export", "plan.yaml"},
+       2,
+       usage("export needs a plan or job file and --to, as in smp-plan export plan.yaml --to "
+             "deepspeed")},
+      {{"export", "plan.yaml", "--to", "megaton"},
+       2,
+       usage("--to is one of deepspeed, megatron, torchtitan, accelerate, sagemaker-v1, "
+             "sagemaker-v2, sagemaker-v2-sdk3, torchrun, mpirun, not 'megaton'; did you mean "
+             "'megatron'?")},
+      {{"completion"}, 2, usage("completion needs a shell: bash, zsh or fish")},
+      {{"completion", "tcsh"}, 2, usage("completion is for bash, zsh or fish, not 'tcsh'")},
+      {{"init", "--out", "x"}, 2, usage("unknown option '--out', did you mean '--output'?")},
+  };
+  for (const auto& c : cases) {
+    const ProgramEnd end = plan(c.arguments);
+    CHECK(end.code == c.code);
+    CHECK(end.err == c.text);
+  }
+  const ProgramEnd model = plan({"init", "--model", "gpt2-125m"});
+  CHECK(model.code == 3);
+  CHECK(model.err.starts_with("unknown model 'gpt2-125m', did you mean 'gpt2-124m'? There are "));
+}
+
+TEST_CASE("a config.json is imported, planned and exported") {
+  const ScratchFolder folder;
+  const std::string job = folder.path() + "/job.yaml";
+  const std::string config = kGolden + "huggingface/gpt2.json";
+  CHECK(plan({"import", config, "-o", job}).code == 0);
+  CHECK(plan({"import", config}).out == read_file(job));
+  const ProgramEnd bad = plan({"import", kGolden + "bad/hf-heads.json"});
+  CHECK(bad.code == 3);
+  CHECK(bad.err.find(":3:3: hidden_size (64) is not divisible by num_attention_heads (5)") !=
+        std::string::npos);
+
+  const std::string export_job = kGolden + "export/gpt2-ddp.yaml";
+  const ProgramEnd line = plan({"export", export_job, "--to", "torchrun"});
+  CHECK(line.code == 0);
+  CHECK(line.out == "torchrun --nnodes 1 --nproc-per-node 8 --standalone train.py\n");
+  CHECK(line.err ==
+        "note: train.py stands for your program; the layout itself is not in this line\n");
+  const ProgramEnd refused = plan({"export", export_job, "--to", "torchtitan"});
+  CHECK(refused.code == 3);
+  CHECK(refused.out.empty());
+  CHECK(refused.err.starts_with(export_job + ": torchtitan cannot say a model of 48 layers"));
+}
+
+TEST_CASE("a job file may name a config.json, relative to itself") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() + "/model");
+  std::filesystem::copy_file(kGolden + "huggingface/gpt2.json",
+                             folder.path() + "/model/config.json");
+  std::ofstream(folder.path() + "/job.yaml")
+      << "model: {hf_config: model/config.json, attention_dropout: 0, hidden_dropout: 0}\n"
+         "cluster: cpu-4\ntraining: {micro_batch: 1}\n";
+  const ProgramEnd end = plan({"check", folder.path() + "/job.yaml"});
+  CHECK(end.code == 0);
+  CHECK(end.err.empty());
+}
+
+TEST_CASE(
+    "init writes a commented job file that smp-plan plans, for a name and for a config.json") {
+  const ScratchFolder folder;
+  const std::string job = folder.path() + "/job.yaml";
+  CHECK(plan({"init", "-o", job}).code == 0);
+  const std::string text = read_file(job);
+  CHECK(text.find("cluster: cpu-4\n") != std::string::npos);
+  CHECK(text.find("  hidden_size: 768\n") != std::string::npos);
+  CHECK(text.find("  #tensor_parallel_degree: auto\n") != std::string::npos);
+  CHECK(plan({job}).code == 0);
+  const ProgramEnd again = plan({"init", "-o", job});
+  CHECK(again.code == 3);
+  CHECK(again.err == job + ": is there already; init writes no file over another\n");
+
+  const std::string hf = folder.path() + "/hf.yaml";
+  const std::string config = kGolden + "huggingface/llama2-7b.json";
+  CHECK(plan({"init", "--model", config, "--cluster", "p4d.24xlarge", "-o", hf}).code == 0);
+  CHECK(read_file(hf).find("  hf_config: \"") != std::string::npos);
+  CHECK(plan({hf}).code == 0);
+}
+
+TEST_CASE("bash completes commands, their options and the words that an option takes") {
+  const ScratchFolder folder;
+  const std::string script = folder.path() + "/smp-plan.bash";
+  const ProgramEnd bash = plan({"completion", "bash"});
+  CHECK(bash.code == 0);
+  std::ofstream(script) << bash.out;
+  CHECK(run_program({"bash", "-n", script}).code == 0);
+
+  const auto commands = offered(script, {""});
+  for (const char* command : {"import", "export", "init", "completion", "check", "schema"}) {
+    CHECK(has(commands, command));
+  }
+  CHECK(has(offered(script, {"imp"}), "import"));
+  CHECK(!has(offered(script, {"imp"}), "export"));
+  const auto options = offered(script, {"import", "config.json", "--"});
+  CHECK(has(options, "--from"));
+  CHECK(has(options, "--output"));
+  CHECK(!has(options, "--top"));
+  CHECK(has(offered(script, {"--"}), "--top"));
+  CHECK(offered(script, {"export", "plan.yaml", "--to", "sagemaker-v2"}) ==
+        std::vector<std::string>{"sagemaker-v2", "sagemaker-v2-sdk3"});
+  CHECK(has(offered(script, {"import", "--from", ""}), "megatron"));
+}
+
+TEST_CASE("the completions of zsh and fish are scripts that those shells take") {
+  const ScratchFolder folder;
+  for (const std::string shell : {"zsh", "fish"}) {
+    const ProgramEnd script = plan({"completion", shell});
+    CHECK(script.code == 0);
+    CHECK(script.out.find("sagemaker-v2-sdk3") != std::string::npos);
+    if (run_program({"bash", "-c", "command -v " + shell}).code != 0) {
+      MESSAGE(shell, " is not installed: its script is not parsed");
+      continue;
+    }
+    const std::string path = folder.path() + "/script";
+    std::ofstream(path) << script.out;
+    CHECK(run_program({shell, "-n", path}).code == 0);
+  }
+}
