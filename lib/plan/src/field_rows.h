@@ -17,6 +17,7 @@ inline constexpr double kMostExperts = 1 << 14;
 inline constexpr double kMostRows = 1 << 28;  // vocabulary, positions
 inline constexpr double kMostSamples = 1 << 28;
 inline constexpr double kMostBytes = int64_t{1} << 60;
+inline constexpr double kMostLatency = 1000;  // seconds
 inline constexpr double kMostSteps = 1e12;
 inline constexpr auto kLlama = ModelFamily::kLlama;
 inline constexpr auto kTransformer = ModelFamily::kTransformer;

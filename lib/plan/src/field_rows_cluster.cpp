@@ -85,7 +85,7 @@ void add_cluster_fields(std::vector<Field>& out) {
        "intra_host_latency_s",
        SMP_AT(cluster.intra_host_latency_s),
        "start of a transfer inside a host",
-       {.unit = Unit::kSeconds}},
+       {.unit = Unit::kSeconds, .max = kMostLatency}},
       {kCluster,
        "inter_host_bytes_per_s",
        SMP_AT(cluster.inter_host_bytes_per_s),
@@ -95,7 +95,7 @@ void add_cluster_fields(std::vector<Field>& out) {
        "inter_host_latency_s",
        SMP_AT(cluster.inter_host_latency_s),
        "start of a transfer between hosts",
-       {.unit = Unit::kSeconds}},
+       {.unit = Unit::kSeconds, .max = kMostLatency}},
       {kCluster, "intra_host_points", SMP_AT(cluster.intra_host_points),
        "measured all-reduces inside a host, as nccl-tests prints them, in place of latency and "
        "rate "

@@ -218,6 +218,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   resolve_training();
   check_model();
   check_batch_ramp();
+  check_rates();
   check_precision();
   check_data();
   agree_on_sharding();

@@ -59,6 +59,7 @@ class JobBuilder {
   void check_data();
   void resolve_training();
   void check_batch_ramp();
+  void check_rates();
   void check_precision();
 
   void agree_on_sharding();

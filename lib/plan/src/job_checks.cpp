@@ -231,6 +231,24 @@ void JobBuilder::check_batch_ramp() {
   }
 }
 
+void JobBuilder::check_rates() {
+  const ClusterSpec& cluster = spec_.cluster;
+  const std::pair<std::string_view, double> rates[] = {
+      {"cluster.fp32_flops_per_s", cluster.fp32_flops_per_s},
+      {"cluster.half_flops_per_s", cluster.half_flops_per_s},
+      {"cluster.fp8_flops_per_s", cluster.fp8_flops_per_s},
+      {"cluster.memory_bytes_per_s", cluster.memory_bytes_per_s},
+      {"cluster.host_link_bytes_per_s", cluster.host_link_bytes_per_s},
+      {"cluster.intra_host_bytes_per_s", cluster.intra_host_bytes_per_s},
+      {"cluster.inter_host_bytes_per_s", cluster.inter_host_bytes_per_s},
+  };
+  for (const auto& [path, rate] : rates) {
+    if (rate == 0 || rate >= 1 || !usable({path})) continue;
+    error({path}, fmt::format("{} ({:.3g}) is below 1: 0 says that it is unknown",
+                              path.substr(path.find('.') + 1), rate));
+  }
+}
+
 void JobBuilder::check_precision() {
   if (spec_.training.precision != Precision::kFp8 || spec_.cluster.fp8_flops_per_s > 0) return;
   if (!usable({"cluster.fp8_flops_per_s"})) return;

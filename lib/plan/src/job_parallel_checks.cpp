@@ -84,6 +84,9 @@ void JobBuilder::agree_on_recompute() {
                     *flag, *flag ? "full" : "none or selective", choice_name(*parallel.recompute)));
     return;
   }
+  if (!flag && !parallel.recompute && parallel.recompute_layers) {
+    parallel.recompute = Recompute::kFull;
+  }
   if (flag && !parallel.recompute) {
     parallel.recompute = *flag ? Recompute::kFull : Recompute::kNone;
   }

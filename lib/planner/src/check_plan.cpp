@@ -106,7 +106,8 @@ void check_schedule(const Plan& plan, Problems& problems) {
 }
 
 void check_engine(const Plan& plan, Problems& problems) {
-  if (plan.job.cluster.device != DeviceKind::kCpu) return;
+  const bool other_framework = plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
+  if (plan.job.cluster.device != DeviceKind::kCpu || other_framework) return;
   for (const std::string& rule : what_engine_cannot_run(plan)) {
     problems.push_back("the engine does not run " + rule);
   }

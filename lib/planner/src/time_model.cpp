@@ -1,5 +1,7 @@
 #include "smp/planner/time_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,6 +11,7 @@
 #include "pipeline_time.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
@@ -20,7 +23,18 @@
 namespace smp {
 namespace {
 
-int64_t ns(double seconds) { return std::llround(seconds * 1e9); }
+// Of no cluster that anybody would train on.
+constexpr double kLongestStepS = 1e8;
+
+int64_t ns(double seconds) {
+  if (!(seconds <= kLongestStepS)) {
+    throw ConfigError(fmt::format(
+        "a step would take {:.3g} s, more than three years: look at the rates and latencies of "
+        "the cluster and at the batch",
+        seconds));
+  }
+  return std::llround(seconds * 1e9);
+}
 
 // The plan as numbers. Stages of a partition that no choice says are counted one by one.
 LayoutChoice choice_of(const Plan& plan) {
