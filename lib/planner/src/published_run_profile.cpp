@@ -21,7 +21,7 @@ Profile profile_of(const RunCells& cells) {
     return Profile::kFsdp;
   }
   if (any({"section: megatron;"})) return Profile::kMegatron;
-  if (any({"deepspeed", "megatron-ds", "bloom", "bigscience", "internevo", "internlm"})) {
+  if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience", "internevo", "internlm"})) {
     return Profile::kDeepSpeed;
   }
   if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {
@@ -45,8 +45,8 @@ MemoryFigure figure_of(const RunCells& cells) {
   if (contains(kind, "optimizer+activations") || contains(kind, "optimizer + activations")) {
     return MemoryFigure::kStatesFirstStage;
   }
-  if (contains(kind, "nvidia-smi")) return MemoryFigure::kDevice;
   if (contains(kind, "reserved")) return MemoryFigure::kReserved;
+  if (contains(kind, "nvidia-smi")) return MemoryFigure::kDevice;
   if (contains(kind, "allocated") || contains(kind, "(mib) as printed")) {
     return last ? MemoryFigure::kAllocatedLastStage : MemoryFigure::kAllocated;
   }

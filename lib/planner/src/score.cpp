@@ -111,10 +111,11 @@ double bytes_of(MemoryFigure figure, const JobSpec& job, const LayoutChoice& cho
       }
       return bytes;
     }
+    // A cluster's reserved_memory stands for the context that the device counts too.
     case MemoryFigure::kDevice:
-    case MemoryFigure::kNone: return fullest.peak_bytes;
+    case MemoryFigure::kNone: break;
   }
-  return fullest.peak_bytes;
+  return fullest.peak_bytes + double(job.cluster.reserved_bytes);
 }
 
 // Returns the floating-point operations of a step.
