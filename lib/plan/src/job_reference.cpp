@@ -55,6 +55,9 @@ parallel:
 - **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` reads the second over the
   first, key by key. `--set section.key=value` comes last, e.g.
   `--set parallel.tensor_parallel_degree=2 --set parallel.partition=[3,3,2]`.
+- **Known clusters** go by name, wherever the program runs: `cluster: p5.48xlarge` in the file, or
+  `--cluster p5.48xlarge`, with `--hosts 16`. They are the files of `configs/clusters`; a path is a file of
+  your own.
 - **Editors** complete and check keys with the schema: `smp-plan schema > smp.schema.json`, and
   `# yaml-language-server: $schema=./smp.schema.json` as the first line of the job file.
 
