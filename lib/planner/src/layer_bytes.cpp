@@ -153,7 +153,8 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   }
   call.checkpoint = s.wide;
   call.recomputed = call.saved - call.checkpoint;
-  call.workspace = std::max(attention.backward, mlp.backward);
+  // By the time of attention's backward what the MLP kept is gone.
+  call.workspace = std::max(mlp.backward, attention.backward - mlp.kept);
   call.forward = call.saved + s.whole;
   return call;
 }
