@@ -147,8 +147,8 @@ struct TrainingSpec {
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
   bool fused_loss = false;                           // cross-entropy as one compiled function
-  bool compiled = false;       // torch.compile: element-wise kernels and casts are fused
-  bool deterministic = false;                        // larger workspaces of the matmul library
+  bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
+  bool deterministic = false;           // larger workspaces of the matmul library
   std::optional<bool> fused_optimizer;  // the update is one kernel; auto: what the profile does
   OptimizerSpec optimizer;
   int64_t steps = 0;
