@@ -1,5 +1,7 @@
 #include "activation_walk.h"
 
+#include <map>
+
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -19,14 +21,17 @@ class Walk {
       case ActionKind::kReceiveWait:
         if (action.payload == Payload::kTiedGradient) now_.messages -= stage_.tied_bytes;
         break;
-      case ActionKind::kForward: forward(layer(action.layer)); break;
+      case ActionKind::kForward:
+        forward(layer(action.layer));
+        if (layer(action.layer).closes_chunk) closing_[action.chunk] = &layer(action.layer);
+        break;
       case ActionKind::kBackward: backward(layer(action.layer)); break;
       case ActionKind::kWeight: weight(layer(action.layer)); break;
       case ActionKind::kSendWait:
         if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
         // Where it is kept, what was sent forward is the last layer's output.
         if (action.payload == Payload::kActivation && stage_.frees_sent_outputs) {
-          now_.blocks.bytes -= stage_.boundary_bytes;
+          kept_by(*closing_.at(action.chunk)).bytes -= stage_.boundary_bytes;
         }
         break;
       case ActionKind::kStep: peaks_.step = now_; break;
@@ -109,7 +114,7 @@ class Walk {
     --kept.calls;
     const bool sent = layer.closes_chunk && !layer.hands_over && layer.kind != RunningLayer::kHead;
     if (sent && stage_.frees_sent_outputs) {
-      now_.blocks.bytes += stage_.boundary_bytes;  // gone already
+      kept.bytes += stage_.boundary_bytes;  // gone already
     }
   }
 
@@ -124,6 +129,7 @@ class Walk {
   }
 
   const WalkedStage& stage_;
+  std::map<int64_t, const WalkedLayer*> closing_;  // by chunk
   ActivationBytes now_;
   ActivationPeaks peaks_;
 };
