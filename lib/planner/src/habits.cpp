@@ -58,8 +58,9 @@ constexpr Habits deepspeed_habits() {
   habits.flat_gradient_buffer = true;
   habits.frees_sent_outputs = false;
   habits.fused_weight_gradients = false;
-  // engine.py and pipe/engine.py: allreduce_gradients() reduces after the last backward.
-  habits.overlaps_data_reduction = false;
+  // engine.py and pipe/engine.py: allreduce_gradients() comes after the last backward; ZeRO's
+  // reductions run beside it.
+  habits.plain_reductions_wait = true;
   // Its ZeRO-3 of 2021 moved 3.5 GB/s a host where the network has 50, and hid half of it: fitted
   // on bigscience's V100 sweep, mean residual 20 %.
   habits.gather_share = 0.1;

@@ -166,7 +166,8 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
     reduce = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
                           job.cluster, collectives_of(job));
   }
-  if (habits.overlaps_data_reduction) {
+  const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
+  if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
     const double last = reduce / calls_of(elements, habits.bucket_elements);
     const double hidden = std::min(reduce - last, backward_s);
     messages.reduce_s = reduce - hidden + slowdown_of(job) * hidden;

@@ -35,6 +35,8 @@ struct Habits {
   double communicator_bytes = 0;           // of each communicator that a rank is in
   double fragmentation = 0;                // reserved / allocated - 1
   bool overlaps_data_reduction = false;    // with the backward pass
+  // But not of a pipeline's gradients, nor of those that are not sharded.
+  bool plain_reductions_wait = false;
   bool overlaps_parameter_gather = false;
   // Of ZeRO-3's gathers and reductions: the share of the links between hosts that they reach, and
   // of their time the share that computing can hide.
