@@ -30,7 +30,7 @@ std::vector<std::string> offered(const std::string& script, const std::vector<st
   std::string line;
   for (const std::string& word : words) line += fmt::format(" '{}'", word);
   const ProgramEnd end =
-      run_program({"bash", "-c",
+      run_program({"/bin/bash", "-c",
                    fmt::format("source {}; COMP_WORDS=(smp-plan{}); COMP_CWORD={}; _smp_plan; "
                                "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
                                script, line, words.size())});
@@ -73,7 +73,7 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
              "'megatron'?")},
       {{"completion"}, 2, usage("completion needs a shell: bash, zsh or fish")},
       {{"completion", "tcsh"}, 2, usage("completion is for bash, zsh or fish, not 'tcsh'")},
-      {{"init", "--out", "x"}, 2, usage("unknown option '--out', did you mean '--output'?")},
+      {{"init", "--ouput", "x"}, 2, usage("unknown option '--ouput', did you mean '--output'?")},
   };
   for (const auto& c : cases) {
     const ProgramEnd end = plan(c.arguments);
@@ -148,7 +148,7 @@ TEST_CASE("bash completes commands, their options and the words that an option t
   const ProgramEnd bash = plan({"completion", "bash"});
   CHECK(bash.code == 0);
   std::ofstream(script) << bash.out;
-  CHECK(run_program({"bash", "-n", script}).code == 0);
+  CHECK(run_program({"/bin/bash", "-n", script}).code == 0);
 
   const auto commands = offered(script, {""});
   for (const char* command : {"import", "export", "init", "completion", "check", "schema"}) {
@@ -172,12 +172,12 @@ TEST_CASE("the completions of zsh and fish are scripts that those shells take") 
     const ProgramEnd script = plan({"completion", shell});
     CHECK(script.code == 0);
     CHECK(script.out.find("sagemaker-v2-sdk3") != std::string::npos);
-    if (run_program({"bash", "-c", "command -v " + shell}).code != 0) {
+    if (run_program({"/bin/bash", "-c", "command -v " + shell}).code != 0) {
       MESSAGE(shell, " is not installed: its script is not parsed");
       continue;
     }
     const std::string path = folder.path() + "/script";
     std::ofstream(path) << script.out;
-    CHECK(run_program({shell, "-n", path}).code == 0);
+    CHECK(run_program({"/bin/bash", "-c", fmt::format("{} -n {}", shell, path)}).code == 0);
   }
 }

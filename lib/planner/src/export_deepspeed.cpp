@@ -106,8 +106,8 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
                     "model.gradient_checkpointing_enable()",
                     name_of(view.recompute)));
   }
-  refusals.note(
-      fmt::format("start it on {} hosts of {} processes", view.hosts, view.processes_per_host));
+  refusals.note(fmt::format("start it on {} x {} processes (hosts x GPUs of each)", view.hosts,
+                            view.processes_per_host));
   return out.dump(2) + "\n";
 }
 

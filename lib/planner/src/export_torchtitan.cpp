@@ -211,7 +211,7 @@ std::string write_torchtitan(const ExportView& view, Refusals& refusals) {
                                  : "\n\ndef layers(begin: int, end: int) -> list[str]:\n"
                                    "    return [f\"layers.{i}\" for i in range(begin, end)]\n";
   return fmt::format(
-      "# MODULE=<this module> CONFIG={0} NGPU={1} ./run_train.sh, on {2} hosts of {3}\n{4}{5}\n\n"
+      "# MODULE=<this module> CONFIG={0} NGPU={1} ./run_train.sh, on {2} x {3} GPUs\n{4}{5}\n\n"
       "def {0}() -> Trainer.Config:\n"
       "    config = {6}()\n"
       "    config.model_spec = model_registry(\"{7}\")\n"

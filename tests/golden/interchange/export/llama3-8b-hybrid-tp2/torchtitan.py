@@ -1,4 +1,4 @@
-# MODULE=<this module> CONFIG=llama3_8b_hybrid_tp2 NGPU=16 ./run_train.sh, on 2 hosts of 8
+# MODULE=<this module> CONFIG=llama3_8b_hybrid_tp2 NGPU=16 ./run_train.sh, on 2 x 8 GPUs
 from torchtitan.config import ParallelismConfig, TrainingConfig
 from torchtitan.models.llama3 import model_registry
 from torchtitan.models.llama3.config_registry import llama3_8b
