@@ -325,9 +325,26 @@ CallSeconds seconds_of(const Call& call, const LayoutChoice& choice, const Both&
   return seconds;
 }
 
+void add_share(Work& sum, const Work& part, double share) {
+  sum.matmul_s += share * part.matmul_s;
+  sum.bytes += share * part.bytes;
+  sum.kernels += share * part.kernels;
+}
+
 CallSeconds dense_block(const Call& call, const LayoutChoice& choice) {
   Both work;
   attention(work, call);
+  if (call.model.decoder_layers > 0) {
+    // A decoder's blocks attend twice; the mean over both stacks stands for each block.
+    Both cross;
+    norm(cross, call, call.wide_tokens, call.h);
+    attention(cross, call);
+    const double share = static_cast<double>(call.model.decoder_layers) /
+                         static_cast<double>(call.model.num_layers + call.model.decoder_layers);
+    add_share(work.forward, cross.forward, share);
+    add_share(work.backward, cross.backward, share);
+    add_share(work.attention_core, cross.attention_core, share);
+  }
   mlp(work, call, call.tokens, static_cast<double>(call.model.ffn_hidden_size) / call.t);
   norms_and_residuals(work, call);
   const double pairs = call.model.parallel_residual ? 1 : 2;

@@ -115,7 +115,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
                              const LayerBytes& bytes, double blocks, const StageParameters& held) {
   StageMessages messages;
   const double width = width_of(choice.precision);
-  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients) {
+  if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
     const double elements = held.dense + held.experts;
     const double reduce =
         reduce_scatter_s(elements / blocks * gradient_width(job, choice),
