@@ -4,192 +4,14 @@
 #include <array>
 
 #include "foreign_keys.h"
+#include "huggingface_types.h"
 #include "smp/plan/suggest.h"
 
 // A Hugging Face config.json as the model section of a job file.
 namespace smp {
 namespace {
 
-enum class Blocks { kLlama, kGpt2, kNeoX, kPhi, kT5 };
-
-// What differs between the types that are read: their names for the sizes, and the defaults of
-// their configuration classes (transformers 4.57, models/*/configuration_*.py).
-struct HuggingFaceType {
-  std::string_view name;
-  Blocks blocks;
-  std::string_view hidden = "hidden_size", layers = "num_hidden_layers",
-                   heads = "num_attention_heads", kv_heads = "num_key_value_heads",
-                   head_dim = "head_dim", ffn = "intermediate_size",
-                   positions = "max_position_embeddings", epsilon = "rms_norm_eps",
-                   activation = "hidden_act";
-  int64_t hidden_default, layers_default, heads_default;
-  int64_t kv_default;        // 0 = as many as heads
-  int64_t head_dim_default;  // 0 = hidden / heads
-  int64_t ffn_default;       // 0 = 4 x hidden
-  int64_t vocab_default, positions_default;
-  double epsilon_default;
-  std::string_view activation_default;
-  bool tied_default;
-};
-
-const std::array<HuggingFaceType, 10>& types() {
-  static const std::array<HuggingFaceType, 10> kTypes = {{
-      {.name = "gpt2",
-       .blocks = Blocks::kGpt2,
-       .hidden = "n_embd",
-       .layers = "n_layer",
-       .heads = "n_head",
-       .kv_heads = "",
-       .head_dim = "",
-       .ffn = "n_inner",
-       .positions = "n_positions",
-       .epsilon = "layer_norm_epsilon",
-       .activation = "activation_function",
-       .hidden_default = 768,
-       .layers_default = 12,
-       .heads_default = 12,
-       .kv_default = 0,
-       .head_dim_default = 0,
-       .ffn_default = 0,
-       .vocab_default = 50257,
-       .positions_default = 1024,
-       .epsilon_default = 1e-5,
-       .activation_default = "gelu_new",
-       .tied_default = true},
-      {.name = "gpt_neox",
-       .blocks = Blocks::kNeoX,
-       .kv_heads = "",
-       .head_dim = "",
-       .epsilon = "layer_norm_eps",
-       .hidden_default = 6144,
-       .layers_default = 44,
-       .heads_default = 64,
-       .kv_default = 0,
-       .head_dim_default = 0,
-       .ffn_default = 24576,
-       .vocab_default = 50432,
-       .positions_default = 2048,
-       .epsilon_default = 1e-5,
-       .activation_default = "gelu",
-       .tied_default = false},
-      {.name = "llama",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 4096,
-       .layers_default = 32,
-       .heads_default = 32,
-       .kv_default = 0,
-       .head_dim_default = 0,
-       .ffn_default = 11008,
-       .vocab_default = 32000,
-       .positions_default = 2048,
-       .epsilon_default = 1e-6,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "mistral",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 4096,
-       .layers_default = 32,
-       .heads_default = 32,
-       .kv_default = 8,
-       .head_dim_default = 0,
-       .ffn_default = 14336,
-       .vocab_default = 32000,
-       .positions_default = 131072,
-       .epsilon_default = 1e-6,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "mixtral",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 4096,
-       .layers_default = 32,
-       .heads_default = 32,
-       .kv_default = 8,
-       .head_dim_default = 0,
-       .ffn_default = 14336,
-       .vocab_default = 32000,
-       .positions_default = 131072,
-       .epsilon_default = 1e-5,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "phi",
-       .blocks = Blocks::kPhi,
-       .head_dim = "",
-       .epsilon = "layer_norm_eps",
-       .hidden_default = 2048,
-       .layers_default = 24,
-       .heads_default = 32,
-       .kv_default = 0,
-       .head_dim_default = 0,
-       .ffn_default = 8192,
-       .vocab_default = 51200,
-       .positions_default = 2048,
-       .epsilon_default = 1e-5,
-       .activation_default = "gelu_new",
-       .tied_default = false},
-      {.name = "qwen2",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 4096,
-       .layers_default = 32,
-       .heads_default = 32,
-       .kv_default = 32,
-       .head_dim_default = 0,
-       .ffn_default = 22016,
-       .vocab_default = 151936,
-       .positions_default = 32768,
-       .epsilon_default = 1e-6,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "qwen3",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 4096,
-       .layers_default = 32,
-       .heads_default = 32,
-       .kv_default = 32,
-       .head_dim_default = 128,
-       .ffn_default = 22016,
-       .vocab_default = 151936,
-       .positions_default = 32768,
-       .epsilon_default = 1e-6,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "qwen3_moe",
-       .blocks = Blocks::kLlama,
-       .hidden_default = 2048,
-       .layers_default = 24,
-       .heads_default = 32,
-       .kv_default = 4,
-       .head_dim_default = 0,
-       .ffn_default = 6144,
-       .vocab_default = 151936,
-       .positions_default = 32768,
-       .epsilon_default = 1e-6,
-       .activation_default = "silu",
-       .tied_default = false},
-      {.name = "t5",
-       .blocks = Blocks::kT5,
-       .hidden = "d_model",
-       .layers = "num_layers",
-       .heads = "num_heads",
-       .kv_heads = "",
-       .head_dim = "d_kv",
-       .ffn = "d_ff",
-       .positions = "n_positions",
-       .epsilon = "layer_norm_epsilon",
-       .activation = "feed_forward_proj",
-       .hidden_default = 512,
-       .layers_default = 6,
-       .heads_default = 8,
-       .kv_default = 0,
-       .head_dim_default = 64,
-       .ffn_default = 2048,
-       .vocab_default = 32128,
-       .positions_default = 0,
-       .epsilon_default = 1e-6,
-       .activation_default = "relu",
-       .tied_default = true},
-  }};
-  return kTypes;
-}
+using Blocks = HuggingFaceBlocks;
 
 // Names for one size: a file that uses another type's name would be read with a default instead.
 constexpr std::array kSizes = {&HuggingFaceType::hidden,   &HuggingFaceType::layers,
@@ -227,7 +49,7 @@ class HuggingFaceModel {
 
   void refuse_names_of_others() {
     for (const auto size : kSizes) {
-      for (const HuggingFaceType& other : types()) {
+      for (const HuggingFaceType& other : huggingface_types()) {
         const std::string_view key = other.*size;
         if (key.empty() || key == type_.*size || !reader_.has(key)) continue;
         if (is_own(key)) continue;
@@ -470,8 +292,8 @@ class HuggingFaceModel {
 
 std::string type_list() {
   std::string out;
-  for (const HuggingFaceType& type : types()) {
-    if (!out.empty()) out += &type == &types().back() ? " and " : ", ";
+  for (const HuggingFaceType& type : huggingface_types()) {
+    if (!out.empty()) out += &type == &huggingface_types().back() ? " and " : ", ";
     out += type.name;
   }
   return out;
@@ -497,11 +319,11 @@ const HuggingFaceType* type_of(const YamlNode& root, Diagnostics& diagnostics) {
                       fmt::format("config.json needs model_type: {} are read", type_list()));
     return nullptr;
   }
-  for (const HuggingFaceType& type : types()) {
+  for (const HuggingFaceType& type : huggingface_types()) {
     if (entry->value.text == type.name) return &type;
   }
   std::vector<std::string> names;
-  for (const HuggingFaceType& type : types()) names.emplace_back(type.name);
+  for (const HuggingFaceType& type : huggingface_types()) names.emplace_back(type.name);
   const auto near = nearest(entry->value.text, names);
   diagnostics.error(
       entry->value.place,
