@@ -266,13 +266,14 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
 
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);
+  const double live = microbatches_in_flight(choice, layout.coord.pipeline);
   for (int i = 0; i < kTerms; ++i) {
     const Term term = static_cast<Term>(i);
     const int64_t bytes = whole(at(best, term));
     if (bytes == 0) continue;
     rank.peak_bytes += bytes;
     rank.terms.push_back({std::string(name_of(term)), category_of(term), bytes,
-                          formula_of(term, plan.job, choice, layers, holds),
+                          formula_of(term, plan.job, choice, layers, holds, live),
                           fmt::format("{}: {}", name_of(trust_of(term)), source_of(term))});
   }
   return rank;

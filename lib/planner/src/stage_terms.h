@@ -63,9 +63,9 @@ struct StageTerms {
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                        const StateRules& rules, const StageHolds& holds);
 
-// How a term comes about, with the layout's values, for what holds `holds`.
+// How a term comes about, with the layout's values, for what holds `holds` of `live` microbatches.
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
-                       const LayerBytes& layers, const StageHolds& holds);
+                       const LayerBytes& layers, const StageHolds& holds, double live);
 
 // Adds what the allocator takes from an accelerator and does not hand out.
 void add_fragmentation(TermBytes& bytes, const JobSpec& job);

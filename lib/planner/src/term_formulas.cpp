@@ -47,14 +47,11 @@ std::string kept_words(const CallBytes& dense, const CallBytes& moe, const Stage
 }  // namespace
 
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
-                       const LayerBytes& layers, const StageHolds& holds) {
+                       const LayerBytes& layers, const StageHolds& holds, double live) {
   const Habits& habits = habits_of(job);
   const StateBytes state = state_bytes(job, choice);
   const ShardRanks ranks = shard_ranks(job, choice);
   const StageParameters parameters = parameters_of(job, layers, holds);
-  const double live = microbatches_in_flight(choice, holds.embedding ? 0
-                                                     : holds.head    ? choice.pipeline - 1
-                                                                     : 1);
   const auto of_state = [&](double bytes, Sharding from) {
     return states(bytes, parameters, ranks, choice.sharding >= from);
   };
@@ -109,8 +106,9 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
       return fmt::format("{} B a message, {}", count(layers.embedding.output), live_words(live));
     case Term::kBatch:
       return fmt::format(
-          "8 B x {} tokens",
-          with_commas(int64_t{choice.micro_batch} * job.training.sequence_length / choice.context));
+          "8 B x {} tokens x {}",
+          with_commas(int64_t{choice.micro_batch} * job.training.sequence_length / choice.context),
+          live_words(live));
     case Term::kContext: return "of a process";
     case Term::kCommunicators: return "of each group that the rank is in";
     case Term::kFragmentation: return fmt::format("{:g} x what is allocated", habits.fragmentation);
@@ -120,7 +118,7 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
 
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice, int64_t stage) {
   return formula_of(term, job, choice, layer_bytes(job, choice),
-                    stage_holds(job.model, choice, stage));
+                    stage_holds(job.model, choice, stage), microbatches_in_flight(choice, stage));
 }
 
 }  // namespace smp
