@@ -19,6 +19,8 @@ constexpr double kFlashBackward = 0.29;
 // Operators of routing, permuting and exchanging tokens of a block with experts (Megatron-core's
 // alltoall dispatcher; fitted on its own test runs).
 constexpr double kRoutingKernels = 250;
+// Operators of a block's forward that torch.compile leaves.
+constexpr double kCompiledOperators = 30;
 // Beside messages, each kernel waits for streams and is waited for: more to launch.
 constexpr double kMessageKernels = 0.1;
 // Launches run ahead of kernels by a queue, which evens out what takes turns in being slower: the
@@ -71,7 +73,7 @@ struct Call {
         static_cast<double>(latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim);
     value_dim = static_cast<double>(latent ? model.v_head_dim : model.head_dim);
     vocabulary = padded_vocabulary(model) / t;
-    fused = habits.fused_kernels;
+    fused = habits.fused_kernels || training.compiled;
     flash = training.attention == AttentionKind::kFlash && cluster.device == DeviceKind::kCuda;
     const bool fp32_sums = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
                                                                 : habits.fp32_gradients_with_bf16;
@@ -128,8 +130,13 @@ void passes(Work& work, const Call& call, double values, double kernels) {
   work.kernels += kernels;
 }
 
+// An RMSNorm written with plain operators: cast to fp32, square, mean, scale, cast, weight.
+constexpr double kUnfusedRmsNorm = 5;
+
 void norm(Both& work, const Call& call, double tokens, double width) {
-  const double fused = call.fused ? 1 : call.model.norm == NormKind::kRmsNorm ? 3 : 1.5;
+  const double fused = call.fused                              ? 1
+                       : call.model.norm == NormKind::kRmsNorm ? kUnfusedRmsNorm
+                                                               : 1.5;
   passes(work.forward, call, 2 * fused * tokens * width, fused * 1);
   passes(work.backward, call, 4 * fused * tokens * width, fused * 2);
 }
@@ -244,7 +251,9 @@ void norms_and_residuals(Both& work, const Call& call, double further_kernels = 
   if (!call.model.shared_norm) norm(work, call, call.wide_tokens, call.h);
   residual(work, call);
   residual(work, call);
-  const double others = call.habits.operators_per_block + further_kernels;
+  const double others =
+      (call.training.compiled ? kCompiledOperators : call.habits.operators_per_block) +
+      further_kernels;
   const double counted = work.forward.kernels;
   // Views, casts and small sums that the counts above leave out.
   const double more = std::max(0.0, others - counted);
