@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "files.h"
 #include "plan_request.h"
+#include "screen.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/planner/import.h"
 
@@ -23,6 +24,7 @@ Examples:
   smp-plan job.yaml --set parallel.tensor_parallel_degree=2 --set training.micro_batch=4
   smp-plan job.yaml --top 5 --explain          other layouts that fit; every term with its source
   smp-plan job.yaml --json                     the same for programs
+  smp-plan job.yaml --html report.html         the same as a page with pictures
   smp-plan job.yaml --strategy best-practice   the order of the SMP best practices instead
   smp-plan job.yaml --pareto                   what is both faster and smaller than all others
   smp-plan job.yaml --what-if training.micro_batch=1,2,4 --what-if cluster.hosts=8,16
@@ -61,17 +63,22 @@ ExitCode run_plan(const PlanRequest& request) {
   if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
     write_file(request.output, write_plan(*plan));
   }
-  std::FILE* terminal = plan_to_stdout ? stderr : stdout;
+  if (!request.html.empty()) write_file(request.html, report_html(result));
+  std::FILE* out = plan_to_stdout || plan == nullptr ? stderr : stdout;
   if (request.json) {
-    std::fputs(report_json(result, request.report).c_str(), terminal);
-  } else if (plan != nullptr) {
-    std::fputs(report_text(result, request.report).c_str(), terminal);
-    if (!request.output.empty() && !plan_to_stdout) {
-      std::fputs(fmt::format("\nwritten to {}\n", request.output).c_str(), terminal);
-    }
-  } else {
-    std::fputs(infeasible_text(result, request.report).c_str(), stderr);
+    std::fputs(report_json(result, request.report).c_str(), plan_to_stdout ? stderr : stdout);
+    return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
   }
+  const Terminal terminal = terminal_of(out, request.plain, request.width);
+  ReportOptions options = request.report;
+  options.columns = terminal.columns;
+  std::string text =
+      plan != nullptr ? report_text(result, options) : infeasible_text(result, options);
+  if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
+    text += fmt::format("\nwritten to {}\n", request.output);
+  }
+  if (!request.html.empty()) text += fmt::format("page     {}\n", request.html);
+  show(out, text, terminal);
   if (plan != nullptr && !request.from.empty()) print_scaled(request, *plan);
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
@@ -114,6 +121,12 @@ void add_plan_command(CLI::App& app, Run& run) {
   app.add_option("-o,--output", request->output, "write the plan there; - is standard output")
       ->type_name("FILE");
   app.add_flag("--json", request->json, "the report as JSON");
+  app.add_option("--html", request->html, "the report as a page, without network or scripts")
+      ->type_name("FILE");
+  app.add_flag("--plain", request->plain, "neither colours nor folded lines");
+  app.add_option("--width", request->width, "fold lines at this many columns")
+      ->type_name("COLUMNS")
+      ->check(CLI::Range(int64_t{40}, int64_t{1000}));
   app.add_option("--top", request->report.top, "list this many of the layouts that fit")
       ->type_name("K")
       ->check(CLI::Range(int64_t{1}, int64_t{32}));

@@ -20,6 +20,9 @@ struct PlanRequest {
   std::vector<std::string> overrides;
   std::string output;
   bool json = false;
+  std::string html;    // a file
+  bool plain = false;  // neither colour nor folding
+  int64_t width = 0;   // columns; 0 = the terminal's
   std::string strategy = "fastest";
   bool pareto = false;
   std::vector<std::string> what_if;  // "section.key=a,b,c"

@@ -17,6 +17,7 @@ namespace smp {
 namespace {
 
 constexpr size_t kVerdictsShown = 10;  // without --explain
+constexpr int64_t kWideColumns = 120;  // bytes by category need as much
 
 std::string layout_line(const Plan& plan) {
   const Degrees& degrees = plan.degrees;
@@ -91,7 +92,29 @@ std::string terms_text(const RankPrediction& rank, bool explain) {
   return text;
 }
 
-std::string memory_text(const Plan& plan, bool explain) {
+// One line for ranks that hold the same: their bytes by category where the terminal is wide enough,
+// else their largest terms.
+std::string class_line(const ClassGroup& group, bool wide) {
+  std::string text = fmt::format("  {:<20} {:>10} {:<8}", group.name,
+                                 human_bytes(group.rank->peak_bytes), group.rank->peak_phase);
+  if (wide) {
+    for (const int64_t bytes : by_category(*group.rank)) {
+      text += fmt::format(" {:>10}", human_bytes(bytes));
+    }
+    return text + "\n";
+  }
+  std::vector<MemoryTerm> terms = group.rank->terms;
+  std::stable_sort(terms.begin(), terms.end(),
+                   [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
+  for (size_t i = 0; i < std::min<size_t>(2, terms.size()); ++i) {
+    text +=
+        fmt::format("{}{} {}", i == 0 ? "  " : ", ", terms[i].name, human_bytes(terms[i].bytes));
+  }
+  return text + "\n";
+}
+
+std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
+  const bool wide = columns == 0 || columns >= kWideColumns;
   std::string text =
       fmt::format("memory of a rank at its peak; {}\n", memory_limit(plan.job.cluster));
   const std::vector<ClassGroup> groups = grouped(plan.predictions.ranks);
@@ -100,19 +123,16 @@ std::string memory_text(const Plan& plan, bool explain) {
         return a.rank->peak_bytes < b.rank->peak_bytes;
       });
   if (groups.size() > 1) {
-    text += fmt::format("  {:<20} {:>11} {:<9}", "ranks of", "peak", "in");
-    for (int i = 0; i < kMemoryCategories; ++i) {
-      text += fmt::format(" {:>13}", name_of(static_cast<MemoryCategory>(i)));
+    text += fmt::format("  {:<20} {:>10} {:<8}", "ranks of", "peak", "in");
+    if (wide) {
+      for (int i = 0; i < kMemoryCategories; ++i) {
+        text += fmt::format(" {:>10.10}", name_of(static_cast<MemoryCategory>(i)));
+      }
+    } else {
+      text += "  most of it";
     }
     text += "\n";
-    for (const ClassGroup& group : groups) {
-      text += fmt::format("  {:<20} {:>11} {:<9}", group.name, human_bytes(group.rank->peak_bytes),
-                          group.rank->peak_phase);
-      for (const int64_t bytes : by_category(*group.rank)) {
-        text += fmt::format(" {:>13}", human_bytes(bytes));
-      }
-      text += "\n";
-    }
+    for (const ClassGroup& group : groups) text += class_line(group, wide);
   }
   for (auto group = groups.begin(); group != groups.end(); ++group) {
     if (group != fullest && !explain) continue;
@@ -220,7 +240,7 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   for (size_t i = 0; i < plan.reasons.size(); ++i) {
     text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", plan.reasons[i]);
   }
-  text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain),
+  text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain, options.columns),
                       rule_line(plan, parameters), time_text(plan));
   text += search_text(result, options.explain);
   text += verdicts_text(result, options.explain);

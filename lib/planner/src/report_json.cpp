@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "smp/plan/job_names.h"
@@ -82,6 +83,17 @@ void add_search(Json& json, const SearchResult& result) {
                        {"time_part", name_of(binding.time_part)},
                        {"time_part_s", binding.time_part_s},
                        {"step_s", binding.step_s}};
+  }
+  if (result.best_priced) {
+    Json parts = Json::array();
+    for (int i = 0; i < kTimeParts; ++i) {
+      const auto part = static_cast<TimePart>(i);
+      parts.push_back(
+          {{"name", name_of(part)}, {"ns", std::llround(result.best_priced->time[part] * 1e9)}});
+    }
+    json["time"] = {{"step_ns", std::llround(result.best_priced->time.step_s * 1e9)},
+                    {"model_flops", result.best_priced->time.model_flops},
+                    {"parts", std::move(parts)}};
   }
   json["purchases"] = Json::array();
   for (const Purchase& purchase : result.purchases) {

@@ -9,6 +9,7 @@ namespace smp {
 struct ReportOptions {
   int64_t top = 1;       // how many of the layouts that fit to list
   bool explain = false;  // every family, every term with its formula and source
+  int64_t columns = 0;   // that the terminal is wide; 0 = as wide as a line gets
 };
 
 // The report on the terminal: the layout and why, memory of each rank class as terms, the batch

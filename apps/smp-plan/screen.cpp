@@ -1,0 +1,41 @@
+#include "screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace smp {
+namespace {
+
+constexpr int64_t kUsualColumns = 80;  // of a terminal that does not say
+
+bool colours_wanted() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* kind = std::getenv("TERM");
+  return (no_colour == nullptr || *no_colour == '\0') && kind != nullptr &&
+         std::string_view(kind) != "dumb";
+}
+
+}  // namespace
+
+Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
+  Terminal terminal{.columns = width, .colour = false};
+  if (plain) return {.columns = 0, .colour = false};
+  const int descriptor = fileno(file);
+  if (isatty(descriptor) == 0) return terminal;
+  terminal.colour = colours_wanted();
+  if (width > 0) return terminal;
+  winsize size{};
+  const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  terminal.columns = known ? size.ws_col : kUsualColumns;
+  return terminal;
+}
+
+void show(std::FILE* file, const std::string& text, const Terminal& terminal) {
+  const std::string folded = fold(text, terminal.columns);
+  std::fputs((terminal.colour ? paint(folded) : folded).c_str(), file);
+}
+
+}  // namespace smp
