@@ -29,3 +29,64 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
               "give one degree more of the ranks, or use fewer ranks)"});
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 126})).empty());
 }
+
+TEST_CASE("every setting that the engine lacks is refused by its name") {
+  const auto refused = [](void (*change)(JobSpec&)) {
+    Plan plan = sample_plan(small_llama(), {});
+    change(plan.job);
+    const Texts texts = what_engine_cannot_run(plan);
+    return texts.empty() ? std::string("nothing") : texts.front();
+  };
+  CHECK(refused([](JobSpec&) {}) == "nothing");
+  CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kFp8; }) ==
+        "training.precision: fp8 (the engine runs fp32 and fp64)");
+  CHECK(refused([](JobSpec& j) { j.training.attention = AttentionKind::kUnfused; }) ==
+        "training.attention: unfused (the engine runs flash)");
+  CHECK(refused([](JobSpec& j) { j.training.fused_loss = true; }) ==
+        "training.fused_loss: true (the engine has a loss of its own)");
+  CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
+        "training.compiled: true (the engine is compiled ahead)");
+  CHECK(refused([](JobSpec& j) { j.parallel.recompute = Recompute::kFull; }) ==
+        "parallel.activation_checkpointing: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
+        "training.batch_ramp_start: above 0 (the engine runs one batch size)");
+  CHECK(refused([](JobSpec& j) { j.model.family = ModelFamily::kTransformer; }) ==
+        "model.family: transformer (the engine runs gpt2 and llama)");
+  CHECK(refused([](JobSpec& j) {
+          j.model.qkv_bias = true;
+        }).starts_with("model attributes other than the family's own: stack, mlp, "));
+  CHECK(refused([](JobSpec& j) {
+          j.model.num_experts = 4;
+          j.model.expert_ffn_hidden_size = 8;
+        }) == "model.num_experts: above 0 (the engine runs dense layers)");
+  CHECK(refused([](JobSpec& j) { j.model.kv_lora_rank = 4; }) ==
+        "model.kv_lora_rank: above 0 (the engine runs plain attention)");
+  CHECK(refused([](JobSpec& j) { j.model.num_mtp_layers = 1; }) ==
+        "model.num_mtp_layers: above 0 (the engine predicts the next token)");
+  CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
+        "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)");
+  CHECK(refused([](JobSpec& j) { j.model.attention_dropout = 0.1; }) ==
+        "model.attention_dropout: above 0 (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.model.hidden_dropout = 0.1; }) ==
+        "model.hidden_dropout: above 0 (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==
+        "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
+  CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
+        "parallel.sequence_parallel: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kVirtual; }) ==
+        "parallel.pipeline: virtual (the engine runs simple and interleaved)");
+  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kZbH1; }) ==
+        "parallel.pipeline: zb_h1 (the engine runs simple and interleaved)");
+  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kZbV; }) ==
+        "parallel.pipeline: zb_v (the engine runs simple and interleaved)");
+  CHECK(refused([](JobSpec& j) { j.parallel.recompute = Recompute::kSelective; }) ==
+        "parallel.recompute: selective (the engine runs none)");
+  CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) ==
+        "parallel.offload_optimizer: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.offload_parameters = true; }) ==
+        "parallel.offload_parameters: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==
+        "parallel.profile: another framework's (the engine runs smp)");
+  CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==
+        "parallel.data_collectives: smddp (the engine has its own)");
+}

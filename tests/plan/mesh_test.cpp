@@ -142,3 +142,37 @@ TEST_CASE("axes have names") {
   CHECK(name_of(Axis::kTensorData) == "tensor_data");
   CHECK(name_of(Axis::kKvHead) == "kv_head");
 }
+
+TEST_CASE("context varies faster than data and stages, and slower than tensor") {
+  const Mesh mesh({.pipeline = 2, .tensor = 2, .shard = 2, .context = 2}, "cluster");
+  CHECK(mesh.degrees().world() == 16);
+  for (int64_t rank = 0; rank < 16; ++rank) {
+    const Coord coord = mesh.coord_of(rank);
+    CHECK(mesh.rank_of(coord) == rank);
+    CHECK(rank == ((coord.shard * 2 + coord.pipeline) * 2 + coord.context) * 2 + coord.tensor);
+  }
+  using Ranks = std::vector<int64_t>;
+  CHECK(mesh.group(0, Axis::kTensor) == Ranks{0, 1});
+  CHECK(mesh.group(1, Axis::kContext) == Ranks{1, 3});
+  CHECK(mesh.group(0, Axis::kPipeline) == Ranks{0, 4});
+  CHECK(mesh.group(0, Axis::kData) == Ranks{0, 8});
+  CHECK(mesh.group(0, Axis::kModel) == Ranks{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(name_of(Axis::kContext) == "context");
+}
+
+TEST_CASE("experts are spread over neighbours of a stage: tensor, then context, then data") {
+  using Ranks = std::vector<int64_t>;
+  // Eight ranks of one stage; each expert's matrices lie on two neighbours, four pairs have all.
+  const Mesh pairs({.tensor = 2, .shard = 4, .expert = 4, .expert_tensor = 2}, "cluster");
+  CHECK(pairs.group(0, Axis::kExpert) == Ranks{0, 2, 4, 6});
+  CHECK(pairs.group(5, Axis::kExpert) == Ranks{1, 3, 5, 7});
+  // Two copies of all the experts.
+  const Mesh copies({.tensor = 2, .shard = 4, .expert = 4, .expert_tensor = 1}, "cluster");
+  CHECK(copies.group(2, Axis::kExpert) == Ranks{0, 1, 2, 3});
+  CHECK(copies.group(7, Axis::kExpert) == Ranks{4, 5, 6, 7});
+  // Groups stay on their stage.
+  const Mesh stages({.pipeline = 2, .tensor = 1, .shard = 2, .context = 2, .expert = 4}, "cluster");
+  CHECK(stages.group(0, Axis::kExpert) == Ranks{0, 1, 4, 5});
+  CHECK(stages.group(2, Axis::kExpert) == Ranks{2, 3, 6, 7});
+  CHECK(name_of(Axis::kExpert) == "expert");
+}

@@ -48,6 +48,10 @@ const Rule kRules[] = {
      "training.precision: fp8 (the engine runs fp32 and fp64)"},
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
      "training.attention: unfused (the engine runs flash)"},
+    {[](const Plan& plan) { return plan.job.training.fused_loss; },
+     "training.fused_loss: true (the engine has a loss of its own)"},
+    {[](const Plan& plan) { return plan.job.training.compiled; },
+     "training.compiled: true (the engine is compiled ahead)"},
     {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
      "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
     {[](const Plan& plan) { return plan.job.model.family == ModelFamily::kTransformer; },
@@ -96,7 +100,10 @@ const Rule kRules[] = {
      "parallel.sharding: gradients (the engine runs none and optimizer_state)"},
     {[](const Plan& plan) { return plan.job.parallel.sharding == Sharding::kParameters; },
      "parallel.sharding: parameters (the engine runs none and optimizer_state)"},
-    {[](const Plan& plan) { return plan.job.parallel.activation_checkpointing.value_or(false); },
+    {[](const Plan& plan) {
+       return plan.job.parallel.activation_checkpointing.value_or(false) ||
+              plan.job.parallel.recompute == Recompute::kFull;
+     },
      "parallel.activation_checkpointing: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); },
      "parallel.offload_activations: true (the engine runs without it)"},
