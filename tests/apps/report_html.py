@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-VOID = {"meta", "link", "br", "img", "input", "line", "circle", "polyline", "rect"}
+VOID = {"meta", "link", "br", "img", "input"}
 
 
 class Page(html.parser.HTMLParser):

@@ -52,6 +52,8 @@ footer { margin-top: 2.5rem; color: var(--soft); font-size: .85rem; }
 @media print { body { max-width: none; } details { display: none; } }
 )css";
 
+constexpr size_t kLongestNumber = 20;
+
 std::string colour_classes() {
   std::string css;
   for (int i = 0; i < kColours; ++i)
@@ -60,8 +62,9 @@ std::string colour_classes() {
 }
 
 bool is_number(const std::string& cell) {
-  return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) != 0 ||
-                           ((cell[0] == '-' || cell[0] == '+') && cell.size() > 1));
+  return !cell.empty() && cell.size() <= kLongestNumber &&
+         (std::isdigit(static_cast<unsigned char>(cell[0])) != 0 ||
+          ((cell[0] == '-' || cell[0] == '+') && cell.size() > 1));
 }
 
 }  // namespace

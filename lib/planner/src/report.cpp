@@ -93,7 +93,7 @@ std::string terms_text(const RankPrediction& rank, bool explain) {
 }
 
 // One line for ranks that hold the same: their bytes by category where the terminal is wide enough,
-// else their largest terms.
+// else their largest term.
 std::string class_line(const ClassGroup& group, bool wide) {
   std::string text = fmt::format("  {:<20} {:>10} {:<8}", group.name,
                                  human_bytes(group.rank->peak_bytes), group.rank->peak_phase);
@@ -103,12 +103,12 @@ std::string class_line(const ClassGroup& group, bool wide) {
     }
     return text + "\n";
   }
-  std::vector<MemoryTerm> terms = group.rank->terms;
-  std::stable_sort(terms.begin(), terms.end(),
-                   [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
-  for (size_t i = 0; i < std::min<size_t>(2, terms.size()); ++i) {
-    text +=
-        fmt::format("{}{} {}", i == 0 ? "  " : ", ", terms[i].name, human_bytes(terms[i].bytes));
+  const auto& terms = group.rank->terms;
+  const auto largest =
+      std::max_element(terms.begin(), terms.end(),
+                       [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes < b.bytes; });
+  if (largest != terms.end()) {
+    text += fmt::format("  {} {}", largest->name, human_bytes(largest->bytes));
   }
   return text + "\n";
 }

@@ -17,8 +17,7 @@ namespace smp {
 namespace {
 
 // More boxes than this say nothing to an eye, and make the page heavy.
-constexpr int64_t kMostBoxes = 6000;
-constexpr int64_t kMostStages = 64;
+constexpr int64_t kMostBoxes = 3000;
 
 std::string time_tick(double seconds) { return human_time(seconds); }
 std::string bytes_tick(double bytes) { return human_bytes(std::llround(bytes)); }
@@ -79,27 +78,30 @@ std::string memory_section(const Plan& plan) {
 std::string timeline_section(const Plan& plan) {
   const int64_t stages = plan.degrees.pipeline;
   const int64_t microbatches = *plan.job.training.microbatches;
-  if (stages > kMostStages || stages * microbatches * 2 > kMostBoxes) {
-    return fmt::format(
-        "<p>{} stages x {} microbatches are too many for a picture; smp-plan schedule shows a "
-        "part.</p>\n",
-        stages, microbatches);
+  const int64_t chunks = plan.job.parallel.virtual_pipeline_degree.value_or(1);
+  const int64_t shown = std::min(microbatches, kMostBoxes / (3 * stages * chunks));
+  if (shown < 1) {
+    return fmt::format("<p>{} stages are too many for a picture; see smp-plan schedule.</p>\n",
+                       stages);
   }
   std::vector<html::Box> boxes;
   int64_t span_ns = 0;
   for (const TimelineEvent& event : pipeline_timeline(plan)) {
+    if (event.microbatch >= shown) continue;
     const bool backward = event.kind == ActionKind::kBackward;
     const int kind = event.kind == ActionKind::kForward ? 0 : backward ? 1 : 2;
-    boxes.push_back(
-        {event.stage, event.start_ns, event.end_ns,
-         fmt::format("{} of microbatch {}, chunk {}: {}", name_of(event.kind), event.microbatch,
-                     event.chunk,
-                     human_time(static_cast<double>(event.end_ns - event.start_ns) * 1e-9)),
-         kind, event.chunk});
+    const double seconds = static_cast<double>(event.end_ns - event.start_ns) * 1e-9;
+    boxes.push_back({event.stage, event.start_ns, event.end_ns,
+                     fmt::format("{} of microbatch {}, chunk {}: {}", name_of(event.kind),
+                                 event.microbatch, event.chunk, human_time(seconds)),
+                     kind, event.chunk});
     span_ns = std::max(span_ns, event.end_ns);
   }
+  const std::string part =
+      shown < microbatches ? fmt::format("the first {} of {} microbatches, ", shown, microbatches)
+                           : "";
   return html::timeline(boxes, stages, span_ns) +
-         fmt::format("<p>one step: {}; bubble {:.1f} %</p>\n",
+         fmt::format("<p>{}{} in all; bubble of the step {:.1f} %</p>\n", part,
                      human_time(static_cast<double>(span_ns) * 1e-9),
                      static_cast<double>(plan.predictions.bubble_ppm) / 1e4);
 }
@@ -183,26 +185,36 @@ std::string top_section(const SearchResult& result, const Plan& best) {
 bool same_layout(const PricedLayout& a, const PricedLayout& b) { return a.choice == b.choice; }
 
 std::string pareto_section(const SearchResult& result) {
+  constexpr double kTokens = 1e6;
   std::vector<html::Point> points;
   std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const PricedLayout& layout, bool front, bool chosen) {
+    points.push_back({layout.seconds_per_token * kTokens, layout.memory.peak_bytes,
+                      describe(layout.choice), front, chosen});
+  };
+  bool chosen_on_front = false;
   for (const PricedLayout& layout : result.pareto) {
     const bool chosen = result.best_priced && same_layout(layout, *result.best_priced);
-    points.push_back(
-        {layout.time.step_s, layout.memory.peak_bytes, describe(layout.choice), true, chosen});
-    rows.push_back({describe(layout.choice), human_time(layout.time.step_s),
+    chosen_on_front = chosen_on_front || chosen;
+    add(layout, true, chosen);
+    rows.push_back({describe(layout.choice), human_time(layout.seconds_per_token * kTokens),
+                    human_time(layout.time.step_s),
                     human_bytes(std::llround(layout.memory.peak_bytes)),
                     cost_text(layout.cost_per_token)});
   }
   for (const FamilyVerdict& verdict : result.families) {
-    if (verdict.step_s <= 0 || verdict.outcome == FamilyVerdict::Outcome::kRejected) continue;
+    if (verdict.seconds_per_token <= 0 || verdict.outcome != FamilyVerdict::Outcome::kFits)
+      continue;
     points.push_back(
-        {verdict.step_s, verdict.peak_bytes,
+        {verdict.seconds_per_token * kTokens, verdict.peak_bytes,
          fmt::format("best of t {} p {}: {}", verdict.tensor, verdict.pipeline, verdict.sharding),
          false, false});
   }
-  return html::scatter(points, {"step time", time_tick},
+  if (result.best_priced && !chosen_on_front) add(*result.best_priced, false, true);
+  return html::scatter(points, {"time of a million tokens", time_tick},
                        {"memory of the fullest rank", bytes_tick}) +
-         html::table({"on the front", "step", "fullest rank", "cost of 1 M tokens"}, rows);
+         html::table({"on the front", "1 M tokens", "step", "fullest rank", "cost of 1 M tokens"},
+                     rows);
 }
 
 std::string families_section(const SearchResult& result) {
