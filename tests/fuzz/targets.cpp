@@ -13,6 +13,7 @@
 #include "smp/planner/check_plan.h"
 #include "smp/planner/import.h"
 #include "smp/planner/legality.h"
+#include "smp/planner/nccl_tests.h"
 #include "smp/planner/run_report.h"
 #include "smp/planner/score.h"
 #include "smp/planner/search.h"
@@ -121,6 +122,13 @@ void score_a_table(const std::string& text) {
   }
 }
 
+// The points go into a cluster file, which is read.
+void import_links(const std::string& text) {
+  const NcclTable table = parse_nccl_tests("reduce.txt", text);
+  require(!table.points.empty(), "a table without points");
+  with_link_points({"cluster.yaml", "cluster:\n  hosts: 2\n  processes_per_host: 8\n"}, {table});
+}
+
 void read_report(const std::string& text) { parse_run_report("report.json", text); }
 
 template <ForeignFormat format>
@@ -145,13 +153,32 @@ const std::vector<Target>& targets() {
       {"json", read_json, {"tests/fuzz/corpus/json", "tests/fuzz/corpus/hf"}},
       {"csv", read_csv, {"tests/fuzz/corpus/csv"}},
       {"score", score_a_table, {"tests/golden/score", "tests/fuzz/corpus/csv"}},
+      {"nccl", import_links, {"tests/fuzz/corpus/nccl"}},
       {"report", read_report, {"tests/fuzz/corpus/report"}},
-      {"hf", import_file<ForeignFormat::kHuggingFace>, {"tests/fuzz/corpus/hf"}},
-      {"smp-v1", import_file<ForeignFormat::kSmpV1>, {"tests/fuzz/corpus/smp"}},
-      {"smp-v2", import_file<ForeignFormat::kSmpV2>, {"tests/fuzz/corpus/smp"}},
-      {"deepspeed", import_file<ForeignFormat::kDeepSpeed>, {"tests/fuzz/corpus/deepspeed"}},
-      {"megatron", import_file<ForeignFormat::kMegatron>, {"tests/fuzz/corpus/megatron"}},
-      {"accelerate", import_file<ForeignFormat::kAccelerate>, {"tests/fuzz/corpus/accelerate"}},
+      {"hf",
+       import_file<ForeignFormat::kHuggingFace>,
+       {"tests/fuzz/corpus/hf", "tests/golden/interchange/huggingface",
+        "tests/golden/interchange/bad"}},
+      {"smp-v1",
+       import_file<ForeignFormat::kSmpV1>,
+       {"tests/fuzz/corpus/smp", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
+      {"smp-v2",
+       import_file<ForeignFormat::kSmpV2>,
+       {"tests/fuzz/corpus/smp", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
+      {"deepspeed",
+       import_file<ForeignFormat::kDeepSpeed>,
+       {"tests/fuzz/corpus/deepspeed", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
+      {"megatron",
+       import_file<ForeignFormat::kMegatron>,
+       {"tests/fuzz/corpus/megatron", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
+      {"accelerate",
+       import_file<ForeignFormat::kAccelerate>,
+       {"tests/fuzz/corpus/accelerate", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
       {"recognise",
        import_any,
        {"tests/fuzz/corpus/hf", "tests/fuzz/corpus/deepspeed", "tests/fuzz/corpus/smp",
