@@ -39,7 +39,7 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   candidate.seconds_per_token =
       candidate.step_s / static_cast<double>(exact.plan.predictions.tokens_per_step);
   if (pricer.accepts(candidate.fit)) return exact;
-  pricer.refuse(choice);
+  pricer.refuse(choice, ratio);
   return std::nullopt;
 }
 

@@ -155,23 +155,38 @@ class Search {
   }
 
   // With a given sharding: first as it is, and what saves memory at the cost of time only where
-  // that does not fit.
+  // that does not fit. What is slower than the limit without recomputing is left at once, and what
+  // fits without offloading something is not tried with it.
   void visit_sharding(LayoutChoice choice, SplitResult& split) {
+    bool whole_fits = false;  // recomputed as a whole, with its checkpoints in place
+    bool optimizer_offload_enough = false;
     bool first = true;
     for (const Offload& offload : space_.offloads()) {
+      if (!pareto_ && offload.activations && whole_fits) continue;
+      if (!pareto_ && offload.parameters && optimizer_offload_enough) continue;
       for (const Recompute recompute : space_.recomputes()) {
         choice.recompute = recompute;
         if (!applies(offload, choice)) continue;
         apply(offload, choice);
         const bool plain = std::exchange(first, false);
         const Offered offered = offer(choice, split);
-        if (plain && (offered.fits || offered.seconds_per_token > limit()) && !pareto_) return;
+        const bool least_time = recompute == space_.recomputes().front();
+        if (!pareto_ && plain && offered.fits) return;
+        if (!pareto_ && least_time && offered.seconds_per_token > limit()) {
+          if (plain) return;
+          break;
+        }
+        if (!offered.fits) continue;
+        if (recompute == Recompute::kNone) {
+          optimizer_offload_enough |= offload.optimizer;
+          break;
+        }
+        if (recompute != Recompute::kFull) continue;
+        whole_fits |= !offload.activations;
         // What is offloaded are checkpoints: with fewer of them there is less to offload.
-        if (offered.fits && recompute == Recompute::kFull && space_.recompute_layers_open() &&
-            !offload.activations) {
+        if (space_.recompute_layers_open() && !offload.activations) {
           recompute_fewest(choice, split);
         }
-        if (offered.fits && recompute == Recompute::kNone) break;
       }
     }
   }

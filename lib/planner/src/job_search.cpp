@@ -20,6 +20,9 @@ namespace {
 // Layouts of the fastest splits that are priced exactly beside the winner.
 constexpr int64_t kExactLayouts = 4;
 
+// Layouts that are priced exactly in one search, whether they fit or not.
+constexpr size_t kMostExact = 12;
+
 constexpr const char* kNoDegree =
     "no tensor and pipeline degree is legal with the keys that are pinned";
 
@@ -117,15 +120,15 @@ bool JobSearch::find_with(Fit accepted) {
   pricer_.accept(accepted);
   if (!practice()) {
     const SearchSpace space(settled_);
-    // What does not fit after all made the search leave out slower layouts: it is done again.
+    // What does not fit after all made the search leave out slower layouts: it is done again, with
+    // higher peaks.
     for (;;) {
-      const int64_t refused = pricer_.effort().exact;
       {
         const Stopwatch watch(pricer_.effort().seconds);
         fastest_ = search_fastest(pricer_, space, options_.pareto);
       }
       if (take_fastest()) return true;
-      if (pricer_.effort().exact == refused) break;
+      if (!pricer_.raise_peaks()) break;
     }
     note_closest();
     return false;
@@ -141,6 +144,10 @@ bool JobSearch::find_with(Fit accepted) {
       return false;
     }
     if (take_practical()) return true;
+    if (!pricer_.raise_peaks()) {
+      note_closest();
+      return false;
+    }
   }
 }
 
@@ -178,9 +185,11 @@ bool JobSearch::take_fastest() {
   lines.insert(lines.begin(), all.in_order());
 
   std::vector<ExactLayout> priced;
+  size_t tried = 0;
   for (const std::vector<Candidate>& line : lines) {
     if (priced.size() >= exact_layouts_) break;
     for (const Candidate& candidate : line) {
+      if (++tried > kMostExact) break;
       const bool known = std::any_of(priced.begin(), priced.end(), [&](const ExactLayout& layout) {
         return layout.candidate.choice == candidate.choice;
       });

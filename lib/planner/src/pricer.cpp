@@ -34,7 +34,26 @@ Fit Pricer::fit(const LayoutChoice& choice, const MemoryEstimate& memory) const 
   if (!refused_.empty() && std::find(refused_.begin(), refused_.end(), choice) != refused_.end()) {
     return Fit::kNo;
   }
-  return fit_of(job_, choice, memory);
+  if (raised_ == 1) return fit_of(job_, choice, memory);
+  MemoryEstimate raised = memory;
+  raised.peak_bytes *= raised_;
+  raised.allocated_bytes *= raised_;
+  raised.reserved_bytes *= raised_;
+  return fit_of(job_, choice, raised);
+}
+
+void Pricer::refuse(const LayoutChoice& choice, double ratio) {
+  refused_.push_back(choice);
+  least_ratio_ = least_ratio_ == 0 ? ratio : std::min(least_ratio_, ratio);
+}
+
+bool Pricer::raise_peaks() {
+  constexpr int kMostRaises = 8;
+  constexpr double kLeastRaise = 1.01;
+  if (least_ratio_ == 0 || ++raises_ > kMostRaises) return false;
+  raised_ = std::max(raised_ * kLeastRaise, least_ratio_);
+  least_ratio_ = 0;
+  return true;
 }
 
 double Pricer::per_token(const LayoutChoice& choice, double step_s) const {

@@ -34,8 +34,13 @@ class Pricer {
   // Everything of one layout, for reports. Not counted.
   PricedLayout detail(const LayoutChoice& choice);
 
-  // From now on this layout does not fit: pricing its very schedule has shown it.
-  void refuse(const LayoutChoice& choice) { refused_.push_back(choice); }
+  // From now on this layout does not fit: pricing its very schedule has shown it, at `ratio` times
+  // the peak of the closed form.
+  void refuse(const LayoutChoice& choice, double ratio);
+  // Searches again as if every peak were higher: by the least that what was refused since the last
+  // time was above its closed form, and by a hundredth at least. False when nothing was refused, or
+  // when it was done often enough.
+  bool raise_peaks();
   // A layout is taken when its fit is at least this.
   void accept(Fit fit) { accepted_ = fit; }
   Fit accepted() const { return accepted_; }
@@ -52,6 +57,9 @@ class Pricer {
   const JobSpec& job_;
   LayerCostTable costs_;
   std::vector<LayoutChoice> refused_;
+  double least_ratio_ = 0;  // of those refused since raise_peaks(); 0 = none
+  double raised_ = 1;       // times the closed form's peaks
+  int raises_ = 0;
   Fit accepted_ = Fit::kFits;
   SearchEffort effort_;
 };

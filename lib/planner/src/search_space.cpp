@@ -77,6 +77,9 @@ Profile profile_of(const JobSpec& job) { return job.parallel.profile.value_or(Pr
 // messages of context parallelism cost more than the matmuls that they split.
 constexpr int64_t kLeastContextTokens = 4096;
 
+// More chunks of a stage than this only add messages.
+constexpr int64_t kMostVirtualStages = 12;
+
 template <class T>
 bool open_to(const std::optional<T>& pinned, const T& value) {
   return !pinned || *pinned == value;
@@ -257,7 +260,11 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& spl
   const int64_t blocks = block_count(job_.model);
   for (const PipelineKind kind : schedules_) {
     const bool is_virtual = kind == PipelineKind::kVirtual;
-    const int64_t most = is_virtual ? std::max<int64_t>(1, blocks / split.pipeline) : 1;
+    const int64_t most =
+        is_virtual
+            ? std::clamp<int64_t>(blocks / split.pipeline, 1,
+                                  parallel.virtual_pipeline_degree.value_or(kMostVirtualStages))
+            : 1;
     for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
       // zb_v cuts a stage's layers in two by itself.
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
@@ -287,7 +294,8 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
   for (const int64_t z : divisors(split.data)) {
     if (!open_to(pinned, z)) continue;
     for (const Sharding kind : kinds_) {
-      const bool alone = z == 1 && kinds_.size() == 1;  // asked for, where there is nobody to share
+      // Asked for, where there is nobody to share with.
+      const bool alone = split.data == 1 && kinds_.size() == 1;
       if (kind == Sharding::kNone ? z > 1 : z == 1 && !alone) continue;
       if (!reach.sharded_pipelines && split.pipeline > 1 && kind > Sharding::kOptimizerState) {
         continue;

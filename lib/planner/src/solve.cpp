@@ -74,7 +74,7 @@ Ladder model_ladder(const JobSpec& job) {
 }
 
 Ladder layers_ladder(const JobSpec& job) {
-  constexpr int64_t kMostLayers = 4096;
+  constexpr int64_t kMostLayers = 1024;
   Ladder ladder;
   ladder.job = [&job](int64_t step) {
     JobSpec changed = job;
