@@ -34,7 +34,7 @@ struct FastestResult {
 FastestResult search_fastest(Pricer& pricer, const SearchSpace& space, bool pareto);
 
 // Layouts slower than the best by more than this are bounded, not priced.
-inline constexpr double kListed = 1.1;
+inline constexpr double kListed = 1.05;
 // The front of time and memory ends at this many times the best time.
 inline constexpr double kParetoReach = 2.0;
 
