@@ -57,8 +57,8 @@ struct FamilyVerdict {
   int64_t expert = 1;
   std::string sharding;  // "none", "parameters over 8 to 256 ranks", ...
   enum class Outcome { kChosen, kFits, kRejected } outcome = Outcome::kRejected;
-  std::string reason;     // with its numbers
-  double step_s = 0;      // of its best layout that fits; 0 = none fits or not priced
+  std::string reason;  // with its numbers
+  double step_s = 0;   // of its best layout that fits; 0 = none fits or not priced
   double seconds_per_token = 0;
   double peak_bytes = 0;  // of that layout, or of the closest one that does not fit; 0 = not priced
 };
@@ -101,9 +101,9 @@ struct StrategyDifference {
 };
 
 struct SearchEffort {
-  int64_t evaluations = 0;  // complete layouts whose memory and step time were both priced
-  int64_t bounds = 0;       // sets of layouts of which a bound was priced instead
-  int64_t exact = 0;        // plans that were walked and simulated
+  int64_t evaluations = 0;   // complete layouts whose memory and step time were both priced
+  int64_t bounds = 0;        // sets of layouts of which a bound was priced instead
+  int64_t exact = 0;         // plans that were walked and simulated
   double seconds = 0;        // of the search in closed form
   double total_seconds = 0;  // exact prices and reasons included
 };
