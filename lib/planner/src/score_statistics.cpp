@@ -85,7 +85,7 @@ ScoreSummary summary_of(const std::vector<RowScore>& rows) {
     ++summary.memory_known;
     if (*row.measured_fits) {
       ++summary.ran;
-      if (row.fit == Fit::kNo) ++summary.false_does_not_fit;
+      if (row.fit != Fit::kFits) ++summary.false_does_not_fit;
     } else if (row.fit == Fit::kFits) {
       ++summary.false_fits;
     }

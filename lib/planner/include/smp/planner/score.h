@@ -50,7 +50,7 @@ struct ScoreSummary {
   int64_t memory_known = 0;  // rows that say whether they ran
   int64_t false_fits = 0;    // predicted to fit, ran out of memory
   int64_t ran = 0;
-  int64_t false_does_not_fit = 0;
+  int64_t false_does_not_fit = 0;  // predicted tight or not to fit, ran
 };
 ScoreSummary summary_of(const std::vector<RowScore>& rows);
 
