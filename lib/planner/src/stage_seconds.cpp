@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "smp/planner/habits.h"
 #include "step_messages.h"
 
 namespace smp {
@@ -39,6 +40,14 @@ void add_waits(StageSeconds& stage, const StageMessages& messages) {
   stage.add(TimePart::kPipeline, messages.send_s);
 }
 
+// Blocking messages: stages that have two neighbours wait for both, and the others for them.
+void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
+  const double wait = stages > 2 ? share * (1 - 2.0 / static_cast<double>(stages)) : 0;
+  stage.add(TimePart::kPipeline, wait * stage.both());
+  stage.forward *= 1 + wait;
+  stage.backward *= 1 + wait;
+}
+
 }  // namespace
 
 StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
@@ -65,6 +74,7 @@ StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const
     if (further > 0) add_calls(seconds, block, further, repeated * further);
   }
   add_waits(seconds, stage_messages(job, choice, bytes, count, content.parameters));
+  add_neighbour_waits(seconds, habits_of(job).neighbour_wait, choice.pipeline);
   return seconds;
 }
 

@@ -37,6 +37,8 @@ struct Habits {
   bool overlaps_data_reduction = false;    // with the backward pass
   // But not of a pipeline's gradients, nor of those that are not sharded.
   bool plain_reductions_wait = false;
+  // Share of its work that a stage between two others loses in waiting for both of them.
+  double neighbour_wait = 0;
   bool overlaps_parameter_gather = false;
   // Of ZeRO-3's gathers and reductions: the share of the links between hosts that they reach, and
   // of their time the share that computing can hide.
