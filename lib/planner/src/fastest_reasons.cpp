@@ -117,6 +117,14 @@ class Reasons {
       other.offload_parameters = false;
       line += fmt::format("; {} {}", sharding_words(other), neighbour(other));
     }
+    if (choice_.shard > 1 && smaller > 1) {  // what a job without any sharding would need
+      other = choice_;
+      other.shard = 1;
+      other.replica = static_cast<int32_t>(choice_.data());
+      other.sharding = Sharding::kNone;
+      other.offload_parameters = false;
+      line += fmt::format("; {} {}", sharding_words(other), neighbour(other));
+    }
     lines_.push_back(std::move(line));
   }
 

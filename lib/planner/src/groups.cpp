@@ -62,7 +62,8 @@ std::string describe_groups(const Plan& plan, int64_t rank) {
       "{}\n",
       world / degrees.pipeline, world, degrees.pipeline, degrees.data(), world, degrees.pipeline,
       degrees.tensor, degrees.pipeline * degrees.tensor, degrees.pipeline, degrees.tensor,
-      degrees.data(), degrees.shard, degrees.replica, degrees.data() * degrees.tensor);
+      degrees.data(), degrees.shard, degrees.replica,
+      degrees.data() * degrees.tensor * degrees.context);
   return text;
 }
 

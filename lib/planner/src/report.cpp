@@ -22,12 +22,30 @@ constexpr int64_t kWideColumns = 120;  // bytes by category need as much
 std::string layout_line(const Plan& plan) {
   const Degrees& degrees = plan.degrees;
   const ParallelSpec& parallel = plan.job.parallel;
-  std::string line = fmt::format(
-      "pipeline {} x tensor {} x data {} (shard {} x replica {}); sharding {}", degrees.pipeline,
-      degrees.tensor, degrees.data(), degrees.shard, degrees.replica, name_of(*parallel.sharding));
-  if (*parallel.activation_checkpointing) line += "; checkpointing";
-  if (*parallel.offload_activations) line += "; activations offloaded";
-  if (degrees.pipeline > 1) line += fmt::format("; pipeline {}", name_of(*parallel.pipeline));
+  std::string line = fmt::format("pipeline {} x tensor {}", degrees.pipeline, degrees.tensor);
+  if (degrees.context > 1) line += fmt::format(" x context {}", degrees.context);
+  line += fmt::format(" x data {} (shard {} x replica {})", degrees.data(), degrees.shard,
+                      degrees.replica);
+  if (degrees.expert > 1) line += fmt::format("; experts over {} ranks", degrees.expert);
+  line += fmt::format("; sharding {}", name_of(*parallel.sharding));
+  const Recompute recompute = parallel.recompute.value_or(
+      parallel.activation_checkpointing.value_or(false) ? Recompute::kFull : Recompute::kNone);
+  if (recompute != Recompute::kNone) {
+    line += fmt::format("; recompute {}", name_of(recompute));
+    if (parallel.recompute_layers) {
+      line += fmt::format(" of {} layers a stage", *parallel.recompute_layers);
+    }
+  }
+  if (parallel.sequence_parallel.value_or(false)) line += "; sequence parallel";
+  if (parallel.offload_activations.value_or(false)) line += "; activations offloaded";
+  if (parallel.offload_optimizer.value_or(false)) line += "; optimizer offloaded";
+  if (parallel.offload_parameters.value_or(false)) line += "; parameters offloaded";
+  if (degrees.pipeline > 1) {
+    line += fmt::format("; pipeline {}", name_of(*parallel.pipeline));
+    if (parallel.virtual_pipeline_degree.value_or(1) > 1) {
+      line += fmt::format(" of {} chunks a rank", *parallel.virtual_pipeline_degree);
+    }
+  }
   return line;
 }
 
@@ -232,7 +250,7 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
       cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator);
   text += fmt::format("layout   {}\n", layout_line(plan));
   text += fmt::format("         SMP counts dp {} = world / pp, rdp {} = our data degree\n",
-                      degrees.data() * degrees.tensor, degrees.data());
+                      degrees.data() * degrees.tensor * degrees.context, degrees.data());
   text += fmt::format("batch    {}  (limit {})\n",
                       batch_equation({*training.micro_batch, *training.microbatches},
                                      degrees.data(), training.sequence_length),

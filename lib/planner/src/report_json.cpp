@@ -33,7 +33,7 @@ Json plan_json(const Plan& plan, bool terms) {
                {"data_parallel_degree", degrees.data()},
                {"sharded_data_parallel_degree", degrees.shard},
                {"replica_degree", degrees.replica},
-               {"smp_dp_size", degrees.data() * degrees.tensor},
+               {"smp_dp_size", degrees.data() * degrees.tensor * degrees.context},
                {"smp_rdp_size", degrees.data()},
                {"sharding", name_of(*parallel.sharding)},
                {"precision", name_of(*training.precision)},
