@@ -97,7 +97,7 @@ TEST_CASE("calibrate without names fits what the runs tell apart") {
   const Calibration calibration = calibrate(base, runs_on(real), {});
   CHECK(calibration.fitted.size() >= 2);
   CHECK(calibration.fitted.size() < 6);
-  CHECK(calibration.fitted[0].key == "matmul_efficiency");
+  CHECK(calibration.fitted[0].key == "fp32_flops_per_s");
   CHECK(std::find(calibration.left.begin(), calibration.left.end(),
                   "inter_host_bytes_per_s: the cluster file does not give it") !=
         calibration.left.end());
