@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives_choice.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/predict.h"
 
@@ -15,6 +16,9 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   // A partition that no choice says was pinned; the closed form took its ends.
   if (!settled.job.parallel.partition.empty()) {
     exact.plan.job.parallel.partition = settled.job.parallel.partition;
+  }
+  if (settled.job.cluster.device == DeviceKind::kCuda) {
+    exact.plan.job.parallel.data_collectives = choose_collectives(settled.job, choice).kind;
   }
   exact.plan.predictions = predict(exact.plan);
   const PricedLayout layout = pricer.detail(choice);

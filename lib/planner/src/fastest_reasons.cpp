@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "collectives_choice.h"
 #include "reasons.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/units.h"
@@ -200,21 +201,8 @@ class Reasons {
   // The library of the data-parallel groups, priced. SMP leaves SMDDP out where tensor parallelism
   // takes all ranks, and no price is needed where nobody shares data.
   void say_collectives() {
-    if (choice_.data() == 1 || settled_.job.cluster.device != DeviceKind::kCuda) return;
-    if (parallel_.data_collectives) {
-      return say("collectives of data-parallel groups {}: pinned",
-                 name_of(*parallel_.data_collectives));
-    }
-    const auto step_s = [&](CollectivesKind kind) {
-      JobSpec job = settled_.job;
-      job.parallel.data_collectives = kind;
-      return Pricer(job).detail(choice_).time.step_s;
-    };
-    const double nccl = step_s(CollectivesKind::kNccl);
-    const double smddp = step_s(CollectivesKind::kSmddp);
-    if (nccl == smddp) return;
-    say("collectives of data-parallel groups: nccl takes {} a step, smddp {}{}", human_time(nccl),
-        human_time(smddp), smddp < nccl ? "; parallel.data_collectives: smddp asks for it" : "");
+    std::string reason = choose_collectives(settled_.job, choice_).reason;
+    if (!reason.empty()) lines_.push_back(std::move(reason));
   }
 
   // The best of every other value of a degree.
