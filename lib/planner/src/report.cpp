@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "batch.h"
 #include "report_search.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
@@ -195,6 +197,21 @@ std::string time_text(const Plan& plan) {
   return text + "\n";
 }
 
+// What such predictions were off by in published runs, or in the cluster's own: low to high.
+std::string ranges_text(const Plan& plan, const SearchResult& result) {
+  if (!result.best_priced) return "";
+  const PricedLayout& priced = *result.best_priced;
+  const Range memory = memory_range(plan.job, priced.choice, priced.memory);
+  std::string text =
+      fmt::format("ranges   {}: {} to {} at the peak", name_of(result.fit),
+                  human_bytes(std::llround(memory.low)), human_bytes(std::llround(memory.high)));
+  if (priced.time.step_s > 0) {
+    const Range time = time_range(plan.job, priced.choice, priced.time);
+    text += fmt::format(", {} to {} a step", human_time(time.low), human_time(time.high));
+  }
+  return text + "; nine of ten measured runs lay within such ranges\n";
+}
+
 std::string verdicts_text(const SearchResult& result, bool explain) {
   std::string text =
       fmt::format("layouts  {} priced in {}, by (tensor, pipeline)\n",
@@ -260,6 +277,7 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   }
   text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain, options.columns),
                       rule_line(plan, parameters), time_text(plan));
+  text += ranges_text(plan, result);
   text += search_text(result, options.explain);
   text += verdicts_text(result, options.explain);
   text += others_text(result, options.top);

@@ -249,6 +249,15 @@ std::string summary_of(const Plan& plan) {
       human_time(static_cast<double>(plan.predictions.step_ns) * 1e-9));
 }
 
+// What such predictions were off by: nine of ten measured runs lay within.
+std::string ranges_of(const Plan& plan, const PricedLayout& priced) {
+  const Range memory = memory_range(plan.job, priced.choice, priced.memory);
+  const Range time = time_range(plan.job, priced.choice, priced.time);
+  return fmt::format("\n{} to {} at the peak, {} to {} a step, in nine of ten runs like it",
+                     human_bytes(std::llround(memory.low)), human_bytes(std::llround(memory.high)),
+                     human_time(time.low), human_time(time.high));
+}
+
 std::string infeasible_page(const SearchResult& result) {
   const Infeasible& infeasible = std::get<Infeasible>(result.best);
   std::string changes = "<ul>\n";
@@ -278,7 +287,9 @@ std::string report_html(const SearchResult& result) {
   sections.push_back({"Best layouts, and what each trades", top_section(result, *plan)});
   if (!result.pareto.empty()) sections.push_back({"Time against memory", pareto_section(result)});
   sections.push_back({"Layout families", families_section(result)});
-  return html::page(plan->job.name, summary_of(*plan), sections);
+  std::string summary = summary_of(*plan);
+  if (result.best_priced) summary += ranges_of(*plan, *result.best_priced);
+  return html::page(plan->job.name, summary, sections);
 }
 
 }  // namespace smp

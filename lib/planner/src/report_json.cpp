@@ -84,13 +84,19 @@ void add_search(Json& json, const SearchResult& result) {
                        {"time_part_s", binding.time_part_s},
                        {"step_s", binding.step_s}};
   }
-  if (result.best_priced) {
+  if (result.best_priced && std::holds_alternative<Plan>(result.best)) {
     Json parts = Json::array();
     for (int i = 0; i < kTimeParts; ++i) {
       const auto part = static_cast<TimePart>(i);
       parts.push_back(
           {{"name", name_of(part)}, {"ns", std::llround(result.best_priced->time[part] * 1e9)}});
     }
+    const JobSpec& job = std::get<Plan>(result.best).job;
+    const PricedLayout& priced = *result.best_priced;
+    const Range memory = memory_range(job, priced.choice, priced.memory);
+    const Range time = time_range(job, priced.choice, priced.time);
+    json["ranges"] = {{"peak_bytes", {std::llround(memory.low), std::llround(memory.high)}},
+                      {"step_ns", {std::llround(time.low * 1e9), std::llround(time.high * 1e9)}}};
     json["time"] = {{"step_ns", std::llround(result.best_priced->time.step_s * 1e9)},
                     {"model_flops", result.best_priced->time.model_flops},
                     {"parts", std::move(parts)}};
