@@ -145,8 +145,10 @@ void add_plan_command(CLI::App& app, Run& run) {
   app.add_option("--step-time", request->step_s, "seconds that a step may take, for --solve")
       ->type_name("S")
       ->check(CLI::PositiveNumber);
-  app.add_option("--from", request->from,
-                 "report.json of a measured run, whose errors scale the predictions")
+  app.add_option(
+         "--from", request->from,
+         "report.json of a measured run, or a .jsonl line of a published one: its errors scale "
+         "the predictions")
       ->type_name("FILE");
   app.final_callback([request, &run] {
     if (!run && !request->job.empty()) run = [request] { return run_plan(*request); };

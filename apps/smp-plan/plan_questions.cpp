@@ -92,9 +92,19 @@ ExitCode print_solution(const PlanRequest& request) {
 
 void print_scaled(const PlanRequest& request, const Plan& plan) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(request.from).parent_path();
-  const Plan run_plan = read_plan((folder / "plan.yaml").string());
-  const ScaledRun scaled = scale_run(run_plan, load_run_report(request.from), plan);
+  const fs::path from(request.from);
+  ScaledRun scaled;
+  if (from.extension() == ".jsonl") {  // a published run: its plan, its peak, its step time
+    const std::vector<CalibrationRun> runs = load_runs(request.from);
+    if (runs.size() != 1) {
+      throw UsageError(
+          fmt::format("--from {}: one run is scaled, the file has {}", request.from, runs.size()));
+    }
+    scaled = scale_run(runs.front(), plan);
+  } else {
+    const Plan run_plan = read_plan((from.parent_path() / "plan.yaml").string());
+    scaled = scale_run(run_plan, load_run_report(request.from), plan);
+  }
   print(request.json ? scaled_json(scaled) : fmt::format("\n{}", scaled_text(scaled)));
 }
 

@@ -24,14 +24,9 @@ double ratio_of(const Compared& compared) {
                                                          : 1;
 }
 
-}  // namespace
-
-ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan) {
-  const Comparison comparison = compare(run_plan, run, {});
-  const auto highest = std::max_element(comparison.ranks.begin(), comparison.ranks.end(),
-                                        [](const ComparedRank& a, const ComparedRank& b) {
-                                          return a.peak.measured < b.peak.measured;
-                                        });
+// The plan's fullest rank and step, each category times its ratio.
+template <class RatioOfCategory>
+ScaledRun scaled_by(const Plan& plan, double step_ratio, RatioOfCategory ratio_of_category) {
   const RankPrediction& fullest = fullest_of(plan);
   ScaledRun scaled;
   for (int i = 0; i < kMemoryCategories; ++i) {
@@ -41,18 +36,40 @@ ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan
     for (const MemoryTerm& own : fullest.terms) {
       if (own.category == category) term.predicted += static_cast<double>(own.bytes);
     }
-    for (const Compared& compared : highest->categories) {
-      if (compared.name == term.name) term.ratio = ratio_of(compared);
-    }
+    term.ratio = ratio_of_category(term.name);
     scaled.peak_bytes += term.scaled();
     if (term.predicted > 0) scaled.memory.push_back(std::move(term));
   }
   if (plan.job.cluster.memory_per_process_bytes > 0) {
     scaled.allowed_bytes = static_cast<double>(allowed_bytes(plan.job.cluster));
   }
-  scaled.step = {"step", static_cast<double>(plan.predictions.step_ns) * 1e-9,
-                 ratio_of(comparison.step)};
+  scaled.step = {"step", static_cast<double>(plan.predictions.step_ns) * 1e-9, step_ratio};
   return scaled;
+}
+
+}  // namespace
+
+ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan) {
+  const Comparison comparison = compare(run_plan, run, {});
+  const auto highest = std::max_element(comparison.ranks.begin(), comparison.ranks.end(),
+                                        [](const ComparedRank& a, const ComparedRank& b) {
+                                          return a.peak.measured < b.peak.measured;
+                                        });
+  return scaled_by(plan, ratio_of(comparison.step), [&](std::string_view category) {
+    for (const Compared& compared : highest->categories) {
+      if (compared.name == category) return ratio_of(compared);
+    }
+    return 1.0;
+  });
+}
+
+ScaledRun scale_run(const CalibrationRun& run, const Plan& plan) {
+  const double step_s = static_cast<double>(run.plan.predictions.step_ns) * 1e-9;
+  const double memory = run.peak_bytes ? static_cast<double>(*run.peak_bytes) /
+                                             static_cast<double>(fullest_of(run.plan).peak_bytes)
+                                       : 1;
+  return scaled_by(plan, step_s > 0 ? run.step_s / step_s : 1,
+                   [&](std::string_view) { return memory; });
 }
 
 std::string scaled_text(const ScaledRun& scaled) {

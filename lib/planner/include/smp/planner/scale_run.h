@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/planner/calibrate.h"
 #include "smp/planner/run_report.h"
 
 // A measured run scaled to another job, term by term: how far the run was off its own plan in each
@@ -26,6 +27,9 @@ struct ScaledRun {
 // `run_plan` is the plan that the run executed. Throws ConfigError when the report is of another
 // plan.
 ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan);
+
+// A published run, of which only the peak and the step time are known: one ratio for all memory.
+ScaledRun scale_run(const CalibrationRun& run, const Plan& plan);
 
 std::string scaled_text(const ScaledRun& scaled);
 std::string scaled_json(const ScaledRun& scaled);
