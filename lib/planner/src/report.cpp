@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "batch.h"
+#include "rank_classes.h"
 #include "report_search.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
@@ -49,41 +50,6 @@ std::string layout_line(const Plan& plan) {
     }
   }
   return line;
-}
-
-// Rank classes that hold the same bytes, under one name: "stage 0, tensor 0-3".
-struct ClassGroup {
-  std::string name;
-  const RankPrediction* rank = nullptr;
-};
-
-bool same_bytes(const RankPrediction& a, const RankPrediction& b) {
-  return a.peak_bytes == b.peak_bytes && a.peak_phase == b.peak_phase &&
-         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
-                    [](const MemoryTerm& x, const MemoryTerm& y) {
-                      return x.name == y.name && x.bytes == y.bytes;
-                    });
-}
-
-std::vector<ClassGroup> grouped(const std::vector<RankPrediction>& ranks) {
-  std::vector<ClassGroup> groups;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && same_bytes(ranks[i], ranks[end])) ++end;
-    const RankPrediction& first = ranks[i];
-    const RankPrediction& last = ranks[end - 1];
-    const auto span = [](const char* name, int64_t from, int64_t to) {
-      return from == to ? fmt::format("{} {}", name, from)
-                        : fmt::format("{} {}-{}", name, from, to);
-    };
-    const bool whole_stages = last.stage > first.stage;
-    groups.push_back({whole_stages ? span("stage", first.stage, last.stage)
-                                   : span("stage", first.stage, last.stage) + ", " +
-                                         span("tensor", first.tensor, last.tensor),
-                      &first});
-    i = end;
-  }
-  return groups;
 }
 
 std::array<int64_t, kMemoryCategories> by_category(const RankPrediction& rank) {

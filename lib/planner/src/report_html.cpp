@@ -5,6 +5,7 @@
 #include <map>
 
 #include "html.h"
+#include "rank_classes.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/legality.h"
@@ -35,39 +36,19 @@ class Palette {
   std::map<std::string, int> known_;
 };
 
-std::string class_name(const RankPrediction& first, const RankPrediction& last) {
-  const auto span = [](const char* name, int64_t from, int64_t to) {
-    return from == to ? fmt::format("{} {}", name, from) : fmt::format("{} {}-{}", name, from, to);
-  };
-  if (last.stage > first.stage) return span("stage", first.stage, last.stage);
-  return fmt::format("{}, {}", span("stage", first.stage, last.stage),
-                     span("tensor", first.tensor, last.tensor));
-}
-
-bool same_bytes(const RankPrediction& a, const RankPrediction& b) {
-  return a.peak_bytes == b.peak_bytes && a.peak_phase == b.peak_phase &&
-         std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
-                    [](const MemoryTerm& x, const MemoryTerm& y) {
-                      return x.name == y.name && x.bytes == y.bytes;
-                    });
-}
-
 std::string memory_section(const Plan& plan) {
   Palette palette;
   std::vector<html::Bar> bars;
-  const std::vector<RankPrediction>& ranks = plan.predictions.ranks;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && same_bytes(ranks[i], ranks[end])) ++end;
-    html::Bar bar{class_name(ranks[i], ranks[end - 1]),
-                  fmt::format("{} in {}", human_bytes(ranks[i].peak_bytes), ranks[i].peak_phase),
-                  {}};
-    for (const MemoryTerm& term : ranks[i].terms) {
+  for (const ClassGroup& group : grouped(plan.predictions.ranks)) {
+    html::Bar bar{
+        group.name,
+        fmt::format("{} in {}", human_bytes(group.rank->peak_bytes), group.rank->peak_phase),
+        {}};
+    for (const MemoryTerm& term : group.rank->terms) {
       bar.segments.push_back(
           {term.name, term.bytes, human_bytes(term.bytes), term.formula, palette.of(term.name)});
     }
     bars.push_back(std::move(bar));
-    i = end;
   }
   const ClusterSpec& cluster = plan.job.cluster;
   const int64_t limit = cluster.memory_per_process_bytes > 0 ? allowed_bytes(cluster) : 0;

@@ -196,58 +196,28 @@ class Solver {
     result_.next_problem = reached.problem;
   }
 
-  // Doubles from the first step, then halves the gap.
-  SolveResult largest() {
-    int64_t good = 0;
-    int64_t bad = ladder_.most + 1;
-    for (int64_t step = 1; step <= ladder_.most; step *= 2) {
-      Reached reached = reach(step);
-      if (!reached.plan) {
-        bad = step;
-        take_next(step, reached);
-        break;
-      }
-      good = step;
-      take(step, reached);
-    }
-    while (bad - good > 1) {
-      const int64_t middle = good + (bad - good) / 2;
-      Reached reached = reach(middle);
-      if (reached.plan) {
-        good = middle;
-        take(middle, reached);
-      } else {
-        bad = middle;
-        take_next(middle, reached);
-      }
-    }
-    return std::move(result_);
-  }
+  // The last step that can be reached; steps up to it can.
+  SolveResult largest() { return bisect(true); }
+  // The first step that can be reached; steps from it on can.
+  SolveResult fewest() { return bisect(false); }
 
-  SolveResult fewest() {
-    int64_t bad = 0;
-    int64_t good = 0;
-    for (int64_t step = 1; step <= ladder_.most; step *= 2) {
+  // Doubles from the first step until the answer changes from `reached_first`, then halves the gap.
+  SolveResult bisect(bool reached_first) {
+    int64_t before = 0;  // the last step known to be as the first ones
+    int64_t after = reached_first ? ladder_.most + 1 : 0;  // the first step known to be otherwise
+    const auto try_step = [&](int64_t step) {
       Reached reached = reach(step);
-      if (reached.plan) {
-        good = step;
+      const bool is_reached = reached.plan.has_value();
+      (is_reached == reached_first ? before : after) = step;
+      if (is_reached) {
         take(step, reached);
-        break;
-      }
-      bad = step;
-      take_next(step, reached);
-    }
-    while (good - bad > 1) {
-      const int64_t middle = bad + (good - bad) / 2;
-      Reached reached = reach(middle);
-      if (reached.plan) {
-        good = middle;
-        take(middle, reached);
       } else {
-        bad = middle;
-        take_next(middle, reached);
+        take_next(step, reached);
       }
-    }
+      return is_reached == reached_first;
+    };
+    for (int64_t step = 1; step <= ladder_.most && try_step(step);) step *= 2;
+    while (after - before > 1) try_step(before + (after - before) / 2);
     return std::move(result_);
   }
 
