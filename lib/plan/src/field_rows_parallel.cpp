@@ -65,7 +65,7 @@ void add_parallel_fields(std::vector<Field>& out) {
        SMP_AT(parallel.virtual_pipeline_degree),
        "chunks of layers that a rank holds (v); above 1 with pipeline: virtual, 2 with zb_v",
        {.min = 1,
-        .max = kMostLayers,
+        .max = kMostChunks,
         .also = {"virtual_pipeline_model_parallel_size", "vpp", "num_model_chunks",
                  "num_virtual_stages_per_pipeline_rank"}}},
       {kParallel,

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kGpt2Positions = 1024;   // GPT-2's own
 constexpr int64_t kOtherPositions = 4096;  // Llama 2's own
+constexpr int64_t kMostHeadDim = 1 << 20;  // as when it is given
 constexpr double kLearningRateFall = 10;   // from the first to the last of the cosine
 
 }  // namespace
@@ -59,6 +60,11 @@ void JobBuilder::resolve_model() {
   }
   if (model.kv_lora_rank > 0) {
     model.head_dim = std::max<int64_t>(1, model.qk_head_dim + model.qk_rope_head_dim);
+    if (model.head_dim > kMostHeadDim) {
+      error({"model.qk_rope_head_dim"},
+            fmt::format("qk_head_dim ({}) + qk_rope_head_dim ({}) must be at most {}",
+                        model.qk_head_dim, model.qk_rope_head_dim, kMostHeadDim));
+    }
   } else if (model.hidden_size % model.num_heads == 0) {
     model.head_dim = model.hidden_size / model.num_heads;
   } else {

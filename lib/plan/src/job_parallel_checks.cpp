@@ -113,6 +113,13 @@ void JobBuilder::agree_on_pipeline() {
   if (!parallel.pipeline || !chunks) return;
   const PipelineKind kind = *parallel.pipeline;
   if (kind == PipelineKind::kVirtual) {
+    const int64_t layers = spec_.model.num_layers + spec_.model.decoder_layers;
+    const int64_t stages = parallel.pipeline_parallel_degree.value_or(1);
+    if (usable({"model.num_layers", "parallel.pipeline_parallel_degree"}) &&
+        stages * *chunks > layers) {
+      error({kVirtual}, fmt::format("{} stages x {} chunks are more than the {} layers", stages,
+                                    *chunks, layers));
+    }
     if (*chunks > 1) return;
     error({kVirtual},
           "pipeline: virtual needs virtual_pipeline_degree above 1; of 1 it is interleaved");
