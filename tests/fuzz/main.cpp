@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using namespace smp::fuzz;
 
-constexpr double kSlowS =
-    2;  // of the processor: a reader of 64 KiB that takes longer hangs somewhere
+// Of the processor, sanitized, on a slow machine: a reader of 64 KiB that takes longer hangs.
+constexpr double kSlowS = 10;
 
 // What is being run, for a handler that may not allocate.
 const char* running_text = nullptr;
