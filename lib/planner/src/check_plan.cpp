@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "batch.h"
+#include "resolve.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/schedule.h"
+#include "smp/planner/layout_rules.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/units.h"
@@ -26,10 +28,12 @@ void check_degrees(const Plan& plan, Problems& problems) {
   }
   const int64_t world = world_size(plan.job.cluster);
   if (degrees.world() != world) {
-    problems.push_back(fmt::format(
-        "degrees {} x {} x {} x {} = {} ranks, the cluster has {} hosts x {} = {}",
-        degrees.pipeline, degrees.tensor, degrees.shard, degrees.replica, degrees.world(),
-        plan.job.cluster.hosts, plan.job.cluster.processes_per_host, world));
+    problems.push_back(
+        fmt::format("degrees {} x {} x {}{} x {} = {} ranks, the cluster has {} hosts x {} = {}",
+                    degrees.pipeline, degrees.tensor,
+                    degrees.context > 1 ? fmt::format("{} x ", degrees.context) : "", degrees.shard,
+                    degrees.replica, degrees.world(), plan.job.cluster.hosts,
+                    plan.job.cluster.processes_per_host, world));
   }
   const Sharding sharding = plan.job.parallel.sharding.value_or(Sharding::kNone);
   if (sharding == Sharding::kNone && degrees.shard > 1) {
@@ -88,9 +92,8 @@ void check_memory(const Plan& plan, Problems& problems) {
     const int64_t host = model.offloaded_bytes(plan, stage) * cluster.processes_per_host;
     if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {
       problems.push_back(
-          fmt::format("stage {}: offloaded activations need {} of host memory, a "
-                      "host has {}",
-                      stage, human_bytes(host), human_bytes(cluster.host_memory_bytes)));
+          fmt::format("stage {}: what is offloaded needs {} of host memory, a host has {}", stage,
+                      human_bytes(host), human_bytes(cluster.host_memory_bytes)));
     }
   }
 }
@@ -121,6 +124,9 @@ std::vector<std::string> check(const Plan& plan) {
   check_batch(plan, problems);
   // A layout or schedule of broken degrees means nothing.
   if (!problems.empty()) return problems;
+  if (const auto problem = layout_problem(plan.job, nearest_choice_of(plan))) {
+    return {*problem};
+  }
   try {
     check_memory(plan, problems);
     check_schedule(plan, problems);

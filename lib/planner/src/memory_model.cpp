@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "activation_walk.h"
 #include "engine_bytes.h"
 #include "memory_terms.h"
+#include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
@@ -34,35 +34,6 @@ int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
   if (!tied_across_stages(plan) || layout.coord.pipeline != 0) return 0;
   return layout.parameters.front().box.size() *
          bytes_per_parameter(*plan.job.training.precision).gradient;
-}
-
-// What of a plan the bytes of its layers and states depend on.
-LayoutChoice choice_of_plan(const Plan& plan) {
-  const ParallelSpec& parallel = plan.job.parallel;
-  const TrainingSpec& training = plan.job.training;
-  const auto number = [](int64_t value) { return static_cast<int32_t>(value); };
-  LayoutChoice choice;
-  choice.pipeline = number(plan.degrees.pipeline);
-  choice.tensor = number(plan.degrees.tensor);
-  choice.context = number(parallel.context_parallel_degree.value_or(1));
-  choice.expert = number(parallel.expert_parallel_degree.value_or(1));
-  choice.expert_tensor = number(parallel.expert_tensor_degree.value_or(plan.degrees.tensor));
-  choice.shard = number(plan.degrees.shard);
-  choice.replica = number(plan.degrees.replica);
-  choice.schedule = *parallel.pipeline;
-  choice.virtual_stages = number(schedule_shape(plan).chunks());
-  choice.sharding = parallel.sharding.value_or(Sharding::kNone);
-  choice.precision = *training.precision;
-  choice.recompute = recompute_of(plan);
-  choice.recompute_layers = number(parallel.recompute_layers.value_or(-1));
-  choice.sequence_parallel = parallel.sequence_parallel.value_or(false);
-  choice.offload_activations = offloads(plan);
-  choice.offload_optimizer = parallel.offload_optimizer.value_or(false);
-  choice.offload_parameters = parallel.offload_parameters.value_or(false);
-  choice.micro_batch = number(*training.micro_batch);
-  choice.microbatches = number(*training.microbatches);
-  choice.active_microbatches = number(parallel.active_microbatches.value_or(0));
-  return choice;
 }
 
 const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
@@ -110,7 +81,7 @@ RunningLayer running_kind(LayerKind kind) {
 // One entry per model layer, as seen by tensor rank `tensor`.
 std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
   const ModelSpec& model = plan.job.model;
-  const LayoutChoice choice = choice_of_plan(plan);
+  const LayoutChoice choice = nearest_choice_of(plan);
   const LayerBytes bytes = layer_bytes(plan.job, choice);
   const LayerCall call{choice.micro_batch, plan.job.training.sequence_length, choice.tensor, tensor,
                        compute_dtype(plan)};
@@ -132,7 +103,7 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
 // Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
 // the first `recompute_layers`.
 void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout) {
-  const LayoutChoice choice = choice_of_plan(plan);
+  const LayoutChoice choice = nearest_choice_of(plan);
   const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
   const LayerBytes bytes = layer_bytes(plan.job, choice);
   const ScheduleShape shape = schedule_shape(plan);
@@ -233,7 +204,7 @@ void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, 
   at(bytes, Term::kMessages) += real(now.messages);
   at(bytes, Term::kBatch) += real(now.data);
   if (!offloads(plan) || blocks == 0) return;
-  const LayoutChoice choice = choice_of_plan(plan);
+  const LayoutChoice choice = nearest_choice_of(plan);
   at(bytes, Term::kOffloadWindow) =
       offload_window(plan.job, choice, layer_bytes(plan.job, choice), blocks);
 }
@@ -241,7 +212,7 @@ void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, 
 // The named terms of terms.h, with activations as the walk found them.
 RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout,
                                       const ActivationPeaks& peaks) {
-  const LayoutChoice choice = choice_of_plan(plan);
+  const LayoutChoice choice = nearest_choice_of(plan);
   const StageHolds holds = holds_of(layout, plan.job.model);
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StateRules rules(plan.job, choice);
@@ -293,22 +264,6 @@ RankLayout layout_of(const Plan& plan, int64_t stage, int64_t tensor) {
   return rank_layout(plan, mesh.rank_of({.pipeline = stage, .tensor = tensor}));
 }
 
-// Stages among which the fullest is: the first two (the first has the embedding, the second
-// receives), the first one with a layer less, the last. With a partition of the user's, all.
-std::vector<int64_t> stages_worth_a_look(const Plan& plan) {
-  const int64_t stages = plan.degrees.pipeline;
-  std::set<int64_t> found;
-  if (plan.job.parallel.partition.empty()) {
-    const int64_t shorter = block_count(plan.job.model) % stages;
-    for (const int64_t stage : {int64_t{0}, int64_t{1}, shorter, shorter + 1, stages - 1}) {
-      if (stage < stages) found.insert(stage);
-    }
-  } else {
-    for (int64_t stage = 0; stage < stages; ++stage) found.insert(stage);
-  }
-  return {found.begin(), found.end()};
-}
-
 }  // namespace
 
 // What does not depend on the sharding: the schedule, the layer table of each tensor rank, and the
@@ -348,15 +303,6 @@ RankPrediction MemoryModel::predict(const Plan& plan, int64_t stage, int64_t ten
   return predict_class(plan, layout, walks_->of(plan, layout));
 }
 
-RankPrediction MemoryModel::fullest_rank(const Plan& plan) {
-  RankPrediction fullest;
-  for (const int64_t stage : stages_worth_a_look(plan)) {
-    RankPrediction rank = predict(plan, stage, 0);
-    if (rank.peak_bytes > fullest.peak_bytes) fullest = std::move(rank);
-  }
-  return fullest;
-}
-
 BytesPerParameter bytes_per_parameter(Precision precision) {
   switch (precision) {
     case Precision::kFp32: return kFp32;
@@ -388,7 +334,7 @@ int64_t allowed_bytes(const ClusterSpec& cluster) {
 }
 
 int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
-  const LayoutChoice choice = choice_of_plan(plan);
+  const LayoutChoice choice = nearest_choice_of(plan);
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
   double bytes =

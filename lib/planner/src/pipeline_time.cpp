@@ -12,10 +12,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Simulation {
  public:
-  Simulation(const PipelineCosts& costs, const Schedule& schedule, bool keeps_events)
+  Simulation(const PipelineCosts& costs, const Schedule& schedule)
       : costs_(costs),
         schedule_(schedule),
-        keeps_events_(keeps_events),
         clock_(costs.size()),
         busy_(costs.size()),
         next_(costs.size()),
@@ -71,10 +70,8 @@ class Simulation {
       // Messages to another stage are late by their transfer.
       output(action, forward, action.layer) = begin + seconds;
     }
-    if (keeps_events_) {
-      events_.push_back({static_cast<int64_t>(stage), action.chunk, action.microbatch, action.kind,
-                         begin, begin + seconds});
-    }
+    events_.push_back({static_cast<int64_t>(stage), action.chunk, action.microbatch, action.kind,
+                       begin, begin + seconds});
     clock_[stage] = begin + seconds;
     busy_[stage] += seconds;
     return true;
@@ -101,18 +98,12 @@ class Simulation {
 
   const PipelineCosts& costs_;
   const Schedule& schedule_;
-  const bool keeps_events_;
   std::vector<double> clock_, busy_;
   std::vector<size_t> next_;
   const size_t layers_;  // one for each chunk of the model
   std::vector<double> outputs_;
   std::vector<PipelineEvent> events_;
 };
-
-PipelineTime simulate(const PipelineCosts& costs, const Schedule& schedule, bool keeps_events) {
-  SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), schedule.stages);
-  return Simulation(costs, schedule, keeps_events).run();
-}
 
 }  // namespace
 
@@ -129,11 +120,8 @@ Schedule condensed_schedule(const ScheduleShape& shape) {
 }
 
 PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule) {
-  return simulate(costs, schedule, true);
-}
-
-double pipeline_makespan(const PipelineCosts& costs, const Schedule& schedule) {
-  return simulate(costs, schedule, false).makespan_s;
+  SMP_CHECK_EQ(static_cast<int64_t>(costs.size()), schedule.stages);
+  return Simulation(costs, schedule).run();
 }
 
 }  // namespace smp

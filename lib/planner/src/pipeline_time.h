@@ -49,7 +49,4 @@ Schedule condensed_schedule(const ScheduleShape& shape);
 // data have arrived. Sends run beside the computing.
 PipelineTime simulate_pipeline(const PipelineCosts& costs, const Schedule& schedule);
 
-// The same without the events.
-double pipeline_makespan(const PipelineCosts& costs, const Schedule& schedule);
-
 }  // namespace smp

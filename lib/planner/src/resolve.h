@@ -40,4 +40,8 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice);
 // placement other than cluster and spread.
 std::optional<LayoutChoice> layout_choice_of(const Plan& plan);
 
+// The same of every plan, for what depends on the layout's other numbers: a partition that no
+// choice says is taken as even, another placement as cluster.
+LayoutChoice nearest_choice_of(const Plan& plan);
+
 }  // namespace smp

@@ -1,8 +1,10 @@
 #include <algorithm>
 
+#include "memory_terms.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule.h"
 
 // Layouts as plain numbers, and as the keys of a plan.
 namespace smp {
@@ -97,12 +99,12 @@ std::optional<LayoutChoice> layout_choice_of(const Plan& plan) {
   choice.expert_tensor = static_cast<int32_t>(plan.degrees.expert_tensor);
   choice.shard = static_cast<int32_t>(plan.degrees.shard);
   choice.replica = static_cast<int32_t>(plan.degrees.replica);
-  choice.virtual_stages = narrowed(parallel.virtual_pipeline_degree);
-  SMP_CHECK(parallel.pipeline && parallel.sharding && training.precision);
+  choice.virtual_stages = static_cast<int32_t>(schedule_shape(plan).chunks());
+  SMP_CHECK(parallel.pipeline && training.precision);
   choice.schedule = *parallel.pipeline;
-  choice.sharding = *parallel.sharding;
+  choice.sharding = parallel.sharding.value_or(Sharding::kNone);
   choice.precision = *training.precision;
-  choice.recompute = parallel.recompute.value_or(Recompute::kNone);
+  choice.recompute = recompute_of(plan);
   choice.recompute_layers = static_cast<int32_t>(parallel.recompute_layers.value_or(-1));
   choice.sequence_parallel = parallel.sequence_parallel.value_or(false);
   choice.offload_activations = parallel.offload_activations.value_or(false);
@@ -110,7 +112,7 @@ std::optional<LayoutChoice> layout_choice_of(const Plan& plan) {
   choice.offload_parameters = parallel.offload_parameters.value_or(false);
   choice.micro_batch = narrowed(training.micro_batch);
   choice.microbatches = narrowed(training.microbatches);
-  choice.active_microbatches = narrowed(parallel.active_microbatches);
+  choice.active_microbatches = static_cast<int32_t>(parallel.active_microbatches.value_or(0));
   // Of that many there is no cap.
   if (choice.active_microbatches >= choice.microbatches) choice.active_microbatches = 0;
 
@@ -119,6 +121,16 @@ std::optional<LayoutChoice> layout_choice_of(const Plan& plan) {
   if (!choice.spread_placement && placement != "cluster" && placement != "DPT") return std::nullopt;
   if (!take_partition(parallel.partition, block_count(plan.job.model), choice)) return std::nullopt;
   return choice;
+}
+
+LayoutChoice nearest_choice_of(const Plan& plan) {
+  if (const auto choice = layout_choice_of(plan)) return *choice;
+  Plan even = plan;
+  even.job.parallel.partition.clear();
+  even.job.parallel.placement_strategy = "cluster";
+  const auto choice = layout_choice_of(even);
+  SMP_CHECK(choice.has_value());
+  return *choice;
 }
 
 }  // namespace smp

@@ -36,22 +36,11 @@ int64_t ns(double seconds) {
   return std::llround(seconds * 1e9);
 }
 
-// The plan as numbers. Stages of a partition that no choice says are counted one by one.
-LayoutChoice choice_of(const Plan& plan) {
-  if (const auto choice = layout_choice_of(plan)) return *choice;
-  Plan even = plan;
-  even.job.parallel.partition.clear();
-  even.job.parallel.placement_strategy = "cluster";
-  const auto choice = layout_choice_of(even);
-  SMP_CHECK(choice.has_value());
-  return *choice;
-}
-
 // Everything that the stages' costs are made of.
 struct Pricing {
   explicit Pricing(const Plan& plan)
       : job(plan.job),
-        choice(choice_of(plan)),
+        choice(nearest_choice_of(plan)),
         bytes(layer_bytes(plan.job, choice)),
         layers(layer_seconds(plan.job, choice)) {}
 

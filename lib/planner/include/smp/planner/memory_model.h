@@ -44,10 +44,7 @@ class MemoryModel {
   explicit MemoryModel(const Plan& plan);
   ~MemoryModel();
   RankPrediction predict(const Plan& plan, int64_t stage, int64_t tensor);
-  // The class with the largest peak. Uneven tensor cuts give tensor rank 0 the most, and a stage
-  // that is like an earlier one never has more microbatches live, so few classes are looked at.
-  RankPrediction fullest_rank(const Plan& plan);
-  // Host memory that offloaded activations of one rank of `stage` need.
+  // Host memory that what is offloaded by one rank of `stage` needs.
   int64_t offloaded_bytes(const Plan& plan, int64_t stage) const;
 
  private:
