@@ -50,6 +50,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
       read_exactly(fd_, path_, 8, static_cast<int64_t>(length), head.data() + 8);
     }
     header_ = parse_safetensors_header(path_, head, info.st_size);
+    for (const SafetensorsEntry& entry : header_.entries) by_name_[entry.name] = &entry;
   } catch (...) {
     ::close(fd_);
     throw;
@@ -59,13 +60,18 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
 SafetensorsReader::~SafetensorsReader() { ::close(fd_); }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
-  const auto found = std::find_if(header_.entries.begin(), header_.entries.end(),
-                                  [&](const auto& entry) { return entry.name == name; });
-  return found == header_.entries.end() ? nullptr : &*found;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 void SafetensorsReader::read(const SafetensorsEntry& entry, void* out) const {
-  read_exactly(fd_, path_, header_.data_offset + entry.begin, entry.bytes(), out);
+  read(entry, 0, entry.bytes(), out);
+}
+
+void SafetensorsReader::read(const SafetensorsEntry& entry, int64_t offset, int64_t bytes,
+                             void* out) const {
+  SMP_CHECK(offset >= 0 && bytes >= 0 && bytes <= entry.bytes() - offset);
+  read_exactly(fd_, path_, header_.data_offset + entry.begin + offset, bytes, out);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries)

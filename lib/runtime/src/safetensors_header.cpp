@@ -32,11 +32,6 @@ constexpr std::array<TypeName, 7> kTypes = {{{DType::kF32, "F32"},
                                              {DType::kI64, "I64"},
                                              {DType::kU8, "U8"}}};
 
-const char* type_name(DType dtype) {
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](auto& type) { return type.dtype == dtype; })
-      ->name;
-}
-
 // Parses one header; every refusal names the file.
 class Parser {
  public:
@@ -128,13 +123,12 @@ class Parser {
       refuse("tensor '{}': no dtype", name);
     }
     const auto type_text = value["dtype"].get<std::string>();
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](auto& known) { return type_text == known.name; });
-    if (type == kTypes.end()) {
+    const std::optional<DType> type = parse_safetensors_dtype(type_text);
+    if (!type) {
       refuse("tensor '{}': dtype '{}' cannot be read here (F32 F64 BF16 F16 I32 I64 U8 can)", name,
              type_text);
     }
-    entry.dtype = type->dtype;
+    entry.dtype = *type;
     entry.shape = numbers_of(name, value, "shape");
     const std::vector<int64_t> offsets = numbers_of(name, value, "data_offsets");
     if (offsets.size() != 2) {
@@ -173,7 +167,7 @@ class Parser {
     }
     if (bytes != entry.bytes()) {  // TensorInvalidInfo
       refuse("tensor '{}': {} bytes of data for {} [{}], which takes {}", entry.name, entry.bytes(),
-             type_name(entry.dtype), fmt::join(entry.shape, ", "), bytes);
+             safetensors_name_of(entry.dtype), fmt::join(entry.shape, ", "), bytes);
     }
   }
 
@@ -201,6 +195,18 @@ class Parser {
 
 }  // namespace
 
+const char* safetensors_name_of(DType dtype) {
+  return std::find_if(kTypes.begin(), kTypes.end(), [&](auto& type) { return type.dtype == dtype; })
+      ->name;
+}
+
+std::optional<DType> parse_safetensors_dtype(std::string_view name) {
+  for (const TypeName& type : kTypes) {
+    if (name == type.name) return type.dtype;
+  }
+  return std::nullopt;
+}
+
 SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_view head,
                                            int64_t file_bytes) {
   return Parser(path).parse(head, file_bytes);
@@ -222,7 +228,7 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& entries,
     for (const int64_t dim : entry.shape) bytes *= dim;
     entry.begin = offset;
     entry.end = offset += bytes;
-    json[entry.name] = {{"dtype", type_name(entry.dtype)},
+    json[entry.name] = {{"dtype", safetensors_name_of(entry.dtype)},
                         {"shape", entry.shape},
                         {"data_offsets", {entry.begin, entry.end}}};
   }

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,9 +12,20 @@
 // temporary file is gone then.
 namespace smp {
 
+// The door to the disk: what a file asks of the system. A test puts its own between, to end the
+// process or fill the disk in the middle of something. Results and errno are those of the calls.
+class FileCalls {
+ public:
+  virtual ~FileCalls() = default;
+  virtual ssize_t write_at(int fd, const void* data, size_t bytes, int64_t offset);
+  virtual int sync(int fd);
+  virtual int rename(const char* from, const char* to);
+};
+FileCalls& system_file_calls();
+
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  explicit AtomicFile(const std::string& path, FileCalls& calls = system_file_calls());
   ~AtomicFile();  // removes the temporary file unless committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -24,9 +38,14 @@ class AtomicFile {
 
   std::string path_;
   std::string temporary_;
+  FileCalls& calls_;
   int fd_ = -1;
 };
 
-void write_file_atomically(const std::string& path, std::string_view text);
+void write_file_atomically(const std::string& path, std::string_view text,
+                           FileCalls& calls = system_file_calls());
+
+// Makes the names in a folder durable.
+void sync_folder(const std::string& path, FileCalls& calls = system_file_calls());
 
 }  // namespace smp

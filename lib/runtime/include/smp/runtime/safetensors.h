@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ struct SafetensorsHeader {
   int64_t data_offset = 0;                      // of the data in the file
 };
 
+// "F32" and the like; parse gives nothing for what cannot be read here.
+const char* safetensors_name_of(DType dtype);
+std::optional<DType> parse_safetensors_dtype(std::string_view name);
+
 // A broken file. what() names the path, what is wrong and where.
 class SafetensorsError : public std::runtime_error {
  public:
@@ -59,11 +64,14 @@ class SafetensorsReader {
   const SafetensorsHeader& header() const { return header_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null when there is none
   void read(const SafetensorsEntry& entry, void* out) const;  // entry.bytes() bytes
+  // Bytes [offset, offset + bytes) of its data.
+  void read(const SafetensorsEntry& entry, int64_t offset, int64_t bytes, void* out) const;
 
  private:
   std::string path_;
   int fd_ = -1;
   SafetensorsHeader header_;
+  std::map<std::string_view, const SafetensorsEntry*> by_name_;  // into header_
 };
 
 // Writes tensors in any order, each piece by piece from its start; the file appears at finish().

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/runtime/checkpoint_manifest.h"
+#include "smp/runtime/safetensors.h"
+#include "smp/runtime/tensor_piece.h"
+
+// Reads pieces out of a whole checkpoint, however its writers had cut it. Only the blocks that hold
+// wanted bytes are read, and each is checked against its hash. One thread at a time.
+namespace smp {
+
+class CheckpointReader {
+ public:
+  // A folder step-<n>. Throws CheckpointError for a missing or broken manifest.
+  explicit CheckpointReader(std::string folder);
+  ~CheckpointReader();
+  CheckpointReader(const CheckpointReader&) = delete;
+  CheckpointReader& operator=(const CheckpointReader&) = delete;
+
+  int64_t step() const { return manifest_.step; }
+
+  // One of the rectangles of a tensor, for its shape and type; null when there is no such tensor.
+  const SavedTensor* find(std::string_view name) const;
+
+  // Fills the piece. Throws CheckpointError, naming file and tensor, for a missing tensor, another
+  // shape or type, a missing or torn file, or a wrong hash.
+  void read(const TensorPiece& piece);
+
+  int64_t bytes_read() const { return bytes_read_; }  // of tensors, so far
+
+ private:
+  struct Place {
+    const SavedFile* file;
+    const SavedTensor* tensor;
+  };
+  struct OpenFile;
+
+  OpenFile& open(const Place& place);
+  void read_rectangle(const TensorPiece& piece, const Box& box, std::byte* to);
+  void copy(const Place& place, const Box& part, const Box& box, std::byte* to);
+
+  std::string folder_;
+  Manifest manifest_;
+  std::map<std::string_view, std::vector<Place>> places_;
+  std::map<const SavedFile*, std::unique_ptr<OpenFile>> open_;
+  std::vector<std::byte> block_;
+  int64_t bytes_read_ = 0;
+};
+
+}  // namespace smp
