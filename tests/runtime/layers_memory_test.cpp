@@ -1,7 +1,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <doctest/doctest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <mutex>
 
@@ -22,15 +21,17 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
   if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
   ledger.reset_peak();
   const int64_t before = live();
-  at::Tensor y = layer.forward(inputs)[0];
+  Saved saved;
+  at::Tensor y = layer.forward(inputs, &saved)[0];
   memory.output_bytes = static_cast<int64_t>(y.nbytes());
   memory.saved_bytes = live() - before;
   memory.forward_peak_bytes = ledger.peak().bytes - before;
 
-  const at::Tensor gradient = at::ones_like(y.detach());
+  const at::Tensor gradient = at::ones_like(y);
   ledger.reset_peak();
   const int64_t kept = live();
-  torch::autograd::backward({y}, {gradient});
+  const std::vector<at::Tensor> input_gradients =
+      layer.backward(std::move(saved), {gradient}, nullptr);
   memory.backward_peak_bytes = ledger.peak().bytes - kept;
   y.reset();
   // What is left is the gradient of the input, and that of the output, which this test holds.
@@ -67,8 +68,7 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(counted.input_gradient_bytes == expected.input_gradient_bytes);
         CHECK(counted.backward_peak_bytes == expected.backward_peak_bytes);
       }
-      if (i == 0) x = rank.layers()[0]->forward({x})[0].detach().requires_grad_(true);
-      x.mutable_grad().reset();
+      if (i == 0) x = rank.layers()[0]->forward({x}, nullptr)[0];
     }
   });
 }

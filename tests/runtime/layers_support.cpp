@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <random>
 
@@ -119,21 +118,18 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
 }
 
 double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale) {
-  std::vector<at::Tensor> inputs, outputs;
+  std::vector<Saved> saved(layers_.size());
   at::Tensor x = batch.at(0);
-  for (const auto& layer : layers_) {
-    inputs.push_back(x.is_floating_point() ? x.detach().requires_grad_(true) : x);
-    std::vector<at::Tensor> arguments{inputs.back()};
-    if (layer == layers_.back()) arguments.push_back(batch.at(1));
-    x = layer->forward(arguments).at(0);
-    outputs.push_back(x);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    std::vector<at::Tensor> inputs{x};
+    if (i + 1 == layers_.size()) inputs.push_back(batch.at(1));
+    x = layers_[i]->forward(inputs, backward ? &saved[i] : nullptr).at(0);
   }
   const double loss = x.item().toDouble();
   if (!backward) return loss;
-  at::Tensor gradient = at::zeros_like(x.detach()).fill_(scale);
+  at::Tensor gradient = at::zeros_like(x).fill_(scale);
   for (size_t i = layers_.size(); i-- > 0;) {
-    torch::autograd::backward({outputs[i]}, {gradient});
-    gradient = inputs[i].grad();
+    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, nullptr).at(0);
   }
   return loss;
 }

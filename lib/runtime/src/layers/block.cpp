@@ -1,33 +1,42 @@
 #include <ATen/ops/empty.h>
 
-#include "layers/island.h"
+#include "layers/parameter_views.h"
 
 namespace smp {
 namespace {
 
 enum class Activation { kGelu, kSwiglu };
 
+// Runs a product of a weight's gradient, at once or put off.
+template <typename Piece>
+void now_or_later(WeightWork* later, Piece piece) {
+  if (later == nullptr) {
+    piece();
+  } else {
+    later->put_off(std::move(piece));
+  }
+}
+
 // A transformer block of either family:
 //   x1 = x + output(attention(norm(x)))
 //   y = x1 + down(activation(up(norm(x1))))
 // q, k, v and (Llama) gate, up are one product each. The norms' results and the activation's are
 // computed again in backward: they cost little and would be half of what is kept.
-class Block final : public Island {
+class Block final : public Layer {
  public:
   Block(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group);
 
-  at::Tensor compute(const std::vector<at::Tensor>& inputs,
-                     std::vector<at::Tensor>* saved) const override;
-  at::Tensor differentiate(std::vector<at::Tensor> saved,
-                           const at::Tensor& gradient) const override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                   WeightWork* later) override;
 
  private:
   // dy becomes the gradient of x1 (in a new tensor).
-  at::Tensor backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor stats,
-                          at::Tensor u) const;
+  at::Tensor backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor stats, at::Tensor u,
+                          WeightWork* later) const;
   at::Tensor backward_attention(at::Tensor dx1, const at::Tensor& x, const at::Tensor& stats,
                                 at::Tensor packed, at::Tensor attended, at::Tensor log_sums,
-                                const AttentionShape& shape) const;
+                                const AttentionShape& shape, WeightWork* later) const;
   AttentionShape shape_of(const at::Tensor& x) const;  // x [b, s, h]
 
   Norm attention_norm_, mlp_norm_;
@@ -63,8 +72,7 @@ AttentionShape Block::shape_of(const at::Tensor& x) const {
   return shape;
 }
 
-at::Tensor Block::compute(const std::vector<at::Tensor>& inputs,
-                          std::vector<at::Tensor>* saved) const {
+std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
   const at::Tensor& input = inputs.at(0);
   const AttentionShape shape = shape_of(input);
   const int64_t tokens = shape.batch * shape.sequence;
@@ -102,21 +110,25 @@ at::Tensor Block::compute(const std::vector<at::Tensor>& inputs,
   if (saved != nullptr) {
     *saved = {input, attention_stats, packed, attended, log_sums, x1, mlp_stats, u};
   }
-  return y.view(input.sizes());
+  return {y.view(input.sizes())};
 }
 
-at::Tensor Block::differentiate(std::vector<at::Tensor> saved, const at::Tensor& gradient) const {
+std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,
+                                        WeightWork* later) {
   const at::Tensor input = std::move(saved[0]);
   const int64_t tokens = input.size(0) * input.size(1);
-  const at::Tensor dy = gradient.contiguous().view({tokens, -1});
-  at::Tensor dx1 = backward_mlp(dy, std::move(saved[5]), std::move(saved[6]), std::move(saved[7]));
-  return backward_attention(std::move(dx1), input.view({tokens, -1}), saved[1], std::move(saved[2]),
-                            std::move(saved[3]), std::move(saved[4]), shape_of(input))
-      .view(input.sizes());
+  const at::Tensor dy = std::move(gradients[0]).contiguous().view({tokens, -1});
+  gradients.clear();
+  at::Tensor dx1 =
+      backward_mlp(dy, std::move(saved[5]), std::move(saved[6]), std::move(saved[7]), later);
+  return {backward_attention(std::move(dx1), input.view({tokens, -1}), saved[1],
+                             std::move(saved[2]), std::move(saved[3]), std::move(saved[4]),
+                             shape_of(input), later)
+              .view(input.sizes())};
 }
 
-at::Tensor Block::backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor stats,
-                               at::Tensor u) const {
+at::Tensor Block::backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor stats, at::Tensor u,
+                               WeightWork* later) const {
   at::Tensor activated, du;
   {
     at::Tensor gradient = down_.input_gradient(dy);
@@ -135,14 +147,16 @@ at::Tensor Block::backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor s
       }
     });
   }
-  down_.add_weight_gradient(dy, activated);
   down_.add_bias_gradient(dy);
-  activated.reset();
+  now_or_later(later, [this, dy, activated = std::move(activated)] {
+    down_.add_weight_gradient(dy, activated);
+  });
 
   at::Tensor dx1 = up_.input_gradient(du);
   const WorkPtr reduction = start_all_reduce(group_, dx1, ReduceOp::kSum, "tensor.backward");
-  up_.add_weight_gradient(du, mlp_norm_.recompute(x1, stats));
-  du.reset();
+  now_or_later(later, [this, du = std::move(du), x1, stats] {
+    up_.add_weight_gradient(du, mlp_norm_.recompute(x1, stats));
+  });
   if (reduction) reduction->wait();
   mlp_norm_.backward(dx1, x1, stats, dy);
   return dx1;
@@ -150,9 +164,9 @@ at::Tensor Block::backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor s
 
 at::Tensor Block::backward_attention(at::Tensor dx1, const at::Tensor& x, const at::Tensor& stats,
                                      at::Tensor packed, at::Tensor attended, at::Tensor log_sums,
-                                     const AttentionShape& shape) const {
-  output_.add_weight_gradient(dx1, attended);
+                                     const AttentionShape& shape, WeightWork* later) const {
   output_.add_bias_gradient(dx1);
+  now_or_later(later, [this, dx1, attended] { output_.add_weight_gradient(dx1, attended); });
   {
     const at::Tensor attended_gradient = output_.input_gradient(dx1);
     const at::Tensor scratch = at::empty({shape.backward_scratch()}, x.options());
@@ -168,9 +182,10 @@ at::Tensor Block::backward_attention(at::Tensor dx1, const at::Tensor& x, const 
 
   at::Tensor dx = qkv_.input_gradient(packed);
   const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
-  qkv_.add_weight_gradient(packed, attention_norm_.recompute(x, stats));
   qkv_.add_bias_gradient(packed);
-  packed.reset();
+  now_or_later(later, [this, packed = std::move(packed), x, stats] {
+    qkv_.add_weight_gradient(packed, attention_norm_.recompute(x, stats));
+  });
   if (reduction) reduction->wait();
   attention_norm_.backward(dx, x, stats, dx1);
   return dx;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/island.h"
+#include "layers/parameter_views.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 // Token rows, cut by vocabulary over the tensor ranks and summed, plus (GPT-2) position rows, which
 // every rank holds and adds after the sum.
-class Embedding final : public Island {
+class Embedding final : public Layer {
  public:
   Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
       : tokens_(parameters.at("tokens.weight")),
@@ -22,10 +22,9 @@ class Embedding final : public Island {
     SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, group.degree, group.rank));
   }
 
-  at::Tensor compute(const std::vector<at::Tensor>& inputs,
-                     std::vector<at::Tensor>* saved) const override;
-  at::Tensor differentiate(std::vector<at::Tensor> saved,
-                           const at::Tensor& gradient) const override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                   WeightWork* later) override;
 
  private:
   // Row of `token` in this rank's part, or -1.
@@ -40,8 +39,7 @@ class Embedding final : public Island {
   TensorParallel group_;
 };
 
-at::Tensor Embedding::compute(const std::vector<at::Tensor>& inputs,
-                              std::vector<at::Tensor>* saved) const {
+std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
   const at::Tensor& tokens = inputs.at(0);
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   const int64_t* ids = tokens.const_data_ptr<int64_t>();
@@ -70,12 +68,13 @@ at::Tensor Embedding::compute(const std::vector<at::Tensor>& inputs,
     });
   }
   if (saved != nullptr) *saved = {tokens};
-  return x;
+  return {std::move(x)};
 }
 
-at::Tensor Embedding::differentiate(std::vector<at::Tensor> saved,
-                                    const at::Tensor& gradient) const {
-  const at::Tensor dx = gradient.contiguous();
+// Adding rows is all there is to do: nothing is worth putting off.
+std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
+                                            WeightWork* /*later*/) {
+  const at::Tensor dx = gradients.at(0).contiguous();
   const int64_t batch = dx.size(0), sequence = dx.size(1), h = dx.size(2);
   const int64_t* ids = saved.at(0).const_data_ptr<int64_t>();
   with_element_type(dx, [&](auto zero) {
@@ -90,7 +89,7 @@ at::Tensor Embedding::differentiate(std::vector<at::Tensor> saved,
       add_residual(sequence, h, rows + b * sequence * h, nullptr, data_of<T>(positions_.gradient));
     }
   });
-  return {};
+  return {at::Tensor()};
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layers/island.h"
+#include "layers/parameter_views.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 
@@ -16,7 +16,7 @@ constexpr int64_t kRowsAtOnce = 8;
 
 // Final norm, projection to this rank's part of the vocabulary, cross-entropy. One buffer holds the
 // logits, then their exponentials, then the gradient of the loss by the logits.
-class Head final : public Island {
+class Head final : public Layer {
  public:
   Head(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
       : norm_(parameters.norm("norm", model.norm_epsilon)),
@@ -28,10 +28,9 @@ class Head final : public Island {
                  part_size(vocab_size_, group.degree, group.rank));
   }
 
-  at::Tensor compute(const std::vector<at::Tensor>& inputs,
-                     std::vector<at::Tensor>* saved) const override;
-  at::Tensor differentiate(std::vector<at::Tensor> saved,
-                           const at::Tensor& gradient) const override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                   WeightWork* later) override;
 
  private:
   // Mean loss; with `keep`, logits become its gradient.
@@ -72,8 +71,7 @@ double Head::loss(const at::Tensor& logits, const int64_t* targets, bool keep) c
   return total / static_cast<double>(rows);
 }
 
-at::Tensor Head::compute(const std::vector<at::Tensor>& inputs,
-                         std::vector<at::Tensor>* saved) const {
+std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
   const at::Tensor& input = inputs.at(0);
   const at::Tensor& targets = inputs.at(1);
   const int64_t* ids = targets.const_data_ptr<int64_t>();
@@ -86,15 +84,17 @@ at::Tensor Head::compute(const std::vector<at::Tensor>& inputs,
   with_element_type(x,
                     [&](auto zero) { mean = loss<decltype(zero)>(logits, ids, saved != nullptr); });
   if (saved != nullptr) *saved = {input, stats, logits};
-  return at::full({}, mean, x.options());
+  return {at::full({}, mean, x.options())};
 }
 
-at::Tensor Head::differentiate(std::vector<at::Tensor> saved, const at::Tensor& gradient) const {
+// The logits' gradient is far larger than anything else: the schedules never put this off.
+std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> gradients,
+                                       WeightWork* /*later*/) {
   const at::Tensor input = std::move(saved[0]);
   const at::Tensor stats = std::move(saved[1]);
   at::Tensor logits_gradient = std::move(saved[2]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});
-  const double scale = gradient.item().toDouble();
+  const double scale = gradients.at(0).item().toDouble();
 
   at::Tensor dx = projection_.input_gradient(logits_gradient, scale);
   const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
@@ -102,7 +102,7 @@ at::Tensor Head::differentiate(std::vector<at::Tensor> saved, const at::Tensor& 
   logits_gradient.reset();
   if (reduction) reduction->wait();
   norm_.backward(dx, x, stats, {});
-  return dx.view(input.sizes());
+  return {dx.view(input.sizes()), at::Tensor()};
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ struct StepResult {
   double grad_norm = 0;  // global, before clipping; the same on all ranks
 };
 
-// The Engine executes a rank's schedule, one action after the other. Each layer call is an autograd
-// island of its own: its input is detached, its output kept, its backward is the gradient of that
-// island alone. Between islands the engine has control, and there everything else happens: messages
-// start and are waited for, gradient buckets are reduced while the backward goes on.
+// The Engine executes a rank's schedule, one action after the other. Each layer call is an
+// island: what its backward needs is in the engine's hands, and between islands everything else
+// happens: messages start and are waited for, gradient buckets are reduced while the backward goes
+// on.
 //
 // Gradients are summed, with the loss scaled by 1 / (microbatches * data-parallel degree), so they
 // are those of the mean over the global batch. Used by the rank's own thread, under its

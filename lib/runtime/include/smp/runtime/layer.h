@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "smp/plan/layers.h"
@@ -10,11 +12,11 @@ namespace at {
 class Tensor;
 }
 
-// A Layer is one step of a model, on one tensor-parallel rank. A call is one autograd island: a
-// single node whose backward returns the input's gradient and adds the weights' gradients straight
-// into the flat gradient buffer; weights themselves take no part in autograd. Not thread-safe:
-// calls and backwards of a layer come from one thread. A Layer must outlive the graphs of its
-// calls. Calls may be under way for several microbatches at once.
+// A Layer is one step of a model, on one tensor-parallel rank. A call is an island: what its
+// backward needs is handed to the engine, which decides how long it lives, where, and whether it is
+// kept at all or made again. Weights' gradients are added straight into the flat gradient buffer.
+// Not thread-safe: calls and backwards of a layer come from one thread. Calls may be under way for
+// several microbatches at once.
 namespace smp {
 
 // Views of one layer's parameters and gradients in the flat buffers, in the order of
@@ -26,6 +28,20 @@ struct LayerParameters {
   std::vector<at::Tensor> gradients;
 };
 
+// What a call keeps from its forward to its backward. The order is the layer's own affair.
+using Saved = std::vector<at::Tensor>;
+
+// The weights' gradients of one backward, put off: each piece holds the tensors that it multiplies.
+class WeightWork {
+ public:
+  void put_off(std::function<void()> piece) { pieces_.push_back(std::move(piece)); }
+  // Adds all of them, in the order of their backward; each lets go of its tensors when it is done.
+  void run();
+
+ private:
+  std::vector<std::function<void()>> pieces_;
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -34,11 +50,16 @@ class Layer {
   //   embedding  {tokens [b, s] int64}                   -> {x [b, s, h]}
   //   block      {x [b, s, h]}                           -> {x [b, s, h]}
   //   head       {x [b, s, h], targets [b, s] int64}     -> {loss [], mean over the b * s tokens}
-  // Inputs are contiguous and detached. With gradients enabled, the output's backward gives the
-  // gradient of x (if x requires grad) and adds to LayerParameters::gradients; the embedding's
-  // output requires grad although its tokens cannot. x must not change until then. With gradients
-  // disabled nothing is kept.
-  virtual std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) = 0;
+  // Inputs are contiguous, and must not change until the backward. Appends to `saved` what backward
+  // needs; nullptr: there will be none, and nothing is kept.
+  virtual std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) = 0;
+
+  // Gives the gradients of the inputs (undefined for integers) and adds those of the weights to
+  // LayerParameters::gradients. With `later` the products of the weights' gradients are put off and
+  // what they need lives until then; norms, biases and tables are added at once. Lets go of each
+  // saved tensor as soon as it can.
+  virtual std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                           WeightWork* later) = 0;
 };
 
 std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,

@@ -1,53 +1,10 @@
-#include "layers/island.h"
+#include "layers/parameter_views.h"
 
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
+#include <utility>
 
 #include "smp/plan/check.h"
 
 namespace smp {
-namespace {
-
-class IslandNode : public torch::autograd::Node {
- public:
-  IslandNode(const Island* island, torch::autograd::edge_list&& edges)
-      : Node(std::move(edges)), island_(island) {}
-
-  std::vector<at::Tensor> saved;
-
-  void release_variables() override { saved.clear(); }
-  std::string name() const override { return "smp::Island"; }
-
- private:
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    const at::NoGradGuard no_grad;
-    at::Tensor gradient = island_->differentiate(std::move(saved), gradients.at(0));
-    if (num_outputs() == 0) return {};
-    return {std::move(gradient)};
-  }
-
-  const Island* island_;
-};
-
-}  // namespace
-
-std::vector<at::Tensor> Island::forward(const std::vector<at::Tensor>& inputs) {
-  if (!at::GradMode::is_enabled()) return {compute(inputs, nullptr)};
-  const at::Tensor& x = inputs.at(0);
-  torch::autograd::edge_list edges;
-  if (x.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(x));
-  const auto node = std::shared_ptr<IslandNode>(new IslandNode(this, std::move(edges)),
-                                                torch::autograd::deleteNode);
-  at::Tensor output;
-  {
-    const at::NoGradGuard no_grad;
-    output = compute(inputs, &node->saved);
-  }
-  torch::autograd::set_history(output, node);
-  return {std::move(output)};
-}
-
 ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
                                LayerParameters parameters)
     : parameters_(std::move(parameters)) {
@@ -108,23 +65,6 @@ Linear ParameterViews::linear(const std::string& name) const {
 
 Norm ParameterViews::norm(const std::string& name, double epsilon) const {
   return {at(name + ".weight"), at(name + ".bias"), epsilon};
-}
-
-std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
-                                  LayerParameters parameters, TensorParallel group) {
-  SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
-  const ParameterViews views(model, layer, std::move(parameters));
-  switch (layer.kind) {
-    case LayerKind::kEmbedding: return make_embedding(model, views, group);
-    case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock: return make_block(model, views, group);
-    case LayerKind::kHead: return make_head(model, views, group);
-    case LayerKind::kBlock:
-    case LayerKind::kMoeBlock:
-    case LayerKind::kCrossBlock:
-    case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
-  }
-  check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
 }
 
 }  // namespace smp

@@ -7,21 +7,6 @@
 
 namespace smp {
 
-// What the kinds of layers share: one autograd node per call, which keeps what compute() saved and
-// hands it to differentiate(). Both run with gradients disabled.
-class Island : public Layer {
- public:
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) final;
-
-  // Appends to `saved` what backward needs; saved == nullptr when there will be no backward.
-  virtual at::Tensor compute(const std::vector<at::Tensor>& inputs,
-                             std::vector<at::Tensor>* saved) const = 0;
-  // The gradient of the first input (undefined when it has none). Owns `saved`, and lets go of each
-  // tensor as soon as it can.
-  virtual at::Tensor differentiate(std::vector<at::Tensor> saved,
-                                   const at::Tensor& gradient) const = 0;
-};
-
 // A layer's parameters by their names within the layer ("attention.q.weight").
 class ParameterViews {
  public:

@@ -1,0 +1,33 @@
+#include <utility>
+
+#include "layers/parameter_views.h"
+#include "smp/plan/check.h"
+
+namespace smp {
+
+void WeightWork::run() {
+  for (std::function<void()>& piece : pieces_) {
+    piece();
+    piece = nullptr;
+  }
+  pieces_.clear();
+}
+
+std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
+                                  LayerParameters parameters, TensorParallel group) {
+  SMP_CHECK((group.communicator == nullptr) == (group.degree == 1));
+  const ParameterViews views(model, layer, std::move(parameters));
+  switch (layer.kind) {
+    case LayerKind::kEmbedding: return make_embedding(model, views, group);
+    case LayerKind::kGpt2Block:
+    case LayerKind::kLlamaBlock: return make_block(model, views, group);
+    case LayerKind::kHead: return make_head(model, views, group);
+    case LayerKind::kBlock:
+    case LayerKind::kMoeBlock:
+    case LayerKind::kCrossBlock:
+    case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
+  }
+  check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
+}
+
+}  // namespace smp
