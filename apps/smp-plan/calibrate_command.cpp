@@ -86,7 +86,8 @@ void add_calibrate_command(CLI::App& app, Run& run) {
       ->type_name("FILE")
       ->required();
   command->add_option("-o,--output", request->output, "write the cluster file there")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command->add_option("--fit", request->keys, "fit these constants, or say why not")
       ->type_name("KEY,...")
       ->delimiter(',');

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -73,6 +75,19 @@ void refuse_leftovers(const CLI::App& app, const std::string& job) {
 }
 
 }  // namespace
+
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "the value is an empty text" : "";
+}
+
+std::string above_zero(const std::string& value) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  const bool read = end != value.c_str() && *end == '\0';
+  return read && number > 0 && std::isfinite(number)
+             ? ""
+             : fmt::format("'{}' is no number above 0", value);
+}
 
 Run parse_command_line(int argc, const char* const* argv) {
   CLI::App app("", "smp-plan");

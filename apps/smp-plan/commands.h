@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <stdexcept>
+#include <string>
 
 #include "smp/plan/exit_code.h"
 
@@ -20,6 +21,10 @@ class UsageError : public std::runtime_error {
 // What the command line asks for. Each add_... declares one command, its options and its examples,
 // and sets `run` when the command line names it. One file each.
 using Run = std::function<ExitCode()>;
+
+// Checks of an option's value: "", or what is wrong.
+std::string not_empty(const std::string& value);
+std::string above_zero(const std::string& value);
 
 void add_plan_command(CLI::App& app, Run& run);  // the program itself: smp-plan model.yaml
 void add_calibrate_command(CLI::App& app, Run& run);

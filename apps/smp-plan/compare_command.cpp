@@ -47,8 +47,8 @@ std::optional<double> share_of(const char* option, const std::string& text) {
 ExitCode run_compare(const CompareRequest& request) {
   const ComparisonLimits limits{share_of("--max-memory-error", request.memory_error),
                                 share_of("--max-time-error", request.time_error)};
-  const Comparison comparison =
-      compare(read_plan(request.plan), load_run_report(request.report), limits);
+  const Plan plan = read_plan(request.plan);
+  const Comparison comparison = compare(plan, load_run_report(request.report), limits);
   std::fputs((request.json ? comparison_json(comparison) : comparison_text(comparison)).c_str(),
              stdout);
   return comparison.problems.empty() ? ExitCode::kOk : ExitCode::kFailure;
@@ -65,11 +65,13 @@ void add_compare_command(CLI::App& app, Run& run) {
   command
       ->add_option("--max-memory-error", request->memory_error,
                    "largest error of a rank's peak, e.g. 10%")
-      ->type_name("SHARE");
+      ->type_name("SHARE")
+      ->check(not_empty);
   command
       ->add_option("--max-time-error", request->time_error,
                    "largest error of the step time, e.g. 20%")
-      ->type_name("SHARE");
+      ->type_name("SHARE")
+      ->check(not_empty);
   command->add_flag("--json", request->json, "the same for programs");
   command->callback([request, &run] { run = [request] { return run_compare(*request); }; });
 }

@@ -81,7 +81,8 @@ void add_export_command(CLI::App& app, Run& run) {
   command->add_option("--to", request->to, "whose file to write")
       ->type_name(joined(target_words(), "|"));
   command->add_option("-o,--output", request->output, "write it there; - is standard output")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command->callback([request, &run] { run = [request] { return run_export(*request); }; });
 }
 

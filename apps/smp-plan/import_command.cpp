@@ -81,7 +81,8 @@ void add_import_command(CLI::App& app, Run& run) {
       ->type_name(format_words());
   command
       ->add_option("-o,--output", request->output, "write the job file there; - is standard output")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command->add_option("--hosts", request->hosts, "hosts of the cluster")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));

@@ -63,7 +63,8 @@ void add_import_nccl_tests_command(CLI::App& import_command, Run& run) {
   command
       ->add_option("-o,--output", request->output,
                    "write the cluster file there; - is standard output")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command->final_callback([request, &run] { run = [request] { return run_import(*request); }; });
 }
 

@@ -95,7 +95,8 @@ void add_init_command(CLI::App& app, Run& run) {
       ->type_name("NAME|FILE");
   command->add_option("--cluster", request->cluster, "a known cluster")->type_name("NAME");
   command->add_option("-o,--output", request->output, "write it there; - is standard output")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command->callback([request, &run] { run = [request] { return run_init(*request); }; });
 }
 

@@ -47,10 +47,39 @@ Strategy strategy_of(const std::string& name) {
   throw UsageError(fmt::format("--strategy '{}': fastest or best-practice", name));
 }
 
-ExitCode run_plan(const PlanRequest& request) {
+// Questions of their own print an answer of their own: what shapes the report would be ignored.
+void refuse_unheard(const PlanRequest& request) {
   if (request.step_s > 0 && request.solve.empty()) {
     throw UsageError("--step-time needs --solve, as in --solve hosts --step-time 10");
   }
+  const bool solves = !request.solve.empty();
+  const bool asks = !request.what_if.empty();
+  const bool ranks = request.clusters.size() > 1;
+  if (!solves && !asks && !ranks) return;
+  const char* question = solves ? "--solve" : asks ? "--what-if" : "a ranking of clusters";
+  const struct {
+    bool given;
+    const char* option;
+  } others[] = {
+      {solves && asks, "--what-if"},
+      {(solves || asks) && ranks, "several --cluster"},
+      {!solves && !request.output.empty(), "-o"},
+      {!request.html.empty(), "--html"},
+      {request.report.top > 1, "--top"},
+      {request.report.explain, "--explain"},
+      {request.pareto, "--pareto"},
+      {!request.from.empty(), "--from"},
+  };
+  for (const auto& other : others) {
+    if (other.given) {
+      throw UsageError(
+          fmt::format("{} does not go with {}: ask one after the other", other.option, question));
+    }
+  }
+}
+
+ExitCode run_plan(const PlanRequest& request) {
+  refuse_unheard(request);
   if (!request.solve.empty()) return print_solution(request);
   if (!request.what_if.empty()) return print_what_if(request);
   if (request.clusters.size() > 1) return rank_clusters(request);
@@ -58,6 +87,8 @@ ExitCode run_plan(const PlanRequest& request) {
       plan_job(read_request(request, request.clusters.empty() ? "" : request.clusters.front()),
                search_options(request));
   const Plan* plan = std::get_if<Plan>(&result.best);
+  std::optional<ScaledRun> scaled;
+  if (plan != nullptr && !request.from.empty()) scaled = scaled_from(request, *plan);
   const bool plan_to_stdout = request.output == "-";
   if (plan != nullptr && plan_to_stdout) std::fputs(write_plan(*plan).c_str(), stdout);
   if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
@@ -66,7 +97,8 @@ ExitCode run_plan(const PlanRequest& request) {
   if (!request.html.empty()) write_file(request.html, report_html(result));
   std::FILE* out = plan_to_stdout || plan == nullptr ? stderr : stdout;
   if (request.json) {
-    std::fputs(report_json(result, request.report).c_str(), plan_to_stdout ? stderr : stdout);
+    std::fputs(report_json(result, request.report, scaled).c_str(),
+               plan_to_stdout ? stderr : stdout);
     return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
   }
   const Terminal terminal = terminal_of(out, request.plain, request.width);
@@ -78,8 +110,8 @@ ExitCode run_plan(const PlanRequest& request) {
     text += fmt::format("\nwritten to {}\n", request.output);
   }
   if (!request.html.empty()) text += fmt::format("page     {}\n", request.html);
+  if (scaled) text += fmt::format("\n{}", scaled_text(*scaled));
   show(out, text, terminal);
-  if (plan != nullptr && !request.from.empty()) print_scaled(request, *plan);
   return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
@@ -87,12 +119,12 @@ ExitCode run_plan(const PlanRequest& request) {
 
 JobSpec read_request(const PlanRequest& request, const std::string& cluster,
                      const std::vector<std::string>& more) {
-  std::vector<JobSource> sources = with_hf_model(load_job_source(request.job));
-  if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   std::vector<std::string> overrides;
   if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.insert(overrides.end(), more.begin(), more.end());
+  std::vector<JobSource> sources = with_hf_model(load_job_source(request.job), overrides);
+  if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   return read_job(sources, overrides);
 }
 
@@ -111,6 +143,7 @@ void add_plan_command(CLI::App& app, Run& run) {
                  "a known cluster, or a file whose cluster section replaces the job's; several are "
                  "ranked")
       ->type_name("FILE")
+      ->check(not_empty)
       ->allow_extra_args(false);
   app.add_option("--hosts", request->hosts, "hosts of the cluster")
       ->type_name("N")
@@ -119,7 +152,8 @@ void add_plan_command(CLI::App& app, Run& run) {
       ->type_name("SECTION.KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("-o,--output", request->output, "write the plan there; - is standard output")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   app.add_flag("--json", request->json, "the report as JSON");
   app.add_option("--html", request->html, "the report as a page, without network or scripts")
       ->type_name("FILE");
@@ -144,7 +178,7 @@ void add_plan_command(CLI::App& app, Run& run) {
       ->type_name("WHAT");
   app.add_option("--step-time", request->step_s, "seconds that a step may take, for --solve")
       ->type_name("S")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero);
   app.add_option(
          "--from", request->from,
          "report.json of a measured run, or a .jsonl line of a published one: its errors scale "

@@ -16,16 +16,19 @@ namespace {
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-// "a,b,c" -> a, b, c
+// "a,b,c" -> a, b, c; the commas of a list in brackets are its own.
 std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  size_t begin = 0;
-  for (;;) {
-    const size_t end = text.find(',', begin);
-    parts.push_back(text.substr(begin, end - begin));
-    if (end == std::string::npos) return parts;
-    begin = end + 1;
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    if (c == ',' && depth == 0) {
+      parts.emplace_back();
+      continue;
+    }
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    parts.back() += c;
   }
+  return parts;
 }
 
 }  // namespace
@@ -38,7 +41,7 @@ ExitCode rank_clusters(const PlanRequest& request) {
   }
   const std::vector<PlannedCase> cases =
       ranked_by_time(planned_cases(jobs, search_options(request)));
-  print(request.json ? cases_json(cases) : cases_text("cluster", cases));
+  print(request.json ? cases_json(cases) : cases_text("cluster", cases) + cost_order_text(cases));
   return cases.front().problem.empty() ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
@@ -73,6 +76,9 @@ ExitCode print_what_if(const PlanRequest& request) {
 
 ExitCode print_solution(const PlanRequest& request) {
   const std::optional<Quantity> quantity = quantity_of(request.solve);
+  if (request.output == "-") {
+    throw UsageError("--solve prints its answer: write the plan to a file with -o FILE");
+  }
   if (!quantity) {
     throw UsageError(
         fmt::format("--solve '{}': one of model, layers, batch, sequence, hosts", request.solve));
@@ -81,31 +87,23 @@ ExitCode print_solution(const PlanRequest& request) {
   const SolveResult result = solve(
       read_request(request, request.clusters.empty() ? "" : request.clusters.front()), question);
   print(request.json ? solve_json(question, result) : solve_text(question, result));
-  if (result.found && !request.output.empty()) {
-    if (request.output == "-") {
-      throw UsageError("--solve prints its answer: write the plan to a file with -o FILE");
-    }
-    write_file(request.output, write_plan(result.plan));
-  }
+  if (result.found && !request.output.empty()) write_file(request.output, write_plan(result.plan));
   return result.found ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
-void print_scaled(const PlanRequest& request, const Plan& plan) {
+ScaledRun scaled_from(const PlanRequest& request, const Plan& plan) {
   namespace fs = std::filesystem;
   const fs::path from(request.from);
-  ScaledRun scaled;
   if (from.extension() == ".jsonl") {  // a published run: its plan, its peak, its step time
     const std::vector<CalibrationRun> runs = load_runs(request.from);
     if (runs.size() != 1) {
       throw UsageError(
           fmt::format("--from {}: one run is scaled, the file has {}", request.from, runs.size()));
     }
-    scaled = scale_run(runs.front(), plan);
-  } else {
-    const Plan run_plan = read_plan((from.parent_path() / "plan.yaml").string());
-    scaled = scale_run(run_plan, load_run_report(request.from), plan);
+    return scale_run(runs.front(), plan);
   }
-  print(request.json ? scaled_json(scaled) : fmt::format("\n{}", scaled_text(scaled)));
+  const Plan run_plan = read_plan((from.parent_path() / "plan.yaml").string());
+  return scale_run(run_plan, load_run_report(request.from), plan);
 }
 
 }  // namespace smp

@@ -8,6 +8,7 @@
 #include "smp/plan/exit_code.h"
 #include "smp/plan/job_spec.h"
 #include "smp/planner/report.h"
+#include "smp/planner/scale_run.h"
 #include "smp/planner/search.h"
 
 namespace smp {
@@ -37,10 +38,11 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
                      const std::vector<std::string>& more = {});
 SearchOptions search_options(const PlanRequest& request);
 
-// Several clusters, ranked; the tables of --what-if; --solve; --from. Each prints its answer.
+// Several clusters, ranked; the tables of --what-if; --solve. Each prints its answer.
 ExitCode rank_clusters(const PlanRequest& request);
 ExitCode print_what_if(const PlanRequest& request);
 ExitCode print_solution(const PlanRequest& request);
-void print_scaled(const PlanRequest& request, const Plan& plan);
+// The predictions of `plan` under the errors of the run that --from names.
+ScaledRun scaled_from(const PlanRequest& request, const Plan& plan);
 
 }  // namespace smp

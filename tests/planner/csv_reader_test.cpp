@@ -53,5 +53,6 @@ TEST_CASE("csv: what is broken is said with its place") {
 TEST_CASE("csv: files that are none") {
   CHECK_THROWS_WITH_AS(load_csv("/nowhere.csv"), "/nowhere.csv: No such file or directory",
                        ConfigError);
-  CHECK_THROWS_WITH_AS(load_csv("/tmp"), "/tmp: is a folder, not a table of runs", ConfigError);
+  CHECK_THROWS_WITH_AS(load_csv("/tmp"), "/tmp: this is a folder; name the table of runs in it",
+                       ConfigError);
 }

@@ -54,13 +54,15 @@ JobSource cluster_source(const std::string& name_or_path) {
   std::error_code none;
   const bool is_file = std::filesystem::exists(name_or_path, none);
   if (known != nullptr && !is_file) {
-    return {fmt::format("cluster {}", known->name), std::string(known->text)};
+    return {fmt::format("cluster {}", known->name), std::string(known->text), "cluster"};
   }
   const bool is_path = name_or_path.find('/') != std::string::npos ||
                        name_or_path.ends_with(".yaml") || name_or_path.ends_with(".yml") ||
                        name_or_path.ends_with(".json");
   if (!is_file && !is_path) throw ConfigError(unknown_cluster(name_or_path));
-  return load_job_source(name_or_path);
+  JobSource source = load_job_source(name_or_path);
+  source.replaces = "cluster";
+  return source;
 }
 
 }  // namespace smp

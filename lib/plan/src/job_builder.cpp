@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "key_hint.h"
+#include "smp/plan/check.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
@@ -39,6 +40,18 @@ void JobBuilder::add(const YamlNode& node, bool complete) {
                                                "training, parallel), not {}",
                                                described(node)));
   }
+}
+
+void JobBuilder::forget(std::string_view section) {
+  SMP_CHECK(section == "model" || section == "cluster");
+  if (section == "model") {
+    spec_.model = {};
+  } else {
+    spec_.cluster = {};
+  }
+  std::erase_if(entries_, [&](const auto& entry) {
+    return entry.first.starts_with(std::string(section) + ".");
+  });
 }
 
 void JobBuilder::read_section(const YamlNode& node, std::string_view section) {

@@ -23,6 +23,9 @@ class JobBuilder {
   // `node` is the map that holds name, model, cluster, training, parallel.
   void add(const YamlNode& node, bool complete);
 
+  // What was read so far of "model" or "cluster" does not count.
+  void forget(std::string_view section);
+
   // "parallel.tensor_parallel_degree=2", from a command line.
   void add_override(const std::string& text);
 

@@ -79,6 +79,13 @@ JobSpec read_job(const std::vector<JobSource>& sources, const std::vector<std::s
     const int number = diagnostics.add_source(source.path, source.text);
     YamlTree tree = parse_yaml(source.text, number, diagnostics);
     put_named_cluster(tree.root, diagnostics);
+    if (!source.replaces.empty()) {
+      builder.forget(source.replaces);
+      if (tree.complete && tree.root.find(source.replaces) == nullptr) {
+        diagnostics.error({number, 1, 1},
+                          fmt::format("there is no section '{}' in this file", source.replaces));
+      }
+    }
     builder.add(tree.root, tree.complete);
   }
   if (sources.empty()) throw ConfigError("no job file was given");

@@ -52,8 +52,8 @@ parallel:
 - **Booleans** are `true` and `false` only.
 - **YAML** is one document of maps, lists and scalars in UTF-8: no tabs in the indentation, no
   anchors and aliases, no merge keys, no tags, at most 1 MiB.
-- **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` reads the second over the
-  first, key by key. `--set section.key=value` comes last, e.g.
+- **Several files** are one job: `smp-plan model.yaml --cluster cluster.yaml` takes the cluster, and whatever
+  else it says, from the second. `--set section.key=value` comes last, e.g.
   `--set parallel.tensor_parallel_degree=2 --set parallel.partition=[3,3,2]`.
 - **Known clusters** go by name, wherever the program runs: `cluster: p5.48xlarge` in the file, or
   `--cluster p5.48xlarge`, with `--hosts 16`. They are the files of `configs/clusters`; a path is a file of

@@ -1,17 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "field_table.h"
 #include "job_builder.h"
 #include "number_text.h"
 #include "plan_file.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 #include "strict_map.h"
 
 namespace smp {
@@ -220,15 +216,7 @@ Plan parse_plan(const std::string& path, const std::string& text) {
 }
 
 Plan read_plan(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw ConfigError(path + ": this is a folder; name the plan file in it");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw ConfigError(path + ": cannot be read");
-  return parse_plan(path, text);
+  return parse_plan(path, read_text_file(path, "plan file"));
 }
 
 }  // namespace smp

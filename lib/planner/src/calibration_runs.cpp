@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/calibrate.h"
 #include "smp/planner/run_report.h"
 
@@ -82,8 +81,7 @@ CalibrationRun run_of_line(const std::string& line, const std::string& where,
 
 std::vector<CalibrationRun> load_runs(const std::string& path) {
   if (fs::path(path).extension() != ".jsonl") return {run_of_report(path)};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
+  std::istringstream file(read_text_file(path, "list of runs"));
   std::vector<CalibrationRun> runs;
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {

@@ -87,6 +87,21 @@ std::string cases_text(const std::string& head, const std::vector<PlannedCase>& 
   return text;
 }
 
+std::string cost_order_text(const std::vector<PlannedCase>& cases) {
+  std::vector<const PlannedCase*> priced;
+  for (const PlannedCase& one : cases) {
+    if (one.problem.empty() && one.cost_per_million_tokens > 0) priced.push_back(&one);
+  }
+  if (priced.size() < 2) return "";
+  std::ranges::stable_sort(priced, {}, &PlannedCase::cost_per_million_tokens);
+  std::string text = "by cost a token: ";
+  for (const PlannedCase* one : priced) {
+    text += fmt::format("{}{} ({:.4f} a Mtoken)", one == priced.front() ? "" : ", ", one->name,
+                        one->cost_per_million_tokens);
+  }
+  return text + "\n";
+}
+
 std::string cases_json(const std::vector<PlannedCase>& cases) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const PlannedCase& one : cases) {

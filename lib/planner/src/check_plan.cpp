@@ -76,7 +76,7 @@ void check_memory(const Plan& plan, Problems& problems) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankPrediction& rank = ranks[i];
     const std::string name = fmt::format("stage {} tensor {}", rank.stage, rank.tensor);
-    if (cluster.memory_per_process_bytes > 0 && rank.peak_bytes > allowed_bytes(cluster)) {
+    if (rank.peak_bytes > allowed_bytes(cluster)) {
       problems.push_back(fmt::format("{}: needs {} in {}, {} allowed", name,
                                      human_bytes(rank.peak_bytes), rank.peak_phase,
                                      human_bytes(allowed_bytes(cluster))));

@@ -3,18 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 
 namespace smp {
 namespace {
 
-constexpr int64_t kLargestFile = int64_t{256} << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 class Reader {
@@ -150,21 +146,7 @@ CsvTable parse_csv(const std::string& path, std::string_view text) {
 }
 
 CsvTable load_csv(const std::string& path) {
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) {
-    throw ConfigError(fmt::format("{}: is a folder, not a table of runs", path));
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
-  std::string text;
-  char block[65536];
-  while (file.read(block, sizeof block) || file.gcount() > 0) {
-    text.append(block, static_cast<size_t>(file.gcount()));
-    if (static_cast<int64_t>(text.size()) > kLargestFile) {
-      throw ConfigError(fmt::format("{}: larger than 256 MiB", path));
-    }
-  }
-  return parse_csv(path, text);
+  return parse_csv(path, read_text_file(path, "table of runs"));
 }
 
 }  // namespace smp

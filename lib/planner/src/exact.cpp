@@ -33,8 +33,7 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   memory.peak_bytes = static_cast<double>(peak);
   memory.allocated_bytes *= ratio;
   memory.reserved_bytes *= ratio;
-  const ClusterSpec& cluster = settled.job.cluster;
-  const bool within = cluster.memory_per_process_bytes == 0 || peak <= allowed_bytes(cluster);
+  const bool within = peak <= allowed_bytes(settled.job.cluster);
   Candidate& candidate = exact.candidate;
   candidate.choice = choice;
   candidate.peak_bytes = memory.peak_bytes;

@@ -192,28 +192,53 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
          "# model:\n#   hf_config: config.json\n" + text;
 }
 
-std::vector<JobSource> with_hf_model(const JobSource& job) {
+namespace {
+
+// The value that the last of `overrides` gives model.hf_config, if one does.
+std::optional<std::string> overridden_config(const std::vector<std::string>& overrides) {
+  constexpr std::string_view kKey = "model.hf_config=";
+  for (auto text = overrides.rbegin(); text != overrides.rend(); ++text) {
+    if (text->starts_with(kKey)) return text->substr(kKey.size());
+  }
+  return std::nullopt;
+}
+
+std::string config_of(const JobSource& job) {
   Diagnostics quiet;
   const YamlTree tree = parse_yaml(job.text, quiet.add_source(job.path, job.text), quiet);
   const YamlEntry* model =
       tree.root.kind == YamlNode::Kind::kMap ? tree.root.find("model") : nullptr;
   const YamlEntry* config = model != nullptr ? model->value.find("hf_config") : nullptr;
-  if (config == nullptr || config->value.kind != YamlNode::Kind::kScalar ||
-      config->value.text.empty()) {
-    return {job};
-  }
-  std::filesystem::path path = config->value.text;
-  if (path.is_relative()) path = std::filesystem::path(job.path).parent_path() / path;
+  const bool named = config != nullptr && config->value.kind == YamlNode::Kind::kScalar;
+  return named ? config->value.text : "";
+}
+
+JobSource model_of(const std::filesystem::path& config) {
   const Imported imported =
-      import_source(load_job_source(path.string()), ForeignFormat::kHuggingFace);
-  std::string text = section_text({imported}, "model");
+      import_source(load_job_source(config.string()), ForeignFormat::kHuggingFace);
+  return {config.string() + " as a job file", section_text({imported}, "model")};
+}
+
+}  // namespace
+
+std::vector<JobSource> with_hf_model(const JobSource& job,
+                                     const std::vector<std::string>& overrides) {
+  if (const auto config = overridden_config(overrides); config && !config->empty()) {
+    JobSource model = model_of(*config);
+    model.replaces = "model";
+    return {job, model};
+  }
+  std::filesystem::path path = config_of(job);
+  if (path.empty()) return {job};
+  if (path.is_relative()) path = std::filesystem::path(job.path).parent_path() / path;
+  JobSource model = model_of(path);
   // The job keeps its own name, not the config's.
   const std::string stem = std::filesystem::path(job.path).stem().string();
   const bool plain = !stem.empty() && std::ranges::all_of(stem, [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '-';
   });
-  if (plain) text = fmt::format("name: \"{}\"\n", stem) + text;
-  return {{path.string() + " as a job file", text}, job};
+  if (plain) model.text = fmt::format("name: \"{}\"\n", stem) + model.text;
+  return {model, job};
 }
 
 }  // namespace smp

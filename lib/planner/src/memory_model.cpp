@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -330,6 +331,7 @@ std::vector<RankPrediction> predict_memory(const Plan& plan) {
 }
 
 int64_t allowed_bytes(const ClusterSpec& cluster) {
+  if (cluster.memory_per_process_bytes == 0) return std::numeric_limits<int64_t>::max();
   return cluster.memory_per_process_bytes - cluster.reserved_bytes;
 }
 

@@ -219,11 +219,12 @@ std::string summary_of(const Plan& plan) {
   const Degrees& degrees = plan.degrees;
   const ClusterSpec& cluster = plan.job.cluster;
   return fmt::format(
-      "{} parameters on {} ranks ({} host{} x {}, {})\n"
+      "{} parameters on {} rank{} ({} host{} x {}, {})\n"
       "pipeline {} x tensor {} x data {} (shard {} x replica {}), sharding {}\n"
       "{} tokens a step, {} a step predicted",
-      with_commas(parameter_count(plan.job.model)), degrees.world(), cluster.hosts,
-      cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
+      with_commas(parameter_count(plan.job.model)), degrees.world(),
+      degrees.world() == 1 ? "" : "s", cluster.hosts, cluster.hosts == 1 ? "" : "s",
+      cluster.processes_per_host,
       cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator,
       degrees.pipeline, degrees.tensor, degrees.data(), degrees.shard, degrees.replica,
       name_of(*plan.job.parallel.sharding), with_commas(plan.predictions.tokens_per_step),

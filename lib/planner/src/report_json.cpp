@@ -62,6 +62,23 @@ Json plan_json(const Plan& plan, bool terms) {
   return json;
 }
 
+Json scaled_json(const ScaledRun& scaled) {
+  Json memory = Json::array();
+  for (const ScaledTerm& term : scaled.memory) {
+    memory.push_back({{"category", term.name},
+                      {"predicted_bytes", static_cast<int64_t>(term.predicted)},
+                      {"ratio", term.ratio},
+                      {"bytes", static_cast<int64_t>(term.scaled())}});
+  }
+  return {{"memory", std::move(memory)},
+          {"peak_bytes", static_cast<int64_t>(scaled.peak_bytes)},
+          {"allowed_bytes", static_cast<int64_t>(scaled.allowed_bytes)},
+          {"step",
+           {{"predicted_s", scaled.step.predicted},
+            {"ratio", scaled.step.ratio},
+            {"seconds", scaled.step.scaled()}}}};
+}
+
 Json priced_json(const PricedLayout& layout) {
   return {{"layout", describe(layout.choice)},
           {"step_s", layout.time.step_s},
@@ -128,7 +145,8 @@ void add_search(Json& json, const SearchResult& result) {
 
 }  // namespace
 
-std::string report_json(const SearchResult& result, const ReportOptions& options) {
+std::string report_json(const SearchResult& result, const ReportOptions& options,
+                        const std::optional<ScaledRun>& scaled) {
   Json json;
   if (const Plan* plan = std::get_if<Plan>(&result.best)) {
     json["feasible"] = true;
@@ -159,6 +177,7 @@ std::string report_json(const SearchResult& result, const ReportOptions& options
                                 {"reason", verdict.reason}});
   }
   add_search(json, result);
+  if (scaled) json["scaled"] = scaled_json(*scaled);
   return json.dump(2) + "\n";
 }
 

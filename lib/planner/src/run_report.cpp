@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 
 namespace smp {
 namespace {
@@ -75,6 +72,7 @@ MeasuredRank rank_of(const Reader& read, const Json& json) {
 }  // namespace
 
 RunReport parse_run_report(const std::string& path, const std::string& text) {
+  if (text.empty()) throw ConfigError(path + ": no JSON: the file is empty");
   Json json;
   try {
     json = Json::parse(text);
@@ -101,11 +99,7 @@ RunReport parse_run_report(const std::string& path, const std::string& text) {
 }
 
 RunReport load_run_report(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_run_report(path, text.str());
+  return parse_run_report(path, read_text_file(path, "report.json of a run"));
 }
 
 }  // namespace smp

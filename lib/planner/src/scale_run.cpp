@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "smp/planner/compare.h"
 #include "smp/planner/memory_model.h"
@@ -88,23 +87,6 @@ std::string scaled_text(const ScaledRun& scaled) {
   return text + fmt::format("\n  {:<14} {:>12} x {:.3f} = {:>12}\n", "step",
                             human_time(scaled.step.predicted), scaled.step.ratio,
                             human_time(scaled.step.scaled()));
-}
-
-std::string scaled_json(const ScaledRun& scaled) {
-  nlohmann::ordered_json memory = nlohmann::ordered_json::array();
-  for (const ScaledTerm& term : scaled.memory) {
-    memory.push_back({{"category", term.name},
-                      {"predicted_bytes", static_cast<int64_t>(term.predicted)},
-                      {"ratio", term.ratio},
-                      {"bytes", static_cast<int64_t>(term.scaled())}});
-  }
-  const nlohmann::ordered_json json = {{"memory", std::move(memory)},
-                                       {"peak_bytes", static_cast<int64_t>(scaled.peak_bytes)},
-                                       {"step",
-                                        {{"predicted_s", scaled.step.predicted},
-                                         {"ratio", scaled.step.ratio},
-                                         {"seconds", scaled.step.scaled()}}}};
-  return json.dump(2) + "\n";
 }
 
 }  // namespace smp

@@ -14,6 +14,9 @@ namespace smp {
 struct JobSource {
   std::string path;  // as errors name it
   std::string text;
+  // "model" or "cluster": of that section, what earlier sources say no longer counts, and this one
+  // must have it.
+  std::string replaces = {};
 };
 
 // Reads a file whole. Throws ConfigError if there is none, it cannot be read, is a folder or is

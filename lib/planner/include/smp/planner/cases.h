@@ -35,6 +35,8 @@ std::vector<PlannedCase> ranked_by_time(std::vector<PlannedCase> cases);
 
 // A table for people; `head` names its first column. Costs only where some case has one.
 std::string cases_text(const std::string& head, const std::vector<PlannedCase>& cases);
+// "by cost a token: p4d (0.12 a Mtoken), p5 (0.15 a Mtoken)"; "" where fewer than two have a price.
+std::string cost_order_text(const std::vector<PlannedCase>& cases);
 // A JSON array of objects.
 std::string cases_json(const std::vector<PlannedCase>& cases);
 

@@ -69,8 +69,10 @@ std::vector<Imported> import_sources(const std::vector<JobSource>& sources,
 std::string imported_job_yaml(const std::vector<Imported>& files);
 
 // A job file as sources for read_job: the file itself, after the model that its `model.hf_config`
-// names (a config.json, relative to the job file), if it names one.
-std::vector<JobSource> with_hf_model(const JobSource& job);
+// names (a config.json, relative to the job file), if it names one. One that `overrides` name
+// ("model.hf_config=...", relative to the working directory) stands for the whole model instead.
+std::vector<JobSource> with_hf_model(const JobSource& job,
+                                     const std::vector<std::string>& overrides = {});
 
 // The tables of docs/interchange.md that say what is read.
 std::string import_reference_markdown();

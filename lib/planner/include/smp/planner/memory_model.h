@@ -52,7 +52,8 @@ class MemoryModel {
   std::unique_ptr<Walks> walks_;
 };
 
-// What a rank may use: the process's memory without what the platform itself takes.
+// What a rank may use: the process's memory without what the platform itself takes; the largest
+// number where no limit is given.
 int64_t allowed_bytes(const ClusterSpec& cluster);
 
 // Checkpointed layers whose inputs stay on the accelerator while the rest lie in host memory

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "smp/planner/scale_run.h"
 #include "smp/planner/search.h"
 
 namespace smp {
@@ -16,8 +18,10 @@ struct ReportOptions {
 // equation, step time, and what was rejected. Bytes as MiB and GiB. Pure; any thread.
 std::string report_text(const SearchResult& result, const ReportOptions& options);
 
-// The same for programs: one JSON object, integers in bytes and nanoseconds.
-std::string report_json(const SearchResult& result, const ReportOptions& options);
+// The same for programs: one JSON object, integers in bytes and nanoseconds. `scaled` (--from) is
+// its key of that name.
+std::string report_json(const SearchResult& result, const ReportOptions& options,
+                        const std::optional<ScaledRun>& scaled = std::nullopt);
 
 // One HTML page without scripts and without network, of the same numbers: memory by term, time by
 // part, the pipeline, the best layouts, the front of time and memory, the rejected families.

@@ -32,6 +32,5 @@ ScaledRun scale_run(const Plan& run_plan, const RunReport& run, const Plan& plan
 ScaledRun scale_run(const CalibrationRun& run, const Plan& plan);
 
 std::string scaled_text(const ScaledRun& scaled);
-std::string scaled_json(const ScaledRun& scaled);
 
 }  // namespace smp

@@ -1,0 +1,181 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+// What smp-plan reads and writes: files that stand for a part of the job, and files that are none.
+
+using namespace smp;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kJob = SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml";
+const std::string kModel = "model: {num_layers: 4, hidden_size: 128, num_heads: 4, vocab_size: 256";
+
+ProgramEnd plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), SMP_PLAN);
+  return run_program(arguments);
+}
+
+std::string usage(const std::string& text) {
+  return fmt::format("smp-plan: {}\nsmp-plan --help shows examples\n", text);
+}
+
+std::string written(const ScratchFolder& folder, const char* name, const std::string& text) {
+  std::ofstream(folder / name) << text;
+  return folder / name;
+}
+
+}  // namespace
+
+TEST_CASE("a model is all that a job needs: without a cluster there is no limit") {
+  ScratchFolder folder;
+  const ProgramEnd end = plan({written(folder, "m.yaml", kModel + "}\n")});
+  CHECK(end.code == 0);
+  CHECK(end.out.starts_with("m: 957,184 parameters, 1 rank (1 host x 1, cpu)\n"));
+  CHECK(end.out.find("no limit is given") != std::string::npos);
+  CHECK(end.out.find("step time unknown") != std::string::npos);
+}
+
+TEST_CASE("--set model.hf_config takes the whole model from a config.json") {
+  ScratchFolder folder;
+  const std::string config = SMP_SOURCE_DIR "/tests/golden/interchange/huggingface/gpt2.json";
+  // What the file says of the model, such as its experts, is of another model.
+  const std::string job =
+      written(folder, "m.yaml", kModel + ", num_experts: 8, experts_per_token: 2}\n");
+  const ProgramEnd alone =
+      plan({written(folder, "n.yaml", fmt::format("name: m\nmodel: {{hf_config: {}}}\n", config)),
+            "--cluster", "p4d.24xlarge", "-o", folder / "a.yaml"});
+  CHECK(alone.code == 0);
+  const ProgramEnd set = plan({job, "--set", "model.hf_config=" + config, "--cluster",
+                               "p4d.24xlarge", "-o", folder / "b.yaml"});
+  CHECK(set.code == 0);
+  const std::string head = "m: 124,439,808 parameters, 8 ranks (1 host x 8, A100-SXM4-40GB)\n";
+  CHECK(alone.out.starts_with(head));
+  CHECK(set.out.starts_with(head));
+  // Keys set beside it come last, as ever.
+  CHECK(plan({job, "--set", "model.hf_config=" + config, "--set", "model.num_layers=6", "--cluster",
+              "p4d.24xlarge"})
+            .out.starts_with("m: 81,912,576 parameters"));
+  const ProgramEnd missing = plan({job, "--set", "model.hf_config=/no/such.json"});
+  CHECK(missing.code == 3);
+  CHECK(missing.err == "/no/such.json: no such file\n");
+}
+
+TEST_CASE("--cluster replaces the job's cluster, nothing of which is left over") {
+  ScratchFolder folder;
+  const std::string own = written(folder, "own.yaml", "cluster: p5.48xlarge\n" + kModel + "}\n");
+  const std::string none = written(folder, "none.yaml", kModel + "}\n");
+  const auto cluster_of = [&](const std::string& job) {
+    CHECK(plan({job, "--cluster", "rtx4090-8x", "--set", "name=x", "-o", folder / "plan.yaml"})
+              .code == 0);
+    return read_file(folder / "plan.yaml");
+  };
+  CHECK(cluster_of(own) == cluster_of(none));  // no price, no fp8 of the p5
+  const ProgramEnd end = plan({none, "--cluster", own.substr(0, own.size() - 8) + "none.yaml"});
+  CHECK(end.code == 3);
+  CHECK(end.err.starts_with(none + ":1:1: there is no section 'cluster' in this file\n"));
+}
+
+TEST_CASE("what is no regular file is written to, not replaced") {
+  ScratchFolder folder;
+  fs::create_symlink("/dev/null", folder / "null");
+  CHECK(plan({kJob, "-o", folder / "null"}).code == 0);
+  CHECK(fs::is_symlink(folder / "null"));
+  CHECK(fs::is_character_file("/dev/null"));
+  fs::create_symlink("/dev/full", folder / "full");
+  const ProgramEnd full = plan({kJob, "--html", folder / "full"});
+  CHECK(full.code == 3);
+  CHECK(full.err == (folder / "full") + ": cannot be written: No space left on device\n");
+  CHECK(fs::is_character_file("/dev/full"));
+  written(folder, "real.yaml", "old");
+  fs::create_symlink("real.yaml", folder / "link.yaml");
+  CHECK(plan({kJob, "-o", folder / "link.yaml"}).code == 0);
+  CHECK(fs::is_symlink(folder / "link.yaml"));
+  CHECK(read_file(folder / "real.yaml").starts_with("# A plan"));
+  const ProgramEnd as_folder = plan({kJob, "-o", folder / ""});
+  CHECK(as_folder.code == 3);
+  CHECK(as_folder.err.find(": cannot be written: Is a directory\n") != std::string::npos);
+}
+
+TEST_CASE("options that would not be heard are refused") {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string text;
+  } cases[] = {
+      {{kJob, "--solve", "batch", "--html", "x.html"},
+       "--html does not go with --solve: ask one after the other"},
+      {{kJob, "--solve", "batch", "--what-if", "cluster.hosts=1,2"},
+       "--what-if does not go with --solve: ask one after the other"},
+      {{kJob, "--solve", "batch", "--cluster", "p4d.24xlarge", "--cluster", "p5.48xlarge"},
+       "several --cluster does not go with --solve: ask one after the other"},
+      {{kJob, "--what-if", "cluster.hosts=1,2", "-o", "x.yaml"},
+       "-o does not go with --what-if: ask one after the other"},
+      {{kJob, "--cluster", "p4d.24xlarge", "--cluster", "p5.48xlarge", "--explain"},
+       "--explain does not go with a ranking of clusters: ask one after the other"},
+      {{kJob, "--solve", "batch", "-o", "-"},
+       "--solve prints its answer: write the plan to a file with -o FILE"},
+      {{kJob, "--solve", "batch", "--step-time", "nan"}, "--step-time: 'nan' is no number above 0"},
+      {{kJob, "-o", ""}, "--output: the value is an empty text"},
+      {{"compare", kJob, kJob, "--max-time-error", ""},
+       "--max-time-error: the value is an empty text"},
+  };
+  for (const auto& refused : cases) {
+    CAPTURE(refused.text);
+    const ProgramEnd end = plan(refused.arguments);
+    CHECK(end.code == 2);
+    CHECK(end.err == usage(refused.text));
+    CHECK(end.out.empty());
+  }
+}
+
+TEST_CASE("readers of runs say what is wrong with a file that is none") {
+  ScratchFolder folder;
+  const std::string plan_file = folder / "plan.yaml";
+  CHECK(plan({kJob, "-o", plan_file}).code == 0);
+  const std::string as_folder = folder / "";
+  CHECK(plan({"compare", plan_file, as_folder}).err ==
+        as_folder + ": this is a folder; name the report.json of a run in it\n");
+  CHECK(plan({"compare", as_folder, plan_file}).err ==
+        as_folder + ": this is a folder; name the plan file in it\n");
+  CHECK(plan({"score", as_folder}).err ==
+        as_folder + ": this is a folder; name the table of runs in it\n");
+  CHECK(plan({"compare", plan_file, "/dev/null"}).err == "/dev/null: no JSON: the file is empty\n");
+  CHECK(plan({"compare", "/dev/zero", plan_file}).err ==
+        "/dev/zero: larger than 256 MiB; this is no plan file\n");
+}
+
+TEST_CASE("--json --from has the scaled run in the one object") {
+  ScratchFolder folder;
+  CHECK(plan({kJob, "-o", folder / "plan.yaml"}).code == 0);
+  const std::string run =
+      written(folder, "run.jsonl",
+              R"({"plan": "plan.yaml", "measured_step_s": 2, "measured_peak_bytes": 60000000})");
+  const ProgramEnd end = plan({kJob, "--json", "--from", run});
+  CHECK(end.code == 0);
+  const nlohmann::json json = nlohmann::json::parse(end.out);
+  CHECK(json.at("feasible") == true);
+  CHECK(json.at("scaled").at("step").at("seconds").get<double>() == doctest::Approx(2));
+  const ProgramEnd text = plan({kJob, "--from", run});
+  CHECK(text.out.find("scaled from the measured run") != std::string::npos);
+}
+
+TEST_CASE("--what-if takes lists; clusters with prices are ranked by cost as well") {
+  const ProgramEnd lists = plan({kJob, "--set", "parallel.pipeline_parallel_degree=2", "--what-if",
+                                 "parallel.partition=[3,1],[2,2]"});
+  CHECK(lists.code == 0);
+  CHECK(lists.out.find("\n[3,1]") != std::string::npos);
+  CHECK(lists.out.find("\n[2,2]") != std::string::npos);
+  const ProgramEnd ranked =
+      plan({SMP_SOURCE_DIR "/configs/models/llama2-7b.yaml", "--cluster", "p4de.24xlarge",
+            "--cluster", "p5.48xlarge", "--cluster", "dgx-h100"});
+  CHECK(ranked.code == 0);
+  const size_t order = ranked.out.find("by cost a token: 1 x p");
+  CHECK(order != std::string::npos);
+  CHECK(ranked.out.find("dgx-h100", order) == std::string::npos);  // it names no price
+}
