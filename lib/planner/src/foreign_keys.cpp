@@ -38,6 +38,12 @@ std::string listed(const std::vector<std::string>& words) {
   return out;
 }
 
+// JSON's "4" is no number, whatever it looks like.
+std::string described_scalar(const YamlNode& value) {
+  return (value.kind == YamlNode::Kind::kScalar && value.quoted ? "the text " : "") +
+         described(value);
+}
+
 std::string range_words(const ForeignKey& row) {
   if (row.max < 1e15) return fmt::format(" from {} to {}", row.min, row.max);
   return row.min > -1e18 ? fmt::format(" of at least {}", row.min) : std::string();
@@ -110,20 +116,21 @@ std::string ForeignReader::problem_with(const ForeignKey& row, const YamlNode& v
       const auto whole = scalar && !value.quoted ? whole_value(value.text) : std::nullopt;
       if (!whole || static_cast<double>(*whole) < row.min ||
           static_cast<double>(*whole) > row.max) {
-        return fmt::format("must be a whole number{}, not {}", range_words(row), described(value));
+        return fmt::format("must be a whole number{}, not {}", range_words(row),
+                           described_scalar(value));
       }
       return "";
     }
     case Form::kNumber: {
       const auto number = scalar && !value.quoted ? number_value(value.text) : std::nullopt;
       if (!number || *number < row.min || *number > row.max) {
-        return fmt::format("must be a number{}, not {}", range_words(row), described(value));
+        return fmt::format("must be a number{}, not {}", range_words(row), described_scalar(value));
       }
       return "";
     }
     case Form::kBool:
       if (scalar && bool_value(value)) return "";
-      return fmt::format("must be true or false, not {}", described(value));
+      return fmt::format("must be true or false, not {}", described_scalar(value));
     case Form::kText:
       if (!scalar) return fmt::format("must be a text, not {}", described(value));
       return problem_with_word(row, value);
