@@ -6,7 +6,6 @@
 namespace smp::parity {
 namespace {
 
-constexpr int64_t kMicrobatches = 3;
 constexpr int64_t kGlobalBatch = 12;
 
 }  // namespace
@@ -94,8 +93,8 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   job.cluster.memory_per_process_bytes = 1 << 30;
   TrainingSpec& training = job.training;
   training.sequence_length = 32;
-  training.microbatches = kMicrobatches;
-  training.micro_batch = kGlobalBatch / kMicrobatches / layout.degrees.data();
+  training.microbatches = layout.microbatches;
+  training.micro_batch = kGlobalBatch / layout.microbatches / layout.degrees.data();
   training.global_batch = kGlobalBatch;
   training.precision = precision;
   training.steps = 50;
@@ -107,12 +106,18 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.pipeline_parallel_degree = layout.degrees.pipeline;
   parallel.tensor_parallel_degree = layout.degrees.tensor;
   parallel.sharded_data_parallel_degree = layout.degrees.shard;
-  parallel.shard_optimizer_state = layout.degrees.shard > 1;
-  parallel.sharding = layout.degrees.shard > 1 ? Sharding::kOptimizerState : Sharding::kNone;
+  parallel.sharding = layout.degrees.shard > 1 ? layout.sharding : Sharding::kNone;
+  parallel.shard_optimizer_state =
+      parallel.sharding == Sharding::kOptimizerState && layout.degrees.replica == 1;
   parallel.pipeline = layout.pipeline;
-  parallel.active_microbatches = kMicrobatches;
-  parallel.activation_checkpointing = false;
-  parallel.offload_activations = false;
+  parallel.virtual_pipeline_degree = layout.virtual_stages;
+  parallel.active_microbatches =
+      layout.active_microbatches > 0 ? layout.active_microbatches : layout.microbatches;
+  parallel.recompute = layout.recompute;
+  parallel.activation_checkpointing = layout.recompute == Recompute::kFull;
+  if (layout.recompute_layers >= 0) parallel.recompute_layers = layout.recompute_layers;
+  parallel.offload_activations = layout.offload_activations;
+  parallel.offload_optimizer = layout.offload_optimizer;
   parallel.delayed_parameter_initialization = false;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   plan.degrees = degrees_of(job);

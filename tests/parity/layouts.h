@@ -13,6 +13,14 @@ struct LayoutCase {
   std::string name;
   Degrees degrees;
   PipelineKind pipeline = PipelineKind::kInterleaved;
+  Sharding sharding = Sharding::kOptimizerState;  // where the shard degree is above 1
+  int64_t virtual_stages = 1;
+  Recompute recompute = Recompute::kNone;
+  int64_t recompute_layers = -1;  // of each stage; -1 = all
+  bool offload_activations = false;
+  bool offload_optimizer = false;
+  int64_t microbatches = 3;
+  int64_t active_microbatches = 0;  // 0 = all
 };
 
 // Against one rank; all with the same global batch.
@@ -25,7 +33,8 @@ ModelSpec llama_tied_model();
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 
-// A resolved plan, as smp-plan would write it. The global batch is 12 samples whatever the layout.
+// A resolved plan, as smp-plan would write it. The global batch is 12 samples whatever the layout:
+// microbatches x data-parallel degree divides it.
 Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
              const std::string& data_path);
 

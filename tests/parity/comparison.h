@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smp/plan/plan.h"
+#include "smp/runtime/trainer.h"
+#include "tolerances.h"
+
+// Trains plans with their ranks as threads, and holds what came out against a reference run and
+// against what the plan predicts. The checks are doctest's.
+namespace smp::parity {
+
+using Weights = std::map<std::string, std::vector<double>>;
+
+struct Run {
+  RunResult result;
+  Weights weights;
+};
+
+Run run(const Plan& plan, int64_t steps);
+
+void check_losses(const Run& run, const Run& reference, const tolerance::Parity& tolerance);
+void check_weights(const Run& run, const Run& reference, const tolerance::Parity& tolerance);
+
+// Every row of the plan's traffic against every row that was counted, both ways.
+void check_wire(const Plan& plan, const RunResult& result);
+
+// States to the byte, peaks within tolerance::kPeakBytes.
+void check_memory(const Plan& plan, const RunResult& result);
+
+}  // namespace smp::parity
