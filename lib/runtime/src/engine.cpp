@@ -1,10 +1,7 @@
 #include "smp/runtime/engine.h"
 
 #include <ATen/core/Tensor.h>
-#include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "bucket_traffic.h"
@@ -12,6 +9,7 @@
 #include "microbatch.h"
 #include "pipeline_messages.h"
 #include "smp/plan/check.h"
+#include "step_update.h"
 
 namespace smp {
 namespace {
@@ -39,7 +37,8 @@ struct Engine::Impl {
         ledger(the_ledger),
         calls(the_plan, the_model, microbatches, std::move(read_samples)),
         messages(the_plan, the_model, microbatches),
-        buckets(*the_model.parameters, *the_model.groups) {}
+        buckets(*the_model.parameters, *the_model.groups),
+        update(the_plan, the_model) {}
 
   const Plan& plan;
   ParallelModel& model;
@@ -48,6 +47,7 @@ struct Engine::Impl {
   LayerCalls calls;
   PipelineMessages messages;
   BucketTraffic buckets;
+  StepUpdate update;
 
   // of the step under way
   int64_t step_index = 0;
@@ -57,7 +57,6 @@ struct Engine::Impl {
   void execute(const Action& action);
   void enter(const char* phase, const Action& action);
   void reduce_kv(const Action& action);
-  void update();
   void abandon(const std::string& reason);
 };
 
@@ -86,7 +85,10 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kReduceWait:
       enter("reduce", action);
       return buckets.wait_reduce(action.bucket);
-    case ActionKind::kStep: enter("step", action); return update();
+    case ActionKind::kStep:
+      enter("step", action);
+      result = update.run(step_index, learning_rate, calls.loss());
+      return;
     case ActionKind::kGather: enter("gather", action); return buckets.start_gather(action.bucket);
     case ActionKind::kGatherWait:
       enter("gather", action);
@@ -104,31 +106,6 @@ void Engine::Impl::reduce_kv(const Action& action) {
   model.groups->at(Axis::kKvHead)
       .all_reduce(range, range, end - begin, dtype, ReduceOp::kSum, "tensor.kv_gradients")
       ->wait();
-}
-
-// Norm and loss travel together: one message a step tells every rank how to clip, what to print and
-// whether to stop. Each gradient element and each sample's loss enters on one rank only.
-void Engine::Impl::update() {
-  const Coord& coord = model.parameters->layout().coord;
-  const bool counts_loss = coord.pipeline + 1 == plan.degrees.pipeline && coord.tensor == 0;
-  double sums[2] = {model.optimizer->local_norm_squared(), counts_loss ? calls.loss() : 0.0};
-  if (model.groups->world().size() > 1) {
-    model.groups->world()
-        .all_reduce(sums, sums, 2, DType::kF64, ReduceOp::kSum, "step.norm_and_loss")
-        ->wait();
-  }
-  result.grad_norm = std::sqrt(sums[0]);
-  result.loss = sums[1];
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    throw TrainingError(fmt::format(
-        "step {}: the loss is {} and the gradient norm {}; training cannot go on. Try a lower "
-        "training.optimizer.learning_rate (here {}) or more warmup_steps",
-        step_index + 1, result.loss, result.grad_norm, learning_rate));
-  }
-  // As torch.nn.utils.clip_grad_norm_: with 1e-6 beside the norm, and never enlarging.
-  const double limit = plan.job.training.optimizer.gradient_clipping;
-  const double scale = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
-  model.optimizer->step(learning_rate, scale);
 }
 
 // Messages under way still read and write our buffers: the peers are told, which ends the messages,
