@@ -134,3 +134,25 @@ TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
     }
   }
 }
+
+TEST_CASE("layers: weights' gradients that are put off are those of at once, to the bit") {
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const auto weights = arbitrary_weights(model, type);
+      ModelOnRank at_once(model, weights, nullptr), put_off(model, weights, nullptr);
+      // Two microbatches, whose weights' gradients both wait until the end.
+      std::vector<WeightWork> work(2);
+      for (size_t i = 0; i < work.size(); ++i) {
+        const auto batch = arbitrary_batch(model, 2, 5 + static_cast<int64_t>(i));
+        CHECK(at_once.run(batch, true) == put_off.run(batch, true, 1, &work[i]));
+      }
+      CHECK_FALSE(put_off.gradients().at("layers.0.mlp.up.weight").any().item().toBool());
+      for (WeightWork& microbatch : work) microbatch.run();
+      for (const auto& [name, gradient] : at_once.gradients()) {
+        INFO(name);
+        CHECK(put_off.gradients().at(name).equal(gradient));
+      }
+    }
+  }
+}

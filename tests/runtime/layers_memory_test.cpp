@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <mutex>
+#include <stdexcept>
 
 #include "layers_support.h"
 #include "smp/comm/thread_group.h"
@@ -13,29 +14,47 @@ using namespace smp::test;
 
 namespace {
 
+// Two calls: one with its weights' gradients at once, one with them put off.
 LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at::Tensor& x,
                     LayerKind kind, MemoryLedger& ledger) {
   LayerMemory memory;
   const auto live = [&] { return ledger.live().bytes; };
   std::vector<at::Tensor> inputs{x};
   if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
-  ledger.reset_peak();
-  const int64_t before = live();
-  Saved saved;
-  at::Tensor y = layer.forward(inputs, &saved)[0];
-  memory.output_bytes = static_cast<int64_t>(y.nbytes());
-  memory.saved_bytes = live() - before;
-  memory.forward_peak_bytes = ledger.peak().bytes - before;
+  for (const bool put_off : {false, true}) {
+    ledger.reset_peak();
+    const int64_t before = live();
+    Saved saved;
+    at::Tensor y = layer.forward(inputs, &saved)[0];
+    memory.output_bytes = static_cast<int64_t>(y.nbytes());
+    memory.saved_bytes = live() - before;
+    memory.forward_peak_bytes = ledger.peak().bytes - before;
 
-  const at::Tensor gradient = at::ones_like(y);
-  ledger.reset_peak();
-  const int64_t kept = live();
-  const std::vector<at::Tensor> input_gradients =
-      layer.backward(std::move(saved), {gradient}, nullptr);
-  memory.backward_peak_bytes = ledger.peak().bytes - kept;
-  y.reset();
-  // What is left is the gradient of the input, and that of the output, which this test holds.
-  memory.input_gradient_bytes = live() - before - static_cast<int64_t>(gradient.nbytes());
+    at::Tensor gradient = at::ones_like(y);
+    const auto gradient_bytes = static_cast<int64_t>(gradient.nbytes());
+    ledger.reset_peak();
+    const int64_t kept = live();
+    if (!put_off) {
+      const std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, nullptr);
+      memory.backward_peak_bytes = ledger.peak().bytes - kept;
+      y.reset();
+      // What is left is the gradient of the input, and that of the output, which this test holds.
+      memory.input_gradient_bytes = live() - before - gradient_bytes;
+      continue;
+    }
+    WeightWork work;
+    std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, &work);
+    memory.put_off_backward_peak_bytes = ledger.peak().bytes - kept;
+    y.reset();
+    gradient.reset();
+    dx.clear();
+    memory.put_off_bytes = live() - before;
+    ledger.reset_peak();
+    const int64_t held = live();
+    work.run();
+    memory.weight_peak_bytes = ledger.peak().bytes - held;
+    if (live() != before) throw std::runtime_error("a put-off call keeps something");
+  }
   return memory;
 }
 
@@ -67,6 +86,9 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(counted.forward_peak_bytes == expected.forward_peak_bytes);
         CHECK(counted.input_gradient_bytes == expected.input_gradient_bytes);
         CHECK(counted.backward_peak_bytes == expected.backward_peak_bytes);
+        CHECK(counted.put_off_bytes == expected.put_off_bytes);
+        CHECK(counted.put_off_backward_peak_bytes == expected.put_off_backward_peak_bytes);
+        CHECK(counted.weight_peak_bytes == expected.weight_peak_bytes);
       }
       if (i == 0) x = rank.layers()[0]->forward({x}, nullptr)[0];
     }

@@ -117,7 +117,8 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
   }
 }
 
-double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale) {
+double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale,
+                        WeightWork* later) {
   std::vector<Saved> saved(layers_.size());
   at::Tensor x = batch.at(0);
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -129,7 +130,7 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
   if (!backward) return loss;
   at::Tensor gradient = at::zeros_like(x).fill_(scale);
   for (size_t i = layers_.size(); i-- > 0;) {
-    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, nullptr).at(0);
+    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, later).at(0);
   }
   return loss;
 }

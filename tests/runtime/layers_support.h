@@ -29,8 +29,9 @@ class ModelOnRank {
   // communicator may be null for one rank.
   ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator);
 
-  // Loss of the batch; with `backward`, adds `scale` times its gradients.
-  double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1);
+  // Loss of the batch; with `backward`, adds `scale` times its gradients, what `later` takes then.
+  double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1,
+             WeightWork* later = nullptr);
 
   // This rank's boxes, by name; tied gradients are summed in the embedding's.
   NamedTensors weights() const { return weights_; }

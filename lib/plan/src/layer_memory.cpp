@@ -85,6 +85,32 @@ struct BlockTensors {
   int64_t forward_scratch, backward_scratch;
 };
 
+// With `put_off` the factors of the weights' gradients stay, and their products are not made.
+Alive block_backward(const BlockTensors& t, bool put_off) {
+  Alive backward;
+  const auto product = [&](int64_t gradient, int64_t factors) {
+    if (put_off) return;
+    backward.pass(gradient, 0);
+    backward.drop(factors);
+  };
+  backward.add(t.activated);  // gradient of the activation, exchanged with what was saved as `up`
+  product(t.down_gradient, t.activated);  // the activation, recomputed into one of the two
+  backward.add(t.hidden);                 // gradient of x1
+  backward.add(t.hidden);                 // the norm's result again
+  product(t.up_gradient, t.hidden + t.up);
+  backward.drop(t.hidden);  // x1
+  backward.drop(t.stats);
+  product(t.output_gradient, 0);
+  backward.pass(t.attended, t.backward_scratch);  // gradient of the attention's output
+  backward.drop(t.backward_scratch);
+  if (!put_off) backward.drop(t.attended);
+  backward.drop(t.log_sums);
+  backward.add(t.hidden);  // gradient of x
+  backward.add(t.hidden);
+  product(t.qkv_gradient, t.hidden + t.packed);
+  return backward;
+}
+
 LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   const BlockTensors t(model, layer, call);
   Alive forward;
@@ -98,31 +124,27 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
   forward.pass(t.hidden, t.up);
   forward.pass(t.activated, t.hidden);  // y
 
-  Alive backward;
-  backward.add(t.activated);  // gradient of the activation, exchanged with what was saved as `up`
-  backward.pass(t.down_gradient, 0);
-  backward.drop(t.activated);  // the activation, recomputed into one of the two
-  backward.add(t.hidden);      // gradient of x1
-  backward.add(t.hidden);      // the norm's result again
-  backward.pass(t.up_gradient, 0);
-  backward.drop(t.hidden);
-  backward.drop(t.up);
-  backward.drop(t.hidden);  // x1
-  backward.drop(t.stats);
-  backward.pass(t.output_gradient, 0);
-  backward.pass(t.attended, t.backward_scratch);  // gradient of the attention's output
-  backward.drop(t.backward_scratch);
-  backward.drop(t.attended);
-  backward.drop(t.log_sums);
-  backward.add(t.hidden);  // gradient of x
-  backward.add(t.hidden);
-  backward.pass(t.qkv_gradient, 0);
+  // Of the factors of the weights' gradients each lives until its product; the output's gradient
+  // is one, and the caller's until then.
+  const Alive at_once = block_backward(t, false), put_off = block_backward(t, true);
+  Alive weights;
+  weights.pass(t.down_gradient, 0);
+  weights.drop(t.hidden + t.activated);
+  weights.pass(t.up_gradient, 0);
+  weights.drop(t.up + t.hidden);
+  weights.pass(t.output_gradient, 0);
+  weights.drop(t.hidden + t.attended);
+  weights.pass(t.qkv_gradient, 0);
+  weights.drop(t.packed + t.hidden);
 
   return {.output_bytes = t.hidden,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = t.hidden,
-          .backward_peak_bytes = backward.peak()};
+          .backward_peak_bytes = at_once.peak(),
+          .put_off_bytes = -weights.now(),
+          .put_off_backward_peak_bytes = put_off.peak(),
+          .weight_peak_bytes = weights.peak()};
 }
 
 LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
@@ -149,7 +171,8 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = hidden,
-          .backward_peak_bytes = backward.peak()};
+          .backward_peak_bytes = backward.peak(),
+          .put_off_backward_peak_bytes = backward.peak()};
 }
 
 LayerMemory embedding_memory(const ModelSpec& model, const LayerCall& call) {

@@ -21,7 +21,8 @@ void now_or_later(WeightWork* later, Piece piece) {
 //   x1 = x + output(attention(norm(x)))
 //   y = x1 + down(activation(up(norm(x1))))
 // q, k, v and (Llama) gate, up are one product each. The norms' results and the activation's are
-// computed again in backward: they cost little and would be half of what is kept.
+// computed again in backward: they cost little and would be half of what is kept. What a put-off
+// weight's gradient holds is its two factors alone: x, x1 and the statistics go with the backward.
 class Block final : public Layer {
  public:
   Block(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group);
@@ -154,8 +155,8 @@ at::Tensor Block::backward_mlp(const at::Tensor& dy, at::Tensor x1, at::Tensor s
 
   at::Tensor dx1 = up_.input_gradient(du);
   const WorkPtr reduction = start_all_reduce(group_, dx1, ReduceOp::kSum, "tensor.backward");
-  now_or_later(later, [this, du = std::move(du), x1, stats] {
-    up_.add_weight_gradient(du, mlp_norm_.recompute(x1, stats));
+  now_or_later(later, [this, du = std::move(du), normal = mlp_norm_.recompute(x1, stats)] {
+    up_.add_weight_gradient(du, normal);
   });
   if (reduction) reduction->wait();
   mlp_norm_.backward(dx1, x1, stats, dy);
@@ -183,9 +184,10 @@ at::Tensor Block::backward_attention(at::Tensor dx1, const at::Tensor& x, const 
   at::Tensor dx = qkv_.input_gradient(packed);
   const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
   qkv_.add_bias_gradient(packed);
-  now_or_later(later, [this, packed = std::move(packed), x, stats] {
-    qkv_.add_weight_gradient(packed, attention_norm_.recompute(x, stats));
-  });
+  now_or_later(later,
+               [this, packed = std::move(packed), normal = attention_norm_.recompute(x, stats)] {
+                 qkv_.add_weight_gradient(packed, normal);
+               });
   if (reduction) reduction->wait();
   attention_norm_.backward(dx, x, stats, dx1);
   return dx;

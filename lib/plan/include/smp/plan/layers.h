@@ -122,6 +122,12 @@ struct LayerMemory {
   // Most bytes alive during backward above those at its start. At the start live the saved bytes
   // and the gradient of the output; both are released as backward goes.
   int64_t backward_peak_bytes = 0;
+
+  // Where the weights' gradients are put off. An embedding and a head put nothing off.
+  int64_t put_off_bytes = 0;  // alive from the end of backward to the weights' gradients; the
+                              // gradient of the output is among them
+  int64_t put_off_backward_peak_bytes = 0;  // as backward_peak_bytes
+  int64_t weight_peak_bytes = 0;  // most bytes alive in the weights' gradients above their start
 };
 LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
