@@ -8,6 +8,31 @@
 
 namespace smp {
 
+namespace {
+
+MemoryEstimate scaled_to(MemoryEstimate memory, double peak_bytes) {
+  const double ratio = memory.peak_bytes > 0 ? peak_bytes / memory.peak_bytes : 1;
+  for (double& bytes : memory.bytes) bytes *= ratio;
+  memory.peak_bytes = peak_bytes;
+  memory.allocated_bytes *= ratio;
+  memory.reserved_bytes *= ratio;
+  return memory;
+}
+
+}  // namespace
+
+PricedLayout at_exact_prices(PricedLayout layout, const Candidate& exact) {
+  layout.memory = scaled_to(layout.memory, exact.peak_bytes);
+  if (layout.time.step_s > 0) {
+    const double ratio = exact.step_s / layout.time.step_s;
+    for (double& seconds : layout.time.seconds) seconds *= ratio;
+    layout.time.step_s = exact.step_s;
+    layout.seconds_per_token *= ratio;
+    layout.cost_per_token *= ratio;
+  }
+  return layout;
+}
+
 std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pricer,
                                          const LayoutChoice& choice) {
   ++pricer.effort().exact;
@@ -27,12 +52,9 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   for (const RankPrediction& rank : exact.plan.predictions.ranks) {
     peak = std::max(peak, rank.peak_bytes);
   }
-  MemoryEstimate memory = layout.memory;
-  const double ratio = memory.peak_bytes > 0 ? static_cast<double>(peak) / memory.peak_bytes : 1;
-  for (double& bytes : memory.bytes) bytes *= ratio;
-  memory.peak_bytes = static_cast<double>(peak);
-  memory.allocated_bytes *= ratio;
-  memory.reserved_bytes *= ratio;
+  const double closed = layout.memory.peak_bytes;
+  const double ratio = closed > 0 ? static_cast<double>(peak) / closed : 1;
+  const MemoryEstimate memory = scaled_to(layout.memory, static_cast<double>(peak));
   const bool within = peak <= allowed_bytes(settled.job.cluster);
   Candidate& candidate = exact.candidate;
   candidate.choice = choice;

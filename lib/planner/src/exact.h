@@ -17,4 +17,7 @@ struct ExactLayout {
 std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pricer,
                                          const LayoutChoice& choice);
 
+// What the closed form says of a layout, its terms and parts in proportion to its exact prices.
+PricedLayout at_exact_prices(PricedLayout layout, const Candidate& exact);
+
 }  // namespace smp

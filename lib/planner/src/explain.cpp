@@ -49,9 +49,7 @@ std::optional<Candidate> best_layout(const JobSpec& job, Strategy strategy, Sear
   return best;
 }
 
-Binding binding_of(Pricer& pricer, const LayoutChoice& choice) {
-  const PricedLayout layout = pricer.detail(choice);
-  const ClusterSpec& cluster = pricer.job().cluster;
+Binding binding_of(const ClusterSpec& cluster, const PricedLayout& layout) {
   Binding binding;
   binding.peak_bytes = layout.memory.peak_bytes;
   if (cluster.memory_per_process_bytes > 0) {

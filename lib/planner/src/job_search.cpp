@@ -234,16 +234,17 @@ SearchResult JobSearch::told() {
   };
   result.families = verdicts(&chosen);
   result.fit = chosen.fit;
-  result.best_priced = pricer_.detail(chosen.choice);
-  result.binding = binding_of(pricer_, chosen.choice);
+  const PricedLayout closed = pricer_.detail(chosen.choice);
+  result.best_priced = at_exact_prices(closed, chosen);
+  result.binding = binding_of(pricer_.job().cluster, *result.best_priced);
   for (const Candidate& point : fastest_.pareto) {
     result.pareto.push_back(pricer_.detail(point.choice));
   }
   if (!practice() || options_.explain) {
     const Strategy other = practice() ? Strategy::kFastest : Strategy::kBestPractice;
-    result.difference = difference_of(job_, other, *result.best_priced);
+    result.difference = difference_of(job_, other, closed);
   }
-  if (options_.explain) result.purchases = purchases_of(job_, pricer_, *result.best_priced);
+  if (options_.explain) result.purchases = purchases_of(job_, pricer_, closed);
 
   chosen_->plan.reasons = reasons(chosen);
   for (ExactLayout& other : others_) {

@@ -154,7 +154,7 @@ ScheduleParameters walked_schedule(const Plan& plan) {
 
 // Our engine's ranks on CPUs: states from the layout, to the byte.
 RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
-                              const ActivationPeaks& peaks) {
+                              const ActivationPeaks& peaks, std::vector<PhasePeak>& phases) {
   const int64_t blocks =
       std::count_if(layout.layers.begin(), layout.layers.end(),
                     [](const LayerSpec& layer) { return is_transformer_block(layer.kind); });
@@ -166,6 +166,7 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
     if (working) add_working_set(terms, plan, layout, backward);
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
     add_constants(terms, plan, layout.rank, blocks);
+    phases.push_back({phase, terms.total()});
     if (terms.total() > best.peak_bytes) {
       best.peak_bytes = terms.total();
       best.peak_phase = phase;
@@ -212,7 +213,8 @@ void add_walked(TermBytes& bytes, const ActivationBytes& now, const Plan& plan, 
 
 // The named terms of terms.h, with activations as the walk found them.
 RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout,
-                                      const ActivationPeaks& peaks) {
+                                      const ActivationPeaks& peaks,
+                                      std::vector<PhasePeak>& phases) {
   const LayoutChoice choice = nearest_choice_of(plan);
   const StageHolds holds = holds_of(layout, plan.job.model);
   const LayerBytes layers = layer_bytes(plan.job, choice);
@@ -223,6 +225,7 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   Phase best_phase = Phase::kStep;
   const auto consider = [&](Phase phase, TermBytes bytes) {
     add_fragmentation(bytes, plan.job);
+    phases.push_back({std::string(name_of(phase)), whole(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;
     best_phase = phase;
@@ -252,9 +255,9 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
 }
 
 RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
-                             const ActivationPeaks& peaks) {
-  RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks)
-                                     : predict_on_accelerator(plan, layout, peaks);
+                             const ActivationPeaks& peaks, std::vector<PhasePeak>& phases) {
+  RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks, phases)
+                                     : predict_on_accelerator(plan, layout, peaks, phases);
   rank.stage = layout.coord.pipeline;
   rank.tensor = layout.coord.tensor;
   return rank;
@@ -300,8 +303,16 @@ MemoryModel::MemoryModel(const Plan& plan) : walks_(std::make_unique<Walks>(plan
 MemoryModel::~MemoryModel() = default;
 
 RankPrediction MemoryModel::predict(const Plan& plan, int64_t stage, int64_t tensor) {
+  std::vector<PhasePeak> phases;
   const RankLayout layout = layout_of(plan, stage, tensor);
-  return predict_class(plan, layout, walks_->of(plan, layout));
+  return predict_class(plan, layout, walks_->of(plan, layout), phases);
+}
+
+std::vector<PhasePeak> MemoryModel::phases(const Plan& plan, int64_t stage, int64_t tensor) {
+  std::vector<PhasePeak> phases;
+  const RankLayout layout = layout_of(plan, stage, tensor);
+  predict_class(plan, layout, walks_->of(plan, layout), phases);
+  return phases;
 }
 
 BytesPerParameter bytes_per_parameter(Precision precision) {

@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "batch.h"
 #include "rank_classes.h"
 #include "report_search.h"
+#include "resolve.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
+#include "state_bytes.h"
 
 namespace smp {
 namespace {
@@ -68,6 +71,16 @@ std::string memory_limit(const ClusterSpec& cluster) {
                      human_bytes(cluster.reserved_bytes));
 }
 
+// "; forward 30.10 GiB, step 12.00 GiB": the phases beside the one of the peak.
+std::string phases_text(const RankPrediction& rank, const std::vector<PhasePeak>& phases) {
+  std::string text;
+  for (const PhasePeak& peak : phases) {
+    if (peak.phase == rank.peak_phase) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "; " : ", ", peak.phase, human_bytes(peak.bytes));
+  }
+  return text;
+}
+
 std::string terms_text(const RankPrediction& rank, bool explain) {
   std::string text;
   for (const MemoryTerm& term : rank.terms) {
@@ -99,6 +112,13 @@ std::string class_line(const ClassGroup& group, bool wide) {
   return text + "\n";
 }
 
+// Ten columns at most.
+std::string_view head_of(MemoryCategory category) {
+  if (category == MemoryCategory::kActivations) return "activat.";
+  if (category == MemoryCategory::kCommunication) return "communic.";
+  return name_of(category);
+}
+
 std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
   const bool wide = columns == 0 || columns >= kWideColumns;
   std::string text =
@@ -112,7 +132,7 @@ std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
     text += fmt::format("  {:<20} {:>10} {:<8}", "ranks of", "peak", "in");
     if (wide) {
       for (int i = 0; i < kMemoryCategories; ++i) {
-        text += fmt::format(" {:>10.10}", name_of(static_cast<MemoryCategory>(i)));
+        text += fmt::format(" {:>10.10}", head_of(static_cast<MemoryCategory>(i)));
       }
     } else {
       text += "  most of it";
@@ -120,17 +140,24 @@ std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
     text += "\n";
     for (const ClassGroup& group : groups) text += class_line(group, wide);
   }
+  std::optional<MemoryModel> model;
+  if (explain) model.emplace(plan);
   for (auto group = groups.begin(); group != groups.end(); ++group) {
     if (group != fullest && !explain) continue;
-    text += fmt::format("  {}: {} in {}\n", group->name, human_bytes(group->rank->peak_bytes),
-                        group->rank->peak_phase);
-    text += terms_text(*group->rank, explain);
+    const RankPrediction& rank = *group->rank;
+    text += fmt::format(
+        "  {}: {} in {}{}\n", group->name, human_bytes(rank.peak_bytes), rank.peak_phase,
+        model ? phases_text(rank, model->phases(plan, rank.stage, rank.tensor)) : "");
+    text += terms_text(rank, explain);
   }
   return text;
 }
 
 std::string rule_line(const Plan& plan, int64_t parameters) {
-  const BytesPerParameter ours = bytes_per_parameter(*plan.job.training.precision);
+  const double ours =
+      plan.job.cluster.device == DeviceKind::kCpu
+          ? static_cast<double>(bytes_per_parameter(*plan.job.training.precision).total())
+          : state_bytes(plan.job, nearest_choice_of(plan)).total();
   return fmt::format(
       "  rule of thumb, AMP + Adam: 16-bit weight {} + 16-bit gradient {} + fp32 gradient copy {} "
       "+ "
@@ -138,7 +165,7 @@ std::string rule_line(const Plan& plan, int64_t parameters) {
       "  a parameter; x {} = {} for the whole model, unsharded; here {} B a parameter\n",
       kAmpAdam.weight, kAmpAdam.gradient, kAmpAdam.gradient_copy, kAmpAdam.master,
       kAmpAdam.momentum + kAmpAdam.variance, kAmpAdam.total(), with_commas(parameters),
-      human_bytes(kAmpAdam.total() * parameters), ours.total());
+      human_bytes(kAmpAdam.total() * parameters), ours);
 }
 
 std::string time_text(const Plan& plan) {

@@ -3,6 +3,7 @@
 
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/planner/memory_model.h"
 #include "smp/planner/report.h"
 
 namespace smp {
@@ -10,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json rank_json(const RankPrediction& rank) {
+Json rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank) {
   Json terms = Json::array();
   for (const MemoryTerm& term : rank.terms) {
     terms.push_back({{"name", term.name},
@@ -19,9 +20,13 @@ Json rank_json(const RankPrediction& rank) {
                      {"formula", term.formula},
                      {"source", term.source}});
   }
+  Json phases = Json::object();
+  for (const PhasePeak& peak : model.phases(plan, rank.stage, rank.tensor))
+    phases[peak.phase] = peak.bytes;
   return {{"stage", rank.stage},           {"tensor", rank.tensor},
           {"peak_bytes", rank.peak_bytes}, {"peak_phase", rank.peak_phase},
-          {"busy_ns", rank.busy_ns},       {"terms", std::move(terms)}};
+          {"phases", std::move(phases)},   {"busy_ns", rank.busy_ns},
+          {"terms", std::move(terms)}};
 }
 
 Json plan_json(const Plan& plan, bool terms) {
@@ -57,7 +62,10 @@ Json plan_json(const Plan& plan, bool terms) {
   }
   json["reasons"] = plan.reasons;
   Json ranks = Json::array();
-  for (const RankPrediction& rank : plan.predictions.ranks) ranks.push_back(rank_json(rank));
+  MemoryModel model(plan);
+  for (const RankPrediction& rank : plan.predictions.ranks) {
+    ranks.push_back(rank_json(plan, model, rank));
+  }
   json["ranks"] = std::move(ranks);
   return json;
 }

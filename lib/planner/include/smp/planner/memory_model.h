@@ -38,12 +38,19 @@ BytesPerParameter bytes_per_parameter(Precision precision);
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor);
 std::vector<RankPrediction> predict_memory(const Plan& plan);  // ordered by (stage, tensor)
 
+// What a rank holds at most in one phase of a step: "forward", "backward", "step", "checkpoint".
+struct PhasePeak {
+  std::string phase;
+  int64_t bytes = 0;
+};
+
 // The same for many layouts that differ in their sharding alone: their schedule is walked once.
 class MemoryModel {
  public:
   explicit MemoryModel(const Plan& plan);
   ~MemoryModel();
   RankPrediction predict(const Plan& plan, int64_t stage, int64_t tensor);
+  std::vector<PhasePeak> phases(const Plan& plan, int64_t stage, int64_t tensor);
   // Host memory that what is offloaded by one rank of `stage` needs.
   int64_t offloaded_bytes(const Plan& plan, int64_t stage) const;
 

@@ -111,7 +111,7 @@ struct SearchEffort {
 struct SearchResult {
   Strategy strategy = Strategy::kFastest;
   std::variant<Plan, Infeasible> best;
-  std::optional<PricedLayout> best_priced;  // in closed form
+  std::optional<PricedLayout> best_priced;  // terms and parts in closed form, sums exact
   Fit fit = Fit::kNo;                       // of the best; kTight when nothing fits with a margin
   std::vector<Plan> others;                 // that fit as well, one for each family, fastest first
   std::vector<FamilyVerdict> families;
