@@ -64,6 +64,12 @@ constexpr Habits deepspeed_habits() {
   // pipe/engine.py sends and receives in blocking calls: fitted on vTrain's 4 stages (123 runs, 5 %
   // too fast without) and MT-NLG's 35 (3 runs, 14 %); residuals 1 % and 2 %.
   habits.neighbour_wait = 0.15;
+  // stage_1_and_2.py, allreduce_and_scatter(): each rank copies its part out of an all-reduce;
+  // InternEvo's hybrid_zero_optim.py reduces so too (reduce_tensor() without a destination), and
+  // its broadcast_params() sends whole tensors from one owner after the other. DeepSpeed's versions
+  // to 0.9 reduced to one owner after the other: as many calls.
+  habits.reduces_everywhere = true;
+  habits.owners_broadcast = true;
   // Its ZeRO-3 of 2021 moved 3.5 GB/s a host where the network has 50, and hid half of it: fitted
   // on bigscience's V100 sweep, mean residual 20 %.
   habits.gather_share = 0.1;

@@ -17,12 +17,32 @@ constexpr double kMeshMultiprocessors = 9;  // "under 9" of its all-gather (same
 // Of an all-to-all over hosts: each pair of ranks has a message of its own.
 constexpr double kMessageRounds = 0.1;
 
+// NCCL's protocols, against the first, which the cluster files' latencies are of: small messages
+// carry flags between their words, which costs bandwidth and saves hops their fences. Latencies and
+// shares of src/graph/tuning.cc (Simple 3.4 and 14 us, LL128 1.9 and 4, LL 1.8 x 0.6 and 2.7).
+struct Protocol {
+  double inside_latency, between_latency, bandwidth;
+  bool needs_nvlink;
+};
+constexpr Protocol kProtocols[] = {
+    {1, 1, 1, false}, {1.9 / 3.4, 4.0 / 14, 0.92, true}, {1.8 * 0.6 / 3.4, 2.7 / 14, 0.25, false}};
+
+// Seconds of hops: inside hosts, and between them.
+struct Hops {
+  double inside = 0;
+  double between = 0;
+
+  double seconds(const Protocol& protocol) const {
+    return inside * protocol.inside_latency + between * protocol.between_latency;
+  }
+};
+
 struct Path {
   double rate = 0;  // bytes a second that each rank passes on
-  double inside_latency = 0;
-  double between_latency = 0;
-  double ring_s = 0;  // latency of one way round the ring
-  double tree_s = 0;  // latency of one way up a tree over the hosts
+  Hops ring;        // one way round the ring
+  Hops tree;        // one way up a tree over the hosts
+  bool between_hosts = false;
+  bool nvlink = false;
 };
 
 double log2_ceil(double value) { return value > 1 ? std::ceil(std::log2(value)) : 0; }
@@ -32,15 +52,15 @@ Path path_of(const Placement& placement, const ClusterSpec& cluster) {
   const double size = static_cast<double>(placement.size);
   const double hosts = static_cast<double>(placement.hosts);
   const double local = static_cast<double>(placement.most_on_a_host);
-  path.inside_latency = cluster.intra_host_latency_s;
-  path.between_latency = cluster.inter_host_latency_s;
+  const double inside = cluster.intra_host_latency_s;
+  const double between = cluster.inter_host_latency_s;
   if (placement.hosts == 1) {
     path.rate = cluster.intra_host_bytes_per_s;
-    path.ring_s = (size - 1) * path.inside_latency;
-    path.tree_s = path.ring_s;
+    path.ring.inside = (size - 1) * inside;
+    path.tree = path.ring;
     // Ranks on CPUs read all their peers at once; a round of waiting costs a turn on a core.
-    if (cluster.device == DeviceKind::kCpu) path.ring_s = log2_ceil(size) * path.inside_latency;
-    if (cluster.device == DeviceKind::kCpu) path.tree_s = path.ring_s / 2;
+    if (cluster.device == DeviceKind::kCpu) path.ring.inside = log2_ceil(size) * inside;
+    if (cluster.device == DeviceKind::kCpu) path.tree.inside = path.ring.inside / 2;
     return path;
   }
   // The members on a host share its links to the others: as many rings as members, each of which
@@ -49,9 +69,27 @@ Path path_of(const Placement& placement, const ClusterSpec& cluster) {
   if (local > 1 && cluster.intra_host_bytes_per_s > 0) {
     path.rate = std::min(path.rate, cluster.intra_host_bytes_per_s);
   }
-  path.ring_s = (size - hosts) * path.inside_latency + (hosts - 1) * path.between_latency;
-  path.tree_s = (local - 1) * path.inside_latency + log2_ceil(hosts) * path.between_latency;
+  path.ring = {(size - hosts) * inside, (hosts - 1) * between};
+  path.tree = {(local - 1) * inside, log2_ceil(hosts) * between};
+  path.between_hosts = cluster.device != DeviceKind::kCpu;
+  path.nvlink = cluster.intra_host_bytes_per_s > cluster.host_link_bytes_per_s;
   return path;
+}
+
+// `ways` round the ring, or up and down the tree where that is shorter, and the bytes, with the
+// protocol that is quickest for them. Groups on one host keep to the first: kStartRounds is fitted
+// with it.
+double rounds_s(const Path& path, double ways, double moved, bool or_tree) {
+  double best = -1;
+  for (const Protocol& protocol : kProtocols) {
+    if (protocol.needs_nvlink && !path.nvlink) continue;
+    double hops = path.ring.seconds(protocol);
+    if (or_tree) hops = std::min(hops, path.tree.seconds(protocol));
+    const double seconds = ways * hops + over(moved, path.rate * protocol.bandwidth);
+    if (best < 0 || seconds < best) best = seconds;
+    if (!path.between_hosts) break;
+  }
+  return best;
 }
 
 double start_s(const ClusterSpec& cluster) {
@@ -101,10 +139,11 @@ double half_s(double bytes, const Placement& placement, const ClusterSpec& clust
   const Path path = path_of(placement, cluster);
   const double moved = bytes * share_moved(placement);
   if (kind == CollectivesKind::kSmddp && placement.hosts > 1) {
-    return start_s(cluster) + path.inside_latency * static_cast<double>(placement.most_on_a_host) +
-           path.between_latency + over(moved, path.rate * kMeshGain);
+    return start_s(cluster) +
+           cluster.intra_host_latency_s * static_cast<double>(placement.most_on_a_host) +
+           cluster.inter_host_latency_s + over(moved, path.rate * kMeshGain);
   }
-  return start_s(cluster) + path.ring_s + over(moved, path.rate);
+  return start_s(cluster) + rounds_s(path, 1, moved, false);
 }
 
 }  // namespace
@@ -140,10 +179,10 @@ double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec&
   if (kind == CollectivesKind::kSmddp && placement.hosts > 1) {
     // Gradients go to host memory, are summed there by CPUs, and come back.
     const double copies = over(2 * bytes, cluster.host_link_bytes_per_s);
-    return start_s(cluster) + 2 * path.between_latency +
+    return start_s(cluster) + 2 * cluster.inter_host_latency_s +
            std::max(copies, over(moved, path.rate * kMeshGain));
   }
-  return start_s(cluster) + 2 * std::min(path.ring_s, path.tree_s) + over(moved, path.rate);
+  return start_s(cluster) + rounds_s(path, 2, moved, true);
 }
 
 double all_gather_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
@@ -156,6 +195,11 @@ double reduce_scatter_s(double bytes, const Placement& placement, const ClusterS
   // SMDDP has no reduce-scatter: it stays with NCCL.
   return half_s(bytes, placement, cluster,
                 kind == CollectivesKind::kSmddp ? CollectivesKind::kNccl : kind);
+}
+
+double broadcast_s(double bytes, const Placement& placement, const ClusterSpec& cluster) {
+  if (placement.size <= 1) return 0;
+  return start_s(cluster) + rounds_s(path_of(placement, cluster), 1, bytes, false);
 }
 
 double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec& cluster) {

@@ -32,6 +32,8 @@ double all_gather_s(double bytes, const Placement& placement, const ClusterSpec&
                     CollectivesKind kind = CollectivesKind::kNccl);
 double reduce_scatter_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
                         CollectivesKind kind = CollectivesKind::kNccl);
+// One rank's `bytes` to all others, along the ring.
+double broadcast_s(double bytes, const Placement& placement, const ClusterSpec& cluster);
 // Every rank has `bytes`, and sends an equal part of them to each of its peers.
 double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec& cluster);
 // One message between two ranks, while their hosts' other ranks do the same.

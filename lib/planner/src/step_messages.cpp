@@ -59,7 +59,8 @@ double reduction_s(const JobSpec& job, const LayoutChoice& choice, double elemen
   const CollectivesKind kind = collectives_of(job);
   const double calls = calls_of(elements, bucket);
   const double bytes = elements * width / calls;
-  if (choice.sharding == Sharding::kNone || choice.shard == 1) {
+  const bool everywhere = habits_of(job).reduces_everywhere;
+  if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
     return calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster, kind);
   }
   const double inside = reduce_scatter_s(bytes, shard_placement(choice, job), job.cluster, kind);
@@ -72,6 +73,29 @@ double gather_s(const JobSpec& job, const LayoutChoice& choice, double elements,
                 double calls) {
   return calls * all_gather_s(elements * width / calls, shard_placement(choice, job), job.cluster,
                               collectives_of(job));
+}
+
+// Weights of one block that are tensors of their own.
+double tensors_of_block(const ModelSpec& model) {
+  const double matmuls = is_gated(model.mlp) ? 3 + 2 : 2 + 2;
+  const double norms = (model.norm == NormKind::kRmsNorm ? 1 : 2) * (model.shared_norm ? 1 : 2);
+  return matmuls * (model.mlp_bias ? 2 : 1) + norms;
+}
+
+// The updated weights come to all of the shard group: in buckets to which each rank adds its part,
+// or from one owner of tensors after the other.
+double updated_weights_s(const JobSpec& job, const LayoutChoice& choice, double elements,
+                         double width) {
+  const Habits& habits = habits_of(job);
+  if (!habits.owners_broadcast) {
+    return gather_s(job, choice, elements, width,
+                    calls_of(elements, habits.all_gather_bucket_elements));
+  }
+  const double blocks =
+      static_cast<double>(block_count(job.model)) / static_cast<double>(choice.pipeline);
+  const double owners =
+      std::min(static_cast<double>(choice.shard), blocks * tensors_of_block(job.model) + 1);
+  return owners * broadcast_s(elements * width / owners, shard_placement(choice, job), job.cluster);
 }
 
 double slowdown_of(const JobSpec& job) {
@@ -117,17 +141,22 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
   const double width = width_of(choice.precision);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
     const double elements = held.dense + held.experts;
-    const double reduce =
-        reduce_scatter_s(elements / blocks * gradient_width(job, choice),
-                         shard_placement(choice, job), job.cluster, collectives_of(job));
-    messages.reduce_backward_s = blocks * reduce;
     const Habits& habits = habits_of(job);
-    const bool between = shard_placement(choice, job).hosts > 1;
+    const Placement group = shard_placement(choice, job);
     const bool whole = shards_weights(choice);
-    const double share = whole && between ? habits.gather_share : 1;
-    messages.hidden = whole && between ? habits.gathers_hidden : 1;
-    if (shards_weights(choice)) {
-      double gather = gather_s(job, choice, elements, width, blocks);
+    // What a framework does not reach of the hosts' links.
+    const double slow = whole && group.hosts > 1 && habits.gather_share < 1
+                            ? habits.gather_share * job.cluster.inter_host_bytes_per_s *
+                                  static_cast<double>(job.cluster.processes_per_host)
+                            : 0;
+    const double gradients = elements * gradient_width(job, choice);
+    const double reduce =
+        reduce_scatter_s(gradients / blocks, group, job.cluster, collectives_of(job));
+    messages.reduce_backward_s = std::max(blocks * reduce, over(gradients, slow));
+    messages.hidden = slow > 0 ? habits.gathers_hidden : 1;
+    if (whole) {
+      double gather =
+          std::max(gather_s(job, choice, elements, width, blocks), over(elements * width, slow));
       if (choice.offload_parameters) {
         gather = std::max(gather,
                           over(elements * width / choice.shard, job.cluster.host_link_bytes_per_s));
@@ -135,9 +164,6 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;
     }
-    messages.reduce_backward_s /= share;
-    messages.gather_forward_s /= share;
-    messages.gather_backward_s /= share;
     messages.slowdown = slowdown_of(job);
   }
   if (choice.offload_activations) {
@@ -184,8 +210,7 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
   }
   if (choice.shard > 1 &&
       (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
-    const double calls = calls_of(elements, habits.all_gather_bucket_elements);
-    const double gather = gather_s(job, choice, elements, width, calls);
+    const double gather = updated_weights_s(job, choice, elements, width);
     const double hidden = habits.overlaps_parameter_gather ? std::min(gather, forward_s) : 0;
     messages.shard_s = gather - hidden + slowdown_of(job) * hidden;
   }

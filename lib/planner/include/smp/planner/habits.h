@@ -40,8 +40,10 @@ struct Habits {
   // Share of its work that a stage between two others loses in waiting for both of them.
   double neighbour_wait = 0;
   bool overlaps_parameter_gather = false;
-  // Of ZeRO-3's gathers and reductions: the share of the links between hosts that they reach, and
-  // of their time the share that computing can hide.
+  bool reduces_everywhere = false;  // ZeRO-1: gradients are all-reduced, though each is owned once
+  bool owners_broadcast = false;    // ZeRO-1, 2: each owner of tensors sends its updated weights
+  // Of ZeRO-3's gathers and reductions between hosts: the share of a host's network that they
+  // reach, however many of their ranks are on it, and of their time what computing can hide.
   double gather_share = 1;
   double gathers_hidden = 1;
   // Operators that the processor launches for a block's forward; a backward has twice as many.
