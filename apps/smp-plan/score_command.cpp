@@ -27,8 +27,8 @@ struct ScoreRequest {
 std::optional<Profile> profile_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
   std::string all;
-  for (Profile profile : {Profile::kSmp, Profile::kMegatron, Profile::kDeepSpeed, Profile::kFsdp,
-                          Profile::kSmpV1, Profile::kSmpV2}) {
+  for (Profile profile : {Profile::kSmp, Profile::kMegatron, Profile::kDeepSpeed,
+                          Profile::kInternEvo, Profile::kFsdp, Profile::kSmpV1, Profile::kSmpV2}) {
     if (name_of(profile) == name) return profile;
     all += all.empty() ? "" : ", ";
     all += name_of(profile);

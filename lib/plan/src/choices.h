@@ -63,8 +63,8 @@ struct Choices<AttentionKind> {
 };
 template <>
 struct Choices<Profile> {
-  static constexpr std::array<std::string_view, 6> kNames = {"smp",  "megatron", "deepspeed",
-                                                             "fsdp", "smp_v1",   "smp_v2"};
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "smp", "megatron", "deepspeed", "internevo", "fsdp", "smp_v1", "smp_v2"};
 };
 template <>
 struct Choices<CollectivesKind> {

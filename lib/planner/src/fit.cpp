@@ -35,7 +35,8 @@ const Residuals& residuals_of(const JobSpec& job) {
   switch (job.parallel.profile.value_or(Profile::kSmp)) {
     case Profile::kSmp:
     case Profile::kMegatron: return kMegatron;
-    case Profile::kDeepSpeed: return kDeepSpeed;
+    case Profile::kDeepSpeed:
+    case Profile::kInternEvo: return kDeepSpeed;
     case Profile::kFsdp: return kFsdp;
     case Profile::kSmpV1:
     case Profile::kSmpV2: return kSageMaker;

@@ -64,12 +64,8 @@ constexpr Habits deepspeed_habits() {
   // pipe/engine.py sends and receives in blocking calls: fitted on vTrain's 4 stages (123 runs, 5 %
   // too fast without) and MT-NLG's 35 (3 runs, 14 %); residuals 1 % and 2 %.
   habits.neighbour_wait = 0.15;
-  // stage_1_and_2.py, allreduce_and_scatter(): each rank copies its part out of an all-reduce;
-  // InternEvo's hybrid_zero_optim.py reduces so too (reduce_tensor() without a destination), and
-  // its broadcast_params() sends whole tensors from one owner after the other. DeepSpeed's versions
-  // to 0.9 reduced to one owner after the other: as many calls.
+  // stage_1_and_2.py, allreduce_and_scatter(): each rank copies its part out of an all-reduce.
   habits.reduces_everywhere = true;
-  habits.owners_broadcast = true;
   // Its ZeRO-3 of 2021 moved 3.5 GB/s a host where the network has 50, and hid half of it: fitted
   // on bigscience's V100 sweep, mean residual 20 %.
   habits.gather_share = 0.1;
@@ -85,6 +81,19 @@ constexpr Habits deepspeed_habits() {
   habits.bucket_elements = 500'000'000;
   habits.all_gather_bucket_elements = 500'000'000;
   habits.fragmentation = 0.08;
+  return habits;
+}
+
+// InternEvo (c628a8c): DeepSpeed's bytes; hybrid_zero_optim.py all-reduces gradients beside the
+// backward, and broadcast_params() sends the weights of one owner of tensors after the other;
+// batched sends between stages, as Megatron-LM's; ZeRO-3 is PyTorch's.
+constexpr Habits internevo_habits() {
+  Habits habits = deepspeed_habits();
+  habits.owners_broadcast = true;
+  habits.plain_reductions_wait = false;
+  habits.neighbour_wait = 0;
+  habits.gather_share = 1;
+  habits.gathers_hidden = 1;
   return habits;
 }
 
@@ -137,6 +146,7 @@ constexpr Habits smp_v2_habits() {
 constexpr Habits kSmp = smp_habits();
 constexpr Habits kMegatron = megatron_habits();
 constexpr Habits kDeepSpeed = deepspeed_habits();
+constexpr Habits kInternEvo = internevo_habits();
 constexpr Habits kFsdp = fsdp_habits();
 constexpr Habits kSmpV1 = smp_v1_habits();
 constexpr Habits kSmpV2 = smp_v2_habits();
@@ -148,6 +158,7 @@ const Habits& habits_of(Profile profile) {
     case Profile::kSmp: return kSmp;
     case Profile::kMegatron: return kMegatron;
     case Profile::kDeepSpeed: return kDeepSpeed;
+    case Profile::kInternEvo: return kInternEvo;
     case Profile::kFsdp: return kFsdp;
     case Profile::kSmpV1: return kSmpV1;
     case Profile::kSmpV2: return kSmpV2;

@@ -274,8 +274,9 @@ void read_words(RunCells& cells, ModelSpec& model, Profile profile) {
   }
   if (cells.mentions("alibi") || cells.mentions("tr11"))
     model.position_embedding = PositionKind::kAlibi;
-  const bool trained_with_dropout =
-      profile == Profile::kMegatron || profile == Profile::kDeepSpeed || profile == Profile::kSmpV1;
+  const bool trained_with_dropout = profile == Profile::kMegatron ||
+                                    profile == Profile::kDeepSpeed ||
+                                    profile == Profile::kInternEvo || profile == Profile::kSmpV1;
   // Megatron's own tests name every argument that is not the default, which is 0.1.
   const bool defaults = cells.mentions("golden_values");
   const bool learned = model.position_embedding == PositionKind::kLearned;
@@ -335,7 +336,8 @@ ModelSpec model_of_run(RunCells& cells, Profile profile, int64_t stages) {
     model.vocab_size = gpt2 ? 50257 : default_vocabulary(name, billions);
     cells.assume(fmt::format("vocabulary of {}", model.vocab_size));
   }
-  if (profile == Profile::kMegatron || profile == Profile::kDeepSpeed) {
+  if (profile == Profile::kMegatron || profile == Profile::kDeepSpeed ||
+      profile == Profile::kInternEvo) {
     model.vocab_multiple_of = cells.note_count("make-vocab-size-divisible-by").value_or(128);
   }
   model.tied_embeddings = cells.yes_or_no("tied_emb").value_or(family.tied);

@@ -14,14 +14,14 @@ Profile profile_of(const RunCells& cells) {
   if (any({"smp v1", "smp_v1", "model-parallel-best-practices.md"})) return Profile::kSmpV1;
   if (any({"smp v2", "smp_v2", "sagemaker"})) return Profile::kSmpV2;
   if (contains(sharding, "megatron-fsdp")) return Profile::kMegatron;
-  if (any({"internevo"})) return Profile::kDeepSpeed;  // its ZeRO-3 too keeps 16-bit weights
+  if (any({"internevo", "internlm"})) return Profile::kInternEvo;
   if (contains(sharding, "fsdp") || contains(sharding, "hsdp")) return Profile::kFsdp;
   if (any({"llm-foundry", "llm_foundry", "torchtitan", "fsdp", "mosaic", "torchtune", "lightning",
            "fairscale", "llama1_gpu_hours"})) {
     return Profile::kFsdp;
   }
   if (any({"section: megatron;"})) return Profile::kMegatron;
-  if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience", "internevo", "internlm"})) {
+  if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
     return Profile::kDeepSpeed;
   }
   if (any({"megatron", "nemo", "selene", "nvidia", "calculon"})) {

@@ -13,9 +13,16 @@ std::string_view order_of(const LayoutChoice& choice, const JobSpec& job) {
   if (asked.size() == 3 && asked != "TPD" && asked != "DPT") return asked;
   // Megatron-LM's order tp-cp-ep-dp-pp, DeepSpeed's topology pipe-data-model.
   const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
-  const bool pipeline_slowest =
-      profile == Profile::kMegatron || profile == Profile::kDeepSpeed || profile == Profile::kFsdp;
-  return pipeline_slowest ? "PDT" : "DPT";
+  switch (profile) {
+    case Profile::kMegatron:
+    case Profile::kDeepSpeed:
+    case Profile::kInternEvo:
+    case Profile::kFsdp: return "PDT";
+    case Profile::kSmp:
+    case Profile::kSmpV1:
+    case Profile::kSmpV2: break;
+  }
+  return "DPT";
 }
 
 // Ranks between two neighbours on an axis: the product of the faster ones.

@@ -52,6 +52,10 @@ Reach reach_of(Profile profile) {
       reach.schedules = {P::kInterleaved};
       reach.sharded_pipelines = reach.sequence_parallel = reach.context = false;
       break;
+    case Profile::kInternEvo:
+      reach.schedules = {P::kInterleaved, P::kVirtual};
+      reach.offload_activations = reach.offload_parameters = false;
+      break;
     case Profile::kFsdp:
       reach.shardings = {S::kNone, S::kGradients, S::kParameters};
       reach.offload_optimizer = false;

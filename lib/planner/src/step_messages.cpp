@@ -112,7 +112,8 @@ bool shards_weights(const LayoutChoice& choice) {
 bool waits_for_sends(const JobSpec& job) {
   switch (job.parallel.profile.value_or(Profile::kSmp)) {
     case Profile::kMegatron:
-    case Profile::kDeepSpeed: return true;
+    case Profile::kDeepSpeed:
+    case Profile::kInternEvo: return true;
     default: return false;
   }
 }

@@ -27,7 +27,7 @@ enum class PipelineKind { kSimple, kInterleaved, kVirtual, kZbH1, kZbV };
 enum class Recompute { kNone, kSelective, kFull };
 enum class AttentionKind { kFlash, kUnfused };
 // Whose habits are priced: the same layout occupies other bytes in each framework.
-enum class Profile { kSmp, kMegatron, kDeepSpeed, kFsdp, kSmpV1, kSmpV2 };
+enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
 enum class CollectivesKind { kNccl, kSmddp };  // of data-parallel groups
 
 struct ModelSpec {
