@@ -35,7 +35,7 @@ constexpr Habits smp_habits() {
 constexpr Habits megatron_habits() {
   Habits habits = smp_habits();
   // Megatron-core's modules of today; fitted on its own test runs of tiny models.
-  habits.operators_per_block = 200;
+  habits.operators_per_block = 265;
   habits.tied_copy_has_optimizer = true;
   habits.gradient_copy_at_step_only = true;  // zero_grad(set_to_none) drops main_param.grad
   habits.frees_sent_outputs = true;
