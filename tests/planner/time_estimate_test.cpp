@@ -177,6 +177,33 @@ TEST_CASE("collectives: a ring inside a host, shared links between hosts, trees 
   CHECK(multiprocessors_taken(cluster, CollectivesKind::kSmddp) == 9);
 }
 
+TEST_CASE("between hosts small messages go by NCCL's protocols that save latency for bandwidth") {
+  ClusterSpec cluster;
+  cluster.device = DeviceKind::kCuda;
+  cluster.processes_per_host = 8;
+  cluster.intra_host_bytes_per_s = 200e9;
+  cluster.inter_host_bytes_per_s = 25e9;
+  cluster.host_link_bytes_per_s = 12e9;
+  cluster.intra_host_latency_s = 3.4e-6;
+  cluster.inter_host_latency_s = 14e-6;
+  const Placement all{1024, 128, 8};
+  const double start = 8 * 3.4e-6;
+  const double moved = 1023.0 / 1024;
+  CHECK(all_gather_s(8, all, cluster) == doctest::Approx(start + 896 * 1.08e-6 + 127 * 2.7e-6));
+  CHECK(all_gather_s(1e8, all, cluster) ==
+        doctest::Approx(start + 896 * 1.9e-6 + 127 * 4e-6 + moved * 1e8 / (0.92 * 200e9)));
+  CHECK(all_gather_s(1e11, all, cluster) ==
+        doctest::Approx(start + 896 * 3.4e-6 + 127 * 14e-6 + moved * 1e11 / 200e9));
+  CHECK(broadcast_s(1e8, all, cluster) ==
+        doctest::Approx(start + 896 * 1.9e-6 + 127 * 4e-6 + 1e8 / (0.92 * 200e9)));
+  CHECK(broadcast_s(1e8, {1, 1, 1}, cluster) == 0);
+  // One of them is for NVLink only, and groups on one host keep to the first.
+  cluster.host_link_bytes_per_s = 400e9;
+  CHECK(all_gather_s(1e8, all, cluster) ==
+        doctest::Approx(start + 896 * 1.08e-6 + 127 * 2.7e-6 + moved * 1e8 / (0.25 * 200e9)));
+  CHECK(all_gather_s(8, {8, 1, 8}, cluster) == doctest::Approx(start + 7 * 3.4e-6));
+}
+
 TEST_CASE("measured points replace latency and rate where they reach") {
   ClusterSpec cluster;
   cluster.processes_per_host = 8;
@@ -188,6 +215,38 @@ TEST_CASE("measured points replace latency and rate where they reach") {
   CHECK(all_reduce_s(1000, {4, 1, 4}, cluster) == doctest::Approx(7e-5));
   CHECK(all_gather_s(2000, {8, 1, 8}, cluster) == doctest::Approx(1e-4));
   CHECK(all_reduce_s(1000, {2, 1, 2}, cluster) > 1);  // not measured
+}
+
+TEST_CASE("where owners send their weights one after the other, a thousand ranks pay for each") {
+  const auto step_of = [](const char* profile, int32_t shard) {
+    JobSpec job = job_on("a800-8x", 128,
+                         "model: {family: llama, num_layers: 32, hidden_size: 4096, num_heads: 32, "
+                         "ffn_hidden_size: 11008, vocab_size: 103168, max_positions: 2048}\n"
+                         "training: {sequence_length: 2048, precision: bf16}\n"
+                         "parallel: {profile: " +
+                             std::string(profile) + "}\n");
+    LayoutChoice choice;
+    choice.sharding = Sharding::kOptimizerState;
+    choice.shard = shard;
+    choice.replica = 1024 / shard;
+    choice.micro_batch = 2;
+    return step_s(job, choice);
+  };
+  CHECK(step_of("internevo", 1024) > 1.4 * step_of("internevo", 8));
+  CHECK(step_of("deepspeed", 1024) < 1.2 * step_of("deepspeed", 8));
+}
+
+TEST_CASE("ZeRO-3 hides neither its first gather nor its last reduction") {
+  JobSpec job = job_on("dgx-a100-80gb", 16);
+  LayoutChoice choice;
+  choice.sharding = Sharding::kParameters;
+  choice.shard = 128;
+  job.cluster.collective_multiprocessors = 0;
+  const TimeEstimate hidden = estimate(job, choice);
+  CHECK(hidden[TimePart::kSharding] > 0);
+  job.cluster.intra_host_bytes_per_s *= 1e3;
+  job.cluster.inter_host_bytes_per_s *= 1e3;
+  CHECK(estimate(job, choice)[TimePart::kSharding] < hidden[TimePart::kSharding]);
 }
 
 TEST_CASE("groups over several hosts: strides decide how many members share a host") {

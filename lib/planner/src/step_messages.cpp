@@ -154,7 +154,8 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     const double reduce =
         reduce_scatter_s(gradients / blocks, group, job.cluster, collectives_of(job));
     messages.reduce_backward_s = std::max(blocks * reduce, over(gradients, slow));
-    messages.hidden = slow > 0 ? habits.gathers_hidden : 1;
+    // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
+    messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, blocks));
     if (whole) {
       double gather =
           std::max(gather_s(job, choice, elements, width, blocks), over(elements * width, slow));
