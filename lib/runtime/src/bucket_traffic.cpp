@@ -16,7 +16,7 @@ BucketTraffic::BucketTraffic(FlatParameters& parameters, RankGroups& groups)
 
 void BucketTraffic::start_reduce(int64_t bucket) {
   const Bucket& range = parameters_.layout().buckets.at(static_cast<size_t>(bucket));
-  const DType dtype = parameters_.dtype();
+  const DType dtype = parameters_.gradient_dtype();
   char* begin = static_cast<char*>(parameters_.gradients().mutable_data_ptr()) +
                 range.begin * bytes_of(dtype);
   WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
@@ -25,7 +25,7 @@ void BucketTraffic::start_reduce(int64_t bucket) {
     work = data_->all_reduce(begin, begin, range.size(), dtype, ReduceOp::kSum, "data.gradients");
     return;
   }
-  work = shard_->reduce_scatter(begin, part_of(parameters_.gradients().mutable_data_ptr(), bucket),
+  work = shard_->reduce_scatter(begin, parameters_.owned(bucket).gradients.mutable_data_ptr(),
                                 range.size(), dtype, ReduceOp::kSum, "data.gradients");
   if (replica_ != nullptr) first_halves_.push_back(bucket);
 }
@@ -42,9 +42,9 @@ void BucketTraffic::finish_first_half() {
   first_halves_.pop_front();
   WorkPtr& work = reductions_[static_cast<size_t>(bucket)];
   work->wait();
-  char* part = part_of(parameters_.gradients().mutable_data_ptr(), bucket);
-  work = replica_->all_reduce(part, part, part_size(bucket), parameters_.dtype(), ReduceOp::kSum,
-                              "data.gradients");
+  const at::Tensor part = parameters_.owned(bucket).gradients;
+  work = replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
+                              parameters_.gradient_dtype(), ReduceOp::kSum, "data.gradients");
 }
 
 void BucketTraffic::wait_reduce(int64_t bucket) {
@@ -59,9 +59,10 @@ void BucketTraffic::start_gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
   const Bucket& range = parameters_.layout().buckets.at(static_cast<size_t>(bucket));
   char* weights = static_cast<char*>(parameters_.weights().mutable_data_ptr());
+  const at::Tensor part = parameters_.owned(bucket).weights;
   gathers_.at(static_cast<size_t>(bucket)) = shard_->all_gather(
-      part_of(weights, bucket), weights + range.begin * bytes_of(parameters_.dtype()),
-      part_size(bucket), parameters_.dtype(), "shard.weights");
+      part.const_data_ptr(), weights + range.begin * bytes_of(parameters_.dtype()), part.numel(),
+      parameters_.dtype(), "shard.weights");
 }
 
 void BucketTraffic::wait_gather(int64_t bucket) {
@@ -80,16 +81,6 @@ void BucketTraffic::abandon() {
       }
     }
   }
-}
-
-char* BucketTraffic::part_of(void* flat, int64_t bucket) const {
-  const Bucket& range = parameters_.layout().buckets.at(static_cast<size_t>(bucket));
-  const int64_t element = range.begin + shard_->rank() * part_size(bucket);
-  return static_cast<char*>(flat) + element * bytes_of(parameters_.dtype());
-}
-
-int64_t BucketTraffic::part_size(int64_t bucket) const {
-  return parameters_.layout().buckets.at(static_cast<size_t>(bucket)).size() / shard_->size();
 }
 
 }  // namespace smp

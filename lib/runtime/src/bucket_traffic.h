@@ -33,8 +33,6 @@ class BucketTraffic {
 
  private:
   void finish_first_half();  // of the oldest bucket
-  char* part_of(void* flat, int64_t bucket) const;
-  int64_t part_size(int64_t bucket) const;
 
   FlatParameters& parameters_;
   Communicator* data_;

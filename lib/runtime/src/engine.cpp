@@ -100,7 +100,7 @@ void Engine::Impl::execute(const Action& action) {
 // Ranks that hold a copy of the same KV head each have the gradient from their own query heads.
 void Engine::Impl::reduce_kv(const Action& action) {
   const auto [begin, end] = kv_range(model.parameters->layout(), action.layer);
-  const DType dtype = model.parameters->dtype();
+  const DType dtype = model.parameters->gradient_dtype();
   void* range = static_cast<char*>(model.parameters->gradients().mutable_data_ptr()) +
                 begin * bytes_of(dtype);
   model.groups->at(Axis::kKvHead)

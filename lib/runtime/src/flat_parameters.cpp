@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "smp/comm/communicator.h"
@@ -37,11 +38,29 @@ at::Tensor view_of(const at::Tensor& flat, int64_t offset, const PlacedParameter
   return part.view({parameter.box.rows(), parameter.box.cols()});
 }
 
-void fill(const PlacedParameter& parameter, uint64_t seed, DType dtype, const at::Tensor& out) {
-  if (dtype == DType::kF32) {
-    fill_parameter(parameter.spec, parameter.box, seed, out.mutable_data_ptr<float>());
-  } else {
-    fill_parameter(parameter.spec, parameter.box, seed, out.mutable_data_ptr<double>());
+// Elements that are drawn at once where the weights are of 16 bits.
+constexpr int64_t kDrawnAtOnce = 64 << 10;
+
+// Elements [begin, end) of the parameter's box, in its row-major order. 16-bit weights are rounded
+// from fp32 ones.
+void fill(const PlacedParameter& parameter, uint64_t seed, int64_t begin, int64_t end,
+          const at::Tensor& out) {
+  const ParameterSpec& spec = parameter.spec;
+  const Box& box = parameter.box;
+  switch (out.scalar_type()) {
+    case at::kFloat:
+      return fill_parameter(spec, box, seed, begin, end, out.mutable_data_ptr<float>());
+    case at::kDouble:
+      return fill_parameter(spec, box, seed, begin, end, out.mutable_data_ptr<double>());
+    default: break;
+  }
+  const CategoryScope scope(MemoryCategory::kWorkspace);
+  const at::Tensor drawn =
+      at::empty({std::min(kDrawnAtOnce, end - begin)}, at::TensorOptions().dtype(at::kFloat));
+  for (int64_t at = begin; at < end; at += drawn.numel()) {
+    const int64_t count = std::min(drawn.numel(), end - at);
+    fill_parameter(spec, box, seed, at, at + count, drawn.mutable_data_ptr<float>());
+    out.narrow(0, at - begin, count).copy_(drawn.narrow(0, 0, count));
   }
 }
 
@@ -50,6 +69,7 @@ void fill(const PlacedParameter& parameter, uint64_t seed, DType dtype, const at
 struct FlatParameters::Impl {
   RankLayout layout;
   DType dtype;
+  DType gradient_dtype;
   at::Tensor weights, gradients;
   std::vector<at::Tensor> weight_views, gradient_views;
   at::Tensor tied_weight, tied_gradient;
@@ -60,8 +80,10 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
   Impl& self = *impl_;
   self.layout = std::move(layout);
   self.dtype = dtype;
+  self.gradient_dtype = bytes_of(dtype) == 2 ? DType::kF32 : dtype;
   self.weights = allocate(MemoryCategory::kWeights, self.layout.elements, dtype, peers);
-  self.gradients = allocate(MemoryCategory::kGradients, self.layout.elements, dtype, peers);
+  self.gradients =
+      allocate(MemoryCategory::kGradients, self.layout.elements, self.gradient_dtype, peers);
   self.weights.zero_();
   self.gradients.zero_();
   for (const PlacedParameter& parameter : self.layout.parameters) {
@@ -72,7 +94,8 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
     const PlacedParameter& copy = *self.layout.tied_copy;
     const int64_t size = copy.box.size();
     self.tied_weight = view_of(allocate(MemoryCategory::kWeights, size, dtype), 0, copy);
-    self.tied_gradient = view_of(allocate(MemoryCategory::kGradients, size, dtype), 0, copy);
+    self.tied_gradient =
+        view_of(allocate(MemoryCategory::kGradients, size, self.gradient_dtype), 0, copy);
     self.tied_gradient.zero_();
   }
 }
@@ -81,13 +104,16 @@ FlatParameters::~FlatParameters() = default;
 
 const RankLayout& FlatParameters::layout() const { return impl_->layout; }
 DType FlatParameters::dtype() const { return impl_->dtype; }
+DType FlatParameters::gradient_dtype() const { return impl_->gradient_dtype; }
 
 void FlatParameters::initialise(uint64_t seed) {
-  for (size_t i = 0; i < impl_->layout.parameters.size(); ++i) {
-    fill(impl_->layout.parameters[i], seed, impl_->dtype, impl_->weight_views[i]);
+  for (const PlacedParameter& parameter : impl_->layout.parameters) {
+    const int64_t size = parameter.box.size();
+    fill(parameter, seed, 0, size, impl_->weights.narrow(0, parameter.offset, size));
   }
   if (impl_->layout.tied_copy) {
-    fill(*impl_->layout.tied_copy, seed, impl_->dtype, impl_->tied_weight);
+    const int64_t size = impl_->layout.tied_copy->box.size();
+    fill(*impl_->layout.tied_copy, seed, 0, size, impl_->tied_weight.view({size}));
   }
 }
 
@@ -104,6 +130,17 @@ void FlatParameters::drop_gradients() {
 
 const at::Tensor& FlatParameters::weights() const { return impl_->weights; }
 const at::Tensor& FlatParameters::gradients() const { return impl_->gradients; }
+
+FlatParameters::Owned FlatParameters::owned(int64_t bucket) const {
+  const Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
+  const int64_t size = whole.size() / impl_->layout.shard_degree();
+  Owned owned;
+  owned.begin = whole.begin + impl_->layout.coord.shard * size;
+  owned.end = owned.begin + size;
+  owned.weights = impl_->weights.narrow(0, owned.begin, size);
+  if (impl_->gradients.defined()) owned.gradients = impl_->gradients.narrow(0, owned.begin, size);
+  return owned;
+}
 
 const at::Tensor& FlatParameters::weight(int64_t index) const {
   return impl_->weight_views.at(static_cast<size_t>(index));

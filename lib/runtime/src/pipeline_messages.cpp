@@ -51,7 +51,9 @@ int PipelineMessages::peer_of(const Action& action) const {
 
 void PipelineMessages::start_receive(const Action& action) {
   const FlatParameters& parameters = *model_.parameters;
-  const auto options = at::TensorOptions().dtype(scalar_type_of(parameters.dtype()));
+  const DType dtype =
+      action.payload == Payload::kTiedGradient ? parameters.gradient_dtype() : parameters.dtype();
+  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype));
   Message message;
   if (action.payload == Payload::kTiedWeight) {
     message.tensor = parameters.tied_weight();
@@ -65,8 +67,8 @@ void PipelineMessages::start_receive(const Action& action) {
                                      options);
   }
   message.work = group_of(action.payload)
-                     .recv(message.tensor.mutable_data_ptr(), message.tensor.numel(),
-                           parameters.dtype(), peer_of(action), label_of(action.payload));
+                     .recv(message.tensor.mutable_data_ptr(), message.tensor.numel(), dtype,
+                           peer_of(action), label_of(action.payload));
   receives_[key_of(action)] = std::move(message);
 }
 
@@ -102,9 +104,11 @@ void PipelineMessages::start_send(const Action& action) {
     case Payload::kTiedWeight: message.tensor = model_.parameters->weight(0); break;
     case Payload::kNone: check_failed(__FILE__, __LINE__, "a message without payload");
   }
+  const DType dtype = action.payload == Payload::kTiedGradient ? model_.parameters->gradient_dtype()
+                                                               : model_.parameters->dtype();
   message.work = group_of(action.payload)
-                     .send(message.tensor.const_data_ptr(), message.tensor.numel(),
-                           model_.parameters->dtype(), peer_of(action), label_of(action.payload));
+                     .send(message.tensor.const_data_ptr(), message.tensor.numel(), dtype,
+                           peer_of(action), label_of(action.payload));
   sends_[key_of(action)] = std::move(message);
 }
 

@@ -41,30 +41,37 @@ void fill_normal(const PhiloxKey& key, double std, int64_t begin, int64_t end, T
 }
 
 template <typename T>
-void fill(const ParameterSpec& parameter, const Box& box, uint64_t seed, T* out) {
+void fill(const ParameterSpec& parameter, const Box& box, uint64_t seed, int64_t begin, int64_t end,
+          T* out) {
   SMP_CHECK(box.row_begin >= 0 && box.row_end <= parameter.rows);
   SMP_CHECK(box.col_begin >= 0 && box.col_end <= parameter.cols);
+  SMP_CHECK(begin >= 0 && end <= box.size());
   switch (parameter.init) {
-    case Init::kZeros: std::fill_n(out, box.size(), T{0}); return;
-    case Init::kOnes: std::fill_n(out, box.size(), T{1}); return;
+    case Init::kZeros: std::fill_n(out, end - begin, T{0}); return;
+    case Init::kOnes: std::fill_n(out, end - begin, T{1}); return;
     case Init::kNormal: break;
   }
   const PhiloxKey key = stream_key(seed, parameter.name);
-  for (int64_t row = box.row_begin; row < box.row_end; ++row) {
-    const int64_t begin = row * parameter.cols + box.col_begin;
-    fill_normal(key, parameter.init_std, begin, begin + box.cols(), out);
-    out += box.cols();
+  for (int64_t element = begin; element < end;) {
+    const int64_t row = element / box.cols(), col = element % box.cols();
+    const int64_t count = std::min(box.cols() - col, end - element);
+    const int64_t first = (box.row_begin + row) * parameter.cols + box.col_begin + col;
+    fill_normal(key, parameter.init_std, first, first + count, out);
+    out += count;
+    element += count;
   }
 }
 
 }  // namespace
 
-void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, float* out) {
-  fill(parameter, box, seed, out);
+void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, int64_t begin,
+                    int64_t end, float* out) {
+  fill(parameter, box, seed, begin, end, out);
 }
 
-void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, double* out) {
-  fill(parameter, box, seed, out);
+void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, int64_t begin,
+                    int64_t end, double* out) {
+  fill(parameter, box, seed, begin, end, out);
 }
 
 }  // namespace smp

@@ -49,6 +49,7 @@ struct RankLayout {
 
   // Elements of optimizer state: those this rank updates (elements / z when sharded).
   int64_t optimizer_elements = 0;
+  int64_t shard_degree() const { return elements == 0 ? 1 : elements / optimizer_elements; }
 };
 
 // Number of blocks (without embedding and head) of each stage: `partition` if given, else

@@ -1,15 +1,13 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "smp/plan/dtype.h"
 #include "smp/plan/layout.h"
-
-namespace at {
-class Tensor;
-}
 
 // The weights and gradients of one rank: two flat buffers laid out as its RankLayout says, and for
 // each parameter a view into each. Collectives and the optimizer work on the flat buffers, layers
@@ -21,16 +19,17 @@ struct LayerParameters;  // layer.h
 
 class FlatParameters {
  public:
-  // Allocates both buffers (categories weights and gradients), padding zeroed; weights and
-  // gradients are undefined until initialise() and zero_gradients(). dtype: kF32 or kF64. `peers`
-  // gives memory that the other ranks read in place, so that their collectives copy once.
+  // Allocates both buffers (categories weights and gradients), zeroed. Gradients are fp32 where
+  // `dtype`, the weights', has 16 bits, else of the same type. `peers` gives memory that the other
+  // ranks read in place, so that their collectives copy once.
   FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr);
   ~FlatParameters();
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
 
   const RankLayout& layout() const;
-  DType dtype() const;
+  DType dtype() const;           // of the weights
+  DType gradient_dtype() const;  // of the gradients
 
   // Initial weights (weight_init.h), the tied copy included: it equals its owner's.
   void initialise(uint64_t seed);
@@ -42,6 +41,16 @@ class FlatParameters {
 
   const at::Tensor& weights() const;    // [elements]
   const at::Tensor& gradients() const;  // [elements]
+
+  // What this rank updates of a bucket: elements [begin, end) of the layout's flat order, part
+  // `coord.shard` of the bucket's z, and where they lie. The optimizer reads and writes here, and
+  // checkpoints save from here: parameter i owns what [offset, offset + size) and this share.
+  struct Owned {
+    int64_t begin = 0;
+    int64_t end = 0;
+    at::Tensor weights, gradients;  // views, [end - begin]; gradients undefined once dropped
+  };
+  Owned owned(int64_t bucket) const;
 
   // Views of layout().parameters[index], shaped as its box: [rows, cols], vectors [rows].
   const at::Tensor& weight(int64_t index) const;

@@ -10,8 +10,16 @@
 // holds of them. Pure; safe from any thread.
 namespace smp {
 
-// Fills `out` with `box` of the parameter, row by row without gaps (box.size() elements).
-void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, float* out);
-void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, double* out);
+// Fills `out` with elements [begin, end) of `box` of the parameter, counted row by row.
+void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, int64_t begin,
+                    int64_t end, float* out);
+void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, int64_t begin,
+                    int64_t end, double* out);
+
+// All of `box`.
+template <typename T>
+void fill_parameter(const ParameterSpec& parameter, const Box& box, uint64_t seed, T* out) {
+  fill_parameter(parameter, box, seed, 0, box.size(), out);
+}
 
 }  // namespace smp
