@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -15,12 +16,23 @@ namespace {
 
 constexpr const char* kVersion = "smp-plan 0.1.0\n";
 
+std::string first_sentence(const std::string& text) {
+  std::string sentence = text.substr(0, std::min({text.find(".\n"), text.find(". "), text.size()}));
+  for (char& c : sentence) c = c == '\n' ? ' ' : c;
+  return sentence;
+}
+
 // Examples first, then the usual list.
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(30); }
   std::string make_usage(const CLI::App*, std::string) const override { return ""; }
   std::string make_positionals(const CLI::App*) const override { return ""; }
+  // A command's own help has the rest.
+  std::string make_subcommand(const CLI::App* command) const override {
+    return fmt::format("  {:<12}{}\n", command->get_name(),
+                       first_sentence(command->get_description()));
+  }
 };
 
 std::vector<std::string> option_names(const CLI::App& app) {
@@ -50,12 +62,20 @@ std::vector<std::string> command_names(const CLI::App& app) {
 
 std::string what_is_missing(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
-    if (!command->get_option("plan")->empty()) {
-      return fmt::format("{0} needs --rank R, as in smp-plan {0} plan.yaml --rank 3",
-                         command->get_name());
+    const std::string name = command->get_name();
+    if (name == "score") return "score needs a table of runs, as in smp-plan score runs.csv";
+    if (name == "calibrate") {
+      return "calibrate needs measured runs and --cluster, as in smp-plan calibrate runs.jsonl "
+             "--cluster p4d.24xlarge";
     }
-    return fmt::format("{0} needs a plan or job file, as in smp-plan {0} plan.yaml",
-                       command->get_name());
+    if (name == "compare") {
+      return "compare needs a plan and the report of its run, as in smp-plan compare plan.yaml "
+             "report.json";
+    }
+    if (!command->get_option("plan")->empty()) {
+      return fmt::format("{0} needs --rank R, as in smp-plan {0} plan.yaml --rank 3", name);
+    }
+    return fmt::format("{0} needs a plan or job file, as in smp-plan {0} plan.yaml", name);
   }
   return "a job file is missing, as in smp-plan model.yaml";
 }
@@ -128,6 +148,7 @@ Run parse_command_line(int argc, const char* const* argv) {
   }
   if (version) throw Information{kVersion};
   const CLI::Option* job = app.get_option("job");
+  if (argc == 2 && !job->empty() && job->as<std::string>() == "help") throw Information{app.help()};
   refuse_leftovers(app, job->empty() ? "" : job->as<std::string>());
   if (!run) {
     throw UsageError("nothing to plan: give a job file, as in smp-plan model.yaml");

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "files.h"
 #include "plan_request.h"
+#include "screen.h"
 #include "smp/planner/cases.h"
 #include "smp/planner/scale_run.h"
 #include "smp/planner/solve.h"
@@ -15,6 +16,11 @@ namespace smp {
 namespace {
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+// Tables and answers for people, as wide as their terminal.
+void print_text(const PlanRequest& request, const std::string& text) {
+  show(stdout, text, terminal_of(stdout, request.plain, request.width));
+}
 
 // "a,b,c" -> a, b, c; the commas of a list in brackets are its own.
 std::vector<std::string> parts_of(const std::string& text) {
@@ -41,7 +47,11 @@ ExitCode rank_clusters(const PlanRequest& request) {
   }
   const std::vector<PlannedCase> cases =
       ranked_by_time(planned_cases(jobs, search_options(request)));
-  print(request.json ? cases_json(cases) : cases_text("cluster", cases) + cost_order_text(cases));
+  if (request.json) {
+    print(cases_json(cases));
+  } else {
+    print_text(request, cases_text("cluster", cases) + cost_order_text(cases));
+  }
   return cases.front().problem.empty() ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
@@ -67,7 +77,7 @@ ExitCode print_what_if(const PlanRequest& request) {
       json += fmt::format("{}{{\"key\": \"{}\", \"cases\": {}}}", json.empty() ? "" : ",\n", key,
                           cases_json(cases));
     } else {
-      print(fmt::format("{}\n", cases_text(key, cases)));
+      print_text(request, cases_text(key, cases) + "\n");
     }
   }
   if (request.json) print(fmt::format("[{}]\n", json));
@@ -86,7 +96,11 @@ ExitCode print_solution(const PlanRequest& request) {
   const SolveRequest question{*quantity, request.step_s, search_options(request).strategy};
   const SolveResult result = solve(
       read_request(request, request.clusters.empty() ? "" : request.clusters.front()), question);
-  print(request.json ? solve_json(question, result) : solve_text(question, result));
+  if (request.json) {
+    print(solve_json(question, result));
+  } else {
+    print_text(request, solve_text(question, result));
+  }
   if (result.found && !request.output.empty()) write_file(request.output, write_plan(result.plan));
   return result.found ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }

@@ -58,6 +58,15 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
       {{kJob, "-o"}, 2, usage("--output needs a value")},
       {{"check"}, 2, usage("check needs a plan or job file, as in smp-plan check plan.yaml")},
       {{"groups"}, 2, usage("groups needs a plan or job file, as in smp-plan groups plan.yaml")},
+      {{"score"}, 2, usage("score needs a table of runs, as in smp-plan score runs.csv")},
+      {{"calibrate"},
+       2,
+       usage("calibrate needs measured runs and --cluster, as in smp-plan calibrate runs.jsonl "
+             "--cluster p4d.24xlarge")},
+      {{"compare", kJob},
+       2,
+       usage("compare needs a plan and the report of its run, as in smp-plan compare plan.yaml "
+             "report.json")},
       {{"groups", kJob},
        2,
        usage("groups needs --rank R, as in smp-plan groups plan.yaml --rank 3")},
@@ -124,10 +133,18 @@ TEST_CASE("smp-plan --help starts with what it does and examples; each command h
   CHECK(help.out.starts_with(
       "Chooses how to split the training of a model over a cluster, and says why.\n\n"
       "Examples:\n  smp-plan configs/jobs/quickstart.yaml -o plan.yaml\n"));
-  for (const char* command : {"check", "groups", "schedule", "schema"}) {
+  CHECK(help.out.find("\n  check       Proves a plan") != std::string::npos);
+  CHECK(plan({"help"}).out == help.out);
+  for (const char* command : {"calibrate", "check", "compare", "completion", "export", "groups",
+                              "import", "init", "schedule", "schema", "score"}) {
+    CAPTURE(command);
     const ProgramEnd end = plan({command, "--help"});
     CHECK(end.code == 0);
-    CHECK(end.out.find(std::string("Examples:\n  smp-plan ") + command) != std::string::npos);
+    // The whole of it is in the command's own help alone.
+    CHECK(help.out.find(end.out.substr(0, end.out.find("\n\nOptions"))) == std::string::npos);
+    const size_t examples = end.out.find("Examples:\n");
+    REQUIRE(examples != std::string::npos);
+    CHECK(end.out.find(std::string("smp-plan ") + command, examples) != std::string::npos);
   }
   CHECK(plan({"--version"}).out == "smp-plan 0.1.0\n");
 }

@@ -276,7 +276,7 @@ std::string solve_text(const SolveRequest& request, const SolveResult& result) {
   if (!result.next_problem.empty()) {
     text += fmt::format("  {}: {}\n", result.next_words, result.next_problem);
   }
-  return text + fmt::format("  {} searches\n", result.searches);
+  return text + fmt::format("  {} search{}\n", result.searches, result.searches == 1 ? "" : "es");
 }
 
 std::string solve_json(const SolveRequest& request, const SolveResult& result) {
