@@ -12,6 +12,8 @@ constexpr int64_t kGlobalBatch = 12;
 
 std::vector<LayoutCase> layouts() {
   const auto simple = PipelineKind::kSimple;
+  const auto one_f_one_b = PipelineKind::kInterleaved;
+  const auto two = Sharding::kGradients, three = Sharding::kParameters;
   return {
       {"t2", {.tensor = 2}},
       {"t4", {.tensor = 4}},
@@ -29,6 +31,17 @@ std::vector<LayoutCase> layouts() {
       {"p2d2 ZeRO-1", {.pipeline = 2, .shard = 2}},
       {"t2d2", {.tensor = 2, .replica = 2}},
       {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+      {"d2 ZeRO-2", {.shard = 2}, one_f_one_b, two},
+      {"d4 ZeRO-2", {.shard = 4}, one_f_one_b, two},
+      {"d4 ZeRO-2 over 2", {.shard = 2, .replica = 2}, one_f_one_b, two},
+      {"p2d2 ZeRO-2", {.pipeline = 2, .shard = 2}, one_f_one_b, two},
+      {"t4d2 ZeRO-2", {.tensor = 4, .shard = 2}, one_f_one_b, two},
+      {"d2 ZeRO-3", {.shard = 2}, one_f_one_b, three},
+      {"d4 ZeRO-3", {.shard = 4}, one_f_one_b, three},
+      {"d4 ZeRO-3 over 2", {.shard = 2, .replica = 2}, one_f_one_b, three},
+      {"p2d2 ZeRO-3 simple", {.pipeline = 2, .shard = 2}, simple, three},
+      {"t4d2 ZeRO-3", {.tensor = 4, .shard = 2}, one_f_one_b, three},
+      {"t2p2d2 ZeRO-3", {.pipeline = 2, .tensor = 2, .shard = 2}, one_f_one_b, three},
   };
 }
 

@@ -19,6 +19,9 @@ struct SampleSchedule {
   bool tied = false;
   bool kv_replicated = false;
   int64_t virtual_stages = 1;
+  // Buckets' buffers in turn, of gradients two; 0 = whole.
+  bool sharded_gradients = false;
+  int64_t weight_buffers = 0;
 };
 
 inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
@@ -48,6 +51,18 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
       buckets.insert(buckets.begin(), layers.rbegin(), layers.rend());
     }
   }
+  const auto in_turn = [&](int64_t count) {
+    std::vector<std::vector<int32_t>> buffers(stages);
+    for (size_t stage = 0; stage < stages; ++stage) {
+      for (size_t b = 0; b < parameters.bucket_first_layers[stage].size(); ++b) {
+        buffers[stage].push_back(static_cast<int32_t>(static_cast<int64_t>(b) % count));
+      }
+    }
+    return buffers;
+  };
+  if (sample.sharded_gradients) parameters.gradient_buffers = in_turn(2);
+  if (sample.weight_buffers > 0) parameters.weight_buffers = in_turn(sample.weight_buffers);
+  parameters.prefetch_layers = sample.weight_buffers - 1;
   return parameters;
 }
 

@@ -118,17 +118,14 @@ TEST_CASE("a job on CPUs gets only what the engine runs") {
   job.cluster.memory_per_process_bytes = 4 << 20;
   const SearchResult result = plan_job(job, {.top = 32});
   CHECK(!result.others.empty());
-  const auto runs = [](const Plan& plan) {
-    const Sharding sharding = *plan.job.parallel.sharding;
-    return (sharding == Sharding::kNone || sharding == Sharding::kOptimizerState) &&
-           !*plan.job.parallel.activation_checkpointing && !*plan.job.parallel.offload_activations;
-  };
+  const auto runs = [](const Plan& plan) { return what_engine_cannot_run(plan).empty(); };
   CHECK(runs(std::get<Plan>(result.best)));
   CHECK(std::all_of(result.others.begin(), result.others.end(), runs));
   job.parallel.sharding = Sharding::kParameters;
+  job.parallel.offload_parameters = true;
   CHECK(error_of(job) ==
         "device cpu is run by the engine of this version, which lacks\n"
-        "  parallel.sharding: parameters (the engine runs none and optimizer_state)");
+        "  parallel.offload_parameters: true (the engine runs without it)");
 }
 
 TEST_CASE("a larger cluster of the same accelerators never shards over more than fits need") {

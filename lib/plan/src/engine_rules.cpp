@@ -96,10 +96,6 @@ const Rule kRules[] = {
      "parallel.profile: another framework's (the engine runs smp)"},
     {[](const Plan& plan) { return plan.job.parallel.data_collectives == CollectivesKind::kSmddp; },
      "parallel.data_collectives: smddp (the engine has its own)"},
-    {[](const Plan& plan) { return plan.job.parallel.sharding == Sharding::kGradients; },
-     "parallel.sharding: gradients (the engine runs none and optimizer_state)"},
-    {[](const Plan& plan) { return plan.job.parallel.sharding == Sharding::kParameters; },
-     "parallel.sharding: parameters (the engine runs none and optimizer_state)"},
     {[](const Plan& plan) {
        return plan.job.parallel.activation_checkpointing.value_or(false) ||
               plan.job.parallel.recompute == Recompute::kFull;

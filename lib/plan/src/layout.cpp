@@ -74,11 +74,12 @@ std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
     begin += static_cast<size_t>(count);
   }
   const int64_t element_bytes = bytes_of(compute_dtype(plan));
+  const bool of_one_layer = shards_gradients(plan);
   size_t end = layers.size();
   int64_t bytes = 0;
   for (size_t i = layers.size(); i-- > 0;) {
     bytes += elements_of(plan.job.model, layers[i], plan.degrees.tensor, 0) * element_bytes;
-    if (bytes >= plan.job.parallel.bucket_bytes || begins_chunk[i]) {
+    if (of_one_layer || bytes >= plan.job.parallel.bucket_bytes || begins_chunk[i]) {
       ranges.emplace_back(i, end);
       end = i;
       bytes = 0;
@@ -107,6 +108,36 @@ PlacedParameter place(const Plan& plan, const Coord& coord, const ParameterSpec&
   placed.copies = copies_of(plan, spec);
   placed.counts = coord.tensor % placed.copies == 0;
   return placed;
+}
+
+// Gives each bucket (of one layer) the number of the buffer in which it is whole, and returns the
+// buffers' elements. Blocks take `rotating` buffers in turn. Embedding and head are far larger and
+// never neighbours, so they share one of their own, unless a tied head works on both at once.
+std::vector<int64_t> share_buffers(RankLayout& layout, bool tied_here, int64_t rotating,
+                                   int32_t Bucket::*buffer) {
+  std::vector<int64_t> elements;
+  const auto place = [&](int64_t& slot, Bucket& bucket) {
+    if (slot < 0) {
+      slot = static_cast<int64_t>(elements.size());
+      elements.push_back(0);
+    }
+    bucket.*buffer = static_cast<int32_t>(slot);
+    int64_t& size = elements[static_cast<size_t>(slot)];
+    size = std::max(size, bucket.size());
+  };
+  int64_t ends = -1, tied_head = -1, block = 0;
+  std::vector<int64_t> turns(static_cast<size_t>(rotating), -1);
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    Bucket& bucket = layout.buckets[layout.buckets.size() - 1 - i];
+    const LayerSpec& layer = layout.layers[i];
+    SMP_CHECK_EQ(bucket.first_layer, layer.index);
+    if (is_transformer_block(layer.kind)) {
+      place(turns[static_cast<size_t>(block++ % rotating)], bucket);
+    } else {
+      place(layer.kind == LayerKind::kHead && tied_here ? tied_head : ends, bucket);
+    }
+  }
+  return elements;
 }
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -143,6 +174,15 @@ std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
                       std::to_string(num_layers));
   }
   return partition;
+}
+
+bool shards_gradients(const Plan& plan) {
+  return plan.degrees.shard > 1 &&
+         plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;
+}
+
+bool shards_weights(const Plan& plan) {
+  return plan.degrees.shard > 1 && plan.job.parallel.sharding == Sharding::kParameters;
 }
 
 bool tied_across_stages(const Plan& plan) {
@@ -184,6 +224,19 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   }
   layout.elements = offset;
   layout.optimizer_elements = offset / plan.degrees.shard;
+
+  const auto layers = static_cast<int64_t>(layout.layers.size());
+  const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
+  if (shards_gradients(plan)) {
+    // One is filled while another is reduced; gradients that are put off keep all of them filled.
+    const bool put_off = puts_weights_off(chunks_of(plan).kind);
+    layout.gradient_buffers =
+        share_buffers(layout, tied_here || put_off, put_off ? layers : 2, &Bucket::gradient_buffer);
+  }
+  if (shards_weights(plan)) {
+    const int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, layers);
+    layout.weight_buffers = share_buffers(layout, tied_here, gathered, &Bucket::weight_buffer);
+  }
 
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
   if (tied_across_stages(plan) && is_last) {

@@ -6,6 +6,7 @@
 
 #include "pass_order.h"
 #include "receive_plan.h"
+#include "shard_actions.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layout.h"
@@ -156,29 +157,41 @@ class StageWriter {
   }
 
   // One microbatch's gradient of `layer` has been added. Microbatches pass a chunk in order, so the
-  // last one completes it.
+  // last one completes it. Sharded gradients are reduced by microbatch.
   void gradient_of(const Pass& pass, int64_t layer) {
-    if (pass.microbatch + 1 < shape_.microbatches) return;
-    if (layer == 0 && receives_tied_gradient()) {
+    const bool by_microbatch = !parameters_.gradient_buffers.empty();
+    const bool is_last = pass.microbatch + 1 == shape_.microbatches;
+    if (!is_last && !by_microbatch) return;
+    if (is_last && layer == 0 && receives_tied_gradient()) {
       receive(ActionKind::kReceiveWait, Payload::kTiedGradient, last_stage_);
     }
     const bool is_block = layer > 0 && layer != head_;
     if (parameters_.kv_replicated && is_block) {
-      actions_.push_back({.kind = ActionKind::kReduceKv, .layer = static_cast<int32_t>(layer)});
+      actions_.push_back({.kind = ActionKind::kReduceKv,
+                          .microbatch = by_microbatch ? pass.microbatch : -1,
+                          .layer = static_cast<int32_t>(layer)});
     }
     if (buckets_.empty()) return;
     const size_t bucket = bucket_of(layer);
+    if (by_microbatch) {
+      bucket_action(ActionKind::kReduce, bucket, pass.microbatch);
+      return;
+    }
     if (--bucket_layers_left_[bucket] == 0) bucket_action(ActionKind::kReduce, bucket);
   }
 
-  void bucket_action(ActionKind kind, size_t bucket) {
-    actions_.push_back({.kind = kind, .bucket = static_cast<int32_t>(bucket)});
+  void bucket_action(ActionKind kind, size_t bucket, int32_t microbatch = -1) {
+    actions_.push_back(
+        {.kind = kind, .microbatch = microbatch, .bucket = static_cast<int32_t>(bucket)});
   }
 
   // Gathers run from the first layers to the last, because the next step needs the first layers
   // first, and so does the sender of a tied weight.
   void step() {
-    for (size_t b = 0; b < buckets_.size(); ++b) bucket_action(ActionKind::kReduceWait, b);
+    const bool waits = parameters_.gradient_buffers.empty();  // else place_shard_actions() does
+    for (size_t b = 0; waits && b < buckets_.size(); ++b) {
+      bucket_action(ActionKind::kReduceWait, b);
+    }
     actions_.push_back({.kind = ActionKind::kStep});
     const bool tied = parameters_.tied_across_stages;
     if (tied && stage_ == last_stage_) receive(ActionKind::kReceive, Payload::kTiedWeight, 0);
@@ -233,8 +246,10 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
-  parameters.sharded = plan.degrees.shard > 1;
+  parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
+  parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
   parameters.kv_replicated = kv_copies(plan.job.model, plan.degrees.tensor) > 1;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
@@ -248,6 +263,14 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
     std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
     if (plan.degrees.data() == 1) continue;
     for (const Bucket& bucket : layout.buckets) buckets.push_back(bucket.first_layer);
+    if (layout.shards_gradients()) {
+      std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();
+      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.gradient_buffer);
+    }
+    if (layout.shards_weights()) {
+      std::vector<int32_t>& buffers = parameters.weight_buffers.emplace_back();
+      for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.weight_buffer);
+    }
   }
   return parameters;
 }
@@ -270,8 +293,8 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   for (size_t stage = 0; stage < orders.size(); ++stage) {
     const auto index = static_cast<int64_t>(stage);
     schedule.live_bound.push_back(held_units(shape, index));
-    schedule.actions.push_back(
-        StageWriter(parameters, index, orders[stage], receives[stage]).write());
+    schedule.actions.push_back(place_shard_actions(
+        StageWriter(parameters, index, orders[stage], receives[stage]).write(), parameters, index));
     receives[stage] = {};  // a thousand stages' lists are large
   }
   return schedule;

@@ -22,7 +22,8 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
       stage_(stage),
       last_stage_(shape_.stages - 1),
       live_bound_(live_bound),
-      splits_(puts_weights_off(shape_.kind)) {
+      splits_(puts_weights_off(shape_.kind)),
+      buckets_(parameters, stage) {
   for (const std::vector<int64_t>& layers : chunks_) {
     layers_.insert(layers_.end(), layers.begin(), layers.end());
   }
@@ -39,6 +40,10 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
   messages_.assign(4 * units + 4, Progress::kNone);
   reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
   gathered_ = reduced_;
+  const auto index = static_cast<size_t>(stage);
+  if (!parameters.gradient_buffers.empty()) gradient_buffers_ = parameters.gradient_buffers[index];
+  if (!parameters.weight_buffers.empty()) weight_buffers_ = parameters.weight_buffers[index];
+  reductions_.assign(gradient_buffers_.size(), 0);
 }
 
 std::optional<std::string> StageCheck::apply(const Action& action) {
@@ -51,11 +56,13 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kReceiveWait:
     case ActionKind::kSendWait: return end_message(action);
     case ActionKind::kReduceKv: return reduce_kv(action);
-    case ActionKind::kReduce: return reduce(action);
-    case ActionKind::kReduceWait: return end_bucket(action, reduced_);
+    case ActionKind::kReduce: return shards_gradients() ? reduce_shards(action) : reduce(action);
+    case ActionKind::kReduceWait:
+      return shards_gradients() ? end_reduction(action) : end_bucket(action, reduced_);
     case ActionKind::kStep: return step();
-    case ActionKind::kGather: return gather(action);
+    case ActionKind::kGather: return shards_weights() ? gather_shards(action) : gather(action);
     case ActionKind::kGatherWait: return end_bucket(action, gathered_);
+    case ActionKind::kFree: return free_weights(action);
   }
   check_failed(__FILE__, __LINE__, "unknown action");
 }
@@ -90,7 +97,7 @@ StageCheck::Problem StageCheck::place_of(const Action& action) const {
                                 : "the layer is not of this chunk";
   }
   if (stepped_) return "it comes after the step";
-  return std::nullopt;
+  return shards_ready(action);
 }
 
 StageCheck::Problem StageCheck::forward(const Action& action) {
@@ -185,10 +192,11 @@ StageCheck::Problem StageCheck::reduce_kv(const Action& action) {
   if (!is_block(action.layer) || at == static_cast<int64_t>(layers_.size())) {
     return "the layer is no block of this stage";
   }
-  if (!gradient_complete(static_cast<size_t>(at))) {
+  const int64_t last = shards_gradients() ? action.microbatch : shape_.microbatches - 1;
+  if (gradients_[static_cast<size_t>(at)] <= last) {
     return "a microbatch has not passed the layer backward";
   }
-  if (!reduced_kv_.insert(action.layer).second) return "it was done before";
+  if (!reduced_kv_.insert({action.layer, last}).second) return "it was done before";
   return std::nullopt;
 }
 
@@ -205,7 +213,7 @@ StageCheck::Problem StageCheck::reduce(const Action& action) {
   if (Problem problem = gradients_of(first, last)) return problem;
   for (int64_t i = first; i < last; ++i) {
     const int64_t layer = layers_[static_cast<size_t>(i)];
-    if (parameters_.kv_replicated && is_block(layer) && reduced_kv_.count(layer) == 0) {
+    if (!kv_summed(layer, shape_.microbatches - 1)) {
       return "the KV gradients of layer " + number(layer) + " are not summed yet";
     }
     if (layer == 0 && parameters_.tied_across_stages && !arrived(Payload::kTiedGradient, 0)) {
@@ -226,14 +234,20 @@ StageCheck::Problem StageCheck::end_bucket(const Action& action, std::vector<Pro
   return std::nullopt;
 }
 
+bool StageCheck::kv_summed(int64_t layer, int64_t microbatch) const {
+  return !parameters_.kv_replicated || !is_block(layer) ||
+         reduced_kv_.contains({layer, microbatch});
+}
+
 StageCheck::Problem StageCheck::everything_reduced() const {
+  if (shards_gradients()) return shards_reduced();
   for (size_t b = 0; b < reduced_.size(); ++b) {
     if (reduced_[b] != Progress::kEnded) {
       return "bucket " + number(static_cast<int64_t>(b)) + " is not reduced yet";
     }
   }
   for (const int64_t layer : layers_) {
-    if (parameters_.kv_replicated && is_block(layer) && reduced_kv_.count(layer) == 0) {
+    if (!kv_summed(layer, shape_.microbatches - 1)) {
       return "the KV gradients of layer " + number(layer) + " are not summed yet";
     }
   }
@@ -247,6 +261,7 @@ StageCheck::Problem StageCheck::step() {
   if (stepped_) return "the step was done before";
   if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
   if (Problem problem = everything_reduced()) return problem;
+  if (Problem problem = weights_freed()) return problem;
   stepped_ = true;
   return std::nullopt;
 }
@@ -295,7 +310,7 @@ std::optional<std::string> StageCheck::missing_at_end() const {
       return "the weights of bucket " + number(static_cast<int64_t>(b)) + " are not gathered";
     }
   }
-  return std::nullopt;
+  return weights_freed();
 }
 
 }  // namespace smp

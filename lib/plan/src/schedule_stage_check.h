@@ -4,8 +4,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "shard_actions.h"
 #include "smp/plan/schedule.h"
 
 namespace smp {
@@ -48,6 +50,17 @@ class StageCheck {
   Problem gather(const Action& action);
   Problem end_bucket(const Action& action, std::vector<Progress>& buckets);
 
+  // What is sharded (schedule_stage_shards.cpp).
+  bool shards_gradients() const { return !gradient_buffers_.empty(); }
+  bool shards_weights() const { return !weight_buffers_.empty(); }
+  Problem shards_ready(const Action& action) const;  // for a layer's action
+  Problem reduce_shards(const Action& action);
+  Problem end_reduction(const Action& action);
+  Problem shards_reduced() const;
+  Problem gather_shards(const Action& action);
+  Problem free_weights(const Action& action);
+  Problem weights_freed() const;
+
   Problem unit_of(const Action& action) const;
   Problem place_of(const Action& action) const;
   Problem peer_of(const Action& action) const;
@@ -67,6 +80,7 @@ class StageCheck {
   size_t message_slot(Payload payload, size_t unit, bool sent) const;
   bool arrived(Payload payload, size_t unit) const;
   bool gradient_complete(size_t place) const;
+  bool kv_summed(int64_t layer, int64_t microbatch) const;
 
   const ScheduleParameters& parameters_;
   const ScheduleShape& shape_;
@@ -82,9 +96,12 @@ class StageCheck {
   std::vector<int32_t> forwards_, backwards_, weights_;
   std::vector<int64_t> gradients_;  // microbatches that are in, by place of the layer
   int64_t live_ = 0;
-  std::vector<Progress> messages_;  // by payload, direction and unit
-  std::set<int64_t> reduced_kv_;
-  std::vector<Progress> reduced_, gathered_;  // by bucket
+  std::vector<Progress> messages_;                    // by payload, direction and unit
+  std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch in it
+  std::vector<Progress> reduced_, gathered_;          // by bucket
+  const LayerBuckets buckets_;
+  std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
+  std::vector<int64_t> reductions_;                         // that were started, by bucket
   bool stepped_ = false;
 };
 

@@ -80,7 +80,8 @@ StageCheck::Problem StageCheck::data_for(const Action& action) const {
       break;
     case Payload::kTiedWeight:
       if (!stepped_) return "the weight is not updated yet";
-      if (parameters_.sharded && (gathered_.empty() || gathered_.back() != Progress::kEnded)) {
+      if ((parameters_.sharded || shards_weights()) &&
+          (gathered_.empty() || gathered_.back() != Progress::kEnded)) {
         return "the weight is not gathered yet";
       }
       break;

@@ -21,6 +21,7 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kStep: return "step";
     case ActionKind::kGather: return "gather";
     case ActionKind::kGatherWait: return "gather_wait";
+    case ActionKind::kFree: return "free";
   }
   check_failed(__FILE__, __LINE__, "unknown action");
 }

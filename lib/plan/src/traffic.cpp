@@ -91,7 +91,7 @@ class StepTraffic {
     }
     if (kv_copies(plan_.job.model, plan_.degrees.tensor) > 1) {
       list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),
-                kv_elements_of_block(), blocks);
+                kv_elements_of_block(), blocks * (layout_.shards_gradients() ? microbatches_ : 1));
     }
   }
 
@@ -138,6 +138,7 @@ class StepTraffic {
   void data_parallel() {
     const char* gradients = "data.gradients";
     const int64_t shard = plan_.degrees.shard;
+    if (layout_.shards_gradients()) return sharded();
     for (const Bucket& bucket : layout_.buckets) {
       if (shard == 1) {
         list_.add(gradients, CollectiveOp::kAllReduce, Axis::kData, wide(dtype_), bucket.size(), 1);
@@ -148,6 +149,26 @@ class StepTraffic {
                 1);
       list_.add(gradients, CollectiveOp::kAllReduce, Axis::kReplica, wide(dtype_), own, 1);
       list_.add("shard.weights", CollectiveOp::kAllGather, Axis::kShard, dtype_, own, 1);
+    }
+  }
+
+  // Each microbatch's gradients are scattered, the sums of all then added over the replicas.
+  void sharded() {
+    std::vector<int64_t> gathers(layout_.buckets.size(), 1);  // after the step
+    if (layout_.shards_weights()) {
+      gathers.assign(layout_.buckets.size(), 0);
+      const Schedule schedule = make_schedule(schedule_parameters(plan_));
+      for (const Action& action : schedule.actions[static_cast<size_t>(layout_.coord.pipeline)]) {
+        if (action.kind == ActionKind::kGather) ++gathers[static_cast<size_t>(action.bucket)];
+      }
+    }
+    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      const int64_t size = layout_.buckets[b].size();
+      const int64_t own = size / plan_.degrees.shard;
+      list_.add("data.gradients", CollectiveOp::kReduceScatter, Axis::kShard, wide(dtype_), size,
+                microbatches_);
+      list_.add("data.gradients", CollectiveOp::kAllReduce, Axis::kReplica, wide(dtype_), own, 1);
+      list_.add("shard.weights", CollectiveOp::kAllGather, Axis::kShard, dtype_, own, gathers[b]);
     }
   }
 

@@ -159,11 +159,10 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
       std::count_if(layout.layers.begin(), layout.layers.end(),
                     [](const LayerSpec& layer) { return is_transformer_block(layer.kind); });
   RankPrediction best;
-  const auto consider = [&](const char* phase, const ActivationBytes& now, bool working,
-                            bool backward) {
+  const auto consider = [&](const char* phase, const ActivationBytes& now) {
     Terms terms;
     add_states(terms, plan, layout);
-    if (working) add_working_set(terms, plan, layout, backward);
+    add_working_set(terms, plan, layout);
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
     add_constants(terms, plan, layout.rank, blocks);
     phases.push_back({phase, terms.total()});
@@ -173,9 +172,9 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
       best.terms = terms.take();
     }
   };
-  consider("forward", peaks.forward, true, false);
-  consider("backward", peaks.backward, true, true);
-  consider("step", peaks.step, false, false);
+  consider("forward", peaks.forward);
+  consider("backward", peaks.backward);
+  consider("step", peaks.step);
   return best;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -25,16 +26,15 @@ std::string product(int64_t bytes, int64_t elements) {
   return fmt::format("{} B x {}", bytes, with_commas(elements));
 }
 
-int64_t largest_layer(const RankLayout& layout) {
-  int64_t largest = 0;
-  for (const LayerSpec& layer : layout.layers) {
-    int64_t elements = 0;
-    for (const PlacedParameter& placed : layout.parameters) {
-      if (placed.layer == layer.index) elements += placed.box.size();
-    }
-    largest = std::max(largest, elements);
-  }
-  return largest;
+// "4 B x (1,024 + 1,024 + 96)"
+std::string sum_of(int64_t bytes, const std::vector<int64_t>& buffers) {
+  std::string sizes;
+  for (const int64_t size : buffers) sizes += (sizes.empty() ? "" : " + ") + with_commas(size);
+  return fmt::format("{} B x ({})", bytes, sizes);
+}
+
+int64_t sum(const std::vector<int64_t>& buffers) {
+  return std::accumulate(buffers.begin(), buffers.end(), int64_t{0});
 }
 
 std::string microbatches(int64_t live) {
@@ -125,19 +125,14 @@ void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
   }
 }
 
-void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, bool backward) {
+void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout) {
   const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
-  const Sharding sharding = sharding_of(plan);
-  if (sharding < Sharding::kGradients || plan.degrees.shard == 1) return;
-  const int64_t layer = largest_layer(layout);
-  if (sharding == Sharding::kParameters) {
-    terms.add("gathered weights of 2 layers", MemoryCategory::kWeights, 2 * bytes.weight * layer,
-              "2 x " + product(bytes.weight, layer), "one in use, the next on its way");
-  }
-  if (backward) {
-    terms.add("gradients before their reduction", MemoryCategory::kGradients,
-              bytes.gradient * layer, product(bytes.gradient, layer), "the largest layer's");
-  }
+  terms.add("gathered weights", MemoryCategory::kWeights, bytes.weight * sum(layout.weight_buffers),
+            sum_of(bytes.weight, layout.weight_buffers), "buffers: layers in use and on their way");
+  terms.add("gradients before their reduction", MemoryCategory::kGradients,
+            bytes.gradient * sum(layout.gradient_buffers),
+            sum_of(bytes.gradient, layout.gradient_buffers),
+            "buffers: of the running layer and under reduction");
 }
 
 void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward) {

@@ -34,8 +34,9 @@ class Terms {
 
 // Weights, gradients and optimizer state of the rank, which live through the whole step.
 void add_states(Terms& terms, const Plan& plan, const RankLayout& layout);
-// What sharded gradients and parameters need besides their shards, while forward and backward run.
-void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout, bool backward);
+// The buffers that sharded gradients and weights need besides their shards; they are never given
+// back.
+void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout);
 void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now, bool forward);
 // What does not change during the step. `blocks`: transformer layers of the stage.
 void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks);

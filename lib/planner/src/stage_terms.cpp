@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "engine_bytes.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/schedule.h"
 #include "smp/planner/habits.h"
 #include "state_bytes.h"
 
@@ -30,6 +32,46 @@ double library_workspace(const JobSpec& job) {
   if (habits_of(job).transformer_engine)
     engines = job.model.num_experts > 0 ? 1 + kExpertStreams : 1;
   return 2 * torch + engines * (large ? kLargeWorkspace : kEngineWorkspace);
+}
+
+// Elements of the buffers that our engine's buckets share while they are whole, as share_buffers()
+// of lib/plan cuts them: blocks in `rotating` ones, embedding and head in another, or one each.
+double buffer_elements(const LayerBytes& layers, const StageHolds& holds, double rotating,
+                       bool ends_apart) {
+  const double block =
+      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double embedding = holds.embedding ? layers.embedding_parameters : 0;
+  const double head = holds.head ? layers.head_parameters : 0;
+  const double blocks = holds.blocks.dense + holds.blocks.moe;
+  return std::min(rotating, blocks) * block +
+         (ends_apart ? embedding + head : std::max(embedding, head));
+}
+
+// What our engine's ranks on CPUs hold instead of what other frameworks do.
+void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoice& choice,
+                        LayerBytes layers, const StateRules& rules, const StageHolds& holds) {
+  terms.gathered = terms.unreduced = terms.buckets = 0;
+  terms.keeps_buffers = true;
+  if (choice.shard == 1) return;
+  const bool tied = job.model.tied_embeddings;
+  // A tied table's copy on the last stage is in no bucket and stays whole.
+  if (tied && holds.head && !holds.embedding) {
+    const double copy = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
+    const double rest = copy * (1 - rules.dense_share);
+    layers.head_parameters -= copy;
+    if (choice.sharding >= Sharding::kGradients) terms.gradients += rules.state.gradient * rest;
+    if (choice.sharding == Sharding::kParameters) terms.weights += rules.state.weight * rest;
+  }
+  const bool put_off = puts_weights_off(choice.schedule);
+  if (choice.sharding >= Sharding::kGradients) {
+    const double rotating = put_off ? holds.blocks.dense + holds.blocks.moe : 2;
+    terms.unreduced =
+        rules.state.gradient * buffer_elements(layers, holds, rotating, tied || put_off);
+  }
+  if (choice.sharding == Sharding::kParameters) {
+    const double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
+    terms.gathered = rules.state.weight * buffer_elements(layers, holds, rotating, tied);
+  }
 }
 
 // Groups of several ranks that a rank is in, each with buffers of its own.
@@ -148,6 +190,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
     terms.unreduced = state.unreduced * block;
     terms.buckets = state.gradient * std::min(static_cast<double>(habits.bucket_elements), all);
   }
+  if (runs_in_engine(job)) add_engine_buffers(terms, job, choice, layers, rules, holds);
   // Gradients that no buffer holds do not exist yet when the deepest backward of the only
   // microbatch begins.
   terms.gradients_later = !habits.flat_gradient_buffer && choice.microbatches == 1;
@@ -162,7 +205,9 @@ double StageTerms::total(Phase phase) const {
     case Phase::kBackward:
       return lasting + (gradients_later ? 0 : gradients) + (copy_later ? 0 : gradient_copy) +
              gathered + unreduced + buckets;
-    case Phase::kStep: return lasting + gradients + gradient_copy + updating;
+    case Phase::kStep:
+      return lasting + gradients + gradient_copy + updating +
+             (keeps_buffers ? gathered + unreduced : 0);
     case Phase::kCheckpoint: return lasting + gradients + gradient_copy + saving;
   }
   return lasting;
@@ -181,6 +226,10 @@ TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
   at(bytes, Term::kWorkspace) = rules.workspace;
   if (phase == Phase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
   if (phase == Phase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
+  if (phase == Phase::kStep && keeps_buffers) {
+    at(bytes, Term::kGatheredWeights) = gathered;
+    at(bytes, Term::kUnreducedGradients) = unreduced;
+  }
   if (phase == Phase::kStep || phase == Phase::kCheckpoint) return bytes;
   if (gradients_later) at(bytes, Term::kGradients) = 0;
   if (copy_later) at(bytes, Term::kGradientCopy) = 0;

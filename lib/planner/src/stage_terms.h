@@ -55,6 +55,7 @@ struct StageTerms {
   double saving = 0;                                // while a checkpoint is written
   bool gradients_later = false;                     // none exists yet at the deepest backward
   bool copy_later = false;                          // made by the step
+  bool keeps_buffers = false;                       // gathered and unreduced last all the time
   double host_bytes = 0;  // of what is offloaded for good: optimizer state, weights
 
   double total(Phase phase) const;

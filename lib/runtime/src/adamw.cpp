@@ -29,6 +29,7 @@ struct UpdateSpan {
   Span span;
   int64_t state = 0;
   bool decays = false;
+  int64_t bucket = 0;
 };
 
 Span overlap(const Span& a, const Span& b) {
@@ -64,10 +65,11 @@ struct AdamW::Impl {
   FlatParameters* parameters = nullptr;
   at::Tensor momentum, variance;
   std::vector<UpdateSpan> updates;
-  std::vector<Span> normed;
+  std::vector<UpdateSpan> normed;
   int64_t steps_done = 0;
 
-  void plan_bucket(const Bucket& bucket, const Degrees& degrees, int64_t state) {
+  void plan_bucket(int64_t index, const Degrees& degrees, int64_t state) {
+    const Bucket& bucket = parameters->layout().buckets[static_cast<size_t>(index)];
     const RankLayout& layout = parameters->layout();
     const int64_t part = bucket.size() / degrees.shard;
     const int64_t begin = bucket.begin + layout.coord.shard * part;
@@ -75,42 +77,44 @@ struct AdamW::Impl {
     for_each_parameter(layout, owned, [&](const PlacedParameter& parameter, const Span& span) {
       const bool decays = parameter.spec.weight_decay;
       const bool joins = !updates.empty() && updates.back().span.end == span.begin &&
-                         updates.back().decays == decays &&
+                         updates.back().bucket == index && updates.back().decays == decays &&
                          updates.back().state + (span.begin - updates.back().span.begin) ==
                              state + (span.begin - begin);
       if (joins) {
         updates.back().span.end = span.end;
       } else {
-        updates.push_back({span, state + (span.begin - begin), decays});
+        updates.push_back({span, state + (span.begin - begin), decays, index});
       }
     });
     // The replicas hold equal gradients: each sums its own share of them.
     const int64_t share = begin + part_begin(part, degrees.replica, layout.coord.replica);
     const Span mine{share, share + part_size(part, degrees.replica, layout.coord.replica)};
     for_each_parameter(layout, mine, [&](const PlacedParameter& parameter, const Span& span) {
-      if (parameter.counts) normed.push_back(span);
+      if (parameter.counts) normed.push_back({span, 0, false, index});
     });
   }
 
   template <typename T>
   void update(const AdamWFactors& decayed, const AdamWFactors& kept) {
-    T* const weights = parameters->weights().mutable_data_ptr<T>();
-    const T* const gradients = parameters->gradients().const_data_ptr<T>();
     T* const m = momentum.mutable_data_ptr<T>();
     T* const v = variance.mutable_data_ptr<T>();
     for (const UpdateSpan& part : updates) {
-      const int64_t begin = part.span.begin;
-      adamw_update(part.decays ? decayed : kept, part.span.end - begin, gradients + begin,
+      const FlatParameters::Owned held = parameters->owned(part.bucket);
+      const int64_t begin = part.span.begin - held.begin;
+      T* const weights = held.weights.mutable_data_ptr<T>();
+      const T* const gradients = held.gradients.const_data_ptr<T>();
+      adamw_update(part.decays ? decayed : kept, part.span.end - part.span.begin, gradients + begin,
                    weights + begin, m + part.state, v + part.state);
     }
   }
 
   template <typename T>
   double norm_squared() const {
-    const T* const gradients = parameters->gradients().const_data_ptr<T>();
     double sum = 0;
-    for (const Span& span : normed) {
-      sum += sum_of_squares(span.end - span.begin, gradients + span.begin);
+    for (const UpdateSpan& part : normed) {
+      const FlatParameters::Owned held = parameters->owned(part.bucket);
+      sum += sum_of_squares(part.span.end - part.span.begin,
+                            held.gradients.const_data_ptr<T>() + part.span.begin - held.begin);
     }
     return sum;
   }
@@ -122,9 +126,10 @@ AdamW::AdamW(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& 
   impl_->spec = spec;
   impl_->parameters = &parameters;
   int64_t state = 0;
-  for (const Bucket& bucket : layout.buckets) {
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = layout.buckets[b];
     SMP_CHECK_EQ(bucket.size() % degrees.shard, 0);
-    impl_->plan_bucket(bucket, degrees, state);
+    impl_->plan_bucket(static_cast<int64_t>(b), degrees, state);
     state += bucket.size() / degrees.shard;
   }
   SMP_CHECK_EQ(state, layout.optimizer_elements);

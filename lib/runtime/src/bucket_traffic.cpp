@@ -5,75 +5,100 @@
 #include "smp/plan/check.h"
 
 namespace smp {
+namespace {
+
+constexpr const char* kGradients = "data.gradients";
+
+void finish(WorkPtr& work) {
+  SMP_CHECK(work != nullptr);
+  work->wait();
+  work.reset();
+}
+
+}  // namespace
 
 BucketTraffic::BucketTraffic(FlatParameters& parameters, RankGroups& groups)
     : parameters_(parameters),
       data_(groups.find(Axis::kData)),
       shard_(groups.find(Axis::kShard)),
       replica_(groups.find(Axis::kReplica)),
+      shards_gradients_(parameters.layout().shards_gradients()),
       reductions_(parameters.layout().buckets.size()),
-      gathers_(parameters.layout().buckets.size()) {}
+      second_halves_(reductions_.size()),
+      gathers_(reductions_.size()) {}
 
-void BucketTraffic::start_reduce(int64_t bucket) {
-  const Bucket& range = parameters_.layout().buckets.at(static_cast<size_t>(bucket));
+void BucketTraffic::start_reduce(int64_t bucket, bool is_last) {
+  const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
-  char* begin = static_cast<char*>(parameters_.gradients().mutable_data_ptr()) +
-                range.begin * bytes_of(dtype);
+  void* begin = whole.mutable_data_ptr();
   WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
   if (shard_ == nullptr) {
     SMP_CHECK(data_ != nullptr);
-    work = data_->all_reduce(begin, begin, range.size(), dtype, ReduceOp::kSum, "data.gradients");
+    work = data_->all_reduce(begin, begin, whole.numel(), dtype, ReduceOp::kSum, kGradients);
     return;
   }
-  work = shard_->reduce_scatter(begin, parameters_.owned(bucket).gradients.mutable_data_ptr(),
-                                range.size(), dtype, ReduceOp::kSum, "data.gradients");
-  if (replica_ != nullptr) first_halves_.push_back(bucket);
+  const int64_t size = whole.numel() / shard_->size();
+  work = shard_->reduce_scatter(begin, whole.narrow(0, shard_->rank() * size, size).data_ptr(),
+                                whole.numel(), dtype, ReduceOp::kSum, kGradients);
+  if (replica_ != nullptr || shards_gradients_) first_halves_.push_back({bucket, is_last});
 }
 
 void BucketTraffic::poll() {
   while (!first_halves_.empty() &&
-         reductions_[static_cast<size_t>(first_halves_.front())]->done()) {
+         reductions_[static_cast<size_t>(first_halves_.front().bucket)]->done()) {
     finish_first_half();
   }
 }
 
 void BucketTraffic::finish_first_half() {
-  const int64_t bucket = first_halves_.front();
+  const FirstHalf half = first_halves_.front();
   first_halves_.pop_front();
-  WorkPtr& work = reductions_[static_cast<size_t>(bucket)];
-  work->wait();
+  finish(reductions_[static_cast<size_t>(half.bucket)]);
+  if (shards_gradients_) {
+    const at::Tensor whole = parameters_.whole_gradients(half.bucket);
+    const int64_t size = whole.numel() / shard_->size();
+    parameters_.owned(half.bucket).gradients.add_(whole.narrow(0, shard_->rank() * size, size));
+    whole.zero_();
+  }
+  if (replica_ != nullptr && half.is_last) start_second_half(half.bucket);
+}
+
+void BucketTraffic::start_second_half(int64_t bucket) {
   const at::Tensor part = parameters_.owned(bucket).gradients;
-  work = replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
-                              parameters_.gradient_dtype(), ReduceOp::kSum, "data.gradients");
+  second_halves_[static_cast<size_t>(bucket)] =
+      replica_->all_reduce(part.const_data_ptr(), part.mutable_data_ptr(), part.numel(),
+                           parameters_.gradient_dtype(), ReduceOp::kSum, kGradients);
 }
 
 void BucketTraffic::wait_reduce(int64_t bucket) {
-  while (!first_halves_.empty()) finish_first_half();
   WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
-  SMP_CHECK(work != nullptr);
-  work->wait();
-  work.reset();
+  if (!shards_gradients_ && replica_ == nullptr) return finish(work);
+  while (work != nullptr) finish_first_half();
+  if (!shards_gradients_) finish(second_halves_[static_cast<size_t>(bucket)]);
+}
+
+void BucketTraffic::finish_reductions() {
+  SMP_CHECK(first_halves_.empty());
+  for (WorkPtr& work : second_halves_) {
+    if (work != nullptr) finish(work);
+  }
 }
 
 void BucketTraffic::start_gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
-  const Bucket& range = parameters_.layout().buckets.at(static_cast<size_t>(bucket));
-  char* weights = static_cast<char*>(parameters_.weights().mutable_data_ptr());
   const at::Tensor part = parameters_.owned(bucket).weights;
-  gathers_.at(static_cast<size_t>(bucket)) = shard_->all_gather(
-      part.const_data_ptr(), weights + range.begin * bytes_of(parameters_.dtype()), part.numel(),
-      parameters_.dtype(), "shard.weights");
+  const at::Tensor whole = parameters_.whole_weights(bucket);
+  gathers_.at(static_cast<size_t>(bucket)) =
+      shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
+                         parameters_.dtype(), "shard.weights");
 }
 
 void BucketTraffic::wait_gather(int64_t bucket) {
-  WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
-  SMP_CHECK(work != nullptr);
-  work->wait();
-  work.reset();
+  finish(gathers_.at(static_cast<size_t>(bucket)));
 }
 
 void BucketTraffic::abandon() {
-  for (auto* works : {&reductions_, &gathers_}) {
+  for (auto* works : {&reductions_, &second_halves_, &gathers_}) {
     for (WorkPtr& work : *works) {
       try {
         if (work) work->wait();

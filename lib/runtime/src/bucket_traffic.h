@@ -10,21 +10,28 @@
 
 namespace smp {
 
-// Moves gradient buckets and updated weights over the data-parallel ranks, in place in the flat
-// buffers, while the engine computes.
+// Moves gradient buckets and weights over the data-parallel ranks, in place in the buffers of
+// FlatParameters, while the engine computes.
 //
 // Without sharding a bucket's gradients are summed over the data group. With it they are
 // reduce-scattered over the shard group, so that shard i ends with the sums of part i, which is
 // then summed over the replicas; after the step the parts of the weights are gathered again. Second
 // halves start in the order of the first, whatever finishes first, so that all replicas agree on
-// it. Used by the engine's thread.
+// it.
+//
+// Sharded gradients are scattered microbatch by microbatch: each sum is added to this rank's part,
+// and the shared buffer is left zeroed for the next bucket; the last microbatch's is followed by
+// the sum over the replicas. Used by the engine's thread.
 class BucketTraffic {
  public:
   BucketTraffic(FlatParameters& parameters, RankGroups& groups);
 
-  void start_reduce(int64_t bucket);
+  // `is_last`: of the step's reductions of this bucket.
+  void start_reduce(int64_t bucket, bool is_last);
   void poll();  // starts what a finished first half has made possible
+  // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
+  void finish_reductions();  // all sums are there
 
   void start_gather(int64_t bucket);
   void wait_gather(int64_t bucket);
@@ -32,15 +39,22 @@ class BucketTraffic {
   void abandon();  // waits, after an abort, until nothing moves any more
 
  private:
-  void finish_first_half();  // of the oldest bucket
+  struct FirstHalf {
+    int64_t bucket = 0;
+    bool is_last = true;
+  };
+  void finish_first_half();  // the oldest
+  void start_second_half(int64_t bucket);
 
   FlatParameters& parameters_;
   Communicator* data_;
   Communicator* shard_;
   Communicator* replica_;
-  std::deque<int64_t> first_halves_;  // buckets under reduce-scatter, oldest first
-  std::vector<WorkPtr> reductions_;   // by bucket
-  std::vector<WorkPtr> gathers_;      // by bucket
+  const bool shards_gradients_;
+  std::deque<FirstHalf> first_halves_;  // under reduce-scatter, oldest first
+  std::vector<WorkPtr> reductions_;     // by bucket: sums of all, or first halves
+  std::vector<WorkPtr> second_halves_;  // by bucket: sums over the replicas
+  std::vector<WorkPtr> gathers_;        // by bucket
 };
 
 }  // namespace smp

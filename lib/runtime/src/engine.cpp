@@ -14,17 +14,19 @@
 namespace smp {
 namespace {
 
-// The range of a layer's K and V weights in the flat buffers: neighbours, elements.
-std::pair<int64_t, int64_t> kv_range(const RankLayout& layout, int64_t layer) {
-  int64_t begin = -1, end = -1;
-  for (const PlacedParameter& parameter : layout.parameters) {
+// A layer's K and V weights are neighbours in memory: the first one's index, and the elements of
+// all.
+std::pair<int64_t, int64_t> kv_parameters(const RankLayout& layout, int64_t layer) {
+  int64_t first = -1, elements = 0;
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const PlacedParameter& parameter = layout.parameters[i];
     if (parameter.layer != layer || parameter.spec.split != TensorSplit::kKvHeads) continue;
-    if (begin < 0) begin = end = parameter.offset;
-    SMP_CHECK_EQ(parameter.offset, end);
-    end += parameter.box.size();
+    if (first < 0) first = static_cast<int64_t>(i);
+    SMP_CHECK_EQ(parameter.offset, layout.parameters[static_cast<size_t>(first)].offset + elements);
+    elements += parameter.box.size();
   }
-  SMP_CHECK(begin >= 0);
-  return {begin, end};
+  SMP_CHECK(first >= 0);
+  return {first, elements};
 }
 
 }  // namespace
@@ -56,6 +58,10 @@ struct Engine::Impl {
 
   void execute(const Action& action);
   void enter(const char* phase, const Action& action);
+  // Whether a bucket's reduction is that of the step's last microbatch.
+  bool is_last(const Action& action) const {
+    return action.microbatch < 0 || action.microbatch + 1 == *plan.job.training.microbatches;
+  }
   void reduce_kv(const Action& action);
   void abandon(const std::string& reason);
 };
@@ -81,30 +87,33 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kWeight:
       check_failed(__FILE__, __LINE__, "the engine's backward passes have the weights' gradients");
     case ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
-    case ActionKind::kReduce: enter("reduce", action); return buckets.start_reduce(action.bucket);
+    case ActionKind::kReduce:
+      enter("reduce", action);
+      return buckets.start_reduce(action.bucket, is_last(action));
     case ActionKind::kReduceWait:
       enter("reduce", action);
       return buckets.wait_reduce(action.bucket);
     case ActionKind::kStep:
       enter("step", action);
+      buckets.finish_reductions();
       result = update.run(step_index, learning_rate, calls.loss());
       return;
     case ActionKind::kGather: enter("gather", action); return buckets.start_gather(action.bucket);
     case ActionKind::kGatherWait:
       enter("gather", action);
       return buckets.wait_gather(action.bucket);
+    case ActionKind::kFree: return;  // the schedule's word that the buffer may take others
   }
   check_failed(__FILE__, __LINE__, "unknown action");
 }
 
 // Ranks that hold a copy of the same KV head each have the gradient from their own query heads.
 void Engine::Impl::reduce_kv(const Action& action) {
-  const auto [begin, end] = kv_range(model.parameters->layout(), action.layer);
-  const DType dtype = model.parameters->gradient_dtype();
-  void* range = static_cast<char*>(model.parameters->gradients().mutable_data_ptr()) +
-                begin * bytes_of(dtype);
+  const auto [first, elements] = kv_parameters(model.parameters->layout(), action.layer);
+  void* range = model.parameters->gradient(first).mutable_data_ptr();
   model.groups->at(Axis::kKvHead)
-      .all_reduce(range, range, end - begin, dtype, ReduceOp::kSum, "tensor.kv_gradients")
+      .all_reduce(range, range, elements, model.parameters->gradient_dtype(), ReduceOp::kSum,
+                  "tensor.kv_gradients")
       ->wait();
 }
 

@@ -66,13 +66,57 @@ void fill(const PlacedParameter& parameter, uint64_t seed, int64_t begin, int64_
 
 }  // namespace
 
+// One of the two: where it lies flat, and in which buffers while it is whole.
+struct FlatSide {
+  at::Tensor flat;
+  std::vector<at::Tensor> buffers;  // empty: flat is whole
+  std::vector<at::Tensor> views;    // of the parameters
+  bool is_sharded() const { return !buffers.empty(); }
+};
+
 struct FlatParameters::Impl {
   RankLayout layout;
   DType dtype;
   DType gradient_dtype;
-  at::Tensor weights, gradients;
-  std::vector<at::Tensor> weight_views, gradient_views;
+  FlatSide weights, gradients;
   at::Tensor tied_weight, tied_gradient;
+
+  // The flat buffer, the shared ones and the views. `elements`: of the shared ones.
+  void allocate_side(FlatSide& side, MemoryCategory category, DType type,
+                     const std::vector<int64_t>& elements, int32_t Bucket::*buffer,
+                     Communicator* peers) {
+    const int64_t flat = elements.empty() ? layout.elements : layout.optimizer_elements;
+    side.flat = allocate(category, flat, type, peers);
+    side.flat.zero_();
+    for (const int64_t size : elements) {
+      side.buffers.push_back(allocate(category, size, type, peers));
+      side.buffers.back().zero_();
+    }
+    for (const PlacedParameter& parameter : layout.parameters) {
+      const Bucket& bucket = bucket_of(parameter);
+      const at::Tensor whole = whole_of(side, bucket, bucket.*buffer);
+      side.views.push_back(view_of(whole, parameter.offset - bucket.begin, parameter));
+    }
+  }
+
+  const Bucket& bucket_of(const PlacedParameter& parameter) const {
+    for (const Bucket& bucket : layout.buckets) {
+      if (parameter.offset >= bucket.begin && parameter.offset < bucket.end) return bucket;
+    }
+    check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
+  }
+
+  static at::Tensor whole_of(const FlatSide& side, const Bucket& bucket, int32_t buffer) {
+    if (!side.is_sharded()) return side.flat.narrow(0, bucket.begin, bucket.size());
+    return side.buffers.at(static_cast<size_t>(buffer)).narrow(0, 0, bucket.size());
+  }
+
+  at::Tensor part_of(const FlatSide& side, const Bucket& bucket) const {
+    const int64_t size = bucket.size() / layout.shard_degree();
+    const int64_t begin = side.is_sharded() ? bucket.begin / layout.shard_degree()
+                                            : bucket.begin + layout.coord.shard * size;
+    return side.flat.narrow(0, begin, size);
+  }
 };
 
 FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* peers)
@@ -81,15 +125,10 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
   self.layout = std::move(layout);
   self.dtype = dtype;
   self.gradient_dtype = bytes_of(dtype) == 2 ? DType::kF32 : dtype;
-  self.weights = allocate(MemoryCategory::kWeights, self.layout.elements, dtype, peers);
-  self.gradients =
-      allocate(MemoryCategory::kGradients, self.layout.elements, self.gradient_dtype, peers);
-  self.weights.zero_();
-  self.gradients.zero_();
-  for (const PlacedParameter& parameter : self.layout.parameters) {
-    self.weight_views.push_back(view_of(self.weights, parameter.offset, parameter));
-    self.gradient_views.push_back(view_of(self.gradients, parameter.offset, parameter));
-  }
+  self.allocate_side(self.weights, MemoryCategory::kWeights, dtype, self.layout.weight_buffers,
+                     &Bucket::weight_buffer, peers);
+  self.allocate_side(self.gradients, MemoryCategory::kGradients, self.gradient_dtype,
+                     self.layout.gradient_buffers, &Bucket::gradient_buffer, peers);
   if (self.layout.tied_copy) {
     const PlacedParameter& copy = *self.layout.tied_copy;
     const int64_t size = copy.box.size();
@@ -106,10 +145,23 @@ const RankLayout& FlatParameters::layout() const { return impl_->layout; }
 DType FlatParameters::dtype() const { return impl_->dtype; }
 DType FlatParameters::gradient_dtype() const { return impl_->gradient_dtype; }
 
+// Whole weights are drawn whole; of sharded ones each rank draws its own part and no more.
 void FlatParameters::initialise(uint64_t seed) {
-  for (const PlacedParameter& parameter : impl_->layout.parameters) {
-    const int64_t size = parameter.box.size();
-    fill(parameter, seed, 0, size, impl_->weights.narrow(0, parameter.offset, size));
+  for (size_t b = 0; b < impl_->layout.buckets.size(); ++b) {
+    const Bucket& bucket = impl_->layout.buckets[b];
+    const Owned part = owned(static_cast<int64_t>(b));
+    const bool sharded = impl_->weights.is_sharded();
+    const int64_t begin = sharded ? part.begin : bucket.begin;
+    const int64_t end = sharded ? part.end : bucket.end;
+    const at::Tensor target =
+        sharded ? part.weights : impl_->weights.flat.narrow(0, begin, end - begin);
+    for (const PlacedParameter& parameter : impl_->layout.parameters) {
+      const int64_t first = std::max(begin, parameter.offset);
+      const int64_t last = std::min(end, parameter.offset + parameter.box.size());
+      if (first >= last) continue;
+      fill(parameter, seed, first - parameter.offset, last - parameter.offset,
+           target.narrow(0, first - begin, last - first));
+    }
   }
   if (impl_->layout.tied_copy) {
     const int64_t size = impl_->layout.tied_copy->box.size();
@@ -117,19 +169,19 @@ void FlatParameters::initialise(uint64_t seed) {
   }
 }
 
+// Shared buffers are left zeroed by each reduction.
 void FlatParameters::zero_gradients() {
-  impl_->gradients.zero_();
+  impl_->gradients.flat.zero_();
   if (impl_->tied_gradient.defined()) impl_->tied_gradient.zero_();
 }
 
 void FlatParameters::drop_gradients() {
-  impl_->gradient_views.clear();
-  impl_->gradients.reset();
+  impl_->gradients = {};
   impl_->tied_gradient.reset();
 }
 
-const at::Tensor& FlatParameters::weights() const { return impl_->weights; }
-const at::Tensor& FlatParameters::gradients() const { return impl_->gradients; }
+const at::Tensor& FlatParameters::weights() const { return impl_->weights.flat; }
+const at::Tensor& FlatParameters::gradients() const { return impl_->gradients.flat; }
 
 FlatParameters::Owned FlatParameters::owned(int64_t bucket) const {
   const Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
@@ -137,17 +189,27 @@ FlatParameters::Owned FlatParameters::owned(int64_t bucket) const {
   Owned owned;
   owned.begin = whole.begin + impl_->layout.coord.shard * size;
   owned.end = owned.begin + size;
-  owned.weights = impl_->weights.narrow(0, owned.begin, size);
-  if (impl_->gradients.defined()) owned.gradients = impl_->gradients.narrow(0, owned.begin, size);
+  owned.weights = impl_->part_of(impl_->weights, whole);
+  if (impl_->gradients.flat.defined()) owned.gradients = impl_->part_of(impl_->gradients, whole);
   return owned;
 }
 
+at::Tensor FlatParameters::whole_weights(int64_t bucket) const {
+  const Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
+  return Impl::whole_of(impl_->weights, whole, whole.weight_buffer);
+}
+
+at::Tensor FlatParameters::whole_gradients(int64_t bucket) const {
+  const Bucket& whole = impl_->layout.buckets.at(static_cast<size_t>(bucket));
+  return Impl::whole_of(impl_->gradients, whole, whole.gradient_buffer);
+}
+
 const at::Tensor& FlatParameters::weight(int64_t index) const {
-  return impl_->weight_views.at(static_cast<size_t>(index));
+  return impl_->weights.views.at(static_cast<size_t>(index));
 }
 
 const at::Tensor& FlatParameters::gradient(int64_t index) const {
-  return impl_->gradient_views.at(static_cast<size_t>(index));
+  return impl_->gradients.views.at(static_cast<size_t>(index));
 }
 
 FlatParameters::Range FlatParameters::range_of(int64_t layer) const {

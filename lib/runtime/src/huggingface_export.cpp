@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
@@ -25,21 +26,39 @@ constexpr const char* kLabel = "save.weights";
 // gradients and optimizer state that are gone by then.
 constexpr int64_t kBlockBytes = 256 << 10;
 
-// A rank that sends a box of a parameter.
+// A rank that sends elements [begin, end) of a box of a parameter, counted row by row.
 struct Holder {
   int64_t rank = 0;
   Box box;
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
-// For each parameter the boxes that make it whole, each once: the copies that count, of the first
-// data-parallel rank.
+// The elements of a parameter's box that a rank of the layout holds: all, or those of its shard.
+std::pair<int64_t, int64_t> held_of(const RankLayout& layout, const PlacedParameter& parameter) {
+  const int64_t size = parameter.box.size();
+  if (!layout.shards_weights()) return {0, size};
+  for (const Bucket& bucket : layout.buckets) {
+    if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
+    const int64_t share = bucket.size() / layout.shard_degree();
+    const int64_t begin = bucket.begin + layout.coord.shard * share - parameter.offset;
+    return {std::clamp<int64_t>(begin, 0, size), std::clamp<int64_t>(begin + share, 0, size)};
+  }
+  check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
+}
+
+// For each parameter the boxes that make it whole, each element once: of the copies that count, of
+// the first data-parallel rank, or the shards of the first replica.
 std::map<std::string, std::vector<Holder>> holders_of(const Plan& plan) {
   std::map<std::string, std::vector<Holder>> holders;
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
     const RankLayout layout = rank_layout(plan, rank);
-    if (layout.coord.data(plan.degrees) != 0) continue;
+    const Coord& coord = layout.coord;
+    if (coord.replica != 0 || (coord.shard != 0 && !layout.shards_weights())) continue;
     for (const PlacedParameter& parameter : layout.parameters) {
-      if (parameter.counts) holders[parameter.spec.name].push_back({rank, parameter.box});
+      const auto [begin, end] = held_of(layout, parameter);
+      if (!parameter.counts || begin == end) continue;
+      holders[parameter.spec.name].push_back({rank, parameter.box, begin, end});
     }
   }
   return holders;
@@ -73,6 +92,27 @@ Box part_in(const Box& box, int64_t first_row, const Box& block) {
 
 bool is_empty(const Box& box) { return box.rows() <= 0 || box.cols() <= 0; }
 
+// How many elements of `part` come before element `end` of the box in which it lies, both counted
+// row by row.
+int64_t count_before(const Box& box, const Box& part, int64_t end) {
+  const int64_t row = box.row_begin + end / box.cols();
+  if (row < part.row_begin) return 0;
+  if (row >= part.row_end) return part.size();
+  const int64_t col = std::clamp(box.col_begin + end % box.cols(), part.col_begin, part.col_end);
+  return (row - part.row_begin) * part.cols() + (col - part.col_begin);
+}
+
+// Calls piece(row, col, count) for the row pieces of elements [begin, end) of a box of `cols`
+// columns.
+template <typename Piece>
+void for_each_row(int64_t cols, int64_t begin, int64_t end, const Piece& piece) {
+  for (int64_t at = begin; at < end;) {
+    const int64_t count = std::min(cols - at % cols, end - at);
+    piece(at / cols, at % cols, count);
+    at += count;
+  }
+}
+
 // Moves weights to rank 0, one call of gather() per block on every rank.
 class WeightGatherer {
  public:
@@ -97,8 +137,11 @@ class WeightGatherer {
       for (const Holder& holder : holders_.at(source.name)) {
         const Box part = part_in(holder.box, first_row, block);
         if (is_empty(part)) continue;
-        elements += part.size();
-        move(source, holder, part, [&] {
+        const int64_t first = count_before(holder.box, part, holder.begin);
+        const int64_t last = count_before(holder.box, part, holder.end);
+        if (first == last) continue;
+        elements += last - first;
+        move(source, holder, part, first, last, [&] {
           return stacked.narrow(0, first_row + part.row_begin - block.row_begin, part.rows())
               .narrow(1, part.col_begin - block.col_begin, part.cols());
         });
@@ -114,35 +157,76 @@ class WeightGatherer {
     return at::empty({rows, cols}, scalar_type_of(parameters_.dtype()));
   }
 
-  // This rank's `part` of a parameter of which it holds `box`.
-  at::Tensor held(const ParameterSpec& source, const Box& box, const Box& part) const {
-    return parameters_.weight(own_.at(source.name))
-        .view({box.rows(), box.cols()})
-        .narrow(0, part.row_begin - box.row_begin, part.rows())
-        .narrow(1, part.col_begin - box.col_begin, part.cols());
+  // Elements [first, last) of this rank's `part` of a parameter, in one piece.
+  at::Tensor packed(const ParameterSpec& source, const Holder& holder, const Box& part,
+                    int64_t first, int64_t last) const {
+    const int64_t index = own_.at(source.name);
+    const Box& box = holder.box;
+    const int64_t row = part.row_begin - box.row_begin, col = part.col_begin - box.col_begin;
+    if (!parameters_.layout().shards_weights()) {
+      return parameters_.weight(index)
+          .view({box.rows(), box.cols()})
+          .narrow(0, row, part.rows())
+          .narrow(1, col, part.cols())
+          .contiguous();
+    }
+    const at::Tensor held = own_shard(index);  // element holder.begin of the box comes first
+    const at::Tensor packed = allocate(1, last - first).view({last - first});
+    int64_t done = 0;
+    for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
+      const int64_t element = (row + r) * box.cols() + col + c - holder.begin;
+      packed.narrow(0, done, count).copy_(held.narrow(0, element, count));
+      done += count;
+    });
+    return packed;
   }
 
-  // A part of a parameter from its holder to place() on rank 0.
+  // What this rank's shard holds of a parameter, in one piece.
+  at::Tensor own_shard(int64_t index) const {
+    const RankLayout& layout = parameters_.layout();
+    const PlacedParameter& parameter = layout.parameters[static_cast<size_t>(index)];
+    const auto [begin, end] = held_of(layout, parameter);
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      const Bucket& bucket = layout.buckets[b];
+      if (parameter.offset < bucket.begin || parameter.offset >= bucket.end) continue;
+      const FlatParameters::Owned owned = parameters_.owned(static_cast<int64_t>(b));
+      return owned.weights.narrow(0, parameter.offset + begin - owned.begin, end - begin);
+    }
+    check_failed(__FILE__, __LINE__, "a parameter is in no bucket");
+  }
+
+  // Elements [first, last) of a part of a parameter from their holder to place() on rank 0.
   template <typename Place>
-  void move(const ParameterSpec& source, const Holder& holder, const Box& part,
-            const Place& place) {
+  void move(const ParameterSpec& source, const Holder& holder, const Box& part, int64_t first,
+            int64_t last, const Place& place) {
     const DType dtype = parameters_.dtype();
     const bool mine = holder.rank == world_.rank();
     if (world_.rank() != 0) {
       if (!mine) return;
-      const at::Tensor packed = held(source, holder.box, part).contiguous();
-      world_.send(packed.const_data_ptr(), part.size(), dtype, 0, kLabel)->wait();
+      const at::Tensor elements = packed(source, holder, part, first, last);
+      world_.send(elements.const_data_ptr(), last - first, dtype, 0, kLabel)->wait();
       return;
     }
     const at::Tensor to = place();
-    if (mine) {
-      to.copy_(held(source, holder.box, part));
+    const bool in_place = !mine && to.is_contiguous();
+    const at::Tensor landing = mine       ? packed(source, holder, part, first, last)
+                               : in_place ? to.view({-1}).narrow(0, first, last - first)
+                                          : allocate(1, last - first);
+    if (!mine) {
+      const auto peer = static_cast<int>(holder.rank);
+      world_.recv(landing.mutable_data_ptr(), last - first, dtype, peer, kLabel)->wait();
+    }
+    if (in_place) return;
+    if (last - first == part.size()) {
+      to.copy_(landing.view({part.rows(), part.cols()}));
       return;
     }
-    const at::Tensor landing = to.is_contiguous() ? to : allocate(part.rows(), part.cols());
-    const auto peer = static_cast<int>(holder.rank);
-    world_.recv(landing.mutable_data_ptr(), part.size(), dtype, peer, kLabel)->wait();
-    if (!to.is_contiguous()) to.copy_(landing);
+    int64_t done = 0;
+    const at::Tensor flat = landing.view({-1});
+    for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
+      to.select(0, r).narrow(0, c, count).copy_(flat.narrow(0, done, count));
+      done += count;
+    });
   }
 
   const FlatParameters& parameters_;

@@ -30,6 +30,10 @@ struct Bucket {
   int64_t end = 0;          // elements, with padding
   int64_t first_layer = 0;  // model indices; backward completes the bucket at first_layer
   int64_t last_layer = 0;
+  // Where what is sharded lies while it is whole: indices into RankLayout's lists; -1 = it always
+  // is, in the flat buffer.
+  int32_t gradient_buffer = -1;
+  int32_t weight_buffer = -1;
 
   int64_t size() const { return end - begin; }
 };
@@ -42,6 +46,15 @@ struct RankLayout {
   std::vector<PlacedParameter> parameters;  // in flat order, which is forward order
   std::vector<Bucket> buckets;              // in the order of reduction: last layers first
   int64_t elements = 0;                     // of the flat buffers, padding included
+
+  // Elements of the buffers that buckets share while they are whole: gradients from a microbatch's
+  // first product to the end of their reduction (sharding: gradients and parameters), weights from
+  // their gathering to their last use (parameters). Neighbouring layers have different ones. The
+  // flat buffers of what is sharded hold 1/z of `elements`. A bucket is then one layer.
+  std::vector<int64_t> gradient_buffers;
+  std::vector<int64_t> weight_buffers;
+  bool shards_gradients() const { return !gradient_buffers.empty(); }
+  bool shards_weights() const { return !weight_buffers.empty(); }
 
   // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
   // own. The first stage owns the weight: it has the optimizer state, counts it, and sends it back.
@@ -56,6 +69,10 @@ struct RankLayout {
 // floor(L/p) + [i < L mod p].
 std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
                                       const std::vector<int64_t>& partition);
+
+// Whether the plan cuts this over its shard ranks.
+bool shards_gradients(const Plan& plan);
+bool shards_weights(const Plan& plan);
 
 // Whether the first and the last stage share the token embedding (zb_v has both ends of the model
 // on one stage).

@@ -32,8 +32,9 @@ enum class ActionKind : uint8_t {
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,
   kStep,    // norm, clipping, optimizer; everything is reduced by now
-  kGather,  // start gathering the updated weights of `bucket` over the shard ranks
+  kGather,  // start gathering the weights of `bucket` over the shard ranks
   kGatherWait,
+  kFree,  // the gathered weights of `bucket` are used no more: their buffer may take others
 };
 std::string_view name_of(ActionKind kind);
 
@@ -100,7 +101,14 @@ struct ScheduleParameters {
   std::vector<std::vector<int64_t>> bucket_first_layers;  // per stage; empty = none
   // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
-  bool sharded = false;             // gather the updated weights of each bucket after the step
+  bool sharded = false;  // gather the updated weights of each bucket after the step
+  // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
+  // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
+  // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)
+  std::vector<std::vector<int32_t>> gradient_buffers;
+  std::vector<std::vector<int32_t>> weight_buffers;
+  int64_t prefetch_layers = 1;
+  bool tied_on_stage = false;       // the head uses the embedding's weight of the same stage
   bool tied_across_stages = false;  // first and last stage share the embedding
   bool kv_replicated = false;
 };

@@ -11,7 +11,11 @@
 
 // The weights and gradients of one rank: two flat buffers laid out as its RankLayout says, and for
 // each parameter a view into each. Collectives and the optimizer work on the flat buffers, layers
-// on the views; the bytes are the same. Used by the rank's own thread, under its LedgerScope.
+// on the views; the bytes are the same.
+//
+// Of what is sharded the flat buffer holds this rank's parts alone, and the views lie in buffers
+// that buckets share in turn (RankLayout): good while the schedule says so. No step allocates.
+// Used by the rank's own thread, under its LedgerScope.
 namespace smp {
 
 class Communicator;
@@ -19,7 +23,7 @@ struct LayerParameters;  // layer.h
 
 class FlatParameters {
  public:
-  // Allocates both buffers (categories weights and gradients), zeroed. Gradients are fp32 where
+  // Allocates all buffers (categories weights and gradients), zeroed. Gradients are fp32 where
   // `dtype`, the weights', has 16 bits, else of the same type. `peers` gives memory that the other
   // ranks read in place, so that their collectives copy once.
   FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr);
@@ -39,8 +43,8 @@ class FlatParameters {
   // gone.
   void drop_gradients();
 
-  const at::Tensor& weights() const;    // [elements]
-  const at::Tensor& gradients() const;  // [elements]
+  const at::Tensor& weights() const;    // [elements], or [elements / z] where they are sharded
+  const at::Tensor& gradients() const;  // the same of the gradients
 
   // What this rank updates of a bucket: elements [begin, end) of the layout's flat order, part
   // `coord.shard` of the bucket's z, and where they lie. The optimizer reads and writes here, and
@@ -51,6 +55,10 @@ class FlatParameters {
     at::Tensor weights, gradients;  // views, [end - begin]; gradients undefined once dropped
   };
   Owned owned(int64_t bucket) const;
+
+  // All of a bucket, [size]: its range of the flat buffer, or the buffer that it shares.
+  at::Tensor whole_weights(int64_t bucket) const;
+  at::Tensor whole_gradients(int64_t bucket) const;
 
   // Views of layout().parameters[index], shaped as its box: [rows, cols], vectors [rows].
   const at::Tensor& weight(int64_t index) const;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "smp/plan/schedule.h"
+
+namespace smp {
+
+// Completes a stage's actions where weights or gradients are sharded; else returns them as they
+// are. Pure.
+//
+// Weights are gathered in the order of use: before an action its own are waited for, and those of
+// the next `prefetch_layers` layers are on their way where their buffers are free. They stay
+// gathered until their buffer is wanted for others, so what is used next is not gathered again, and
+// are freed at the latest before the step, which changes them. Gradients' reductions are waited for
+// when their buffer is to be filled again, and before the step.
+std::vector<Action> place_shard_actions(std::vector<Action> actions,
+                                        const ScheduleParameters& parameters, int64_t stage);
+
+// Buckets (of one layer each) of a stage whose weights or whose gradients a layer's action works
+// on.
+class LayerBuckets {
+ public:
+  LayerBuckets(const ScheduleParameters& parameters, int64_t stage);
+
+  // -1 in the second place: one bucket only. The tied head works on the embedding's as well.
+  struct Pair {
+    int32_t own = -1;
+    int32_t tied = -1;
+  };
+  Pair weights(const Action& action) const;    // that must be whole
+  Pair gradients(const Action& action) const;  // that are added to
+
+ private:
+  int32_t bucket_of(int64_t layer) const;
+
+  const ScheduleParameters& parameters_;
+  std::vector<int64_t> first_layers_;
+  bool has_tied_head_ = false;
+};
+
+}  // namespace smp
