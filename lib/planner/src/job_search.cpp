@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "explain.h"
 #include "infeasible.h"
@@ -237,13 +238,18 @@ SearchResult JobSearch::told() {
   const PricedLayout closed = pricer_.detail(chosen.choice);
   result.best_priced = at_exact_prices(closed, chosen);
   result.binding = binding_of(pricer_.job().cluster, *result.best_priced);
+  for (const RankPrediction& rank : chosen_->plan.predictions.ranks) {
+    if (rank.peak_bytes < std::llround(chosen.peak_bytes)) continue;
+    for (const MemoryTerm& term : rank.terms) {
+      if (term.name != name_of(result.binding->memory_term)) continue;
+      result.binding->memory_term_bytes = static_cast<double>(term.bytes);
+    }
+  }
   for (const Candidate& point : fastest_.pareto) {
     result.pareto.push_back(pricer_.detail(point.choice));
   }
-  if (!practice() || options_.explain) {
-    const Strategy other = practice() ? Strategy::kFastest : Strategy::kBestPractice;
-    result.difference = difference_of(job_, other, closed);
-  }
+  result.difference =
+      difference_of(job_, practice() ? Strategy::kFastest : Strategy::kBestPractice, closed);
   if (options_.explain) result.purchases = purchases_of(job_, pricer_, closed);
 
   chosen_->plan.reasons = reasons(chosen);

@@ -64,6 +64,10 @@ std::string search_text(const SearchResult& result, bool explain) {
   if (explain) text += purchases_text(result.purchases);
   if (result.difference) {
     text += "against  " + difference_text(*result.difference, result.strategy);
+  } else if (result.binding) {
+    const bool practice = result.strategy == Strategy::kBestPractice;
+    text += fmt::format("against  {} takes the same layout\n",
+                        name_of(practice ? Strategy::kFastest : Strategy::kBestPractice));
   }
   return text.empty() ? text : text + "\n";
 }
