@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -74,7 +75,7 @@ TEST_CASE("kernels: GELU in fp32 follows the fp64 tanh form") {
   for (int64_t i = 0; i < count; ++i) {
     u[static_cast<size_t>(i)] = -10.0f + 0.005f * static_cast<float>(i);
   }
-  gelu_forward(1, count, u.data(), bias.data(), y.data());
+  activation_forward({1, count, Activation::kGelu, false}, u.data(), bias.data(), y.data());
   for (size_t i = 0; i < u.size(); ++i) {
     const double x = u[i];
     const double z = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
@@ -97,4 +98,31 @@ TEST_CASE("kernels: products of blocks of every shape") {
       }
     }
   }
+}
+
+TEST_CASE("kernels: bf16 and fp16 are widened exactly and rounded to nearest even") {
+  // Every 16-bit pattern but NaN comes back; what lies between two is rounded to the nearer one.
+  const auto check = [](auto zero) {
+    using T = decltype(zero);
+    for (uint32_t pattern = 0; pattern < 0x10000; ++pattern) {
+      const T value = std::bit_cast<T>(static_cast<uint16_t>(pattern));
+      float wide = 0;
+      widen(1, &value, &wide);
+      const bool same = wide == static_cast<float>(value) || std::isnan(wide);
+      T back;
+      narrow(1, &wide, &back);
+      const bool round_trip = std::bit_cast<uint16_t>(back) == pattern || std::isnan(wide);
+      const float between = wide * (1.0f + 0x1p-12f);
+      narrow(1, &between, &back);
+      const bool nearest =
+          std::bit_cast<uint16_t>(back) == std::bit_cast<uint16_t>(T(between)) || std::isnan(wide);
+      if (!same || !round_trip || !nearest) FAIL_CHECK("pattern ", pattern);
+    }
+    std::vector<float> wide = arbitrary<float>(37);
+    std::vector<T> many(37);
+    narrow(37, wide.data(), many.data());
+    for (size_t i = 0; i < wide.size(); ++i) CHECK(many[i] == T(wide[i]));
+  };
+  check(c10::BFloat16());
+  check(c10::Half());
 }

@@ -33,6 +33,43 @@ ModelSpec small_llama() {
   return model;
 }
 
+std::vector<ModelSpec> small_others() {
+  ModelSpec qwen2 = small_llama();
+  qwen2.name = "qwen2";
+  qwen2.qkv_bias = true;
+  ModelSpec qwen3 = small_llama();
+  qwen3.name = "qwen3";
+  qwen3.qk_norm = true;
+  qwen3.head_dim = 6;  // heads are wider together than the hidden state
+  ModelSpec neox = small_gpt2();
+  neox.name = "neox";
+  neox.position_embedding = PositionKind::kRotary;
+  neox.parallel_residual = true;
+  neox.tied_embeddings = false;
+  ModelSpec phi = neox;
+  phi.name = "phi";
+  phi.shared_norm = true;
+  phi.head_bias = true;
+  ModelSpec gemma = small_llama();
+  gemma.name = "gemma";
+  gemma.mlp = MlpKind::kGeglu;
+  gemma.tied_embeddings = true;
+  ModelSpec relu = small_gpt2();
+  relu.name = "relu, no positions, norms of heads";
+  relu.mlp = MlpKind::kRelu;
+  relu.position_embedding = PositionKind::kNone;
+  relu.qk_norm = true;
+  relu.qkv_bias = true;
+  relu.mlp_bias = relu.attention_output_bias = false;
+  ModelSpec gated = small_llama();
+  gated.name = "SwiGLU with biases, LayerNorm, learned positions";
+  gated.norm = NormKind::kLayerNorm;
+  gated.position_embedding = PositionKind::kLearned;
+  gated.mlp_bias = gated.attention_output_bias = true;
+  gated.head_bias = true;
+  return {qwen2, qwen3, neox, phi, gemma, relu, gated};
+}
+
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
   NamedTensors weights;
   std::mt19937_64 engine(7);
@@ -90,7 +127,8 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
       elements += boxes.back().numel();
     }
     const at::Tensor flat = at::empty({elements}, weights.begin()->second.options());
-    const at::Tensor flat_gradient = at::zeros_like(flat);
+    const at::Tensor flat_gradient =
+        at::zeros_like(flat.element_size() == 2 ? flat.to(at::kFloat) : flat);
     LayerParameters parameters;
     int64_t offset = 0;
     for (size_t i = 0; i < specs.size(); ++i) {

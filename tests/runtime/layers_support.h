@@ -18,6 +18,9 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 
 ModelSpec small_gpt2();
 ModelSpec small_llama();  // 4 heads, 2 KV heads
+// Blocks of neither family: those of Qwen 2 and 3, GPT-NeoX, Phi, Gemma, and two that nobody has
+// trained, which between them have every attribute that the engine runs.
+std::vector<ModelSpec> small_others();
 
 // Arbitrary but fixed weights, far enough from their usual initial values that each matters.
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);

@@ -78,6 +78,13 @@ TEST_CASE("layers: tensor-parallel ranks compute what one rank does, Llama") {
   check_split(tied, 4);
 }
 
+TEST_CASE("layers: tensor-parallel ranks compute what one rank does, blocks of neither family") {
+  for (const ModelSpec& model : small_others()) {
+    INFO(model.name);
+    for (int degree : {2, 4}) check_split(model, degree);
+  }
+}
+
 TEST_CASE("layers: tensor parallelism sends what the plan counts, and nothing else") {
   for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
     run_ranks(2, [&](Communicator& comm) {

@@ -32,104 +32,148 @@ class Alive {
   int64_t peak_ = 0;
 };
 
-// What lives while the gradient of a matrix [rows, cols] is made. In fp32: the product, before it
-// is added to the flat buffer, and a transposed copy of the narrower factor, which has a row per
-// token. In fp64 the product adds to the buffer itself.
-int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {
-  if (call.dtype == DType::kF64) return 0;
-  const int64_t tokens = call.micro_batch * call.sequence_length;
-  return bytes_of(call.dtype) * (rows * cols + tokens * std::min(rows, cols));
+int64_t tokens_of(const LayerCall& call) { return call.micro_batch * call.sequence_length; }
+bool is_narrow(const LayerCall& call) { return bytes_of(call.dtype) == 2; }
+// Of statistics, scratch buffers and the gradients of weights.
+int64_t wide_bytes(const LayerCall& call) { return is_narrow(call) ? 4 : bytes_of(call.dtype); }
+
+// The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 goes by way
+// of fp32 copies.
+void add_product(Alive& alive, const LayerCall& call, int64_t rows, int64_t depth, int64_t cols) {
+  const int64_t bytes = bytes_of(call.dtype) * rows * cols;
+  if (call.dtype != DType::kF16) return alive.add(bytes);
+  const int64_t wide_factors = wide_bytes(call) * depth * (rows + cols);
+  const int64_t wide_result = wide_bytes(call) * rows * cols;
+  alive.add(wide_factors);
+  alive.add(wide_result);
+  alive.drop(wide_factors);
+  alive.add(bytes);
+  alive.drop(wide_result);
 }
 
-// Bytes of the tensors of one block's call.
+// What lives while the gradient of a matrix [rows, cols] is made. In fp32: the product, before it
+// is added to the flat buffer, and a transposed copy of the narrower factor, which has a row per
+// token. In fp64 the product adds to the buffer itself. 16-bit factors are both widened.
+int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {
+  if (call.dtype == DType::kF64) return 0;
+  const int64_t factors = is_narrow(call) ? rows + cols : std::min(rows, cols);
+  return wide_bytes(call) * (rows * cols + tokens_of(call) * factors);
+}
+
+// Columns of one block's tensors, and the bytes of those.
 struct BlockTensors {
-  BlockTensors(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
-    const bool gpt2 = layer.kind == LayerKind::kGpt2Block;
-    const int64_t element = bytes_of(call.dtype);
+  BlockTensors(const ModelSpec& model, const LayerCall& call)
+      : is_parallel(model.parallel_residual), shares_norm(model.shared_norm) {
+    const int64_t element = bytes_of(call.dtype), wide = wide_bytes(call);
     const int64_t s = call.sequence_length;
-    const int64_t tokens = call.micro_batch * s;
     const int64_t heads = model.num_heads / call.tensor_degree;
     const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / call.tensor_degree);
-    const int64_t width = part_size(model.ffn_hidden_size, call.tensor_degree, call.tensor_rank);
+    const bool centered = model.norm == NormKind::kLayerNorm;
 
-    const int64_t h = model.hidden_size;
-    const int64_t packed_rows = (heads + 2 * kv_heads) * model.head_dim;
+    tokens = tokens_of(call);
+    h = model.hidden_size;
+    packed_cols = (heads + 2 * kv_heads) * model.head_dim;
+    attended_cols = heads * model.head_dim;
+    width = part_size(model.ffn_hidden_size, call.tensor_degree, call.tensor_rank);
+    up_cols = (is_gated(model.mlp) ? 2 : 1) * width;
 
     hidden = element * tokens * h;
-    stats = element * tokens * (gpt2 ? 2 : 1);  // LayerNorm: mean and 1/deviation; RMSNorm: 1/rms
-    packed = element * tokens * packed_rows;    // q, k and v
-    attended = element * tokens * heads * model.head_dim;
-    log_sums = element * tokens * heads;
+    stats = wide * tokens * (centered ? 2 : 1);  // mean and 1/deviation; RMSNorm: 1/rms
+    packed = element * tokens * packed_cols;     // q, k and v
+    attended = element * tokens * attended_cols;
+    log_sums = wide * tokens * heads;
     activated = element * tokens * width;
-    up = (gpt2 ? 1 : 2) * activated;  // SwiGLU: gate and up
+    up = element * tokens * up_cols;
 
-    qkv_gradient = weight_gradient_bytes(call, packed_rows, h);
-    output_gradient = weight_gradient_bytes(call, h, heads * model.head_dim);
-    up_gradient = weight_gradient_bytes(call, (gpt2 ? 1 : 2) * width, h);
+    qkv_gradient = weight_gradient_bytes(call, packed_cols, h);
+    output_gradient = weight_gradient_bytes(call, h, attended_cols);
+    up_gradient = weight_gradient_bytes(call, up_cols, h);
     down_gradient = weight_gradient_bytes(call, h, width);
 
     // Attention, a head at a time: q, k, v and (backward) the output's gradient, [s, head_dim] or
     // transposed with rows of a multiple of 32; the rotary table; scores of 8 queries forward, of a
-    // block and their gradients backward; 16 elements that are read and ignored.
+    // block and their gradients backward; 16 elements that are read and ignored. Where elements are
+    // 16-bit or heads have norms, the gradients of q, k and v stand beside them; of 16-bit elements
+    // the output too, forward 8 rows of it.
     const int64_t row = (s + 31) / 32 * 32;
     const int64_t head = s * model.head_dim;
     const int64_t turned = model.head_dim * row;
-    const int64_t table = gpt2 ? 0 : head;
-    forward_scratch = element * (2 * head + turned + 8 * row + table + 16);
-    backward_scratch =
-        element * (3 * head + 2 * turned + 2 * kAttentionQueryBlock * row + table + 16);
+    const int64_t table = model.position_embedding == PositionKind::kRotary ? head : 0;
+    const int64_t head_stats = model.qk_norm ? 2 * s : 0;
+    const int64_t beside = (is_narrow(call) || model.qk_norm ? 3 : 0) + (is_narrow(call) ? 1 : 0);
+    forward_scratch = wide * (2 * head + turned + 8 * row + table + head_stats +
+                              (is_narrow(call) ? 8 * model.head_dim : 0) + 16);
+    backward_scratch = wide * ((3 + beside) * head + 2 * turned + 2 * kAttentionQueryBlock * row +
+                               table + 2 * head_stats + 16);
+    // Gradients of the norms of queries and keys.
+    head_norms = model.qk_norm ? wide * (centered ? 4 : 2) * model.head_dim : 0;
   }
 
+  bool is_parallel, shares_norm;
+  int64_t tokens, h, packed_cols, attended_cols, width, up_cols;
   int64_t hidden, stats, packed, attended, log_sums, activated, up;
   int64_t qkv_gradient, output_gradient, up_gradient, down_gradient;
-  int64_t forward_scratch, backward_scratch;
+  int64_t forward_scratch, backward_scratch, head_norms;
 };
 
-// With `put_off` the factors of the weights' gradients stay, and their products are not made.
-Alive block_backward(const BlockTensors& t, bool put_off) {
-  Alive backward;
-  const auto product = [&](int64_t gradient, int64_t factors) {
-    if (put_off) return;
-    backward.pass(gradient, 0);
-    backward.drop(factors);
-  };
-  backward.add(t.activated);  // gradient of the activation, exchanged with what was saved as `up`
-  product(t.down_gradient, t.activated);  // the activation, recomputed into one of the two
-  backward.add(t.hidden);                 // gradient of x1
-  backward.add(t.hidden);                 // the norm's result again
-  product(t.up_gradient, t.hidden + t.up);
-  backward.drop(t.hidden);  // x1
-  backward.drop(t.stats);
-  product(t.output_gradient, 0);
-  backward.pass(t.attended, t.backward_scratch);  // gradient of the attention's output
-  backward.drop(t.backward_scratch);
-  if (!put_off) backward.drop(t.attended);
-  backward.drop(t.log_sums);
-  backward.add(t.hidden);  // gradient of x
-  backward.add(t.hidden);
-  product(t.qkv_gradient, t.hidden + t.packed);
-  return backward;
-}
-
-LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
-  const BlockTensors t(model, layer, call);
+Alive block_forward(const BlockTensors& t, const LayerCall& call) {
   Alive forward;
   forward.add(t.stats);
-  forward.pass(t.hidden, t.packed);  // the norm's result, while it is projected
+  forward.add(t.hidden);  // the norm's result, while it is projected
+  add_product(forward, call, t.tokens, t.h, t.packed_cols);
+  forward.drop(t.hidden);
   forward.add(t.attended);
   forward.add(t.log_sums);
   forward.pass(t.forward_scratch, 0);
-  forward.add(t.hidden);  // x1
-  forward.add(t.stats);
-  forward.pass(t.hidden, t.up);
-  forward.pass(t.activated, t.hidden);  // y
+  add_product(forward, call, t.tokens, t.attended_cols, t.h);  // x1
+  if (!t.shares_norm) forward.add(t.stats);
+  forward.add(t.hidden);
+  add_product(forward, call, t.tokens, t.h, t.up_cols);
+  forward.drop(t.hidden);
+  forward.add(t.activated);
+  add_product(forward, call, t.tokens, t.width, t.h);  // y
+  forward.drop(t.activated);
+  if (t.is_parallel) forward.drop(t.hidden);  // x1
+  return forward;
+}
 
-  // Of the factors of the weights' gradients each lives until its product; the output's gradient
-  // is one, and the caller's until then.
-  const Alive at_once = block_backward(t, false), put_off = block_backward(t, true);
+// With `put_off` the factors of the weights' gradients stay, and their products are not made.
+Alive block_backward(const BlockTensors& t, const LayerCall& call, bool put_off) {
+  Alive backward;
+  const auto weight_gradient = [&](int64_t bytes, int64_t factors) {
+    if (put_off) return;
+    backward.pass(bytes, 0);
+    backward.drop(factors);
+  };
+  // Gradient of the activation, exchanged with what was saved as `up`; the activation is made again
+  // in one of the two.
+  add_product(backward, call, t.tokens, t.h, t.width);
+  weight_gradient(t.down_gradient, t.activated);
+  add_product(backward, call, t.tokens, t.up_cols, t.h);  // gradient of x1
+  backward.add(t.hidden);                                 // the norm's result again
+  weight_gradient(t.up_gradient, t.hidden + t.up);
+  if (!t.is_parallel) backward.drop(t.hidden);  // x1
+  if (!t.shares_norm) backward.drop(t.stats);
+  weight_gradient(t.output_gradient, 0);
+  add_product(backward, call, t.tokens, t.h, t.attended_cols);  // of the attention's output
+  backward.pass(t.backward_scratch + t.head_norms, 0);
+  backward.drop(t.attended);
+  if (!put_off) backward.drop(t.attended);
+  backward.drop(t.log_sums);
+  add_product(backward, call, t.tokens, t.packed_cols, t.h);  // gradient of x
+  backward.add(t.hidden);
+  weight_gradient(t.qkv_gradient, t.hidden + t.packed);
+  return backward;
+}
+
+LayerMemory block_memory(const ModelSpec& model, const LayerCall& call) {
+  const BlockTensors t(model, call);
+  const Alive forward = block_forward(t, call);
+  // Of the factors of the weights' gradients each lives until its last product; the output's
+  // gradient is one, and the caller's until then.
   Alive weights;
   weights.pass(t.down_gradient, 0);
-  weights.drop(t.hidden + t.activated);
+  weights.drop(t.activated + (t.is_parallel ? 0 : t.hidden));
   weights.pass(t.up_gradient, 0);
   weights.drop(t.up + t.hidden);
   weights.pass(t.output_gradient, 0);
@@ -141,33 +185,41 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = t.hidden,
-          .backward_peak_bytes = at_once.peak(),
+          .backward_peak_bytes = block_backward(t, call, false).peak(),
           .put_off_bytes = -weights.now(),
-          .put_off_backward_peak_bytes = put_off.peak(),
+          .put_off_backward_peak_bytes = block_backward(t, call, true).peak(),
           .weight_peak_bytes = weights.peak()};
 }
 
 LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
-  const int64_t element = bytes_of(call.dtype);
-  const int64_t tokens = call.micro_batch * call.sequence_length;
-  const int64_t hidden = element * tokens * model.hidden_size;
-  const int64_t stats = element * tokens * (model.norm == NormKind::kLayerNorm ? 2 : 1);
+  const int64_t wide = wide_bytes(call);
+  const int64_t tokens = tokens_of(call);
+  const int64_t h = model.hidden_size;
+  const int64_t hidden = bytes_of(call.dtype) * tokens * h;
+  const int64_t stats = wide * tokens * (model.norm == NormKind::kLayerNorm ? 2 : 1);
   const int64_t columns = part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
-  const int64_t logits = element * tokens * columns;
-  const int64_t statistics = element * 3 * tokens;  // maximum, sum and target's logit of each row
+  const int64_t statistics = wide * 3 * tokens;  // maximum, sum and target's logit of each row
+  // 16-bit logits are widened a few rows at a time, and keep their statistics.
+  const int64_t rows = is_narrow(call) ? wide * std::min<int64_t>(tokens, 8) * columns : 0;
 
   Alive forward;
   forward.add(stats);
-  forward.pass(hidden, logits);
-  forward.pass(statistics, 0);
-  forward.add(element);  // the loss
+  forward.add(hidden);
+  add_product(forward, call, tokens, h, columns);
+  forward.drop(hidden);
+  forward.add(statistics);
+  forward.pass(rows, 0);
+  if (!is_narrow(call)) forward.drop(statistics);
+  forward.add(wide);  // the loss
 
   Alive backward;
-  backward.add(hidden);  // gradient of x
-  backward.add(hidden);  // the norm's result again
-  backward.pass(weight_gradient_bytes(call, columns, model.hidden_size), 0);
+  backward.pass(rows, 0);
+  if (is_narrow(call)) backward.drop(statistics);
+  add_product(backward, call, tokens, columns, h);  // gradient of x
+  backward.add(hidden);                             // the norm's result again
+  backward.pass(weight_gradient_bytes(call, columns, h), 0);
 
-  return {.output_bytes = element,
+  return {.output_bytes = wide,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = hidden,
@@ -187,9 +239,9 @@ LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const Laye
   switch (layer.kind) {
     case LayerKind::kEmbedding: return embedding_memory(model, call);
     case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock: return block_memory(model, layer, call);
+    case LayerKind::kLlamaBlock:
+    case LayerKind::kBlock: return block_memory(model, call);
     case LayerKind::kHead: return head_memory(model, call);
-    case LayerKind::kBlock:
     case LayerKind::kMoeBlock:
     case LayerKind::kCrossBlock:
     case LayerKind::kMtpBlock: break;

@@ -21,62 +21,114 @@ SMP_INLINE T gelu_sigmoid(T u) {
   return vector_sigmoid(kGeluScale<T> * u * (T(1) + kGeluCubic<T> * u * u));
 }
 
+// A value of an activation and its derivative.
 template <typename T>
-SMP_INLINE void gelu_forward_loop(int64_t rows, int64_t cols, const T* u, const T* bias, T* y) {
+struct Slope {
+  T value, derivative;
+};
+
+template <Activation kKind, typename T>
+SMP_INLINE T value_of(T v) {
+  if constexpr (kKind == Activation::kGelu) return v * gelu_sigmoid(v);
+  if constexpr (kKind == Activation::kSilu) return v * vector_sigmoid(v);
+  if constexpr (kKind == Activation::kRelu) return v > T(0) ? v : T(0);
+}
+
+template <Activation kKind, typename T>
+SMP_INLINE Slope<T> slope_of(T v) {
+  if constexpr (kKind == Activation::kGelu) {
+    const T s = gelu_sigmoid(v);
+    const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);
+    return {v * s, s + v * s * (T(1) - s) * slope};
+  } else if constexpr (kKind == Activation::kSilu) {
+    const T s = vector_sigmoid(v);
+    const T silu = v * s;
+    return {silu, s + silu * (T(1) - s)};
+  } else {
+    return {v > T(0) ? v : T(0), v > T(0) ? T(1) : T(0)};
+  }
+}
+
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void plain_forward(int64_t rows, int64_t cols, const T* u, const T* bias, T* y) {
   for (int64_t r = 0; r < rows; ++r, u += cols, y += cols) {
 #pragma omp simd
+    for (int64_t c = 0; c < cols; ++c) y[c] = value_of<kKind>(kBias ? u[c] + bias[c] : u[c]);
+  }
+}
+
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void gated_forward(int64_t rows, int64_t cols, const T* u, const T* bias, T* y) {
+  for (int64_t r = 0; r < rows; ++r, u += 2 * cols, y += cols) {
+    const T* up = u + cols;
+#pragma omp simd
     for (int64_t c = 0; c < cols; ++c) {
-      const T v = u[c] + bias[c];
-      y[c] = v * gelu_sigmoid(v);
+      const T gate = kBias ? u[c] + bias[c] : u[c];
+      y[c] = value_of<kKind>(gate) * (kBias ? up[c] + bias[cols + c] : up[c]);
     }
   }
 }
 
-template <typename T>
-SMP_INLINE void gelu_backward_loop(int64_t rows, int64_t cols, T* u, const T* bias, T* dy,
-                                   T* dbias) {
-  std::vector<T> sums(static_cast<size_t>(cols));
-  for (int64_t begin = 0; begin < rows; begin += kBlock) {
-    std::fill(sums.begin(), sums.end(), T(0));
-    const int64_t end = std::min(rows, begin + kBlock);
-    for (int64_t r = begin; r < end; ++r, u += cols, dy += cols) {
-      T* sum = sums.data();
+// `sums` gets the column sums of the gradient of u.
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void plain_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, T* sums) {
+  for (int64_t r = 0; r < rows; ++r, u += cols, dy += cols) {
 #pragma omp simd
-      for (int64_t c = 0; c < cols; ++c) {
-        const T v = u[c] + bias[c];
-        const T s = gelu_sigmoid(v);
-        const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);
-        const T du = dy[c] * (s + v * s * (T(1) - s) * slope);
-        u[c] = v * s;
-        dy[c] = du;
-        sum[c] += du;
+    for (int64_t c = 0; c < cols; ++c) {
+      const Slope<T> at = slope_of<kKind>(kBias ? u[c] + bias[c] : u[c]);
+      const T du = dy[c] * at.derivative;
+      u[c] = at.value;
+      dy[c] = du;
+      if constexpr (kBias) sums[c] += du;
+    }
+  }
+}
+
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void gated_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, T* sums) {
+  for (int64_t r = 0; r < rows; ++r, u += 2 * cols, dy += cols) {
+    T* up = u + cols;
+#pragma omp simd
+    for (int64_t c = 0; c < cols; ++c) {
+      const Slope<T> at = slope_of<kKind>(kBias ? u[c] + bias[c] : u[c]);
+      const T raised = kBias ? up[c] + bias[cols + c] : up[c];
+      const T d = dy[c];
+      u[c] = d * raised * at.derivative;
+      up[c] = d * at.value;
+      dy[c] = at.value * raised;
+      if constexpr (kBias) {
+        sums[c] += u[c];
+        sums[cols + c] += up[c];
       }
     }
-    for (int64_t c = 0; c < cols; ++c) dbias[c] += sums[c];
   }
 }
 
-template <typename T>
-SMP_INLINE void swiglu_forward_loop(int64_t rows, int64_t cols, const T* gate_up, T* y) {
-  for (int64_t r = 0; r < rows; ++r, gate_up += 2 * cols, y += cols) {
-    const T* up = gate_up + cols;
-#pragma omp simd
-    for (int64_t c = 0; c < cols; ++c) y[c] = gate_up[c] * vector_sigmoid(gate_up[c]) * up[c];
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void forward_loop(const ActivationShape& shape, const T* u, const T* bias, T* y) {
+  if (shape.gated) {
+    gated_forward<kKind, kBias>(shape.rows, shape.cols, u, bias, y);
+  } else {
+    plain_forward<kKind, kBias>(shape.rows, shape.cols, u, bias, y);
   }
 }
 
-template <typename T>
-SMP_INLINE void swiglu_backward_loop(int64_t rows, int64_t cols, T* gate_up, T* dy) {
-  for (int64_t r = 0; r < rows; ++r, gate_up += 2 * cols, dy += cols) {
-    T* up = gate_up + cols;
-#pragma omp simd
-    for (int64_t c = 0; c < cols; ++c) {
-      const T g = gate_up[c], u = up[c], d = dy[c];
-      const T s = vector_sigmoid(g);
-      const T silu = g * s;
-      gate_up[c] = d * u * (s + silu * (T(1) - s));
-      up[c] = d * silu;
-      dy[c] = silu * u;
+template <Activation kKind, bool kBias, typename T>
+SMP_INLINE void backward_loop(const ActivationShape& shape, T* u, const T* bias, T* dy, T* dbias) {
+  const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
+  std::vector<T> sums(static_cast<size_t>(kBias ? u_cols : 0));
+  for (int64_t begin = 0; begin < shape.rows; begin += kBlock) {
+    std::fill(sums.begin(), sums.end(), T(0));
+    const int64_t rows = std::min(shape.rows - begin, kBlock);
+    if (shape.gated) {
+      gated_backward<kKind, kBias>(rows, cols, u, bias, dy, sums.data());
+    } else {
+      plain_backward<kKind, kBias>(rows, cols, u, bias, dy, sums.data());
+    }
+    u += rows * u_cols;
+    dy += rows * cols;
+    if constexpr (kBias) {
+      for (int64_t c = 0; c < u_cols; ++c) dbias[c] += sums[static_cast<size_t>(c)];
     }
   }
 }
@@ -97,6 +149,12 @@ SMP_INLINE void column_sums_loop(int64_t rows, int64_t cols, const T* x, T* tota
 }
 
 template <typename T>
+SMP_INLINE void accumulate_loop(int64_t count, const T* x, T* sums) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) sums[i] += x[i];
+}
+
+template <typename T>
 SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) {
   for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
     if (bias != nullptr) {
@@ -111,27 +169,35 @@ SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* b
 
 }  // namespace
 
-#define SMP_DEFINE(T)                                                                          \
-  SMP_VECTOR_CLONES void gelu_forward(int64_t rows, int64_t cols, const T* u, const T* bias,   \
-                                      T* y) {                                                  \
-    gelu_forward_loop(rows, cols, u, bias, y);                                                 \
-  }                                                                                            \
-  SMP_VECTOR_CLONES void gelu_backward(int64_t rows, int64_t cols, T* u, const T* bias, T* dy, \
-                                       T* dbias) {                                             \
-    gelu_backward_loop(rows, cols, u, bias, dy, dbias);                                        \
-  }                                                                                            \
-  SMP_VECTOR_CLONES void swiglu_forward(int64_t rows, int64_t cols, const T* gate_up, T* y) {  \
-    swiglu_forward_loop(rows, cols, gate_up, y);                                               \
-  }                                                                                            \
-  SMP_VECTOR_CLONES void swiglu_backward(int64_t rows, int64_t cols, T* gate_up, T* dy) {      \
-    swiglu_backward_loop(rows, cols, gate_up, dy);                                             \
-  }                                                                                            \
-  SMP_VECTOR_CLONES void add_column_sums(int64_t rows, int64_t cols, const T* x, T* sums) {    \
-    column_sums_loop(rows, cols, x, sums);                                                     \
-  }                                                                                            \
-  SMP_VECTOR_CLONES void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias,   \
-                                      T* y) {                                                  \
-    residual_loop(rows, cols, x, bias, y);                                                     \
+// A macro, since a lambda would not be part of the clone that calls it.
+#define SMP_EACH_KIND(loop, ...)                                              \
+  switch (shape.activation) {                                                 \
+    case Activation::kGelu:                                                   \
+      if (bias != nullptr) return loop<Activation::kGelu, true>(__VA_ARGS__); \
+      return loop<Activation::kGelu, false>(__VA_ARGS__);                     \
+    case Activation::kRelu:                                                   \
+      if (bias != nullptr) return loop<Activation::kRelu, true>(__VA_ARGS__); \
+      return loop<Activation::kRelu, false>(__VA_ARGS__);                     \
+    case Activation::kSilu:                                                   \
+      if (bias != nullptr) return loop<Activation::kSilu, true>(__VA_ARGS__); \
+      return loop<Activation::kSilu, false>(__VA_ARGS__);                     \
+  }
+
+#define SMP_DEFINE(T)                                                                        \
+  SMP_VECTOR_CLONES void activation_forward(                                                 \
+      const ActivationShape& shape, const T* u, const T* bias,                               \
+      T* y){SMP_EACH_KIND(forward_loop, shape, u, bias, y)} SMP_VECTOR_CLONES void           \
+  activation_backward(const ActivationShape& shape, T* u, const T* bias, T* dy, T* dbias){   \
+      SMP_EACH_KIND(backward_loop, shape, u, bias, dy, dbias)} SMP_VECTOR_CLONES void        \
+  accumulate(int64_t count, const T* x, T* sums) {                                           \
+    accumulate_loop(count, x, sums);                                                         \
+  }                                                                                          \
+  SMP_VECTOR_CLONES void add_column_sums(int64_t rows, int64_t cols, const T* x, T* sums) {  \
+    column_sums_loop(rows, cols, x, sums);                                                   \
+  }                                                                                          \
+  SMP_VECTOR_CLONES void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias, \
+                                      T* y) {                                                \
+    residual_loop(rows, cols, x, bias, y);                                                   \
   }
 
 SMP_DEFINE(float)

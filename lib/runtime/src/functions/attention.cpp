@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "functions/block_product.h"
+#include "functions/kernels.h"
 #include "functions/vector_math.h"
 #include "smp/plan/layers.h"
 
@@ -29,6 +30,14 @@ int64_t turned_elements(const AttentionShape& shape) {
 }
 int64_t table_elements(const AttentionShape& shape) {
   return shape.rope_theta > 0 ? head_elements(shape) : 0;
+}
+int64_t stats_elements(const AttentionShape& shape) {
+  return shape.has_head_norms ? 2 * shape.sequence : 0;
+}
+// Whether a head's gradients are gathered in buffers of their own: of 16-bit elements they would be
+// rounded at each sum, and a norm's backward needs what they would overwrite.
+bool gradients_beside(const AttentionShape& shape, bool narrow) {
+  return narrow || shape.has_head_norms;
 }
 
 // Rotations [s, head_dim]: cosines of the head_dim / 2 frequencies, then their sines. Position by
@@ -191,17 +200,110 @@ SMP_DEFINE(float)
 SMP_DEFINE(double)
 #undef SMP_DEFINE
 
-// Copies the head at column `col` of one sample's packed rows, with its bias or rotated.
+NormShape norm_shape_of(const AttentionShape& shape) {
+  return {.rows = shape.sequence, .cols = shape.head_dim, .centered = shape.centered_norms};
+}
+
+// Rows of a head, `stride` apart in the tensors, as a contiguous [s, head_dim] buffer.
 template <typename T>
-void load_head(const AttentionShape& shape, const T* rows, int64_t col, const T* bias,
-               const T* rotations, T* to) {
-  const int64_t stride = shape.packed_cols();
-  if (rotations != nullptr) {
-    rotate(shape.sequence, shape.head_dim, rotations, T(1), rows + col, stride, to, shape.head_dim);
+void load_rows(const AttentionShape& shape, const T* from, int64_t stride, const Wide<T>* bias,
+               Wide<T>* to) {
+  const int64_t s = shape.sequence, d = shape.head_dim;
+  if constexpr (kIsNarrow<T>) {
+    for (int64_t r = 0; r < s; ++r) widen(d, from + r * stride, to + r * d);
+    if (bias != nullptr) copy_rows(s, d, to, d, bias, to);
   } else {
-    copy_rows(shape.sequence, shape.head_dim, rows + col, stride, bias ? bias + col : nullptr, to);
+    copy_rows(s, d, from, stride, bias, to);
   }
 }
+
+template <typename T>
+void store_rows(int64_t rows, int64_t cols, const Wide<T>* from, T* to, int64_t stride) {
+  for (int64_t r = 0; r < rows; ++r, from += cols, to += stride) {
+    if constexpr (kIsNarrow<T>) {
+      narrow(cols, from, to);
+    } else {
+      std::copy_n(from, cols, to);
+    }
+  }
+}
+
+// How a head is made of its packed rows: null norms and rotations where it has none.
+template <typename C>
+struct HeadSteps {
+  const C* bias = nullptr;  // [head_dim]
+  const HeadNorm<C>* norm = nullptr;
+  const C* rotations = nullptr;
+  C* stats = nullptr;  // of the norm
+};
+
+template <typename T>
+void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<T>>& steps,
+               Wide<T>* to) {
+  const int64_t s = shape.sequence, d = shape.head_dim, stride = shape.packed_cols();
+  if constexpr (!kIsNarrow<T>) {
+    if (steps.rotations != nullptr && steps.bias == nullptr && steps.norm == nullptr) {
+      rotate(s, d, steps.rotations, T(1), rows, stride, to, d);
+      return;
+    }
+  }
+  load_rows(shape, rows, stride, steps.bias, to);
+  if (steps.norm != nullptr) {
+    norm_forward(norm_shape_of(shape), Wide<T>(shape.norm_epsilon), to, steps.norm->weight,
+                 steps.norm->bias, to, steps.stats);
+  }
+  if (steps.rotations != nullptr) rotate(s, d, steps.rotations, Wide<T>(1), to, d, to, d);
+}
+
+// The way back of load_head(), for a gradient whose rows lie `stride` apart; `raw` is a buffer for
+// the head before its norm.
+template <typename T>
+void turn_back(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<T>>& steps,
+               Wide<T>* gradient, int64_t stride, Wide<T>* raw) {
+  const int64_t s = shape.sequence, d = shape.head_dim;
+  if (steps.rotations != nullptr) {
+    rotate(s, d, steps.rotations, Wide<T>(-1), gradient, stride, gradient, stride);
+  }
+  if (steps.norm != nullptr) {  // then stride is d
+    load_rows(shape, rows, shape.packed_cols(), steps.bias, raw);
+    norm_backward(norm_shape_of(shape), gradient, raw, steps.stats, steps.norm->weight,
+                  static_cast<const Wide<T>*>(nullptr), gradient, steps.norm->weight_gradient,
+                  steps.norm->bias_gradient);
+  }
+}
+
+// Where the heads lie in packed rows, and how each is made.
+template <typename T>
+class HeadMaker {
+ public:
+  using C = Wide<T>;
+  // Fills `rotations`, table_elements() of them.
+  HeadMaker(const AttentionShape& shape, const AttentionParameters<C>& given, C* rotations)
+      : shape_(shape), given_(given), rotations_(shape.rope_theta > 0 ? rotations : nullptr) {
+    if (rotations_ != nullptr) fill_rotations(shape, rotations);
+  }
+
+  int64_t key(int64_t kv) const { return (shape_.heads + kv) * shape_.head_dim; }
+  int64_t value(int64_t kv) const { return key(kv + shape_.kv_heads); }
+
+  HeadSteps<C> query_steps(int64_t head, C* stats) const {
+    return {bias_at(head * shape_.head_dim), norm(given_.q_norm), rotations_, stats};
+  }
+  HeadSteps<C> key_steps(int64_t kv, C* stats) const {
+    return {bias_at(key(kv)), norm(given_.k_norm), rotations_, stats};
+  }
+  HeadSteps<C> value_steps(int64_t kv) const { return {bias_at(value(kv)), nullptr, nullptr, {}}; }
+
+ private:
+  const C* bias_at(int64_t col) const { return given_.bias ? given_.bias + col : nullptr; }
+  const HeadNorm<C>* norm(const HeadNorm<C>& norm) const {
+    return shape_.has_head_norms ? &norm : nullptr;
+  }
+
+  const AttentionShape& shape_;
+  const AttentionParameters<C>& given_;
+  const C* rotations_;
+};
 
 // Hands out the parts of a call's scratch buffer, one after the other.
 template <typename T>
@@ -215,36 +317,44 @@ class Parts {
 };
 
 template <typename T>
-void forward(const AttentionShape& shape, const T* packed, const T* bias, T* output, T* log_sums,
-             T* scratch) {
+void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,
+             const T* packed, T* output, Wide<T>* log_sums, Wide<T>* scratch) {
+  using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t row = row_elements(shape), stride = shape.output_cols();
-  const T scale = T(1 / std::sqrt(static_cast<double>(d)));
-  Parts<T> parts(scratch);
-  T* q = parts.take(head_elements(shape));  // and, before that, the keys of its group
-  T* v = parts.take(head_elements(shape));
-  T* keys = parts.take(turned_elements(shape));
-  T* scores = parts.take(kStrip * row);
-  T* rotations = table_elements(shape) > 0 ? parts.take(table_elements(shape)) : nullptr;
-  if (rotations != nullptr) fill_rotations(shape, rotations);
-  T inverse_sums[kStrip];
+  const C scale = C(1 / std::sqrt(static_cast<double>(d)));
+  Parts<C> parts(scratch);
+  C* q = parts.take(head_elements(shape));  // and, before that, the keys of its group
+  C* v = parts.take(head_elements(shape));
+  C* keys = parts.take(turned_elements(shape));
+  C* scores = parts.take(kStrip * row);
+  C* rotations = parts.take(table_elements(shape));
+  C* stats = parts.take(stats_elements(shape));
+  C* strip = parts.take(kIsNarrow<T> ? kStrip * d : 0);  // of the output
+  const HeadMaker<T> maker(shape, given, rotations);
+  C inverse_sums[kStrip];
   for (int64_t b = 0; b < shape.batch; ++b) {
     const T* rows = packed + b * s * shape.packed_cols();
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      const int64_t k_col = (shape.heads + kv) * d, v_col = k_col + shape.kv_heads * d;
-      load_head(shape, rows, k_col, bias, rotations, q);
+      load_head(shape, rows + maker.key(kv), maker.key_steps(kv, stats), q);
       transpose(s, d, q, row, keys);
-      load_head<T>(shape, rows, v_col, bias, nullptr, v);
+      load_head(shape, rows + maker.value(kv), maker.value_steps(kv), v);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-        load_head(shape, rows, head * d, bias, rotations, q);
+        load_head(shape, rows + head * d, maker.query_steps(head, stats), q);
         for (int64_t i = 0; i < s; i += kStrip) {
           const int64_t m = std::min(kStrip, s - i), seen = i + m;
           block_product(m, round_up(seen, kProductOverread), d, scale, {q + i * d, d, 1}, keys, row,
                         false, scores, row);
           softmax(m, i, row, scores, inverse_sums, log_sums + (b * shape.heads + head) * s + i);
           T* out = output + (b * s + i) * stride + head * d;
-          block_product(m, d, seen, T(1), {scores, row, 1}, v, d, false, out, stride);
-          scale_rows(m, d, stride, inverse_sums, out);
+          if constexpr (kIsNarrow<T>) {
+            block_product(m, d, seen, C(1), {scores, row, 1}, v, d, false, strip, d);
+            scale_rows(m, d, d, inverse_sums, strip);
+            store_rows(m, d, strip, out, stride);
+          } else {
+            block_product(m, d, seen, C(1), {scores, row, 1}, v, d, false, out, stride);
+            scale_rows(m, d, stride, inverse_sums, out);
+          }
         }
       }
     }
@@ -258,10 +368,12 @@ struct HeadBackward {
   const AttentionShape& shape;
   const T *q, *k, *keys, *values;  // [s, d], [s, d], and transposed [d, row]
   const T* output_gradient;        // [s, d]
-  const T* output;                 // rows output_cols() apart
+  const T* output;
+  int64_t output_stride;  // between rows
   const T* log_sums;
-  T *scores, *gradients;     // [kQueryBlock, row]
-  T *q_out, *k_out, *v_out;  // rows packed_cols() apart
+  T *scores, *gradients;  // [kQueryBlock, row]
+  T *q_out, *k_out, *v_out;
+  int64_t out_stride;  // between their rows
 
   // Probabilities, their gradients, and the gradients of the queries from `first` on.
   void queries(int64_t first, int64_t count) const {
@@ -275,16 +387,16 @@ struct HeadBackward {
       block_product(m, cols, d, scale, {q + at * d, d, 1}, keys, row, false, p, row);
       block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values, row, false, dp,
                     row);
-      softmax_backward(m, at, row, d, output + at * shape.output_cols(), shape.output_cols(),
+      softmax_backward(m, at, row, d, output + at * output_stride, output_stride,
                        output_gradient + at * d, log_sums + at, p, dp);
-      block_product(m, d, seen, scale, {dp, row, 1}, k, d, false, q_out + at * shape.packed_cols(),
-                    shape.packed_cols());
+      block_product(m, d, seen, scale, {dp, row, 1}, k, d, false, q_out + at * out_stride,
+                    out_stride);
     }
   }
 
   // What those queries add to the gradients of the keys and values they saw.
   void keys_and_values(int64_t first, int64_t count, bool add) const {
-    const int64_t d = shape.head_dim, row = row_elements(shape), stride = shape.packed_cols();
+    const int64_t d = shape.head_dim, row = row_elements(shape), stride = out_stride;
     const T scale = T(1 / std::sqrt(static_cast<double>(d)));
     for (int64_t j = 0; j < first + count; j += kStrip) {
       const int64_t m = std::min(kStrip, first + count - j);
@@ -299,48 +411,75 @@ struct HeadBackward {
 };
 
 template <typename T>
-void backward(const AttentionShape& shape, T* packed, const T* bias, const T* output,
-              const T* output_gradient, const T* log_sums, T* scratch) {
+void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given, T* packed,
+              const T* output, const T* output_gradient, const Wide<T>* log_sums,
+              Wide<T>* scratch) {
+  using C = Wide<T>;
   const int64_t s = shape.sequence, d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t stride = shape.packed_cols(), row = row_elements(shape);
-  Parts<T> parts(scratch);
-  T* q = parts.take(head_elements(shape));  // and, before that, the values of its group
-  T* k = parts.take(head_elements(shape));
-  T* gradient = parts.take(head_elements(shape));
-  T* keys = parts.take(turned_elements(shape));
-  T* values = parts.take(turned_elements(shape));
-  T* scores = parts.take(kQueryBlock * row);
-  T* score_gradients = parts.take(kQueryBlock * row);
-  T* rotations = table_elements(shape) > 0 ? parts.take(table_elements(shape)) : nullptr;
-  if (rotations != nullptr) fill_rotations(shape, rotations);
-  const auto rotate_back = [&](T* head) {
-    if (rotations != nullptr) rotate(s, d, rotations, T(-1), head, stride, head, stride);
-  };
+  const int64_t beside = gradients_beside(shape, kIsNarrow<T>) ? head_elements(shape) : 0;
+  Parts<C> parts(scratch);
+  C* q = parts.take(head_elements(shape));  // and, before that, the values of its group
+  C* k = parts.take(head_elements(shape));
+  C* gradient = parts.take(head_elements(shape));
+  C* keys = parts.take(turned_elements(shape));
+  C* values = parts.take(turned_elements(shape));
+  C* scores = parts.take(kQueryBlock * row);
+  C* score_gradients = parts.take(kQueryBlock * row);
+  C* rotations = parts.take(table_elements(shape));
+  C* q_stats = parts.take(stats_elements(shape));
+  C* k_stats = parts.take(stats_elements(shape));
+  C* q_gradient = parts.take(beside);
+  C* k_gradient = parts.take(beside);
+  C* v_gradient = parts.take(beside);
+  C* output_head = parts.take(kIsNarrow<T> ? head_elements(shape) : 0);
+  const HeadMaker<T> maker(shape, given, rotations);
   for (int64_t b = 0; b < shape.batch; ++b) {
     T* rows = packed + b * s * stride;
     for (int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-      const int64_t k_col = (shape.heads + kv) * d, v_col = k_col + shape.kv_heads * d;
-      load_head<T>(shape, rows, k_col, bias, rotations, k);
+      T* key = rows + maker.key(kv);
+      T* value = rows + maker.value(kv);
+      const HeadSteps<C> key_steps = maker.key_steps(kv, k_stats);
+      load_head(shape, key, key_steps, k);
       transpose(s, d, k, row, keys);
-      load_head<T>(shape, rows, v_col, bias, nullptr, q);
+      load_head(shape, value, maker.value_steps(kv), q);
       transpose(s, d, q, row, values);
+      HeadBackward<C> work{.shape = shape,
+                           .q = q,
+                           .k = k,
+                           .keys = keys,
+                           .values = values,
+                           .output_gradient = gradient,
+                           .output = output_head,
+                           .output_stride = d,
+                           .log_sums = nullptr,
+                           .scores = scores,
+                           .gradients = score_gradients,
+                           .q_out = q_gradient,
+                           .k_out = k_gradient,
+                           .v_out = v_gradient,
+                           .out_stride = d};
+      if constexpr (!kIsNarrow<T>) {
+        if (beside == 0) {
+          work.k_out = key;
+          work.v_out = value;
+          work.out_stride = stride;
+        }
+      }
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
         const int64_t offset = b * s * shape.output_cols() + head * d;
-        load_head<T>(shape, rows, head * d, bias, rotations, q);
-        copy_rows(s, d, output_gradient + offset, shape.output_cols(), nullptr, gradient);
-        const HeadBackward<T> work{.shape = shape,
-                                   .q = q,
-                                   .k = k,
-                                   .keys = keys,
-                                   .values = values,
-                                   .output_gradient = gradient,
-                                   .output = output + offset,
-                                   .log_sums = log_sums + (b * shape.heads + head) * s,
-                                   .scores = scores,
-                                   .gradients = score_gradients,
-                                   .q_out = rows + head * d,
-                                   .k_out = rows + k_col,
-                                   .v_out = rows + v_col};
+        T* query = rows + head * d;
+        const HeadSteps<C> query_steps = maker.query_steps(head, q_stats);
+        load_head(shape, query, query_steps, q);
+        load_rows<T>(shape, output_gradient + offset, shape.output_cols(), nullptr, gradient);
+        work.log_sums = log_sums + (b * shape.heads + head) * s;
+        if constexpr (kIsNarrow<T>) {
+          load_rows<T>(shape, output + offset, shape.output_cols(), nullptr, output_head);
+        } else {
+          work.output = output + offset;
+          work.output_stride = shape.output_cols();
+          if (beside == 0) work.q_out = query;
+        }
         // The last block sees every key: it writes their gradients, the others add.
         const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
         for (int64_t first = last; first >= 0; first -= kQueryBlock) {
@@ -348,35 +487,46 @@ void backward(const AttentionShape& shape, T* packed, const T* bias, const T* ou
           work.queries(first, count);
           work.keys_and_values(first, count, head > kv * group || first < last);
         }
-        rotate_back(rows + head * d);
+        turn_back<T>(shape, query, query_steps, work.q_out, work.out_stride, q);
+        if (beside > 0) store_rows<T>(s, d, work.q_out, query, stride);
       }
-      rotate_back(rows + k_col);
+      turn_back<T>(shape, key, key_steps, work.k_out, work.out_stride, k);
+      if (beside > 0) {
+        store_rows<T>(s, d, work.k_out, key, stride);
+        store_rows<T>(s, d, work.v_out, value, stride);
+      }
     }
   }
 }
 
 }  // namespace
 
-int64_t AttentionShape::forward_scratch() const {
+int64_t AttentionShape::forward_scratch(bool narrow) const {
   return 2 * head_elements(*this) + turned_elements(*this) + kStrip * row_elements(*this) +
-         table_elements(*this) + kProductOverread;
+         table_elements(*this) + stats_elements(*this) + (narrow ? kStrip * head_dim : 0) +
+         kProductOverread;
 }
-int64_t AttentionShape::backward_scratch() const {
-  return 3 * head_elements(*this) + 2 * turned_elements(*this) +
-         2 * kQueryBlock * row_elements(*this) + table_elements(*this) + kProductOverread;
+int64_t AttentionShape::backward_scratch(bool narrow) const {
+  const int64_t heads_beside = (gradients_beside(*this, narrow) ? 3 : 0) + (narrow ? 1 : 0);
+  return (3 + heads_beside) * head_elements(*this) + 2 * turned_elements(*this) +
+         2 * kQueryBlock * row_elements(*this) + table_elements(*this) + 2 * stats_elements(*this) +
+         kProductOverread;
 }
 
 #define SMP_DEFINE(T)                                                                             \
-  void attention_forward(const AttentionShape& shape, const T* packed, const T* bias, T* output,  \
-                         T* log_sums, T* scratch) {                                               \
-    forward(shape, packed, bias, output, log_sums, scratch);                                      \
+  void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,  \
+                         const T* packed, T* output, Wide<T>* log_sums, Wide<T>* scratch) {       \
+    forward(shape, given, packed, output, log_sums, scratch);                                     \
   }                                                                                               \
-  void attention_backward(const AttentionShape& shape, T* packed, const T* bias, const T* output, \
-                          const T* output_gradient, const T* log_sums, T* scratch) {              \
-    backward(shape, packed, bias, output, output_gradient, log_sums, scratch);                    \
+  void attention_backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given, \
+                          T* packed, const T* output, const T* output_gradient,                   \
+                          const Wide<T>* log_sums, Wide<T>* scratch) {                            \
+    backward(shape, given, packed, output, output_gradient, log_sums, scratch);                   \
   }
 
 SMP_DEFINE(float)
 SMP_DEFINE(double)
+SMP_DEFINE(c10::BFloat16)
+SMP_DEFINE(c10::Half)
 
 }  // namespace smp

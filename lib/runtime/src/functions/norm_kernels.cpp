@@ -16,8 +16,10 @@ template <typename T>
 SMP_INLINE void norm_row(int64_t cols, const T* x, T mean, T rstd, const T* weight, const T* bias,
                          T* y) {
   if (bias != nullptr) {
+#pragma omp simd
     for (int64_t c = 0; c < cols; ++c) y[c] = (x[c] - mean) * rstd * weight[c] + bias[c];
   } else {
+#pragma omp simd
     for (int64_t c = 0; c < cols; ++c) y[c] = (x[c] - mean) * rstd * weight[c];
   }
 }

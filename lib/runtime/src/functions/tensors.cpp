@@ -6,6 +6,7 @@
 #include <ATen/ops/mm.h>
 
 #include "smp/plan/check.h"
+#include "torch_dtype.h"
 
 namespace smp {
 namespace {
@@ -28,15 +29,20 @@ const std::optional<OnednnLinear>& onednn_linear() {
   return linear;
 }
 
+// Contiguous [cols, rows] of x [rows, cols], in fp32.
+at::Tensor transposed_wide(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kFloat);
+  return wide.t().contiguous();
+}
+
 }  // namespace
 
 WorkPtr start_all_reduce(const TensorParallel& group, at::Tensor& tensor, ReduceOp op,
                          std::string_view label) {
   if (group.degree == 1) return nullptr;
   SMP_CHECK(tensor.is_contiguous());
-  const DType dtype = tensor.scalar_type() == at::kDouble ? DType::kF64 : DType::kF32;
-  return group.communicator->all_reduce(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), dtype,
-                                        op, label);
+  return group.communicator->all_reduce(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(),
+                                        dtype_of(tensor.scalar_type()), op, label);
 }
 
 void all_reduce(const TensorParallel& group, at::Tensor& tensor, ReduceOp op,
@@ -49,15 +55,15 @@ NormShape Norm::shape_of(const at::Tensor& x) const {
 }
 
 at::Tensor Norm::empty_stats(const at::Tensor& x) const {
-  return at::empty({x.size(0), shape_of(x).stats_per_row()}, x.options());
+  return at::empty({x.size(0), shape_of(x).stats_per_row()}, wide_options(x));
 }
 
 at::Tensor Norm::forward(const at::Tensor& x, const at::Tensor& stats) const {
   at::Tensor y = at::empty_like(x);
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
-    norm_forward(shape_of(x), T(epsilon), data_of<T>(x), data_of<T>(weight.weight),
-                 data_of<T>(bias.weight), data_of<T>(y), data_of<T>(stats));
+    norm_forward(shape_of(x), Wide<T>(epsilon), data_of<T>(x), data_of<T>(weight.weight),
+                 data_of<T>(bias.weight), data_of<T>(y), data_of<Wide<T>>(stats));
   });
   return y;
 }
@@ -66,7 +72,7 @@ at::Tensor Norm::recompute(const at::Tensor& x, const at::Tensor& stats) const {
   at::Tensor y = at::empty_like(x);
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
-    norm_apply(shape_of(x), data_of<T>(x), data_of<T>(stats), data_of<T>(weight.weight),
+    norm_apply(shape_of(x), data_of<T>(x), data_of<Wide<T>>(stats), data_of<T>(weight.weight),
                data_of<T>(bias.weight), data_of<T>(y));
   });
   return y;
@@ -76,15 +82,25 @@ void Norm::backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats
                     const at::Tensor& residual) const {
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
-    norm_backward(shape_of(x), data_of<T>(dy), data_of<T>(x), data_of<T>(stats),
+    norm_backward(shape_of(x), data_of<T>(dy), data_of<T>(x), data_of<Wide<T>>(stats),
                   data_of<T>(weight.weight), data_of<T>(residual), data_of<T>(dy),
-                  data_of<T>(weight.gradient), data_of<T>(bias.gradient));
+                  data_of<Wide<T>>(weight.gradient), data_of<Wide<T>>(bias.gradient));
   });
 }
 
 bool has_onednn_product() { return onednn_linear().has_value(); }
 
+// Of bf16 torch's own mm is oneDNN's too, and blocks the product in little memory, where the one
+// above unpacks a transposed weight into fp32.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == at::kHalf) {
+    at::Tensor c;
+    {
+      const at::Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
+      c = product(wide_a, wide_b);
+    }
+    return c.to(at::kHalf);
+  }
   if (a.scalar_type() == at::kFloat) {
     if (const auto& linear = onednn_linear())
       return linear->call(a, b, std::nullopt, "none", Scalars(), "");
@@ -102,10 +118,16 @@ at::Tensor Linear::input_gradient(const at::Tensor& dy, double scale) const {
 
 void Linear::add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale) const {
   at::Tensor gradient = weight.gradient;
-  if (dy.scalar_type() == at::kDouble) {
+  const bool dy_is_narrower = dy.size(1) <= x.size(1);
+  // oneDNN wants its first factor contiguous: let that be a copy of the narrower one.
+  if (is_narrow(dy)) {
+    const at::Tensor first = transposed_wide(dy_is_narrower ? dy : x);
+    const at::Tensor second = (dy_is_narrower ? x : dy).to(at::kFloat);
+    const at::Tensor result = product(first, second.t());
+    gradient.add_(dy_is_narrower ? result : result.t(), scale);
+  } else if (dy.scalar_type() == at::kDouble) {
     gradient.addmm_(dy.t(), x, 1, scale);
-  } else if (dy.size(1) <= x.size(1)) {
-    // oneDNN wants its first factor contiguous: let that be a copy of the narrower one.
+  } else if (dy_is_narrower) {
     gradient.add_(product(dy.t().contiguous(), x.t()), scale);
   } else {
     gradient.add_(product(x.t().contiguous(), dy.t()).t(), scale);
@@ -116,7 +138,7 @@ void Linear::add_bias_gradient(const at::Tensor& dy) const {
   if (!bias.defined()) return;
   with_element_type(dy, [&](auto zero) {
     using T = decltype(zero);
-    add_column_sums(dy.size(0), dy.size(1), data_of<T>(dy), data_of<T>(bias.gradient));
+    add_column_sums(dy.size(0), dy.size(1), data_of<T>(dy), data_of<Wide<T>>(bias.gradient));
   });
 }
 

@@ -6,7 +6,8 @@
 #include "functions/kernels.h"
 #include "smp/runtime/tensor_parallel.h"
 
-// The kernels on tensors: contiguous CPU matrices of fp32 or fp64, [tokens, features].
+// The kernels on tensors: contiguous CPU matrices, [tokens, features], of fp64, fp32, bf16 or fp16.
+// Where these are 16-bit, statistics and the gradients of weights are fp32.
 namespace smp {
 
 // A parameter of one rank and the view that its gradient is added to; a vector, or a matrix
@@ -18,15 +19,22 @@ struct Parameter {
   bool defined() const { return weight.defined(); }
 };
 
-// Calls body with a float or a double, as the tensor's elements are.
+// Calls body with a zero of the type of the tensor's elements.
 template <typename Body>
 void with_element_type(const at::Tensor& tensor, Body&& body) {
-  if (tensor.scalar_type() == at::kDouble) {
-    body(double());
-  } else {
-    body(float());
+  switch (tensor.scalar_type()) {
+    case at::kDouble: return body(double());
+    case at::kBFloat16: return body(c10::BFloat16());
+    case at::kHalf: return body(c10::Half());
+    default: return body(float());
   }
 }
+inline bool is_narrow(const at::Tensor& tensor) { return tensor.element_size() == 2; }
+// Of the same kind as `tensor`, but fp32 where that is 16-bit.
+inline at::TensorOptions wide_options(const at::Tensor& tensor) {
+  return is_narrow(tensor) ? tensor.options().dtype(at::kFloat) : tensor.options();
+}
+
 template <typename T>
 T* data_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
@@ -52,7 +60,7 @@ struct Norm {
 bool has_onednn_product();
 
 // a [m, k] times b^T, b [n, k]; either may be the transpose of a contiguous tensor. The result is a
-// new tensor.
+// new tensor. fp16, which oneDNN multiplies on few CPUs, goes by way of fp32 copies.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 
 // Products with a weight [out, in]. Column-parallel layers cut `out`, row-parallel ones `in`.
@@ -63,7 +71,8 @@ struct Linear {
   at::Tensor forward(const at::Tensor& x) const;                            // x [n, in] -> [n, out]
   at::Tensor input_gradient(const at::Tensor& dy, double scale = 1) const;  // [n, out] -> [n, in]
   // Adds scale * dy^T x to the weight's gradient; in fp32 by way of a transposed copy of the
-  // narrower of dy and x, and a tensor of the weight's size.
+  // narrower of dy and x, and a tensor of the weight's size; of 16-bit factors by way of their fp32
+  // copies, since the sum over the tokens must not be rounded to theirs.
   void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
   void add_bias_gradient(const at::Tensor& dy) const;
 

@@ -83,10 +83,10 @@ std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor>
     for (int64_t n = 0; n < batch * sequence; ++n) {
       const int64_t row = local_row(ids[n]);
       if (row < 0) continue;
-      add_residual(1, h, rows + n * h, nullptr, data_of<T>(tokens_.gradient) + row * h);
+      accumulate(h, rows + n * h, data_of<Wide<T>>(tokens_.gradient) + row * h);
     }
     for (int64_t b = 0; b < batch && positions_.defined(); ++b) {
-      add_residual(sequence, h, rows + b * sequence * h, nullptr, data_of<T>(positions_.gradient));
+      accumulate(sequence * h, rows + b * sequence * h, data_of<Wide<T>>(positions_.gradient));
     }
   });
   return {at::Tensor()};

@@ -15,12 +15,15 @@ namespace {
 constexpr int64_t kRowsAtOnce = 8;
 
 // Final norm, projection to this rank's part of the vocabulary, cross-entropy. One buffer holds the
-// logits, then their exponentials, then the gradient of the loss by the logits.
+// logits, then their exponentials, then the gradient of the loss by the logits. Of 16-bit logits
+// the statistics are kept in fp32 instead, and the gradient is made in backward, where the scale of
+// the loss is known: 1 / tokens alone would be lost to fp16.
 class Head final : public Layer {
  public:
   Head(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
       : norm_(parameters.norm("norm", model.norm_epsilon)),
-        projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"), {}},
+        projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"),
+                    parameters.at("bias")},
         vocab_size_(model.vocab_size),
         begin_(part_begin(model.vocab_size, group.degree, group.rank)),
         group_(group) {
@@ -33,9 +36,23 @@ class Head final : public Layer {
                                    WeightWork* later) override;
 
  private:
+  // Of the softmax of each row, over the whole vocabulary.
+  struct Statistics {
+    at::Tensor maxima;  // [n]
+    at::Tensor sums;    // [2, n]: sums of exponentials, then targets' logits, less the maximum
+  };
+  Statistics empty_statistics(const at::Tensor& logits) const;
   // Mean loss; with `keep`, logits become its gradient.
   template <typename T>
-  double loss(const at::Tensor& logits, const int64_t* targets, bool keep) const;
+  double loss(const at::Tensor& logits, const int64_t* targets, Statistics& statistics,
+              bool keep) const;
+  // Of 16-bit logits: the mean loss; and the logits become `scale` times its gradient.
+  template <typename T>
+  double narrow_loss(const at::Tensor& logits, const int64_t* targets,
+                     Statistics& statistics) const;
+  template <typename T>
+  void narrow_gradient(const at::Tensor& logits, const int64_t* targets,
+                       const Statistics& statistics, double scale) const;
 
   Norm norm_;
   Linear projection_;
@@ -43,14 +60,23 @@ class Head final : public Layer {
   TensorParallel group_;
 };
 
+// Of the rows' sums of exponentials and, behind them, their targets' logits.
 template <typename T>
-double Head::loss(const at::Tensor& logits, const int64_t* targets, bool keep) const {
+double mean_loss(int64_t rows, const T* sums) {
+  double total = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    total += std::log(static_cast<double>(sums[r])) - static_cast<double>(sums[rows + r]);
+  }
+  return total / static_cast<double>(rows);
+}
+
+template <typename T>
+double Head::loss(const at::Tensor& logits, const int64_t* targets, Statistics& statistics,
+                  bool keep) const {
   const int64_t rows = logits.size(0), cols = logits.size(1);
-  at::Tensor maxima_tensor = at::empty({rows}, logits.options());
-  at::Tensor sums_tensor = at::empty({2 * rows}, logits.options());  // then the targets' logits
   T* x = data_of<T>(logits);
-  T* maxima = data_of<T>(maxima_tensor);
-  T* sums = data_of<T>(sums_tensor);
+  T* maxima = data_of<T>(statistics.maxima);
+  T* sums = data_of<T>(statistics.sums);
   T* target_logits = sums + rows;
   const T scale = T(1) / T(rows);
   // Alone, each few rows go through all steps; a group exchanges between the steps.
@@ -58,17 +84,66 @@ double Head::loss(const at::Tensor& logits, const int64_t* targets, bool keep) c
   for (int64_t r = 0; r < rows; r += step) {
     const int64_t n = std::min(step, rows - r);
     row_maxima(n, cols, x + r * cols, maxima + r);
-    all_reduce(group_, maxima_tensor, ReduceOp::kMax, "tensor.loss");
+    all_reduce(group_, statistics.maxima, ReduceOp::kMax, "tensor.loss");
     exponentials(n, cols, begin_, targets + r, maxima + r, x + r * cols, sums + r,
                  target_logits + r);
-    all_reduce(group_, sums_tensor, ReduceOp::kSum, "tensor.loss");
+    all_reduce(group_, statistics.sums, ReduceOp::kSum, "tensor.loss");
     if (keep) softmax_gradient(n, cols, begin_, targets + r, sums + r, scale, x + r * cols);
   }
-  double total = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    total += std::log(static_cast<double>(sums[r])) - static_cast<double>(target_logits[r]);
+  return mean_loss(rows, sums);
+}
+
+Head::Statistics Head::empty_statistics(const at::Tensor& logits) const {
+  return {at::empty({logits.size(0)}, wide_options(logits)),
+          at::empty({2, logits.size(0)}, wide_options(logits))};
+}
+
+// A few rows of 16-bit logits in fp32.
+template <typename T>
+float* widened_rows(const at::Tensor& logits, int64_t first, int64_t rows,
+                    const at::Tensor& buffer) {
+  const int64_t cols = logits.size(1);
+  widen(rows * cols, data_of<T>(logits) + first * cols, data_of<float>(buffer));
+  return data_of<float>(buffer);
+}
+
+template <typename T>
+double Head::narrow_loss(const at::Tensor& logits, const int64_t* targets,
+                         Statistics& statistics) const {
+  const int64_t rows = logits.size(0), cols = logits.size(1);
+  const at::Tensor buffer = at::empty({std::min(rows, kRowsAtOnce), cols}, wide_options(logits));
+  auto* maxima = data_of<float>(statistics.maxima);
+  auto* sums = data_of<float>(statistics.sums);
+  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, rows - r);
+    row_maxima(n, cols, widened_rows<T>(logits, r, n, buffer), maxima + r);
   }
-  return total / static_cast<double>(rows);
+  all_reduce(group_, statistics.maxima, ReduceOp::kMax, "tensor.loss");
+  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, rows - r);
+    exponentials(n, cols, begin_, targets + r, maxima + r, widened_rows<T>(logits, r, n, buffer),
+                 sums + r, sums + rows + r);
+  }
+  all_reduce(group_, statistics.sums, ReduceOp::kSum, "tensor.loss");
+  return mean_loss(rows, sums);
+}
+
+template <typename T>
+void Head::narrow_gradient(const at::Tensor& logits, const int64_t* targets,
+                           const Statistics& statistics, double scale) const {
+  const int64_t rows = logits.size(0), cols = logits.size(1);
+  const at::Tensor buffer = at::empty({std::min(rows, kRowsAtOnce), cols}, wide_options(logits));
+  const auto* maxima = data_of<float>(statistics.maxima);
+  const auto* sums = data_of<float>(statistics.sums);
+  float unused[2 * kRowsAtOnce];
+  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, rows - r);
+    float* wide = widened_rows<T>(logits, r, n, buffer);
+    exponentials(n, cols, begin_, targets + r, maxima + r, wide, unused, unused + kRowsAtOnce);
+    softmax_gradient(n, cols, begin_, targets + r, sums + r,
+                     static_cast<float>(scale / static_cast<double>(rows)), wide);
+    narrow(n * cols, wide, data_of<T>(logits) + r * cols);
+  }
 }
 
 std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
@@ -80,11 +155,23 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs, Sav
 
   const at::Tensor stats = norm_.empty_stats(x);
   const at::Tensor logits = projection_.forward(norm_.forward(x, stats));  // [n, vocabulary/t]
+  if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
+  Statistics statistics = empty_statistics(logits);
   double mean = 0;
-  with_element_type(x,
-                    [&](auto zero) { mean = loss<decltype(zero)>(logits, ids, saved != nullptr); });
-  if (saved != nullptr) *saved = {input, stats, logits};
-  return {at::full({}, mean, x.options())};
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (kIsNarrow<T>) {
+      mean = narrow_loss<T>(logits, ids, statistics);
+    } else {
+      mean = loss<T>(logits, ids, statistics, saved != nullptr);
+    }
+  });
+  if (saved != nullptr) {
+    *saved = {input, stats, logits};
+    if (is_narrow(x)) saved->insert(saved->end(), {targets, statistics.maxima, statistics.sums});
+  }
+  statistics = {};
+  return {at::full({}, mean, wide_options(x))};
 }
 
 // The logits' gradient is far larger than anything else: the schedules never put this off.
@@ -94,10 +181,22 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
   const at::Tensor stats = std::move(saved[1]);
   at::Tensor logits_gradient = std::move(saved[2]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});
-  const double scale = gradients.at(0).item().toDouble();
+  double scale = gradients.at(0).item().toDouble();
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (kIsNarrow<T>) {
+      narrow_gradient<T>(logits_gradient, saved[3].const_data_ptr<int64_t>(), {saved[4], saved[5]},
+                         scale);
+    } else if (projection_.bias.defined()) {
+      logits_gradient.mul_(scale);
+    }
+  });
+  if (is_narrow(x) || projection_.bias.defined()) scale = 1;
+  saved.clear();
 
   at::Tensor dx = projection_.input_gradient(logits_gradient, scale);
   const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
+  projection_.add_bias_gradient(logits_gradient);
   projection_.add_weight_gradient(logits_gradient, norm_.recompute(x, stats), scale);
   logits_gradient.reset();
   if (reduction) reduction->wait();

@@ -20,9 +20,9 @@ std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer
   switch (layer.kind) {
     case LayerKind::kEmbedding: return make_embedding(model, views, group);
     case LayerKind::kGpt2Block:
-    case LayerKind::kLlamaBlock: return make_block(model, views, group);
+    case LayerKind::kLlamaBlock:
+    case LayerKind::kBlock: return make_block(model, views, group);
     case LayerKind::kHead: return make_head(model, views, group);
-    case LayerKind::kBlock:
     case LayerKind::kMoeBlock:
     case LayerKind::kCrossBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them

@@ -20,7 +20,8 @@ ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
     const at::Tensor& gradient = parameters_.gradients[i];
     SMP_CHECK(weight.is_contiguous() && gradient.is_contiguous());
     SMP_CHECK(weight.sizes() == gradient.sizes());
-    SMP_CHECK(weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kDouble);
+    SMP_CHECK(weight.is_floating_point());
+    SMP_CHECK(gradient.scalar_type() == (is_narrow(weight) ? at::kFloat : weight.scalar_type()));
     SMP_CHECK(weight.device().is_cpu());
   }
 }
