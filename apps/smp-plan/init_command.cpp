@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -55,7 +56,13 @@ Settings model_settings(const InitRequest& request) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(request.model, none)) return known_model(request.model);
   const JobSource source = load_job_source(request.model);
-  if (!request.model.ends_with(".json")) return settings_of(source);
+  if (!request.model.ends_with(".json")) {
+    Settings settings = settings_of(source);
+    const bool has_model = std::ranges::any_of(
+        settings, [](const auto& setting) { return setting.first.starts_with("model."); });
+    if (!has_model) throw ConfigError(request.model + ": there is no section 'model' in this file");
+    return settings;
+  }
   import_source(source, ForeignFormat::kHuggingFace);  // refuses now what would be refused later
   const bool to_file = !request.output.empty() && request.output != "-";
   const auto folder = std::filesystem::absolute(to_file ? request.output : "x").parent_path();

@@ -123,7 +123,8 @@ JobSpec read_request(const PlanRequest& request, const std::string& cluster,
   if (request.hosts > 0) overrides.push_back(fmt::format("cluster.hosts={}", request.hosts));
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.insert(overrides.end(), more.begin(), more.end());
-  std::vector<JobSource> sources = with_hf_model(load_job_source(request.job), overrides);
+  const std::string job = request.job == "-" ? "/dev/stdin" : request.job;
+  std::vector<JobSource> sources = with_hf_model(load_job_source(job), overrides);
   if (!cluster.empty()) sources.push_back(cluster_source(cluster));
   return read_job(sources, overrides);
 }
@@ -138,7 +139,8 @@ SearchOptions search_options(const PlanRequest& request) {
 void add_plan_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<PlanRequest>();
   app.description(kDescription);
-  app.add_option("job", request->job, "job file: model, cluster, training, parallel");
+  app.add_option("job", request->job,
+                 "job file: model, cluster, training, parallel; - is standard input");
   app.add_option("--cluster", request->clusters,
                  "a known cluster, or a file whose cluster section replaces the job's; several are "
                  "ranked")

@@ -134,6 +134,17 @@ TEST_CASE("options that would not be heard are refused") {
   }
 }
 
+TEST_CASE("a job from standard input, and init from a file that names no model") {
+  const std::string command = std::string(SMP_PLAN) + " - <" + kJob;
+  CHECK(run_program({"/bin/sh", "-c", command}).out.starts_with("stdin: 3,290,624 parameters"));
+  ScratchFolder folder;
+  const std::string empty = written(folder, "empty.yaml", "cluster: cpu-4\n");
+  const ProgramEnd end = plan({"init", "--model", empty, "-o", folder / "job.yaml"});
+  CHECK(end.code == 3);
+  CHECK(end.err == empty + ": there is no section 'model' in this file\n");
+  CHECK(!fs::exists(folder / "job.yaml"));
+}
+
 TEST_CASE("readers of runs say what is wrong with a file that is none") {
   ScratchFolder folder;
   const std::string plan_file = folder / "plan.yaml";

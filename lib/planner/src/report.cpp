@@ -255,8 +255,8 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   const int64_t parameters = parameter_count(plan.job.model);
   std::string text = fmt::format(
       "{}: {} parameters, {} rank{} ({} host{} x {}, {})\n\n", plan.job.name,
-      with_commas(parameters), degrees.world(), degrees.world() == 1 ? "" : "s", cluster.hosts,
-      cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
+      with_commas(parameters), with_commas(degrees.world()), degrees.world() == 1 ? "" : "s",
+      cluster.hosts, cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
       cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator);
   text += fmt::format("layout   {}\n", layout_line(plan));
   text += fmt::format("         SMP counts dp {} = world / pp, rdp {} = our data degree\n",

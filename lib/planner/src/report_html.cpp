@@ -222,7 +222,7 @@ std::string summary_of(const Plan& plan) {
       "{} parameters on {} rank{} ({} host{} x {}, {})\n"
       "pipeline {} x tensor {} x data {} (shard {} x replica {}), sharding {}\n"
       "{} tokens a step, {} a step predicted",
-      with_commas(parameter_count(plan.job.model)), degrees.world(),
+      with_commas(parameter_count(plan.job.model)), with_commas(degrees.world()),
       degrees.world() == 1 ? "" : "s", cluster.hosts, cluster.hosts == 1 ? "" : "s",
       cluster.processes_per_host,
       cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator,
