@@ -159,12 +159,11 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
   plan.job.parallel.activation_checkpointing = true;
   plan.job.training.precision = Precision::kBf16;
   run_ranks(2, [&](Communicator& world) {
-    CHECK_THROWS_WITH_AS(
-        train(plan, world, {}),
-        "the engine cannot run this plan yet:\n"
-        "  training.precision: bf16 (the engine runs fp32 and fp64)\n"
-        "  parallel.activation_checkpointing: true (the engine runs without it)",
-        ConfigError);
+    CHECK_THROWS_WITH_AS(train(plan, world, {}),
+                         "the engine cannot run this plan yet:\n"
+                         "  training.precision: bf16 (the engine runs fp32 and fp64)\n"
+                         "  parallel.activation_checkpointing: true (the engine runs without it)",
+                         ConfigError);
   });
 }
 

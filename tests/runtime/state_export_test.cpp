@@ -63,11 +63,16 @@ TEST_CASE("the weights of every layout are saved as the same bytes as one rank's
     for (const Degrees degrees :
          {Degrees{.pipeline = 2}, Degrees{.tensor = 2}, Degrees{.tensor = 4},
           Degrees{.pipeline = 2, .tensor = 2}, Degrees{.shard = 2, .replica = 2},
-          Degrees{.pipeline = 3, .shard = 2}}) {
-      const std::string dir = folder / std::to_string(count++);
-      save_initial_weights(wide_plan(family, degrees), dir);
-      CHECK(read_text(dir + "/model.safetensors") == expected);
-      CHECK(read_text(dir + "/config.json") == read_text(folder / "one/config.json"));
+          Degrees{.pipeline = 3, .shard = 2}, Degrees{.tensor = 2, .shard = 3, .replica = 2}}) {
+      for (const Sharding sharding : {Sharding::kOptimizerState, Sharding::kParameters}) {
+        if (degrees.shard == 1 && sharding == Sharding::kParameters) continue;
+        const std::string dir = folder / std::to_string(count++);
+        Plan plan = wide_plan(family, degrees);
+        if (degrees.shard > 1) plan.job.parallel.sharding = sharding;
+        save_initial_weights(plan, dir);
+        CHECK(read_text(dir + "/model.safetensors") == expected);
+        CHECK(read_text(dir + "/config.json") == read_text(folder / "one/config.json"));
+      }
     }
   }
 }

@@ -1,9 +1,11 @@
 #include <ATen/core/Tensor.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
+#include "owned_part.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
@@ -133,4 +135,61 @@ TEST_CASE(
     CHECK_THROWS_AS(FlatParameters(rank_layout(plan, world.rank()), DType::kF32, &world),
                     OutOfMemory);
   });
+}
+
+TEST_CASE("of what is sharded a rank has its part, and buffers that neighbours take in turn") {
+  Plan plan = small_plan(ModelFamily::kGpt2, {.shard = 4});
+  plan.job.model.tied_embeddings = false;
+  FlatParameters whole(rank_layout(small_plan(ModelFamily::kGpt2, {}), 0), DType::kF64);
+  whole.initialise(11);
+  for (const Sharding sharding : {Sharding::kGradients, Sharding::kParameters}) {
+    plan.job.parallel.sharding = sharding;
+    MemoryLedger ledger(0, 0);
+    const LedgerScope scope(ledger);
+    FlatParameters parameters(rank_layout(plan, 2), DType::kF64);
+    parameters.initialise(11);
+    const RankLayout& layout = parameters.layout();
+    CHECK(layout.buckets.size() == layout.layers.size());
+    CHECK(parameters.gradients().numel() == layout.elements / 4);
+    const bool sharded = sharding == Sharding::kParameters;
+    CHECK(parameters.weights().numel() == layout.elements / (sharded ? 4 : 1));
+    CHECK(layout.gradient_buffers.size() == 3);
+    CHECK(layout.weight_buffers.size() == (sharded ? 3 : 0));
+    // Neighbours differ, the layer after the next one has the same.
+    const auto gradient_of = [&](int64_t layer) {
+      return parameters.gradient(parameters.range_of(layer).first).const_data_ptr();
+    };
+    CHECK_FALSE(gradient_of(1) == gradient_of(2));
+    CHECK(gradient_of(1) == gradient_of(3));
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      const FlatParameters::Owned owned = parameters.owned(static_cast<int64_t>(b));
+      CHECK(owned.end - owned.begin == layout.buckets[b].size() / 4);
+      CHECK(owned.begin == layout.buckets[b].begin + 2 * (owned.end - owned.begin));
+      CHECK(owned.gradients.numel() == owned.end - owned.begin);
+      for (const PlacedParameter& placed : layout.parameters) {
+        const auto same_name = [&](const PlacedParameter& other) {
+          return other.spec.name == placed.spec.name;
+        };
+        const auto& others = whole.layout().parameters;
+        const auto other = std::find_if(others.begin(), others.end(), same_name);
+        if (other == others.end()) continue;  // the untied head
+        const int64_t first = std::max(owned.begin, placed.offset);
+        const int64_t last = std::min(owned.end, placed.offset + placed.box.size());
+        for (int64_t at = first; at < last; ++at) {
+          REQUIRE(owned.weights.const_data_ptr<double>()[at - owned.begin] ==
+                  whole.weights().const_data_ptr<double>()[other->offset + at - placed.offset]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit weights are rounded from fp32 ones, and their gradients are fp32") {
+  FlatParameters exact(rank_layout(small_plan(ModelFamily::kLlama, {}), 0), DType::kF32);
+  FlatParameters rounded(rank_layout(small_plan(ModelFamily::kLlama, {}), 0), DType::kBF16);
+  exact.initialise(3);
+  rounded.initialise(3);
+  CHECK(rounded.gradient_dtype() == DType::kF32);
+  CHECK((rounded.gradients().scalar_type() == at::kFloat));
+  CHECK(rounded.weights().equal(exact.weights().to(at::kBFloat16)));
 }

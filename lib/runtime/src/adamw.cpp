@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "adamw_kernel.h"
+#include "owned_part.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/plan.h"

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "owned_part.h"
 #include "smp/plan/check.h"
 
 namespace smp {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
 #include "smp/plan/plan.h"

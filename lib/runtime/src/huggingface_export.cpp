@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"

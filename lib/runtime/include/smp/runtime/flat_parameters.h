@@ -1,13 +1,15 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "smp/plan/dtype.h"
 #include "smp/plan/layout.h"
+
+namespace at {
+class Tensor;
+}
 
 // The weights and gradients of one rank: two flat buffers laid out as its RankLayout says, and for
 // each parameter a view into each. Collectives and the optimizer work on the flat buffers, layers
@@ -49,11 +51,7 @@ class FlatParameters {
   // What this rank updates of a bucket: elements [begin, end) of the layout's flat order, part
   // `coord.shard` of the bucket's z, and where they lie. The optimizer reads and writes here, and
   // checkpoints save from here: parameter i owns what [offset, offset + size) and this share.
-  struct Owned {
-    int64_t begin = 0;
-    int64_t end = 0;
-    at::Tensor weights, gradients;  // views, [end - begin]; gradients undefined once dropped
-  };
+  struct Owned;  // owned_part.h
   Owned owned(int64_t bucket) const;
 
   // All of a bucket, [size]: its range of the flat buffer, or the buffer that it shares.
