@@ -6,6 +6,7 @@
 
 #include "batch.h"
 #include "plan/model_samples.h"
+#include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/planner/check_plan.h"
 #include "smp/planner/groups.h"
