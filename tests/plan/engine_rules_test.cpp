@@ -83,6 +83,8 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.recompute: selective (the engine runs none)");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) ==
         "parallel.offload_optimizer: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==
+        "parallel.partition_activations: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_parameters = true; }) ==
         "parallel.offload_parameters: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==

@@ -98,6 +98,7 @@ training:
   attention: unfused
   accumulate_gradients_in_fp32: true
   fused_loss: true
+  fp8_parameters: false
   compiled: true
   deterministic: true
   fused_optimizer: true
@@ -134,6 +135,7 @@ parallel:
   recompute: full
   recompute_layers: 2
   offload_activations: false
+  partition_activations: false
   activation_loading_horizon: 3
   offload_optimizer: true
   offload_parameters: false
@@ -219,6 +221,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  recompute: auto\n"
                         "  recompute_layers: auto\n"
                         "  offload_activations: auto\n"
+                        "  partition_activations: false\n"
                         "  activation_loading_horizon: 2\n"
                         "  offload_optimizer: auto\n"
                         "  offload_parameters: auto\n"

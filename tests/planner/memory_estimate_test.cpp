@@ -3,11 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/plan_samples.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/habits.h"
 #include "smp/planner/memory_model.h"
+#include "stage_terms.h"
 
 using namespace smp;
 
@@ -83,6 +85,66 @@ TEST_CASE("flash attention keeps a row's sum; fewer KV heads and a gated MLP kee
   const double sbh = 4096.0 * 4096;
   // 12h + 4hg/a + 6f, and 4 bytes of each head's row and of two norms' rows.
   CHECK(block.saved == doctest::Approx(sbh * (12 + 4 * 0.25 + 6 * 3.5) + 4 * 4096.0 * (32 + 2)));
+}
+
+TEST_CASE("a tensor group that partitions checkpoints keeps a part each, and gathers one again") {
+  JobSpec job = on_accelerators(llama2_7b(), 2048, Profile::kDeepSpeed);
+  LayoutChoice choice{.tensor = 4, .recompute = Recompute::kFull};
+  const double sbh = 2048.0 * 4096;
+  const CallBytes whole = layer_bytes(job, choice).block;
+  CHECK(whole.checkpoint == doctest::Approx(2 * sbh));
+  CHECK(whole.recomputed == doctest::Approx(whole.saved - 2 * sbh));
+  const MemoryEstimate before = estimate(job, choice);
+  job.parallel.partition_activations = true;
+  const CallBytes cut = layer_bytes(job, choice).block;
+  CHECK(cut.saved == whole.saved);
+  CHECK(cut.checkpoint == doctest::Approx(2 * sbh / 4));
+  CHECK(cut.recomputed == doctest::Approx(whole.saved));
+  const MemoryEstimate after = estimate(job, choice);
+  CHECK(before[Term::kCheckpoints] - after[Term::kCheckpoints] ==
+        doctest::Approx(32 * 2 * sbh * 3 / 4));
+  choice.sequence_parallel = true;  // cuts it already
+  CHECK(layer_bytes(job, choice).block.recomputed ==
+        doctest::Approx(layer_bytes(job, choice).block.saved - 2 * sbh / 4));
+}
+
+TEST_CASE("in fp8 matmuls keep their inputs in bytes, and weights a copy and its transpose") {
+  JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kMegatron);
+  LayoutChoice choice{.precision = Precision::kBf16};
+  const CallBytes wide = layer_bytes(job, choice).block;
+  const double sixteen = estimate(job, choice)[Term::kWeights];
+  choice.precision = Precision::kFp8;
+  // Of both norms' outputs and the MLP's product half; attention's output once more.
+  const double sbh = 4096.0 * 4096, sbf = 4096.0 * 11008;
+  CHECK(wide.saved - layer_bytes(job, choice).block.saved == doctest::Approx(2 * sbh + sbf - sbh));
+  const LayerBytes layers = layer_bytes(job, choice);
+  CHECK(estimate(job, choice)[Term::kWeights] ==
+        doctest::Approx(sixteen + 2 * 32 * layers.block_parameters));
+  job.training.fp8_parameters = true;
+  CHECK(estimate(job, choice)[Term::kWeights] == doctest::Approx(sixteen));
+}
+
+TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 elements") {
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed);
+  LayoutChoice choice{.shard = 8, .sharding = Sharding::kParameters};
+  const LayerBytes layers = layer_bytes(job, choice);
+  const double bucket = 4096.0 * 4096;
+  // Each later block is gathered for its forward and its backward: (1e9 - head) / 2 blocks.
+  const double further = std::floor((1e9 - layers.head_parameters) / (2 * layers.block_parameters));
+  CHECK(further == 2);
+  CHECK(estimate(job, choice)[Term::kGatheredWeights] ==
+        doctest::Approx(2 * (3 * layers.block_parameters + bucket)));
+  CHECK(estimate(job, choice)[Term::kBuckets] == doctest::Approx(2 * bucket));
+  CHECK(estimate(job, choice)[Term::kUnreducedGradients] == doctest::Approx(2 * bucket));
+  choice.recompute = Recompute::kFull;  // and once more to compute its forward again
+  CHECK(estimate(job, choice)[Term::kGatheredWeights] ==
+        doctest::Approx(2 * (2 * layers.block_parameters + bucket)));
+}
+
+TEST_CASE("what a gated MLP's backward needs: the widest of its three steps") {
+  const JobSpec job = on_accelerators(llama2_7b(), 4096, Profile::kMegatron);
+  // The activation's gradient, twice as wide as the MLP; what it read is gone.
+  CHECK(layer_bytes(job, {}).block.workspace == doctest::Approx(2 * 2 * 4096.0 * 11008));
 }
 
 TEST_CASE(
@@ -311,7 +373,7 @@ TEST_CASE("what PyTorch counts leaves out the context, and what is allocated the
         doctest::Approx(memory[Term::kContext] + memory[Term::kCommunicators]));
   CHECK(memory[Term::kContext] / kGiB == doctest::Approx(0.55));
   CHECK(memory.reserved_bytes ==
-        doctest::Approx(memory.allocated_bytes * (1 + habits_of(job).fragmentation)));
+        doctest::Approx(memory.allocated_bytes * (1 + fragmentation_of(job, memory.phase))));
   double sum = 0;
   for (const double bytes : memory.bytes) sum += bytes;
   CHECK(sum == doctest::Approx(memory.peak_bytes));

@@ -156,6 +156,21 @@ TEST_CASE("score: cells that do not fit together, and such that say nothing") {
   CHECK(!score_one("r,gpt,12,1024,16,-5,8,A100,1,1,8,none,1,1,8,none,bf16").expressible);
 }
 
+TEST_CASE("score: notes say whether checkpoints are partitioned, and whose habits a row has") {
+  const auto peak = [](const std::string& notes) {
+    const std::string cells = "a,gpt-10B,40,4096,32,2048,16,A100,8,1,2,zero1,8,1,16,full,fp16";
+    return score_table("t.csv",
+                       fmt::format("{},source,notes\n{},DeepSpeed,\"{}\"\n", kHeader, cells, notes),
+                       std::nullopt)
+        .rows.at(0)
+        .predicted_peak_gib;
+  };
+  CHECK(peak("--partition-activations") < 0.7 * peak(""));
+  CHECK(peak("PA_CPU=N, ID=1") == peak("partitioned activations"));
+  CHECK(peak("DS=N, ID=1") != peak("DS=Y, ID=1"));
+  CHECK(peak("DS=Y, ID=1") == peak(""));
+}
+
 TEST_CASE("score: tables that are none of published runs") {
   CHECK_THROWS_WITH_AS(score_table("t.csv", "id,key\n1,2\n", std::nullopt),
                        "t.csv:1:1: no table of published runs: it has no column model, layers, "

@@ -103,6 +103,8 @@ const Rule kRules[] = {
      "parallel.activation_checkpointing: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); },
      "parallel.offload_activations: true (the engine runs without it)"},
+    {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
+     "parallel.partition_activations: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.cluster.hosts > 1; },
      "cluster.hosts: more than one (the engine runs on this host)"},
     {[](const Plan& plan) { return plan.job.cluster.processes_per_host > kMaxRanks; },

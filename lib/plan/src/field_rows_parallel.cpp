@@ -102,6 +102,12 @@ void add_parallel_fields(std::vector<Field>& out) {
        "move what is kept to host memory",
        {.also = {"sm_activation_offloading", "cpu_offloading"}}},
       {kParallel,
+       "partition_activations",
+       SMP_AT(parallel.partition_activations),
+       "with recompute: full and without sequence_parallel, each rank of a tensor group keeps its "
+       "part of a layer's input, gathered again in the backward pass",
+       {.also = {"distribute_saved_activations"}}},
+      {kParallel,
        "activation_loading_horizon",
        SMP_AT(parallel.activation_loading_horizon),
        "layers whose offloaded activations are fetched ahead",

@@ -256,6 +256,9 @@ void JobBuilder::check_rates() {
 }
 
 void JobBuilder::check_precision() {
+  if (spec_.training.fp8_parameters && spec_.training.precision != Precision::kFp8) {
+    error({"training.fp8_parameters"}, "fp8_parameters needs precision: fp8");
+  }
   if (spec_.training.precision != Precision::kFp8 || spec_.cluster.fp8_flops_per_s > 0) return;
   if (!usable({"cluster.fp8_flops_per_s"})) return;
   error({"training.precision"},

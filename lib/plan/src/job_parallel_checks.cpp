@@ -101,6 +101,15 @@ void JobBuilder::agree_on_recompute() {
           "keys disagree: offload_activations moves what activation_checkpointing keeps, which is "
           "false");
   }
+  if (!parallel.partition_activations) return;
+  if (flag == false) {
+    error(
+        {"parallel.partition_activations"},
+        "partition_activations cuts the inputs that recompute: full keeps; recompute is not full");
+  } else if (parallel.sequence_parallel == true) {
+    error({"parallel.partition_activations"},
+          "keys disagree: sequence_parallel cuts what partition_activations would cut");
+  }
 }
 
 void JobBuilder::agree_on_pipeline() {

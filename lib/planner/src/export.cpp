@@ -135,6 +135,11 @@ void Refusals::no_context() {
             "context_parallel_degree 1, or the targets megatron, torchtitan and sagemaker-v2");
 }
 
+void Refusals::no_partitioned_activations() {
+  refuse_if(view_.parallel.partition_activations, "partition_activations",
+            "recompute: full without it");
+}
+
 void Refusals::no_experts() {
   refuse_if(view_.degrees.expert > 1,
             fmt::format("expert_parallel_degree {}", view_.degrees.expert),

@@ -99,7 +99,10 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
         "block here is what smp-plan reads back");
     refusals.note_order("PD", "pass PipelineModule a topology of that order");
   }
-  if (view.offload_activations) out["activation_checkpointing"] = {{"cpu_checkpointing", true}};
+  if (view.offload_activations) out["activation_checkpointing"]["cpu_checkpointing"] = true;
+  if (view.parallel.partition_activations) {
+    out["activation_checkpointing"]["partition_activations"] = true;
+  }
   if (view.recompute != Recompute::kNone && degrees.pipeline == 1) {
     refusals.note(
         fmt::format("recompute: {} is the script's to turn on, as in "

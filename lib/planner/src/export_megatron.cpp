@@ -173,6 +173,7 @@ void training_flags(const ExportView& view, Flags& flags) {
   if (view.precision == Precision::kFp16) flags.flag("fp16");
   if (view.precision == Precision::kBf16 || view.precision == Precision::kFp8) flags.flag("bf16");
   if (view.precision == Precision::kFp8) flags.value("fp8-format", "hybrid");
+  if (training.fp8_parameters) flags.flag("fp8-param-gather");
   if (view.is_half() && training.accumulate_gradients_in_fp32) {
     flags.flag(*training.accumulate_gradients_in_fp32 ? "accumulate-allreduce-grads-in-fp32"
                                                       : "grad-reduce-in-bf16");
@@ -187,6 +188,7 @@ void training_flags(const ExportView& view, Flags& flags) {
     flags.value("recompute-method", layers ? "block" : "uniform");
     flags.value("recompute-num-layers", layers.value_or(1));
   }
+  if (view.parallel.partition_activations) flags.flag("distribute-saved-activations");
   if (view.offload_optimizer) {
     flags.flag("optimizer-cpu-offload");
     flags.flag("use-precision-aware-optimizer");

@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void refuse_common(const ExportView& view, Refusals& refusals) {
+  refusals.no_partitioned_activations();
   refusals.refuse_if(view.offload_optimizer, "offload_optimizer", "offload_activations");
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_activations");
 }

@@ -104,6 +104,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
                      view.offload_optimizer ? "offload_optimizer without offload_parameters"
                                             : "offload_parameters without offload_optimizer",
                      "both (enable_cpu_offload)");
+  refusals.no_partitioned_activations();
   refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
   refusals.refuse_if(
       view.parallel.recompute_layers.has_value() && view.recompute != Recompute::kNone,

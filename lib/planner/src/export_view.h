@@ -57,6 +57,7 @@ class Refusals {
   // Common to several targets.
   void no_context();
   void no_experts();
+  void no_partitioned_activations();
   void precision_among(std::initializer_list<Precision> known, Precision nearest);
 
  private:

@@ -79,6 +79,13 @@ constexpr Habits deepspeed_habits() {
   // 4 %, nine of ten within 15 %).
   habits.step_bytes_unfused = 8;
   habits.bucket_elements = 500'000'000;
+  // zero/partitioned_param_coordinator.py, __params_to_release(): stage3_max_reuse_distance, 1e9 at
+  // first.
+  habits.reuse_elements = 1'000'000'000;
+  // "auto" of transformers/integrations/deepspeed.py: reduce_bucket_size h^2 and
+  // stage3_prefetch_bucket_size 0.9 h^2, which the ZeRO-3 scripts of Megatron-DeepSpeed set too.
+  habits.small_shard_buckets = true;
+  habits.fetches_checkpoints_late = true;  // activation_checkpointing/checkpointing.py, backward()
   habits.all_gather_bucket_elements = 500'000'000;
   habits.fragmentation = 0.08;
   return habits;

@@ -159,6 +159,10 @@ void read_offload(ForeignReader& reader, const Layout& layout) {
     }
     reader.set("parallel.offload_parameters", "true", "offload_param.device = cpu");
   }
+  if (reader.boolean("activation_checkpointing.partition_activations").value_or(false)) {
+    reader.set_from("activation_checkpointing.partition_activations",
+                    "parallel.partition_activations", "true");
+  }
   if (reader.boolean("activation_checkpointing.cpu_checkpointing").value_or(false)) {
     reader.set_from("activation_checkpointing.cpu_checkpointing", "parallel.offload_activations",
                     "true");

@@ -165,6 +165,8 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"activation_checkpointing.cpu_checkpointing", Form::kBool, Use::kRead,
        "parallel.offload_activations, parallel.activation_checkpointing",
        "true = checkpoints go to the host"},
+      {"activation_checkpointing.partition_activations", Form::kBool, Use::kRead,
+       "parallel.partition_activations", "the same"},
       {"activation_checkpointing.*", Form::kAny, Use::kIgnored, "",
        "how checkpoints are stored; whether there are any is the script's to say"},
       {"sequence_parallel_size", Form::kWhole, Use::kRefused, "",

@@ -179,6 +179,7 @@ void MegatronLine::precision() {
                   : has("fp16")     ? "fp16"
                   : has("bf16")     ? "bf16"
                                     : "fp32"));
+  if (has("fp8-param-gather")) set("fp8-param-gather", "training.fp8_parameters", true);
   if (has("accumulate-allreduce-grads-in-fp32")) {
     set("accumulate-allreduce-grads-in-fp32", "training.accumulate_gradients_in_fp32", true);
   } else if (has("grad-reduce-in-bf16")) {
@@ -206,6 +207,9 @@ void MegatronLine::recompute() {
                  fmt::format("uniform keeps one checkpoint for every {} layers; the plan keeps one "
                              "for each",
                              *layers));
+  }
+  if (has("distribute-saved-activations")) {
+    set("distribute-saved-activations", "parallel.partition_activations", true);
   }
   if (has("optimizer-cpu-offload")) {
     set("optimizer-cpu-offload", "parallel.offload_optimizer", true);

@@ -45,11 +45,13 @@ struct Shapes {
     h = static_cast<double>(model.hidden_size);
     whole = e * tokens * h;
     split = choice.sequence_parallel && choice.tensor > 1;
+    cut_checkpoints = job.parallel.partition_activations && !split && choice.tensor > 1;
     wide = split ? whole / t : whole;
     mask = model.hidden_dropout > 0 ? wide / e * kMaskBytes : 0;
     heads = per_rank(model.num_heads, choice.tensor);
     kv_heads = per_rank(model.num_kv_heads, choice.tensor);
     fused = habits.fused_kernels || training.compiled;
+    read = choice.precision == Precision::kFp8 && habits.transformer_engine ? 0.5 : 1;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
 
@@ -64,11 +66,15 @@ struct Shapes {
   const TrainingSpec& training;
   const Habits& habits;
   double e, t, sequence, local_sequence, batch, tokens, h;
-  bool split;    // sequence parallelism cuts what tensor parallelism does not
-  double whole;  // [T, h]
-  double wide;   // the same, cut by sequence parallelism
-  double mask;   // of the dropout before a residual sum
+  bool split;            // sequence parallelism cuts what tensor parallelism does not
+  bool cut_checkpoints;  // tensor ranks keep a part of a checkpoint each
+  double whole;          // [T, h]
+  double wide;           // the same, cut by sequence parallelism
+  double mask;           // of the dropout before a residual sum
   double heads, kv_heads;
+  // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
+  // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
+  double read;
   bool fused;    // kernels of norms and of gated activations
   double stats;  // of a norm
 };
@@ -95,13 +101,16 @@ Part attention(const Shapes& s) {
   const double out = row * s.heads * value_dim;
 
   Part part;
-  part.kept =
-      s.norm_kept() + s.wide + queries + keys + values + out;  // norm's output, Q, K, V, core out
+  part.kept = s.norm_kept() + s.read * s.wide + queries + keys + values +
+              out;  // norm's output, Q, K, V, core out
   if (latent) {
     // Compressed queries and keys before and after their norms, and K and V before they are joined
     // with the rotary part.
-    part.kept += 2 * row * static_cast<double>(m.q_lora_rank + m.kv_lora_rank) + keys + values;
+    part.kept +=
+        (1 + s.read) * row * static_cast<double>(m.q_lora_rank + m.kv_lora_rank) + keys + values;
   }
+  // Megatron's delayed scaling: the projection keeps 8 bits beside what attention keeps.
+  if (s.read < 1) part.kept += s.read * out;
   if (m.qk_norm) part.kept += queries + keys;
   const double scores = s.batch * s.heads * s.local_sequence * s.sequence;
   if (s.training.attention == AttentionKind::kFlash) {
@@ -121,17 +130,31 @@ Part attention(const Shapes& s) {
 // Norm and MLP of `rows` rows (tokens, or routed tokens) and `width` columns on this rank.
 double mlp_kept(const Shapes& s, double rows, double width) {
   const double column = s.e * rows * width;
-  if (s.model.mlp == MlpKind::kRelu) return 2 * column;
-  if (!is_gated(s.model.mlp)) return 2 * column;
-  return (s.fused ? 3 : 4) * column;  // gate, up, product; silu(gate)
-}
-
-double mlp_backward(const Shapes& s, double rows, double width) {
-  return s.e * rows * width * (is_gated(s.model.mlp) ? 3 : 2);
+  if (!is_gated(s.model.mlp)) return (1 + s.read) * column;
+  return ((s.fused ? 2 : 3) + s.read) * column;  // gate, up, product; silu(gate)
 }
 
 double weight_gradient(const Shapes& s, double parameters) {
   return s.habits.fused_weight_gradients ? 0 : s.e * parameters;
+}
+
+// Most that a dense MLP's backward needs beyond what is kept. Each step releases what it has read:
+// the second matmul makes the gradient of its input, the activation turns that into the gradient of
+// what the first matmul made, which makes the gradient of the norm's output.
+double mlp_backward(const Shapes& s, double width) {
+  const double column = s.e * s.tokens * width;
+  const double made = is_gated(s.model.mlp) ? 2 : 1;  // columns that the first matmul makes
+  const double gathered = s.split ? s.whole : 0;      // sequence parallelism's matmuls
+  const double second =
+      (s.mask > 0 ? s.wide : 0) + gathered + column + weight_gradient(s, s.h * width);
+  const double activation = made * column;
+  const double first = s.whole + gathered - column + weight_gradient(s, made * s.h * width);
+  return std::max({second, activation, first});
+}
+
+// Of experts, whose grouped kernels hold all three.
+double experts_backward(const Shapes& s, double rows, double width) {
+  return s.e * rows * width * (is_gated(s.model.mlp) ? 3 : 2);
 }
 
 // From the parts of a block to what the walk adds and releases.
@@ -153,6 +176,10 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   }
   call.checkpoint = s.wide;
   call.recomputed = call.saved - call.checkpoint;
+  if (s.cut_checkpoints) {  // gathered again beside the rank's part
+    call.checkpoint = s.whole / s.t;
+    call.recomputed = call.saved;
+  }
   // By the time of attention's backward what the MLP kept is gone.
   call.workspace = std::max(mlp.backward, attention.backward - mlp.kept);
   call.forward = call.saved + s.whole;
@@ -162,10 +189,8 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
 CallBytes dense_block(const Shapes& s) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
   Part mlp;
-  mlp.kept = s.norm_kept() + s.wide + mlp_kept(s, s.tokens, width);
-  const double matrix = s.h * width * (is_gated(s.model.mlp) ? 2 : 1);
-  mlp.backward = mlp_backward(s, s.tokens, width) + s.whole + (s.split ? s.whole : 0) + s.wide +
-                 weight_gradient(s, matrix);
+  mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
+  mlp.backward = mlp_backward(s, width);
   Part core = attention(s);
   if (s.model.decoder_layers > 0) {  // decoders attend twice
     const double share =
@@ -191,8 +216,8 @@ CallBytes expert_block(const Shapes& s, const LayoutChoice& choice) {
   mlp.kept = s.norm_kept() + s.wide;
   mlp.kept += 3 * kFp32Bytes * local * static_cast<double>(m.num_experts);  // the router's scores
   const double moved = s.e * routed * s.h;
-  mlp.kept += moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
-  mlp.backward = mlp_backward(s, routed, ffn) + 2 * moved + s.wide +
+  mlp.kept += s.read * moved + mlp_kept(s, routed, ffn) + moved;  // dispatched, hidden, results
+  mlp.backward = experts_backward(s, routed, ffn) + 2 * moved + s.wide +
                  weight_gradient(s, s.h * ffn * (is_gated(m.mlp) ? 2 : 1) *
                                         static_cast<double>(m.num_experts) / choice.expert);
   if (m.shared_expert_ffn_hidden_size > 0) {

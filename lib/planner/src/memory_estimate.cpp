@@ -23,7 +23,8 @@ struct StagePeak {
   StageTerms terms;
   BlocksKept blocks;
   double live;
-  double peak = 0;  // without fragmentation
+  double peak = 0;      // without fragmentation
+  double reserved = 0;  // with it
   Phase phase = Phase::kStep;
   double embedding = 0, logits = 0, workspace = 0, again = 0, messages = 0, batch = 0, window = 0;
   double host_bytes = 0;
@@ -55,12 +56,19 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   const double working = now.terms.total(Phase::kForward) + now.live * now.blocks.all() +
                          now.window + now.embedding + now.batch + messages;
 
-  const auto consider = [&](Phase phase, double logits, double again, double workspace,
-                            double sent) {
-    const double peak = working + (logits + again) + (workspace + sent);
-    if (peak <= now.peak) return;
+  const double outside = rules.context + rules.communicators;  // of the allocator
+  const double in_use = 1 + fragmentation_of(job, Phase::kBackward);
+  const auto highest = [&](Phase phase, double peak, double share) {
+    const double reserved = outside + (peak - outside) * share;
+    if (reserved <= now.reserved) return false;
+    now.reserved = reserved;
     now.peak = peak;
     now.phase = phase;
+    return true;
+  };
+  const auto consider = [&](Phase phase, double logits, double again, double workspace,
+                            double sent) {
+    if (!highest(phase, working + (logits + again) + (workspace + sent), in_use)) return;
     now.logits = logits;
     now.again = again;
     now.workspace = workspace;
@@ -78,10 +86,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
   for (const Phase phase : {Phase::kStep, Phase::kCheckpoint}) {
-    const double peak = now.terms.total(phase);
-    if (peak <= now.peak) continue;
-    now.peak = peak;
-    now.phase = phase;
+    highest(phase, now.terms.total(phase), 1 + fragmentation_of(job, phase));
   }
   return now;
 }
@@ -102,7 +107,7 @@ MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const Sta
     at(bytes, Term::kMessages) = stage.messages;
     at(bytes, Term::kBatch) = stage.batch;
   }
-  add_fragmentation(bytes, job);
+  add_fragmentation(bytes, job, stage.phase);
   estimate.allocated_bytes =
       stage.peak - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
   estimate.reserved_bytes = estimate.allocated_bytes + at(bytes, Term::kFragmentation);
@@ -140,11 +145,11 @@ MemoryEstimate estimate_memory(const JobSpec& job, const LayoutChoice& choice,
   // Stages in the middle have ever fewer microbatches and never more layers than the second.
   if (choice.pipeline > 2) {
     const StagePeak second = peak_of(job, choice, layers, rules, 1);
-    if (second.peak > first.peak && second.peak >= last.peak)
+    if (second.reserved > first.reserved && second.reserved >= last.reserved)
       return estimate_of(second, job, rules, 1);
   }
-  return last.peak > first.peak ? estimate_of(last, job, rules, choice.pipeline - 1)
-                                : estimate_of(first, job, rules, 0);
+  return last.reserved > first.reserved ? estimate_of(last, job, rules, choice.pipeline - 1)
+                                        : estimate_of(first, job, rules, 0);
 }
 
 }  // namespace smp

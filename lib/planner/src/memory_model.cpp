@@ -223,7 +223,7 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   TermBytes best{};
   Phase best_phase = Phase::kStep;
   const auto consider = [&](Phase phase, TermBytes bytes) {
-    add_fragmentation(bytes, plan.job);
+    add_fragmentation(bytes, plan.job, phase);
     phases.push_back({std::string(name_of(phase)), whole(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;

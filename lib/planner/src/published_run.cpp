@@ -119,6 +119,17 @@ AttentionKind attention_of(RunCells& cells, const PublishedRun& run) {
   return AttentionKind::kFlash;
 }
 
+bool partitions_activations(RunCells& cells) {
+  for (const char* words : {"partition-activations", "partition_activations",
+                            "partitioned activations", "distribute-saved-activations"}) {
+    if (cells.mentions(words)) return true;
+  }
+  // The scripts of BigScience's ZeRO-3 runs pass --partition-activations.
+  if (!cells.mentions("deepspeed zero (old branch)") && !cells.mentions("pa_cpu=")) return false;
+  cells.assume("checkpoints partitioned over the tensor group");
+  return true;
+}
+
 // Of one step, as the table's convention counts them; 0 = not known.
 double counted_flops(RunCells& cells, const PublishedRun& run, double tokens, double model_flops) {
   const std::string convention = cells.word("flops_convention");
@@ -168,6 +179,9 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   job.training.precision = choice.precision;
   job.training.attention = attention_of(cells, run);
   job.training.fused_loss = cells.has_note("cross-entropy-loss-fusion");
+  job.training.fp8_parameters = cells.has_note("fp8-param-gather") ||
+                                cells.mentions("nvidia/nemo@") ||
+                                cells.mentions("nvidia-nemo");  // its performance recipes set it
   job.training.deterministic = cells.has_note("deterministic-mode");
   if (cells.mentions("llm-foundry")) job.training.fused_loss = true;  // its loss_fn's default
   if (cells.mentions("internevo")) {  // hybrid_zero_optim.py: 16-bit sums, torch.optim's Adam
@@ -189,6 +203,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
   choice.sequence_parallel =
       degrees.tensor > 1 && cells.yes_or_no("sp").value_or(always_with_tensor);
   read_layout(cells, run, degrees.data, choice);
+  job.parallel.partition_activations = partitions_activations(cells);
   if (cells.problems.empty() &&
       degrees.pipeline * choice.virtual_stages > job.model.num_layers + 2) {
     cells.problem(fmt::format("pp {} x vpp {} is more than {} layers", degrees.pipeline,

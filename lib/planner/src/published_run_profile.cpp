@@ -20,7 +20,7 @@ Profile profile_of(const RunCells& cells) {
            "fairscale", "llama1_gpu_hours"})) {
     return Profile::kFsdp;
   }
-  if (any({"section: megatron;"})) return Profile::kMegatron;
+  if (any({"section: megatron;", "ds=n,", "ds=n;"})) return Profile::kMegatron;
   if (any({"deepspeed", "megatron-ds", "turing", "bloom", "bigscience"})) {
     return Profile::kDeepSpeed;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "smp/planner/habits.h"
+
 namespace smp {
 
 BlocksKept blocks_kept(const LayoutChoice& choice, const LayerBytes& layers,
@@ -43,6 +45,7 @@ double offload_window(const JobSpec& job, const LayoutChoice& choice, const Laye
   const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
                       : choice.recompute == Recompute::kSelective ? call.selective
                                                                   : call.saved;
+  if (habits_of(job).fetches_checkpoints_late && choice.recompute == Recompute::kFull) return each;
   return std::min(static_cast<double>(job.parallel.activation_loading_horizon + 1), blocks) * each;
 }
 

@@ -43,8 +43,11 @@ struct StateRules {
   double expert_share = 1;
   double context = 0, communicators = 0, workspace = 0;
   double constants = 0;   // the three together
+  double copy_bytes = 0;  // of a block's parameter, for its matmuls
   double step_bytes = 0;  // of an updated parameter, while the optimizer steps
 };
+
+double block_parameters(const LayerBytes& layers, const StageHolds& holds);
 
 struct StageTerms {
   double weights = 0, gradients = 0, gradient_copy = 0;
@@ -61,6 +64,12 @@ struct StageTerms {
   double total(Phase phase) const;
   TermBytes bytes(Phase phase, const StateRules& rules) const;
 };
+// Where weights that are soon needed again stay gathered (Habits::reuse_elements): how many blocks
+// beside the running one when the backward pass begins.
+double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
+                     const StageHolds& holds);
+double small_bucket(const JobSpec& job);  // elements; Habits::small_shard_buckets
+
 StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                        const StateRules& rules, const StageHolds& holds);
 
@@ -68,7 +77,10 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
 std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice,
                        const LayerBytes& layers, const StageHolds& holds, double live);
 
+// Of what is allocated, the share that the allocator takes from an accelerator besides.
+double fragmentation_of(const JobSpec& job, Phase phase);
+
 // Adds what the allocator takes from an accelerator and does not hand out.
-void add_fragmentation(TermBytes& bytes, const JobSpec& job);
+void add_fragmentation(TermBytes& bytes, const JobSpec& job, Phase phase);
 
 }  // namespace smp

@@ -58,7 +58,13 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
   const double block =
       std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
   switch (term) {
-    case Term::kWeights: return of_state(state.weight, Sharding::kParameters);
+    case Term::kWeights: {
+      const double copy = StateRules(job, choice).copy_bytes;
+      const std::string weights = of_state(state.weight, Sharding::kParameters);
+      if (copy == 0) return weights;
+      return fmt::format("{} + {:g} B x {} in fp8, and transposed", weights, copy,
+                         count(block_parameters(layers, holds)));
+    }
     case Term::kGradients: return of_state(state.gradient, Sharding::kGradients);
     case Term::kGradientCopy:
       return states(state.gradient_copy, parameters, ranks,
@@ -73,6 +79,12 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
       if (habits.gathers_ends_with_model) {
         return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
                            count(ends), 1 + ahead, count(block));
+      }
+      if (habits.reuse_elements > 0) {
+        return fmt::format("{:g} B x ({} of the largest layer + {} x {} needed again + {} ahead)",
+                           state.compute, count(layers.largest_layer_parameters),
+                           blocks_reused(job, choice, layers, holds), count(block),
+                           count(small_bucket(job)));
       }
       return fmt::format("{:g} B x ({} of the largest layer + {} x {} ahead)", state.compute,
                          count(layers.largest_layer_parameters), ahead, count(block));

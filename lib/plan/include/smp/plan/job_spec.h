@@ -147,6 +147,7 @@ struct TrainingSpec {
   AttentionKind attention = AttentionKind::kFlash;
   std::optional<bool> accumulate_gradients_in_fp32;  // auto: what the profile does
   bool fused_loss = false;                           // cross-entropy as one compiled function
+  bool fp8_parameters = false;          // with precision: fp8, no 16-bit weights beside them
   bool compiled = false;                // torch.compile: element-wise kernels and casts are fused
   bool deterministic = false;           // larger workspaces of the matmul library
   std::optional<bool> fused_optimizer;  // the update is one kernel; auto: what the profile does
@@ -179,6 +180,7 @@ struct ParallelSpec {
   std::optional<bool> offload_activations;
   std::optional<bool> offload_optimizer;
   std::optional<bool> offload_parameters;
+  bool partition_activations = false;      // each tensor rank keeps its part of a checkpoint
   int64_t activation_loading_horizon = 2;  // layers whose checkpoints are fetched ahead
   int64_t prefetch_layers = 1;             // ZeRO-3: layers gathered ahead of the running one
   std::vector<std::string> forbid;         // e.g. "tensor_parallel_degree=8"

@@ -31,10 +31,17 @@ struct Habits {
   int64_t bucket_elements = 0;           // of one gradient reduction
   int64_t all_gather_bucket_elements = 0;  // of one gather of updated weights
   bool gathers_ends_with_model = false;    // ZeRO-3: embedding and head stay whole all the while
-  double fixed_bytes = 0;                  // context and libraries of a process
-  double communicator_bytes = 0;           // of each communicator that a rank is in
-  double fragmentation = 0;                // reserved / allocated - 1
-  bool overlaps_data_reduction = false;    // with the backward pass
+  // ZeRO-3: weights stay whole that are needed again before so many elements more are gathered; 0 =
+  // one block, and prefetch_layers more.
+  int64_t reuse_elements = 0;
+  // ZeRO-3's buckets of gradients and of weights fetched ahead hold no more than a matrix of
+  // hidden_size x hidden_size.
+  bool small_shard_buckets = false;
+  bool fetches_checkpoints_late = false;  // offloaded ones come back when their layer's turn comes
+  double fixed_bytes = 0;                 // context and libraries of a process
+  double communicator_bytes = 0;          // of each communicator that a rank is in
+  double fragmentation = 0;               // reserved / allocated - 1
+  bool overlaps_data_reduction = false;   // with the backward pass
   // But not of a pipeline's gradients, nor of those that are not sharded.
   bool plain_reductions_wait = false;
   // Share of its work that a stage between two others loses in waiting for both of them.
