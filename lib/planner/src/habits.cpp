@@ -97,6 +97,9 @@ constexpr Habits deepspeed_habits() {
 constexpr Habits internevo_habits() {
   Habits habits = deepspeed_habits();
   habits.owners_broadcast = true;
+  habits.reuse_elements = 0;
+  habits.small_shard_buckets = false;
+  habits.fetches_checkpoints_late = false;
   habits.plain_reductions_wait = false;
   habits.neighbour_wait = 0;
   habits.gather_share = 1;
