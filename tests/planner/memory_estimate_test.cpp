@@ -136,6 +136,7 @@ TEST_CASE("DeepSpeed's ZeRO-3 keeps the blocks that it needs again within 1e9 el
         doctest::Approx(2 * (3 * layers.block_parameters + bucket)));
   CHECK(estimate(job, choice)[Term::kBuckets] == doctest::Approx(2 * bucket));
   CHECK(estimate(job, choice)[Term::kUnreducedGradients] == doctest::Approx(2 * bucket));
+  choice.micro_batch = 8;
   choice.recompute = Recompute::kFull;  // and once more to compute its forward again
   CHECK(estimate(job, choice)[Term::kGatheredWeights] ==
         doctest::Approx(2 * (2 * layers.block_parameters + bucket)));
