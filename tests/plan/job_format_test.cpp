@@ -104,6 +104,7 @@ training:
   fused_optimizer: true
   steps: 100
   seed: 18446744073709551615
+  init_from: /models/gpt2
   optimizer:
     learning_rate: 0.0001
     min_learning_rate: 0
@@ -116,6 +117,10 @@ training:
   data:
     path: "/data/my text"
     suffixes: [.py, "a b", "true"]
+  checkpoint:
+    every_steps: 50
+    every_minutes: 12.5
+    keep: 3
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

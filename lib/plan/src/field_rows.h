@@ -20,6 +20,8 @@ inline constexpr double kMostSamples = 1 << 28;
 inline constexpr double kMostBytes = int64_t{1} << 60;
 inline constexpr double kMostLatency = 1000;  // seconds
 inline constexpr double kMostSteps = 1e12;
+inline constexpr double kMostMinutes = 1e6;  // two years
+inline constexpr double kMostCheckpoints = 1e6;
 inline constexpr auto kLlama = ModelFamily::kLlama;
 inline constexpr auto kTransformer = ModelFamily::kTransformer;
 
@@ -28,6 +30,7 @@ inline constexpr std::string_view kCluster = "cluster";
 inline constexpr std::string_view kTraining = "training";
 inline constexpr std::string_view kOptimizer = "training.optimizer";
 inline constexpr std::string_view kData = "training.data";
+inline constexpr std::string_view kCheckpoint = "training.checkpoint";
 inline constexpr std::string_view kParallel = "parallel";
 
 void add_model_fields(std::vector<Field>& out);

@@ -14,6 +14,7 @@ const std::vector<Section>& job_sections() {
       {kTraining, "batch, precision, length"},
       {kOptimizer, "AdamW with decoupled decay, warm-up and cosine"},
       {kData, "the text to train on"},
+      {kCheckpoint, "when the run saves its state"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
   };
   return kSections;

@@ -133,6 +133,14 @@ struct OptimizerSpec {
   double gradient_clipping = 1.0;  // global norm; 0 = off
 };
 
+// When a run saves its state; see docs/checkpoints.md. Whatever these say, it is saved when a
+// signal asks for it.
+struct CheckpointSpec {
+  int64_t every_steps = 0;   // 0 = not by steps; else after the last step too
+  double every_minutes = 0;  // 0 = not by time
+  int64_t keep = 2;          // the newest so many stay
+};
+
 struct TrainingSpec {
   int64_t sequence_length = 0;
   std::optional<int64_t> micro_batch;      // samples of one microbatch of one data-parallel rank
@@ -157,6 +165,8 @@ struct TrainingSpec {
   std::string data_path;  // file or folder of text; "python-stdlib" = the source of
                           // the standard library of the python3 on PATH
   std::vector<std::string> data_suffixes;  // files of a folder that count, e.g. [".py"]
+  CheckpointSpec checkpoint;
+  std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
 };
 
 struct ParallelSpec {
