@@ -14,6 +14,9 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
+#include "smp/runtime/checkpoint_reader.h"
+#include "smp/runtime/checkpoint_store.h"
+#include "smp/runtime/huggingface_weights.h"
 
 namespace smp {
 namespace {
@@ -135,9 +138,33 @@ std::string check_program(const std::string& program) {
   throw ConfigError(fmt::format("'{}' was not found in PATH", program));
 }
 
+// The config and the names, shapes and types of all tensors; not their bytes.
+std::string check_start(const Plan& plan) {
+  const std::string& folder = plan.job.training.init_from;
+  try {
+    const HuggingFaceWeights weights(folder, plan.job.model);
+  } catch (const SafetensorsError& error) {
+    throw ConfigError(error.what());
+  }
+  return folder + ": weights of this model";
+}
+
 std::string check_run_folder(const std::string& path) {
   if (const std::string why = RunFolder::why_not(path); !why.empty()) throw ConfigError(why);
   return path;
+}
+
+std::string check_resume(const std::string& path, const std::string& resume) {
+  if (const std::string why = RunFolder::why_not_reopen(path); !why.empty()) throw ConfigError(why);
+  try {
+    const CheckpointStore store(path + "/checkpoints");
+    const std::string name =
+        resume == "latest" ? store.latest() : store.of_step(std::stoll(resume));
+    const CheckpointReader reader(store.folder() + "/" + name);
+    return fmt::format("{}: go on behind step {}", path, reader.step());
+  } catch (const CheckpointError& error) {
+    throw ConfigError(error.what());
+  }
 }
 
 }  // namespace
@@ -156,12 +183,17 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(run_check("steps", [&] { return check_steps(plan); }));
     checks.push_back(run_check("proof", [&] { return check_proof(plan); }));
     checks.push_back(run_check("data", [&] { return check_data(plan); }));
+    if (!plan.job.training.init_from.empty())
+      checks.push_back(run_check("start", [&] { return check_start(plan); }));
     checks.push_back(run_check("worker", [&] { return check_worker(job.command.front()); }));
   } else {
     checks.push_back(run_check("program", [&] { return check_program(job.command.front()); }));
   }
   if (!job.run_dir.empty())
-    checks.push_back(run_check("run folder", [&] { return check_run_folder(job.run_dir); }));
+    checks.push_back(run_check("run folder", [&] {
+      const std::string& resume = job.request.resume;
+      return resume.empty() ? check_run_folder(job.run_dir) : check_resume(job.run_dir, resume);
+    }));
   return checks;
 }
 

@@ -22,6 +22,8 @@ constexpr const char* kDescription =
 Examples:
   smp-launch plan.yaml                        train as the plan says; everything lands in runs/<job>-<time>/
   smp-launch --run-dir runs/a plan.yaml       ... in runs/a/
+  smp-launch --resume --run-dir runs/a plan.yaml   go on from the last checkpoint in runs/a/; the plan may be
+                                              another layout of the same model
   smp-launch --dry-run plan.yaml              check all that can be checked without starting anything
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
@@ -29,7 +31,8 @@ Examples:
 The first rank that fails is named with its reason and its last lines, and the others are ended:
 SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
 rank (128 + signal if one killed it); 2 wrong usage; 3 broken plan or run folder; 124 --timeout; 125 an
-error of the launcher's own; 130 after Ctrl-C (a second Ctrl-C kills at once), 143 after SIGTERM.
+error of the launcher's own; 130 after Ctrl-C (a second Ctrl-C kills at once), 143 after SIGTERM; 75 after
+SIGUSR1, which asks the ranks to save a checkpoint after their step and to end.
 )";
 
 class Help : public CLI::Formatter {
@@ -95,6 +98,15 @@ DryRun dry_run_of(const std::string& text) {
   throw UsageError(fmt::format("--dry-run={}: it is --dry-run or --dry-run=json", text));
 }
 
+void check_resume(const std::string& text) {
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  const bool is_step = error == std::errc{} && end == text.data() + text.size() && step > 0;
+  if (!text.empty() && text != "latest" && !is_step)
+    throw UsageError(
+        fmt::format("--resume={}: it is --resume, or --resume=STEP as in --resume=100", text));
+}
+
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
   if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
   if (request.plan.empty() && request.program.empty())
@@ -115,6 +127,10 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
                     ranks, request.plan));
   if (!request.program.empty() && request.program.front().empty())
     throw UsageError("the program behind '--' has an empty name");
+  if (!request.resume.empty() && request.run_dir.empty())
+    throw UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
+  if (!request.program.empty() && !request.resume.empty())
+    throw UsageError("--resume is for plans: a program goes on by its own means");
   if (!request.program.empty() && request.comm_timeout)
     throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
 }
@@ -142,9 +158,13 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_option("plan", request.plan, "plan file, written by smp-plan")->type_name("");
   app.add_option("-n", ranks, "how many ranks to start (programs only)")->type_name("N");
   app.add_option("--run-dir", request.run_dir,
-                 "folder for logs, metrics, report and weights; must be empty or absent "
+                 "folder for logs, metrics, checkpoints, report and weights; empty or absent, but "
+                 "for --resume "
                  "(default: runs/<job>-<UTC time> for a plan, none for a program)")
       ->type_name("DIR");
+  app.add_flag("--resume{latest}", request.resume,
+               "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
+               "step (plans only)");
   app.add_option("--show-ranks", request.shown_ranks,
                  "whose output to show: all, none, or a list such as 0,2-3 (default: 0)")
       ->type_name("RANKS");
@@ -189,6 +209,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
+  check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   if (!ranks.empty()) request.ranks = parse_ranks(ranks);
   return request;

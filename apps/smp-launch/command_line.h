@@ -16,6 +16,7 @@ struct LaunchRequest {
   std::vector<std::string> program;  // everything behind "--"; empty = a plan
   int ranks = 0;                     // of a program
   std::string run_dir;               // empty = the default for a plan, none for a program
+  std::string resume;                // "latest" or a step; empty = start anew
   std::string shown_ranks = "0";
   std::chrono::milliseconds grace{5000};
   std::optional<std::chrono::milliseconds> timeout;

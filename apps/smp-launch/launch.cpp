@@ -37,7 +37,9 @@ void write_text(const std::string& path, const std::string& text) {
 
 void copy_plan(const std::string& from, const std::string& to) {
   std::error_code error;
-  std::filesystem::copy_file(from, to, error);
+  if (std::filesystem::equivalent(from, to, error)) return;  // resumed with the run's own plan
+  error.clear();
+  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
   if (error)
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
 }
@@ -57,6 +59,7 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
   shared.job_key = random_hex(32);
   shared.cpus = available_cpus();
   if (folder != nullptr) shared.run_dir = folder->path();
+  shared.resume = prepared.request.resume;
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
 
   std::vector<std::string> inherited = own_environment();
@@ -78,6 +81,7 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedP
   }
   job.grace = prepared.request.grace;
   job.timeout = prepared.request.timeout;
+  job.saves_on_request = prepared.plan.has_value();
   return job;
 }
 
@@ -98,7 +102,7 @@ int supervise_job(const Job& job, const PreparedJob& prepared, int control_fd) {
     console.write(Stream::kErr, fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
                                             job.commands.size(), host.name(), prepared.run_dir));
   const JobResult result = supervise(job, host, console, control_fd);
-  if (prepared.plan && result.end == JobEnd::kSuccess)
+  if (prepared.plan && (result.end == JobEnd::kSuccess || result.end == JobEnd::kCheckpointed))
     console.write(Stream::kOut, summary_or_why_not(*prepared.plan, prepared.run_dir));
   console.flush(std::chrono::seconds(2));  // standard output first: the report comes last
   int exit_code = result.exit_code;
@@ -150,7 +154,9 @@ int launch(const PreparedJob& prepared) {
   parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
   if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
-  if (!prepared.run_dir.empty()) folder = RunFolder::create(prepared.run_dir);
+  const bool resumes = !prepared.request.resume.empty();
+  if (!prepared.run_dir.empty())
+    folder = resumes ? RunFolder::reopen(prepared.run_dir) : RunFolder::create(prepared.run_dir);
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
   const Job job = job_of(prepared, folder ? &*folder : nullptr, port);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -27,6 +28,9 @@ namespace {
 
 using namespace smp;
 
+// SIGUSR1: save a checkpoint after the step under way, then end.
+volatile std::sig_atomic_t end_requested = 0;
+
 // All that a worker reads of its environment.
 struct WorkerEnvironment {
   int rank = 0;
@@ -38,6 +42,7 @@ struct WorkerEnvironment {
   std::string job_key;
   std::string error_file;
   double comm_timeout_s = 300;
+  std::string resume;  // "latest", a step, or "" = start anew
   int threads = 0;
   int console_columns = 0;
   std::optional<Fault> fault;
@@ -85,6 +90,7 @@ WorkerEnvironment read_environment() {
   environment.job_key = required(env::kJobKey);
   const std::string timeout = optional(env::kCommTimeout);
   if (!timeout.empty()) environment.comm_timeout_s = number<double>(env::kCommTimeout, timeout);
+  environment.resume = optional(env::kResume);
   environment.threads = threads_of(optional("OMP_NUM_THREADS"), environment.local_world_size);
   const std::string columns = optional(env::kConsoleColumns);
   if (!columns.empty()) environment.console_columns = number<int>(env::kConsoleColumns, columns);
@@ -101,7 +107,7 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-void work(const WorkerEnvironment& environment, std::string& failed_in) {
+ExitCode work(const WorkerEnvironment& environment, std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
@@ -122,9 +128,15 @@ void work(const WorkerEnvironment& environment, std::string& failed_in) {
   train_options.threads = environment.threads;
   train_options.owns_process = true;
   train_options.fault = environment.fault;
+  train_options.resume = !environment.resume.empty();
+  if (train_options.resume && environment.resume != "latest") {
+    train_options.resume_step = number<int64_t>(env::kResume, environment.resume);
+  }
+  train_options.end_requested = [] { return end_requested != 0; };
   train_options.failed_in = &failed_in;
   try {
-    train(plan, *world, train_options);
+    const RunResult result = train(plan, *world, train_options);
+    return result.ended_on_request ? ExitCode::kCheckpointedOnRequest : ExitCode::kOk;
   } catch (const std::exception& error) {  // the peers hear why, before the world closes
     world->abort(fmt::format("{}: {}", failed_in, error.what()));
     throw;
@@ -134,6 +146,7 @@ void work(const WorkerEnvironment& environment, std::string& failed_in) {
 }  // namespace
 
 int main() {
+  std::signal(SIGUSR1, [](int) { end_requested = 1; });
   keep_freed_memory();
   const std::string error_file = optional(env::kErrorFile);
   LastWords words;
@@ -141,8 +154,7 @@ int main() {
   try {
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.rank;
-    work(environment, words.phase);
-    return static_cast<int>(ExitCode::kOk);
+    return static_cast<int>(work(environment, words.phase));
   } catch (const std::exception& error) {
     describe(error, words);
   }

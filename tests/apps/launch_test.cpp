@@ -466,7 +466,8 @@ TEST_CASE("what cannot be started or written is said with its reason") {
               last);
   failure({"-n", "2", "--run-dir", folder.path(), "--", "/bin/true"}, 3,
           "smp-launch: run folder '" + folder.path() +
-              "' is not empty: name another one with --run-dir, or remove it\n");
+              "' is not empty: name another one with --run-dir, remove it, or go on from its "
+              "checkpoint with --resume\n");
   failure({"-n", "2", "--run-dir", folder / "text", "--", "/bin/true"}, 3,
           "smp-launch: cannot create run folder '" + (folder / "text") + "': it is a file\n");
   failure({"-n", "2", "--run-dir", folder / "text/run", "--", "/bin/true"}, 3,

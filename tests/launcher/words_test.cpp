@@ -136,7 +136,8 @@ TEST_CASE("run folders") {
   CHECK(run.files_of(12).error_file == (folder / "a/b/errors/rank-12.json"));
   CHECK_THROWS_WITH_AS(RunFolder::create(folder / "a/b"),
                        ("run folder '" + (folder / "a/b") +
-                        "' is not empty: name another one with --run-dir, or remove it")
+                        "' is not empty: name another one with --run-dir, remove it, or go on from "
+                        "its checkpoint with --resume")
                            .c_str(),
                        ConfigError);
   CHECK(RunFolder::why_not(folder / "c") == "");

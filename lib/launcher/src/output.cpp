@@ -103,7 +103,7 @@ std::vector<std::string> Tail::last_lines(size_t count) const {
 }
 
 LogFile::LogFile(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (!file_.is_open())
     throw std::system_error(errno, std::generic_category(), "cannot open log '" + path_ + "'");
 }

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
 constexpr const char* kThisHost = "127.0.0.1";
 // Meaningful only when this launcher sets them.
-constexpr const char* kOurs[] = {env::kPlan,   env::kRunDir,    env::kJobId,
+constexpr const char* kOurs[] = {env::kPlan,   env::kRunDir,    env::kResume,        env::kJobId,
                                  env::kJobKey, env::kErrorFile, env::kConsoleColumns};
 
 std::string_view name_in(std::string_view variable) {
@@ -89,6 +89,7 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, int rank,
   add(env::kJobKey, job.job_key);
   if (!job.plan.empty()) add(env::kPlan, job.plan);
   if (!job.run_dir.empty()) add(env::kRunDir, job.run_dir);
+  if (!job.resume.empty()) add(env::kResume, job.resume);
   if (!error_file.empty()) add(env::kErrorFile, error_file);
   return set;
 }

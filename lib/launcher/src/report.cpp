@@ -137,6 +137,10 @@ std::string report_text(const Job& job, const JobResult& result) {
     case JobEnd::kLauncherError:
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
+    case JobEnd::kCheckpointed:
+      return fmt::format(
+          "smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit code {}\n",
+          result.exit_code);
   }
   // After a failure that is a matter of course.
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
@@ -159,8 +163,8 @@ std::string report_json(const Job& job, const JobResult& result) {
       json["exit_code"] = end.exit_code;
     return json;
   };
-  constexpr const char* kEnds[] = {"success", "rank_failed", "timeout", "interrupted",
-                                   "launcher_error"};
+  constexpr const char* kEnds[] = {"success",     "rank_failed",    "timeout",
+                                   "interrupted", "launcher_error", "checkpointed"};
   Json json;
   json["job_id"] = job.id;
   json["end"] = kEnds[static_cast<int>(result.end)];

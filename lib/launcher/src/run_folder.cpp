@@ -44,7 +44,9 @@ std::string RunFolder::why_not(const std::string& path) {
     if (error) return cannot_create(path, error.message());
     if (!empty)
       return fmt::format(
-          "run folder '{}' is not empty: name another one with --run-dir, or remove it", path);
+          "run folder '{}' is not empty: name another one with --run-dir, remove it, or go on from "
+          "its checkpoint with --resume",
+          path);
     if (access(path.c_str(), W_OK | X_OK) != 0) return cannot_create(path, strerror(errno));
     return "";
   }
@@ -59,12 +61,40 @@ std::string RunFolder::why_not(const std::string& path) {
 
 RunFolder RunFolder::create(const std::string& path) {
   if (const std::string why = why_not(path); !why.empty()) throw ConfigError(why);
-  std::error_code error;
   const RunFolder folder(path);
+  folder.make_parts();
+  return folder;
+}
+
+void RunFolder::make_parts() const {
+  std::error_code error;
   for (const char* name : {"logs", "errors"}) {
-    fs::create_directories(fs::path(folder.path_) / name, error);
-    if (error) throw ConfigError(cannot_create(path, error.message()));
+    fs::create_directories(fs::path(path_) / name, error);
+    if (error) throw ConfigError(cannot_create(path_, error.message()));
   }
+}
+
+std::string RunFolder::why_not_reopen(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    return fmt::format("cannot resume in run folder '{}': there is no such folder", path);
+  if (!fs::exists(fs::path(path) / "checkpoints" / "latest", error))
+    return fmt::format(
+        "cannot resume in run folder '{}': it has no checkpoint (checkpoints/latest); start anew "
+        "in "
+        "another folder without --resume",
+        path);
+  if (access(path.c_str(), W_OK | X_OK) != 0)
+    return fmt::format("cannot resume in run folder '{}': {}", path, strerror(errno));
+  return "";
+}
+
+RunFolder RunFolder::reopen(const std::string& path) {
+  if (const std::string why = why_not_reopen(path); !why.empty()) throw ConfigError(why);
+  const RunFolder folder(path);
+  std::error_code error;
+  fs::remove_all(fs::path(folder.path_) / "errors", error);
+  folder.make_parts();
   return folder;
 }
 

@@ -74,6 +74,7 @@ class Supervisor : public HostEvents {
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
+  bool saved_on_request_ = false;
   bool finished_ = false;  // give up waiting for those that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
   std::string lines_;  // reused by on_output
@@ -101,6 +102,7 @@ JobResult Supervisor::run() {
   }
   if (result_.cause)
     result_.last_lines = outputs_[result_.cause->rank].err_tail.last_lines(kQuotedLines);
+  if (saved_on_request_ && result_.end == JobEnd::kSuccess) result_.end = JobEnd::kCheckpointed;
   set_exit_code();
   return std::move(result_);
 }
@@ -166,10 +168,14 @@ void Supervisor::on_ended(int rank, const ProcessEnd& end) {
   state.order = ended_count_++;
   state.after = since(started_);
   --alive_;
+  if (job_.saves_on_request && end.code() == static_cast<int>(ExitCode::kCheckpointedOnRequest)) {
+    state.end.exit_code = 0;
+    saved_on_request_ = true;
+  }
   if (!job_.files[rank].error_file.empty())
     state.error =
         read_error_file(job_.files[rank].error_file, rank, static_cast<int>(result_.ranks.size()));
-  if (end.failed() && phase_ == Phase::kRunning) {
+  if (state.end.failed() && phase_ == Phase::kRunning) {
     phase_ = Phase::kSettling;
     first_failure_ = Clock::now();
   }
@@ -267,6 +273,9 @@ void Supervisor::set_exit_code() {
     case JobEnd::kTimeout: result_.exit_code = static_cast<int>(ExitCode::kTimeout); break;
     case JobEnd::kLauncherError:
       result_.exit_code = static_cast<int>(ExitCode::kLauncherError);
+      break;
+    case JobEnd::kCheckpointed:
+      result_.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
       break;
     case JobEnd::kInterrupted: result_.exit_code = 128 + result_.interrupted_by; break;
   }

@@ -147,6 +147,13 @@ double AdamW::local_norm_squared() const {
                                                    : impl_->norm_squared<double>();
 }
 
+std::vector<AdamW::State> AdamW::states() const {
+  return {{"momentum", &impl_->momentum}, {"variance", &impl_->variance}};
+}
+
+int64_t AdamW::steps_done() const { return impl_->steps_done; }
+void AdamW::set_steps_done(int64_t steps) { impl_->steps_done = steps; }
+
 void AdamW::step(double learning_rate, double gradient_scale) {
   const OptimizerSpec& spec = impl_->spec;
   const auto t = static_cast<double>(++impl_->steps_done);

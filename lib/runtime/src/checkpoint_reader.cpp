@@ -138,6 +138,16 @@ const SavedTensor* CheckpointReader::find(std::string_view name) const {
   return found == places_.end() ? nullptr : found->second.front().tensor;
 }
 
+void CheckpointReader::expect_only(const std::set<std::string>& names) const {
+  for (const auto& [name, places] : places_) {
+    if (names.count(std::string(name)) != 0) continue;
+    throw CheckpointError(fmt::format(
+        "{}: it has a tensor '{}', and this job has none of that name: it was made by a job of "
+        "another model or optimizer",
+        folder_, name));
+  }
+}
+
 void CheckpointReader::read(const TensorPiece& piece) {
   if (piece.size() == 0) return;
   const SavedTensor* saved = find(piece.name);

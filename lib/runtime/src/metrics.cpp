@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "smp/runtime/atomic_file.h"
 
 namespace smp {
 namespace {
@@ -69,6 +72,17 @@ void MetricsFile::append(const StepMetrics& metrics) {
     throw std::runtime_error(
         fmt::format("cannot write {}: {}", path_, std::strerror(wrote < 0 ? errno : ENOSPC)));
   }
+}
+
+void cut_metrics(const std::string& path, int64_t step) {
+  std::ifstream in(path);
+  if (!in) return;
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  write_file_atomically(path, kept);
 }
 
 std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_left) {

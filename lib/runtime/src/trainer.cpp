@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "checkpoints.h"
 #include "functions/tensors.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
@@ -131,23 +132,24 @@ RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
 }
 
 // All steps of one rank; the model is whole when this returns.
-void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& model,
-               MemoryLedger& ledger, RunResult& result) {
+void run_steps(const Plan& plan, const TrainOptions& options, const TextData& data,
+               ParallelModel& model, Checkpoints& checkpoints, MemoryLedger& ledger,
+               RunResult& result) {
   const TrainingSpec& training = plan.job.training;
   const int64_t steps = steps_of(plan, options);
   const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
   const int64_t rank = ledger.rank();
   ledger.set_phase({"setup"});
-  const TextData data(find_data_files(training), training.sequence_length, training.seed);
   Engine engine(plan, model, ledger,
                 [&](int64_t step, int64_t first, int64_t count, int64_t* tokens, int64_t* targets) {
                   data.read(step, first, count, tokens, targets);
                 });
+  result.first_step = checkpoints.start();
   Voice voice(options, rank, steps);
   model.groups->world().barrier("setup.start")->wait();
 
   double measured_s = 0, waited_before_s = model.groups->waited_s();
-  for (int64_t step = 0; step < steps; ++step) {
+  for (int64_t step = result.first_step; step < steps; ++step) {
     ledger.set_phase({"start", step + 1});
     maybe_fail(options.fault, rank, step + 1);
     const Clock::time_point start = Clock::now();
@@ -164,14 +166,20 @@ void run_steps(const Plan& plan, const TrainOptions& options, ParallelModel& mod
     result.losses.push_back(done.loss);
     result.grad_norms.push_back(done.grad_norm);
     result.step_s.push_back(metrics.step_s);
-    if (step == 0 && steps > 1) {
+    if (step == result.first_step && steps > step + 1) {
       waited_before_s = model.groups->waited_s();
     } else {
       measured_s += metrics.step_s;
     }
     voice.say(metrics);
     if (options.on_step) options.on_step(metrics);
+    ledger.set_phase({"checkpoint", step + 1});
+    if (checkpoints.after_step(step + 1, steps)) {
+      result.ended_on_request = true;
+      break;
+    }
   }
+  checkpoints.finish();
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
   result.mine.idle_s = model.groups->waited_s() - waited_before_s;
@@ -190,7 +198,7 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
     write_file_atomically(options.run_dir + "/report.json",
                           report_json(plan, result.run, result.ranks));
   }
-  if (!options.save_weights) return;
+  if (!options.save_weights || result.ended_on_request) return;
   model.layers.clear();
   model.optimizer.reset();
   model.parameters->drop_gradients();
@@ -208,11 +216,16 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   const LedgerScope scope(ledger);
   const ProcessLedger process(options.owns_process, ledger);
 
-  ParallelModel model;  // outlives the handler below: peers hear why before the groups close
+  // These outlive the handler below: peers hear why before the groups close.
+  ParallelModel model;
+  std::unique_ptr<Checkpoints> checkpoints;
   try {
     model = apply_parallelism(plan, world, ledger);
+    const TrainingSpec& training = plan.job.training;
+    const TextData data(find_data_files(training), training.sequence_length, training.seed);
+    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data.total_bytes());
     RunResult result;
-    run_steps(plan, options, model, ledger, result);
+    run_steps(plan, options, data, model, *checkpoints, ledger, result);
     result.ranks = gather_rank_facts(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;

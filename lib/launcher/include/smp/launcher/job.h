@@ -25,6 +25,9 @@ struct Job {
   bool live_console = false;              // a terminal that shows one rank: lines may be rewritten
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
   std::optional<std::chrono::milliseconds> timeout;
+  // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal
+  // asked for it: that is no failure.
+  bool saves_on_request = false;
 };
 
 enum class JobEnd {
@@ -33,6 +36,7 @@ enum class JobEnd {
   kTimeout,        // --timeout
   kInterrupted,    // by a signal to the launcher
   kLauncherError,  // a rank could not be started, a log not written, ...
+  kCheckpointed,   // all ranks saved a checkpoint on request, and ended
 };
 
 // What became of it. Plain data.

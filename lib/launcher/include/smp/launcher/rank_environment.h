@@ -27,6 +27,7 @@ struct JobEnvironment {
   std::string job_key;  // 64 hex digits, secret
   std::string plan;     // path; empty = none
   std::string run_dir;  // empty = none
+  std::string resume;   // "latest" or a step; empty = start anew
   int cpus = 1;         // that the launcher may use
 };
 

@@ -6,8 +6,8 @@
 
 namespace smp {
 
-// The folder of one run: plan.yaml, metrics.jsonl, report.json, weights/ (written by others),
-// logs/rank-<r>.out and .err, errors/rank-<r>.json.
+// The folder of one run: plan.yaml, metrics.jsonl, report.json, weights/, checkpoints/ (written by
+// others), logs/rank-<r>.out and .err, errors/rank-<r>.json.
 class RunFolder {
  public:
   // The folder as it would be, absolute; creates nothing.
@@ -15,16 +15,22 @@ class RunFolder {
   // Creates it with its parents. Throws ConfigError if it exists and is not empty, or cannot be
   // created or written.
   static RunFolder create(const std::string& path);
+  // One that a run was in, with a checkpoint to go on from; what its ranks said last is removed.
+  // Throws ConfigError when it is not there, or holds none.
+  static RunFolder reopen(const std::string& path);
   // "runs/<job>-<UTC yyyymmddThhmmssZ>", with "-2", "-3" behind it while that name is taken.
   static std::string default_path(const std::string& job);
   // Why create() would fail, in its words; empty if it would not. Changes nothing.
   static std::string why_not(const std::string& path);
+  static std::string why_not_reopen(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string plan() const { return path_ + "/plan.yaml"; }
   RankFiles files_of(int rank) const;
 
  private:
+  void make_parts() const;
+
   std::string path_;  // absolute
 };
 

@@ -22,6 +22,8 @@ inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank lea
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
 // Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
+// Go on from a checkpoint in SMP_RUN_DIR: "latest", or the number of a step.
+inline constexpr const char* kResume = "SMP_RESUME";
 inline constexpr const char* kFault = "SMP_FAULT";  // a failure on purpose, for tests of failures
 
 }  // namespace smp::env

@@ -7,6 +7,10 @@
 #include "smp/plan/job_spec.h"
 #include "smp/plan/mesh.h"
 
+namespace at {
+class Tensor;
+}
+
 // AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101; the update of
 // torch.optim.AdamW), on the flat buffers of FlatParameters. Parameters whose spec says so decay.
 // A rank keeps state for and updates only its part of each bucket: all of it, or part `shard` of z
@@ -37,6 +41,16 @@ class AdamW {
   // One update of this rank's elements with gradients multiplied by gradient_scale (clipping and
   // averaging cost no pass of their own). Gradients are not changed.
   void step(double learning_rate, double gradient_scale);
+
+  // For checkpoints: what it keeps of each element that this rank updates, in the order of its
+  // parts of the buckets, and how many updates there were.
+  struct State {
+    const char* name;
+    const at::Tensor* values;  // [layout().optimizer_elements]
+  };
+  std::vector<State> states() const;
+  int64_t steps_done() const;
+  void set_steps_done(int64_t steps);
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ class CheckpointReader {
 
   // One of the rectangles of a tensor, for its shape and type; null when there is no such tensor.
   const SavedTensor* find(std::string_view name) const;
+
+  // Throws CheckpointError when it holds a tensor that is none of these.
+  void expect_only(const std::set<std::string>& names) const;
 
   // Fills the piece. Throws CheckpointError, naming file and tensor, for a missing tensor, another
   // shape or type, a missing or torn file, or a wrong hash.

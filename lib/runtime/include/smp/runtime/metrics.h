@@ -35,6 +35,10 @@ class MetricsFile {
   int fd_ = -1;
 };
 
+// Takes the lines of later steps out of metrics.jsonl: a run that goes on from `step` writes them
+// again. Does nothing when there is no such file.
+void cut_metrics(const std::string& path, int64_t step);
+
 // "step  20/200  loss 2.7312  grad norm 1.04  12,345 tokens/s  memory 23.4 MiB  3 s left".
 // On a terminal of so many columns one line is rewritten; in a file (columns 0) there is a line for
 // step 1, every `every` steps and the last one, and for the first step after 30 s without one.

@@ -17,12 +17,16 @@ namespace smp {
 
 // How one rank trains a plan, beside what the plan says.
 struct TrainOptions {
-  std::string run_dir;       // rank 0 writes metrics.jsonl, report.json and weights/; "" = none
-  bool save_weights = true;  // into run_dir, at the end
-  std::FILE* progress = nullptr;  // rank 0's step line
-  int progress_columns = 0;       // of the terminal that shows it; 0 = it is none
-  std::optional<int64_t> steps;   // instead of the plan's
-  int threads = 0;                // of torch, in this rank; 0 = torch's own choice
+  // Rank 0 writes metrics.jsonl, report.json and weights/, all ranks checkpoints/; "" = none.
+  std::string run_dir;
+  bool resume = false;  // go on from a checkpoint in run_dir, the one that `latest` names
+  std::optional<int64_t> resume_step;   // or that of this step
+  std::function<bool()> end_requested;  // true: save a checkpoint after this step, then end
+  bool save_weights = true;             // into run_dir, at the end
+  std::FILE* progress = nullptr;        // rank 0's step line
+  int progress_columns = 0;             // of the terminal that shows it; 0 = it is none
+  std::optional<int64_t> steps;         // instead of the plan's
+  int threads = 0;                      // of torch, in this rank; 0 = torch's own choice
   // The process is this one rank: torch's own threads count for it as well.
   bool owns_process = false;
   std::optional<Fault> fault;
@@ -33,6 +37,8 @@ struct TrainOptions {
 
 // What a run came to; the same on every rank but for `mine`.
 struct RunResult {
+  int64_t first_step = 0;          // steps done before, when resumed
+  bool ended_on_request = false;   // after a checkpoint, before the last step
   std::vector<double> losses;      // of each step
   std::vector<double> grad_norms;  // before clipping
   std::vector<double> step_s;

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smp/plan/job_spec.h"
+#include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/safetensors.h"
+#include "smp/runtime/tensor_piece.h"
+
+// A folder of Hugging Face weights (config.json and model.safetensors, or its shards with
+// model.safetensors.index.json) as our parameters: the names of huggingface_export.h, backwards.
+// Strict: the config must describe this very model, and the files hold its tensors, all of them, in
+// their shapes, and no others. Only what is asked for is read. No torch; one thread at a time.
+namespace smp {
+
+class HuggingFaceWeights {
+ public:
+  // Reads the config and the headers of all files. Throws ConfigError, with the file, for what does
+  // not fit the model, SafetensorsError for a broken file.
+  HuggingFaceWeights(std::string folder, const ModelSpec& model);
+  ~HuggingFaceWeights();
+  HuggingFaceWeights(const HuggingFaceWeights&) = delete;
+  HuggingFaceWeights& operator=(const HuggingFaceWeights&) = delete;
+
+  // Fills a piece of one of our parameters, whose type may be fp32, fp64, bf16 or fp16; what is
+  // stored in another one of these is converted, rounded to nearest.
+  void read(const TensorPiece& piece) const;
+
+ private:
+  struct Stored {  // a tensor of the files
+    const SafetensorsReader* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+  };
+  struct Source {  // where one of our parameters lies
+    Stored stored;
+    int64_t first_row = 0;  // of the stacked tensor
+    bool transposed = false;
+  };
+
+  void open_files();
+  void add_file(const std::string& name);
+  void check_tensors(const ModelSpec& model);
+  std::string their_name(const std::string& name, const ModelSpec& model) const;
+
+  std::string folder_;
+  std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;  // by name
+  std::map<std::string, Stored> stored_;                             // by their name
+  std::map<std::string, std::string> file_of_;                       // tensor to file
+  std::map<std::string, Source> sources_;                            // by our name
+};
+
+// Throws ConfigError, naming the key, when a config.json does not describe this model.
+void check_huggingface_config(const std::string& path, const std::string& text,
+                              const ModelSpec& model);
+
+}  // namespace smp

@@ -1,0 +1,164 @@
+#include "checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+
+#include "smp/plan/check.h"
+#include "smp/plan/errors.h"
+#include "smp/runtime/checkpoint_reader.h"
+#include "smp/runtime/huggingface_weights.h"
+#include "smp/runtime/metrics.h"
+#include "smp/runtime/parallelize.h"
+#include "smp/runtime/trainer.h"
+
+namespace smp {
+namespace {
+
+// What the ranks tell each other after a step; a sum above zero means that one of them says so.
+enum Vote { kStillWriting, kEndRequested, kTimeToSave, kVotes };
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
+                         int64_t data_bytes)
+    : plan_(plan),
+      options_(options),
+      model_(model),
+      store_(options.run_dir + "/checkpoints"),
+      last_save_(std::chrono::steady_clock::now()) {
+  counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
+  counters_.data_bytes = data_bytes;
+  if (options_.run_dir.empty()) return;
+  const CheckpointSpec& spec = plan.job.training.checkpoint;
+  if (spec.every_steps > 0 || spec.every_minutes > 0) {
+    writer_ = std::make_unique<CheckpointWriter>(store_, model.groups->world().rank(),
+                                                 pieces_to_save(plan, model, counters_));
+  }
+}
+
+Checkpoints::~Checkpoints() = default;
+
+int64_t Checkpoints::start() {
+  if (options_.resume) {
+    SMP_CHECK(!options_.run_dir.empty());
+    return resume();
+  }
+  if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
+    const HuggingFaceWeights weights(folder, plan_.job.model);
+    for (const TensorPiece& piece : weights_to_load(model_)) weights.read(piece);
+  }
+  return 0;
+}
+
+int64_t Checkpoints::resume() {
+  const std::string name =
+      options_.resume_step ? store_.of_step(*options_.resume_step) : store_.latest();
+  try {
+    load(name);
+  } catch (const CheckpointError& error) {
+    const auto before = store_.before(name);
+    throw CheckpointError(fmt::format(
+        "{}{}", error.what(),
+        before ? fmt::format("; the checkpoint before it is that of step {}: --resume={}",
+                             *step_of_checkpoint(*before), *step_of_checkpoint(*before))
+               : "; there is no checkpoint before it"));
+  }
+  if (model_.groups->world().rank() == 0) {
+    cut_metrics(options_.run_dir + "/metrics.jsonl", counters_.step);
+  }
+  return counters_.step;
+}
+
+void Checkpoints::load(const std::string& name) {
+  CheckpointReader reader(store_.folder() + "/" + name);
+  const std::vector<std::string> names = names_of_state(plan_, model_);
+  reader.expect_only({names.begin(), names.end()});
+  const TrainingCounters of_job = counters_;
+  for (const TensorPiece& piece : pieces_to_load(plan_, model_, counters_)) reader.read(piece);
+  const TrainingCounters saved = counters_;
+  const auto differs = [&](const char* what, uint64_t there, uint64_t here) {
+    throw ConfigError(fmt::format(
+        "{}/{}: its {} is {}, this job's is {}: training would go on with other samples; give the "
+        "same one, or start anew without --resume",
+        store_.folder(), name, what, there, here));
+  };
+  if (saved.seed != of_job.seed) {
+    differs("training.seed", std::bit_cast<uint64_t>(saved.seed),
+            std::bit_cast<uint64_t>(of_job.seed));
+  }
+  if (saved.data_bytes != of_job.data_bytes) {
+    differs("data in bytes", static_cast<uint64_t>(saved.data_bytes),
+            static_cast<uint64_t>(of_job.data_bytes));
+  }
+  model_.optimizer->set_steps_done(saved.optimizer_steps);
+}
+
+bool Checkpoints::is_time() const {
+  const double minutes = plan_.job.training.checkpoint.every_minutes;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - last_save_;
+  return minutes > 0 && since.count() >= 60 * minutes;
+}
+
+bool Checkpoints::after_step(int64_t done, int64_t steps) {
+  if (options_.run_dir.empty()) return false;
+  Communicator& world = model_.groups->world();
+  const bool written = !writer_ || writer_->done();  // throws what it failed with
+  std::array<int64_t, kVotes> votes{};
+  votes[kStillWriting] = written ? 0 : 1;
+  votes[kEndRequested] = options_.end_requested && options_.end_requested() ? 1 : 0;
+  votes[kTimeToSave] = world.rank() == 0 && is_time() ? 1 : 0;  // one clock decides
+  world.all_reduce(votes.data(), votes.data(), kVotes, DType::kI64, ReduceOp::kSum, "save.agree")
+      ->wait();
+  if (pending_ > 0 && votes[kStillWriting] == 0) commit();
+  const bool ends = votes[kEndRequested] > 0;
+  const int64_t every = plan_.job.training.checkpoint.every_steps;
+  const bool is_due = every > 0 && (done % every == 0 || done == steps);
+  if (is_due || ends || votes[kTimeToSave] > 0) save(done);
+  if (ends) finish();
+  return ends;
+}
+
+void Checkpoints::save(int64_t done) {
+  if (pending_ > 0) {  // slower than the training: wait for it
+    writer_->wait();
+    model_.groups->world().barrier("save.wait")->wait();
+    commit();
+  }
+  counters_.step = done;
+  counters_.samples = done * plan_.job.training.global_batch.value();
+  counters_.optimizer_steps = model_.optimizer->steps_done();
+  if (!writer_) {
+    writer_ = std::make_unique<CheckpointWriter>(store_, model_.groups->world().rank(),
+                                                 pieces_to_save(plan_, model_, counters_));
+  }
+  writer_->start(done);
+  pending_ = done;
+  last_save_ = std::chrono::steady_clock::now();
+}
+
+// All ranks have written: rank 0 makes it whole, in the background.
+void Checkpoints::commit() {
+  const int64_t step = std::exchange(pending_, 0);
+  Communicator& world = model_.groups->world();
+  if (world.rank() != 0) return;
+  const int64_t keep = plan_.job.training.checkpoint.keep;
+  writer_->then([this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep); });
+}
+
+void Checkpoints::finish() {
+  if (!writer_) return;
+  writer_->wait();
+  Communicator& world = model_.groups->world();
+  if (pending_ > 0) {
+    world.barrier("save.wait")->wait();
+    commit();
+  }
+  writer_->wait();
+  world.barrier("save.wait")->wait();
+}
+
+}  // namespace smp

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "smp/plan/plan.h"
+#include "smp/runtime/checkpoint_store.h"
+#include "smp/runtime/checkpoint_writer.h"
+#include "training_state.h"
+
+// When a run saves its state and how it goes on from one: the trainer's side of checkpoints. After
+// each step the ranks agree, in one small collective, whether all have written the save under way
+// (then rank 0 makes it whole), whether somebody asked to end, and whether it is time to save. Used
+// by the rank's own thread; the model must outlive it.
+namespace smp {
+
+struct ParallelModel;
+struct TrainOptions;
+
+class Checkpoints {
+ public:
+  // Rank 0 removes what an interrupted save has left. data_bytes: of the text.
+  Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
+              int64_t data_bytes);
+  ~Checkpoints();
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  // Brings the model to where this run starts: the checkpoint that options.resume names, or the
+  // weights of training.init_from, or the drawn ones that it has. Returns how many steps are done.
+  // Throws CheckpointError for a damaged checkpoint, ConfigError for one of another job and for
+  // weights of another model.
+  int64_t start();
+
+  // After step `done` of `steps`, on every rank. True: a checkpoint was asked for, it is whole, and
+  // training ends here. Throws what a save in the background failed with.
+  bool after_step(int64_t done, int64_t steps);
+
+  // After the last step: the save under way is whole when it returns, on every rank.
+  void finish();
+
+ private:
+  int64_t resume();
+  void load(const std::string& name);
+  void save(int64_t done);
+  void commit();
+  bool is_time() const;
+
+  const Plan& plan_;
+  const TrainOptions& options_;
+  ParallelModel& model_;
+  CheckpointStore store_;
+  TrainingCounters counters_;
+  std::unique_ptr<CheckpointWriter> writer_;  // from the first save on, or from the start
+  int64_t pending_ = 0;  // the step whose save is not known to be written by all ranks; 0 = none
+  std::chrono::steady_clock::time_point last_save_;
+};
+
+}  // namespace smp

@@ -1,0 +1,154 @@
+#include "training_state.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "smp/plan/layers.h"
+#include "smp/runtime/adamw.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/parallelize.h"
+
+namespace smp {
+namespace {
+
+struct Counter {
+  const char* name;
+  int64_t TrainingCounters::*value;
+};
+constexpr Counter kCounters[] = {{"trainer.step", &TrainingCounters::step},
+                                 {"trainer.samples", &TrainingCounters::samples},
+                                 {"trainer.seed", &TrainingCounters::seed},
+                                 {"trainer.data_bytes", &TrainingCounters::data_bytes},
+                                 {"optimizer.steps", &TrainingCounters::optimizer_steps}};
+
+std::string name_of_state(std::string_view state, const std::string& parameter) {
+  return fmt::format("optimizer.{}.{}", state, parameter);
+}
+
+std::byte* bytes_of_tensor(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+// Elements [begin, end) of the parameter's box; the first lies at `data`.
+TensorPiece piece_of(const PlacedParameter& parameter, std::string name, DType dtype, int64_t begin,
+                     int64_t end, std::byte* data) {
+  const ParameterSpec& spec = parameter.spec;
+  TensorPiece piece;
+  piece.name = std::move(name);
+  piece.shape = {spec.rows};
+  if (!spec.is_vector) piece.shape.push_back(spec.cols);
+  piece.dtype = dtype;
+  piece.box = parameter.box;
+  piece.begin = begin;
+  piece.end = end;
+  piece.data = data;
+  return piece;
+}
+
+std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
+  std::vector<TensorPiece> pieces;
+  for (const Counter& counter : kCounters) {
+    pieces.push_back({counter.name,
+                      {1},
+                      DType::kI64,
+                      {0, 1, 0, 1},
+                      0,
+                      1,
+                      reinterpret_cast<std::byte*>(&(counters.*counter.value))});
+  }
+  return pieces;
+}
+
+// With `counted_only`, without the copies that another tensor rank counts.
+std::vector<TensorPiece> weight_pieces(const ParallelModel& model, bool counted_only) {
+  const FlatParameters& parameters = *model.parameters;
+  const int64_t element = bytes_of(parameters.dtype());
+  std::vector<TensorPiece> pieces;
+  for (const PlacedParameter& parameter : parameters.layout().parameters) {
+    if (counted_only && !parameter.counts) continue;
+    pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
+                              parameter.box.size(),
+                              bytes_of_tensor(parameters.weights()) + parameter.offset * element));
+  }
+  return pieces;
+}
+
+// A rank has the optimizer's state of its part of each bucket alone.
+std::vector<TensorPiece> optimizer_pieces(const Plan& plan, const ParallelModel& model,
+                                          bool counted_only) {
+  const RankLayout& layout = model.parameters->layout();
+  const DType dtype = model.parameters->dtype();
+  const int64_t element = bytes_of(dtype);
+  std::vector<TensorPiece> pieces;
+  for (const AdamW::State& state : model.optimizer->states()) {
+    int64_t at = 0;  // of the bucket's part in the state
+    for (const Bucket& bucket : layout.buckets) {
+      const int64_t part = bucket.size() / plan.degrees.shard;
+      const int64_t begin = bucket.begin + layout.coord.shard * part;
+      for (const PlacedParameter& parameter : layout.parameters) {
+        if (counted_only && !parameter.counts) continue;
+        const int64_t from = std::max(begin, parameter.offset);
+        const int64_t to = std::min(begin + part, parameter.offset + parameter.box.size());
+        if (from >= to) continue;
+        pieces.push_back(piece_of(parameter, name_of_state(state.name, parameter.spec.name), dtype,
+                                  from - parameter.offset, to - parameter.offset,
+                                  bytes_of_tensor(*state.values) + (at + from - begin) * element));
+      }
+      at += part;
+    }
+  }
+  return pieces;
+}
+
+void append(std::vector<TensorPiece>& all, std::vector<TensorPiece> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+}  // namespace
+
+std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
+                                        TrainingCounters& counters) {
+  const Coord& coord = model.parameters->layout().coord;
+  std::vector<TensorPiece> pieces;
+  if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
+  append(pieces,
+         share_of(weight_pieces(model, true), plan.degrees.data(), coord.data(plan.degrees)));
+  append(pieces,
+         share_of(optimizer_pieces(plan, model, true), plan.degrees.replica, coord.replica));
+  return pieces;
+}
+
+std::vector<TensorPiece> pieces_to_load(const Plan& plan, ParallelModel& model,
+                                        TrainingCounters& counters) {
+  std::vector<TensorPiece> pieces = counter_pieces(counters);
+  append(pieces, weights_to_load(model));
+  append(pieces, optimizer_pieces(plan, model, false));
+  return pieces;
+}
+
+std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
+  std::vector<TensorPiece> pieces = weight_pieces(model, false);
+  if (const auto& copy = model.parameters->layout().tied_copy) {
+    pieces.push_back(piece_of(*copy, copy->spec.name, model.parameters->dtype(), 0,
+                              copy->box.size(), bytes_of_tensor(model.parameters->tied_weight())));
+  }
+  return pieces;
+}
+
+std::vector<std::string> names_of_state(const Plan& plan, const ParallelModel& model) {
+  std::vector<std::string> names;
+  for (const Counter& counter : kCounters) names.emplace_back(counter.name);
+  for (const LayerSpec& layer : layers_of(plan.job.model)) {
+    for (const ParameterSpec& parameter : parameters_of(plan.job.model, layer)) {
+      names.push_back(parameter.name);
+      for (const AdamW::State& state : model.optimizer->states()) {
+        names.push_back(name_of_state(state.name, parameter.name));
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace smp

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smp/plan/plan.h"
+#include "smp/runtime/tensor_piece.h"
+
+// All that a run needs to go on as if it had never stopped, as pieces in memory. Weights have their
+// parameter's name, the optimizer's state "optimizer.<state>.<parameter>", counters
+// "trainer.<what>" and "optimizer.steps". Weights and dropout are drawn, and samples chosen, by
+// generators without a state: their keys are the seed and the step, so these two are the
+// generators' state and the place in the data. The model must outlive the pieces.
+namespace smp {
+
+struct ParallelModel;
+
+struct TrainingCounters {
+  int64_t step = 0;             // steps done
+  int64_t samples = 0;          // read so far
+  int64_t seed = 0;             // the bits of training.seed: key of weights and of the data order
+  int64_t data_bytes = 0;       // of the text, in which sample starts are drawn
+  int64_t optimizer_steps = 0;  // updates, for Adam's bias corrections
+};
+
+// What this rank writes: every element of the state on one rank, the ranks that hold the same ones
+// sharing the writing.
+std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
+                                        TrainingCounters& counters);
+
+// What it holds and has to load: the copies of other ranks' elements too.
+std::vector<TensorPiece> pieces_to_load(const Plan& plan, ParallelModel& model,
+                                        TrainingCounters& counters);
+
+// Of these the weights alone, the tied copy included.
+std::vector<TensorPiece> weights_to_load(const ParallelModel& model);
+
+// Names of all tensors of a state of this model, whichever rank holds them.
+std::vector<std::string> names_of_state(const Plan& plan, const ParallelModel& model);
+
+}  // namespace smp

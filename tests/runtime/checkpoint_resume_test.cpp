@@ -1,0 +1,297 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "parity/layouts.h"
+#include "scratch_folder.h"
+#include "smp/comm/thread_group.h"
+#include "smp/plan/errors.h"
+#include "smp/runtime/checkpoint_store.h"
+#include "smp/runtime/safetensors.h"
+#include "smp/runtime/trainer.h"
+#include "tolerances.h"
+
+// Whole runs, with ranks as threads, that save, end, and go on: in the same layout bit by bit as
+// if they had never ended, in another one as near as layouts are to each other.
+namespace smp {
+namespace {
+
+namespace fs = std::filesystem;
+using parity::LayoutCase;
+
+constexpr int64_t kSaved = 3;  // steps before the checkpoint
+constexpr int64_t kSteps = 6;
+
+class Bench {
+ public:
+  Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
+
+  Plan plan(const LayoutCase& layout, Precision precision = Precision::kFp64) const {
+    Plan plan = parity::plan_of(parity::gpt2_model(), layout, precision, folder_ / "text.txt");
+    plan.job.training.checkpoint.every_steps = kSaved;
+    return plan;
+  }
+
+  RunResult run(const Plan& plan, const TrainOptions& options) const {
+    RunResult result;
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      TrainOptions mine = options;
+      mine.threads = 1;
+      RunResult one = train(plan, world, mine);
+      if (world.rank() == 0) result = std::move(one);
+    });
+    return result;
+  }
+
+  std::string error(const Plan& plan, const TrainOptions& options) const {
+    std::mutex mutex;
+    std::string text = "no error";
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      try {
+        train(plan, world, options);
+      } catch (const CommError&) {  // its peer says why
+      } catch (const std::exception& error) {
+        const std::scoped_lock lock(mutex);
+        text = error.what();
+      }
+    });
+    return text;
+  }
+
+ private:
+  ScratchFolder folder_;
+};
+
+TrainOptions options_of(const std::string& run_dir, int64_t steps) {
+  TrainOptions options;
+  options.run_dir = run_dir;
+  options.steps = steps;
+  return options;
+}
+
+TrainOptions resumed(const std::string& run_dir, int64_t steps) {
+  TrainOptions options = options_of(run_dir, steps);
+  options.resume = true;
+  return options;
+}
+
+std::string bytes_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::map<std::string, std::vector<double>> weights_of(const std::string& run_dir) {
+  const SafetensorsReader reader(run_dir + "/weights/model.safetensors");
+  std::map<std::string, std::vector<double>> weights;
+  for (const SafetensorsEntry& entry : reader.header().entries) {
+    std::vector<double>& values = weights[entry.name];
+    values.resize(static_cast<size_t>(entry.bytes() / 8));
+    reader.read(entry, values.data());
+  }
+  return weights;
+}
+
+// The largest distance of a tensor, by norm.
+double distance(const std::string& run_dir, const std::string& reference) {
+  double worst = 0;
+  const auto expected = weights_of(reference);
+  for (const auto& [name, values] : weights_of(run_dir)) {
+    const std::vector<double>& right = expected.at(name);
+    if (name.ends_with("attn.c_attn.bias")) continue;  // see tolerances.h about the keys' biases
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < right.size(); ++i) {
+      difference += (values[i] - right[i]) * (values[i] - right[i]);
+      norm += right[i] * right[i];
+    }
+    worst = std::max(worst, std::sqrt(difference / norm));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("resumed under the same layout, a run is bitwise the one that was never interrupted") {
+  const Bench bench;
+  const LayoutCase layouts[] = {{"one rank", {}},
+                                {"d2 ZeRO-1", {.shard = 2}},
+                                {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}}};
+  for (const LayoutCase& layout : layouts) {
+    for (const Precision precision : {Precision::kFp32, Precision::kFp64}) {
+      INFO(layout.name);
+      const ScratchFolder whole, parts;
+      const Plan plan = bench.plan(layout, precision);
+      const RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
+      bench.run(plan, options_of(parts.path(), kSaved));
+      const RunResult result = bench.run(plan, resumed(parts.path(), kSteps));
+      CHECK(result.first_step == kSaved);
+      REQUIRE(result.losses.size() == kSteps - kSaved);
+      for (size_t i = 0; i < result.losses.size(); ++i) {
+        CHECK(result.losses[i] == expected.losses[kSaved + i]);
+        CHECK(result.grad_norms[i] == expected.grad_norms[kSaved + i]);
+      }
+      const std::string weights = "weights/model.safetensors";
+      CHECK(bytes_of_file(parts / weights) == bytes_of_file(whole / weights));
+      CHECK(CheckpointStore(parts / "checkpoints").latest() == "step-00000006");
+    }
+  }
+}
+
+TEST_CASE("what one layout saves another resumes: 20 pairs") {
+  const Bench bench;
+  const std::map<std::string, LayoutCase> layouts = {
+      {"one", {"", {}}},
+      {"p2", {"", {.pipeline = 2}}},
+      {"p3", {"", {.pipeline = 3}}},
+      {"p4", {"", {.pipeline = 4}}},
+      {"t2", {"", {.tensor = 2}}},
+      {"t4", {"", {.tensor = 4}}},
+      {"d2", {"", {.replica = 2}}},
+      {"z2", {"", {.shard = 2}}},
+      {"z4", {"", {.shard = 4}}},
+      {"z2r2", {"", {.shard = 2, .replica = 2}}},
+      {"p2z2", {"", {.pipeline = 2, .shard = 2}}},
+      {"t2r2", {"", {.tensor = 2, .replica = 2}}},
+      {"t2p2z2", {"", {.pipeline = 2, .tensor = 2, .shard = 2}}},
+      {"t4r2", {"", {.tensor = 4, .replica = 2}}},
+      {"p2z4", {"", {.pipeline = 2, .shard = 4}}},
+  };
+  const std::pair<const char*, std::vector<const char*>> pairs[] = {
+      {"t2p2z2", {"p3", "one", "z4", "t4"}},  // 8 ranks to 3, 1, 4
+      {"p3", {"t2p2z2", "p2z4", "t4r2"}},     // 3 ranks to 8
+      {"z4", {"d2", "one", "p4", "z2r2"}},    // ZeRO-1 to none
+      {"d2", {"z2", "t2"}},                   // and back
+      {"p4", {"t4", "z2"}},                   // p to t
+      {"t4", {"p2", "z4", "t2r2"}},           // t to p
+      {"z2r2", {"p2z2"}},
+      {"one", {"p2z4"}},
+  };
+  const ScratchFolder whole;
+  const RunResult expected =
+      bench.run(bench.plan(layouts.at("one")), options_of(whole.path(), kSteps));
+  int count = 0;
+  double worst_loss = 0, worst_weight = 0;
+  for (const auto& [from, targets] : pairs) {
+    const ScratchFolder first;
+    bench.run(bench.plan(layouts.at(from)), options_of(first.path(), kSaved));
+    for (const char* to : targets) {
+      INFO(from << " to " << to);
+      ++count;
+      const ScratchFolder second;
+      fs::copy(first / "checkpoints", second / "checkpoints", fs::copy_options::recursive);
+      const RunResult result =
+          bench.run(bench.plan(layouts.at(to)), resumed(second.path(), kSteps));
+      REQUIRE(result.losses.size() == kSteps - kSaved);
+      for (size_t i = 0; i < result.losses.size(); ++i) {
+        const double right = expected.losses[kSaved + i];
+        worst_loss = std::max(worst_loss, std::abs(result.losses[i] - right) / right);
+      }
+      worst_weight = std::max(worst_weight, distance(second.path(), whole.path()));
+      CHECK(worst_loss <= tolerance::kParityF64.loss);
+      CHECK(worst_weight <= tolerance::kParityF64.weight);
+    }
+  }
+  CHECK(count == 20);
+  MESSAGE(fmt::format("20 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
+}
+
+TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
+  const Bench bench;
+  const LayoutCase layout{"", {.pipeline = 2, .replica = 2}};
+  Plan plan = bench.plan(layout);
+  plan.job.training.checkpoint = {};
+  const ScratchFolder whole, parts;
+  const RunResult expected = bench.run(plan, options_of(whole.path(), kSteps));
+  CHECK(!fs::exists(whole / "checkpoints"));
+  std::atomic<int> asked = 0;
+  TrainOptions options = options_of(parts.path(), kSteps);
+  options.end_requested = [&] { return ++asked > 5; };  // one of four ranks, in the second step
+  const RunResult first = bench.run(plan, options);
+  CHECK(first.ended_on_request);
+  CHECK(first.losses.size() == 2);
+  CHECK(!fs::exists(parts / "weights"));
+  CHECK(CheckpointStore(parts / "checkpoints").list() == std::vector<std::string>{"step-00000002"});
+  const RunResult second = bench.run(plan, resumed(parts.path(), kSteps));
+  CHECK(!second.ended_on_request);
+  CHECK(second.losses.back() == expected.losses.back());
+  // Each step has one line.
+  const std::string metrics = bytes_of_file(parts / "metrics.jsonl");
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == kSteps);
+}
+
+TEST_CASE("steps that were done again after a resume have one line of metrics") {
+  const Bench bench;
+  const Plan plan = bench.plan({"", {}});
+  const ScratchFolder folder;
+  bench.run(plan, options_of(folder.path(), 5));  // saved at 3 and 5
+  TrainOptions options = resumed(folder.path(), kSteps);
+  options.resume_step = 3;
+  CHECK(bench.run(plan, options).first_step == 3);
+  const std::string metrics = bytes_of_file(folder / "metrics.jsonl");
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == kSteps);
+}
+
+TEST_CASE("a checkpoint of another job is refused") {
+  const Bench bench;
+  const ScratchFolder folder;
+  bench.run(bench.plan({"", {}}), options_of(folder.path(), kSaved));
+  const std::string path = folder / "checkpoints/step-00000003";
+  const TrainOptions options = resumed(folder.path(), kSteps);
+  Plan plan = bench.plan({"", {.tensor = 2}});
+  SUBCASE("another width") {
+    plan.job.model.vocab_size = 261;
+    CHECK(bench.error(plan, options) ==
+          path +
+              ": tensor 'embedding.tokens.weight' is F64 [259, 48] there, and F64 [261, 48] in "
+              "this job; there is no checkpoint before it");
+  }
+  SUBCASE("another depth") {
+    plan.job.model.num_layers = 4;
+    CHECK(bench.error(plan, options) ==
+          path +
+              ": it has a tensor 'layers.4.attention.k.bias', and this job has none of that "
+              "name: it was made by a job of another model or optimizer; there is no checkpoint "
+              "before it");
+  }
+  SUBCASE("another precision") {
+    plan.job.training.precision = Precision::kFp32;
+    CHECK(bench.error(plan, options).find("' is F64 [259, 48] there, and F32 [259, 48] in this") !=
+          std::string::npos);
+  }
+  SUBCASE("another seed") {
+    plan.job.training.seed = 5;
+    CHECK(bench.error(plan, options) ==
+          path +
+              ": its training.seed is 1234, this job's is 5: training would go on with other "
+              "samples; give the same one, or start anew without --resume");
+  }
+}
+
+TEST_CASE("a damaged checkpoint stops the run with the step to resume from instead") {
+  const Bench bench;
+  const ScratchFolder folder;
+  const Plan plan = bench.plan({"", {.replica = 2}});
+  bench.run(plan, options_of(folder.path(), kSteps));
+  const std::string shard =
+      folder / "checkpoints/step-00000006/shard-00001-model-00001-of-00001.safetensors";
+  std::string bytes = bytes_of_file(shard);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(shard, std::ios::binary) << bytes;
+  TrainOptions options = resumed(folder.path(), kSteps);
+  const std::string error = bench.error(plan, options);
+  INFO(error);
+  CHECK(error.starts_with(shard + ": wrong hash of "));
+  CHECK(error.ends_with("; the checkpoint before it is that of step 3: --resume=3"));
+  options.resume_step = 3;
+  CHECK(bench.run(plan, options).first_step == 3);
+}
+
+}  // namespace smp
