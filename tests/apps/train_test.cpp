@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <cmath>
 #include <filesystem>
@@ -119,4 +120,46 @@ TEST_CASE("a run that a rank does not survive keeps what it had and says whose f
   CHECK(end.err.find("rank 2") != std::string::npos);
   CHECK(lines_of(run + "/metrics.jsonl").size() == 4);
   CHECK(!std::filesystem::exists(run + "/weights/model.safetensors"));
+}
+
+TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in another layout") {
+  const ScratchFolder folder;
+  const std::string run = folder / "run";
+  const auto plan_of = [&](const std::string& name, const std::vector<std::string>& pins) {
+    std::vector<std::string> command = {SMP_PLAN, kJob, "-o", folder / name};
+    add_pins(command, pins);
+    REQUIRE(run_program(command).code == 0);
+    return folder / name;
+  };
+  const std::string first = plan_of("first.yaml", {"parallel.tensor_parallel_degree=2"});
+  const std::string second = plan_of(
+      "second.yaml", {"parallel.pipeline_parallel_degree=2", "parallel.tensor_parallel_degree=1"});
+  Program launched({SMP_LAUNCH, "--run-dir", run, first});
+  wait_for_lines(run + "/metrics.jsonl", 3);
+  launched.signal(SIGUSR1);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  INFO(end.err);
+  CHECK(end.code == 75);
+  CHECK(
+      end.err.find("smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit "
+                   "code 75\n") != std::string::npos);
+  const size_t done = lines_of(run + "/metrics.jsonl").size();
+  REQUIRE(done >= 3);
+  CHECK(!std::filesystem::exists(run + "/weights"));
+
+  CHECK(run_program({SMP_LAUNCH, "--run-dir", run, first}).code == 3);  // not without --resume
+  const ProgramEnd proved =
+      run_program({SMP_LAUNCH, "--dry-run", "--resume", "--run-dir", run, second});
+  INFO(proved.out);
+  CHECK(proved.code == 0);
+  CHECK(proved.out.find(run + ": go on behind step " + std::to_string(done)) != std::string::npos);
+  Program resumed({SMP_LAUNCH, "--resume", "--run-dir", run, second});
+  const ProgramEnd trained = resumed.wait(std::chrono::seconds(120));
+  INFO(trained.err);
+  CHECK(trained.code == 0);
+  const std::vector<Json> metrics = lines_of(run + "/metrics.jsonl");
+  REQUIRE(metrics.size() == 400);  // the job's steps, each once
+  for (size_t i = 0; i < metrics.size(); ++i) CHECK(metrics[i].at("step") == i + 1);
+  CHECK(read_file(run + "/plan.yaml") == read_file(second));
+  CHECK(std::filesystem::exists(run + "/weights/model.safetensors"));
 }

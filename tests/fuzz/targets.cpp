@@ -17,6 +17,7 @@
 #include "smp/planner/run_report.h"
 #include "smp/planner/score.h"
 #include "smp/planner/search.h"
+#include "tensor_file_targets.h"
 
 namespace smp::fuzz {
 namespace {
@@ -183,6 +184,9 @@ const std::vector<Target>& targets() {
        import_any,
        {"tests/fuzz/corpus/hf", "tests/fuzz/corpus/deepspeed", "tests/fuzz/corpus/smp",
         "tests/fuzz/corpus/accelerate", "tests/fuzz/corpus/megatron"}},
+      {"safetensors", read_safetensors, {"tests/fuzz/corpus/safetensors"}},
+      {"manifest", read_manifest, {"tests/fuzz/corpus/manifest"}},
+      {"hf-config", read_hf_config, {"tests/fuzz/corpus/hf-config"}},
   };
   return kTargets;
 }

@@ -165,6 +165,41 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "ranks that end after a checkpoint on request have not failed") {
+  const auto all_end_with_75 = [](HostEvents& events) {
+    events.on_ended(0, {75, 0, false});
+    events.on_ended(1, {75, 0, false});
+  };
+  Job two = job(2);
+  SUBCASE("of a plan") {
+    two.saves_on_request = true;
+    host.then(all_end_with_75);
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.end == JobEnd::kCheckpointed);
+    CHECK(result.exit_code == 75);
+    CHECK(
+        report_text(two, result) ==
+        "smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit code 75\n");
+    CHECK(report_json(two, result).find("\"end\": \"checkpointed\"") != std::string::npos);
+  }
+  SUBCASE("of a program, for which 75 is a failure like any other") {
+    host.then(all_end_with_75);
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.end == JobEnd::kRankFailed);
+    CHECK(result.exit_code == 75);
+  }
+  SUBCASE("one that fails is still a failure") {
+    two.saves_on_request = true;
+    host.then([](HostEvents& events) {
+      events.on_ended(0, {75, 0, false});
+      events.on_ended(1, {0, SIGSEGV, false});
+    });
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.end == JobEnd::kRankFailed);
+    CHECK(result.cause->rank == 1);
+  }
+}
+
 TEST_CASE("a console that nobody reads holds the output back, then drops it and says so") {
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC) == 0);

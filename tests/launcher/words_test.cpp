@@ -149,3 +149,22 @@ TEST_CASE("run folders") {
   CHECK(RunFolder::why_not(folder / "empty") == "");
   CHECK(RunFolder::default_path("gpt").starts_with("runs/gpt-2"));
 }
+
+TEST_CASE("a run folder is reopened for its checkpoint alone") {
+  ScratchFolder folder;
+  CHECK_THROWS_WITH_AS(
+      RunFolder::reopen(folder / "none"),
+      ("cannot resume in run folder '" + (folder / "none") + "': there is no such folder").c_str(),
+      ConfigError);
+  const RunFolder run = RunFolder::create(folder / "run");
+  CHECK(RunFolder::why_not_reopen(folder / "run") ==
+        "cannot resume in run folder '" + (folder / "run") +
+            "': it has no checkpoint (checkpoints/latest); start anew in another folder without "
+            "--resume");
+  std::filesystem::create_directories(folder / "run/checkpoints");
+  std::ofstream(folder / "run/checkpoints/latest") << "step-00000001\n";
+  std::ofstream(run.files_of(0).error_file) << "{}";
+  CHECK(RunFolder::reopen(folder / "run").path() == run.path());
+  CHECK(!std::filesystem::exists(run.files_of(0).error_file));
+  CHECK(std::filesystem::is_directory(folder / "run/errors"));
+}

@@ -235,7 +235,7 @@ TEST_CASE("damage is named with file and tensor, and the one before loads") {
   SUBCASE("an edited manifest") {
     const std::string path = saved.path("step-00000002/manifest.json");
     std::string manifest = text_of(path);
-    manifest.replace(manifest.find("\"step\": 2"), 9, "\"step\": 3");
+    manifest.replace(manifest.find("\"step\":2"), 8, "\"step\":3");
     std::ofstream(path) << manifest;
     CHECK(error_of([&] { load(2); }) ==
           path + ": wrong hash: the manifest was changed after it was written");

@@ -27,7 +27,7 @@ std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 std::string sealed(Json json) {
   const std::string text = json.dump();
   json["hash"] = hex(xxh64(text.data(), static_cast<int64_t>(text.size())));
-  return json.dump(1) + "\n";
+  return json.dump() + "\n";
 }
 
 Json tensor_json(const SavedTensor& tensor) {

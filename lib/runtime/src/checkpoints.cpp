@@ -114,7 +114,7 @@ bool Checkpoints::after_step(int64_t done, int64_t steps) {
   world.all_reduce(votes.data(), votes.data(), kVotes, DType::kI64, ReduceOp::kSum, "save.agree")
       ->wait();
   if (pending_ > 0 && votes[kStillWriting] == 0) commit();
-  const bool ends = votes[kEndRequested] > 0;
+  const bool ends = votes[kEndRequested] > 0 && done < steps;
   const int64_t every = plan_.job.training.checkpoint.every_steps;
   const bool is_due = every > 0 && (done % every == 0 || done == steps);
   if (is_due || ends || votes[kTimeToSave] > 0) save(done);

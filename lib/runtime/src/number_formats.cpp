@@ -1,5 +1,6 @@
 #include "number_formats.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -37,6 +38,7 @@ uint16_t to_fp16(float value) {
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7E00U);
   const float size = std::abs(value);
   if (size >= 65520.0F) return static_cast<uint16_t>(sign | 0x7C00U);  // rounds beyond 65504
+  if (size == 0) return sign;
   int exponent = 0;
   std::frexp(size, &exponent);
   // The unit in the last place: 2^-24 below the normal numbers.

@@ -61,44 +61,54 @@ std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
   return pieces;
 }
 
-// With `counted_only`, without the copies that another tensor rank counts.
-std::vector<TensorPiece> weight_pieces(const ParallelModel& model, bool counted_only) {
-  const FlatParameters& parameters = *model.parameters;
-  const int64_t element = bytes_of(parameters.dtype());
+// Calls body(parameter, begin, end, at) for each part of a parameter that this rank updates:
+// elements [begin, end) of its box, and where they begin in the rank's optimizer state. With
+// `counted_only`, without the copies that another tensor rank counts.
+template <typename Body>
+void for_each_owned(const Plan& plan, const RankLayout& layout, bool counted_only,
+                    const Body& body) {
+  int64_t state = 0;  // of the bucket's part
+  for (const Bucket& bucket : layout.buckets) {
+    const int64_t part = bucket.size() / plan.degrees.shard;
+    const int64_t first = bucket.begin + layout.coord.shard * part;
+    for (const PlacedParameter& parameter : layout.parameters) {
+      if (counted_only && !parameter.counts) continue;
+      const int64_t from = std::max(first, parameter.offset);
+      const int64_t to = std::min(first + part, parameter.offset + parameter.box.size());
+      if (from >= to) continue;
+      body(parameter, from - parameter.offset, to - parameter.offset, state + (from - first));
+    }
+    state += part;
+  }
+}
+
+std::vector<TensorPiece> optimizer_pieces(const Plan& plan, const ParallelModel& model,
+                                          bool counted_only) {
+  const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
-  for (const PlacedParameter& parameter : parameters.layout().parameters) {
-    if (counted_only && !parameter.counts) continue;
-    pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
-                              parameter.box.size(),
-                              bytes_of_tensor(parameters.weights()) + parameter.offset * element));
+  for (const AdamW::State& state : model.optimizer->states()) {
+    std::byte* const data = bytes_of_tensor(*state.values);
+    for_each_owned(
+        plan, model.parameters->layout(), counted_only,
+        [&](const PlacedParameter& parameter, int64_t begin, int64_t end, int64_t at) {
+          pieces.push_back(piece_of(parameter, name_of_state(state.name, parameter.spec.name),
+                                    dtype, begin, end, data + at * bytes_of(dtype)));
+        });
   }
   return pieces;
 }
 
-// A rank has the optimizer's state of its part of each bucket alone.
-std::vector<TensorPiece> optimizer_pieces(const Plan& plan, const ParallelModel& model,
-                                          bool counted_only) {
-  const RankLayout& layout = model.parameters->layout();
-  const DType dtype = model.parameters->dtype();
-  const int64_t element = bytes_of(dtype);
+// The weights that this rank updates: its own, whatever the other ranks have sent back by now.
+std::vector<TensorPiece> owned_weights(const Plan& plan, const ParallelModel& model) {
+  const FlatParameters& parameters = *model.parameters;
+  std::byte* const data = bytes_of_tensor(parameters.weights());
   std::vector<TensorPiece> pieces;
-  for (const AdamW::State& state : model.optimizer->states()) {
-    int64_t at = 0;  // of the bucket's part in the state
-    for (const Bucket& bucket : layout.buckets) {
-      const int64_t part = bucket.size() / plan.degrees.shard;
-      const int64_t begin = bucket.begin + layout.coord.shard * part;
-      for (const PlacedParameter& parameter : layout.parameters) {
-        if (counted_only && !parameter.counts) continue;
-        const int64_t from = std::max(begin, parameter.offset);
-        const int64_t to = std::min(begin + part, parameter.offset + parameter.box.size());
-        if (from >= to) continue;
-        pieces.push_back(piece_of(parameter, name_of_state(state.name, parameter.spec.name), dtype,
-                                  from - parameter.offset, to - parameter.offset,
-                                  bytes_of_tensor(*state.values) + (at + from - begin) * element));
-      }
-      at += part;
-    }
-  }
+  for_each_owned(plan, parameters.layout(), true,
+                 [&](const PlacedParameter& parameter, int64_t begin, int64_t end, int64_t) {
+                   pieces.push_back(
+                       piece_of(parameter, parameter.spec.name, parameters.dtype(), begin, end,
+                                data + (parameter.offset + begin) * bytes_of(parameters.dtype())));
+                 });
   return pieces;
 }
 
@@ -113,10 +123,9 @@ std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
   const Coord& coord = model.parameters->layout().coord;
   std::vector<TensorPiece> pieces;
   if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
-  append(pieces,
-         share_of(weight_pieces(model, true), plan.degrees.data(), coord.data(plan.degrees)));
-  append(pieces,
-         share_of(optimizer_pieces(plan, model, true), plan.degrees.replica, coord.replica));
+  std::vector<TensorPiece> owned = owned_weights(plan, model);
+  append(owned, optimizer_pieces(plan, model, true));
+  append(pieces, share_of(owned, plan.degrees.replica, coord.replica));
   return pieces;
 }
 
@@ -129,10 +138,17 @@ std::vector<TensorPiece> pieces_to_load(const Plan& plan, ParallelModel& model,
 }
 
 std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
-  std::vector<TensorPiece> pieces = weight_pieces(model, false);
-  if (const auto& copy = model.parameters->layout().tied_copy) {
-    pieces.push_back(piece_of(*copy, copy->spec.name, model.parameters->dtype(), 0,
-                              copy->box.size(), bytes_of_tensor(model.parameters->tied_weight())));
+  const FlatParameters& parameters = *model.parameters;
+  std::byte* const data = bytes_of_tensor(parameters.weights());
+  std::vector<TensorPiece> pieces;
+  for (const PlacedParameter& parameter : parameters.layout().parameters) {
+    pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
+                              parameter.box.size(),
+                              data + parameter.offset * bytes_of(parameters.dtype())));
+  }
+  if (const auto& copy = parameters.layout().tied_copy) {
+    pieces.push_back(piece_of(*copy, copy->spec.name, parameters.dtype(), 0, copy->box.size(),
+                              bytes_of_tensor(parameters.tied_weight())));
   }
   return pieces;
 }

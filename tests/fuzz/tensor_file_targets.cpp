@@ -1,0 +1,88 @@
+#include "tensor_file_targets.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "fuzz/target.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/model_family.h"
+#include "smp/runtime/checkpoint_manifest.h"
+#include "smp/runtime/huggingface_weights.h"
+#include "smp/runtime/safetensors.h"
+#include "xxh64.h"
+
+namespace smp::fuzz {
+
+// What is read is written back as a header that reads alike.
+void read_safetensors(const std::string& text) {
+  const uint64_t length = text.size();
+  std::string file(sizeof length, '\0');
+  std::memcpy(file.data(), &length, sizeof length);
+  file += text;
+  constexpr int64_t kDataBytes = 64;  // of the corpus
+  SafetensorsHeader header;
+  try {
+    header = parse_safetensors_header("m.safetensors", file,
+                                      static_cast<int64_t>(file.size()) + kDataBytes);
+  } catch (const SafetensorsError&) {
+    try {
+      parse_safetensors_header("m.safetensors", text, static_cast<int64_t>(text.size()));
+    } catch (const SafetensorsError&) {
+    }
+    return;
+  }
+  int64_t bytes = 0;
+  for (const SafetensorsEntry& entry : header.entries) bytes += entry.bytes();
+  if (bytes != kDataBytes) throw PropertyBroken{"the tensors do not cover the data"};
+  const std::string written = make_safetensors_header(header.entries, header.metadata);
+  const SafetensorsHeader back = parse_safetensors_header(
+      "m.safetensors", written, static_cast<int64_t>(written.size()) + kDataBytes);
+  if (back.entries.size() != header.entries.size() || back.metadata != header.metadata) {
+    throw PropertyBroken{"a header changes when it is written and read again"};
+  }
+}
+
+void read_manifest(const std::string& text) {
+  auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  std::string sealed = text;
+  if (json.is_object()) {
+    json.erase("hash");
+    try {
+      const std::string content = json.dump();
+      json["hash"] =
+          fmt::format("{:016x}", xxh64(content.data(), static_cast<int64_t>(content.size())));
+      sealed = json.dump();
+    } catch (const nlohmann::json::exception&) {  // no UTF-8
+    }
+  }
+  try {
+    const Manifest manifest = parse_manifest("manifest.json", sealed);
+    const std::string written = to_json(manifest);
+    if (to_json(parse_manifest("manifest.json", written)) != written) {
+      throw PropertyBroken{"a manifest changes when it is written and read again"};
+    }
+  } catch (const CheckpointError&) {
+  }
+}
+
+void read_hf_config(const std::string& text) {
+  ModelSpec model;
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    set_family(model, family);
+    model.num_layers = 3;
+    model.hidden_size = 16;
+    model.num_heads = model.num_kv_heads = 4;
+    model.head_dim = 4;
+    model.ffn_hidden_size = 64;
+    model.vocab_size = 257;
+    model.max_positions = 32;
+    try {
+      check_huggingface_config("config.json", text, model);
+    } catch (const ConfigError&) {
+    }
+  }
+}
+
+}  // namespace smp::fuzz

@@ -1,0 +1,391 @@
+#include "smp/runtime/huggingface_weights.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "number_formats.h"
+#include "scratch_folder.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/layers.h"
+#include "smp/plan/model_family.h"
+
+namespace smp {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string golden(const std::string& family) {
+  return std::string(SMP_SOURCE_DIR) + "/tests/golden/saved-weights/" + family;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+template <typename Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// That of tests/golden/saved-weights/<family>/job.yaml.
+ModelSpec model_of(ModelFamily family) {
+  ModelSpec model;
+  set_family(model, family);
+  const Json config = Json::parse(
+      text_of(golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama") + "/config.json"));
+  const bool gpt2 = family == ModelFamily::kGpt2;
+  const auto size = [&](const char* ours, const char* theirs) {
+    return config.at(gpt2 ? ours : theirs).get<int64_t>();
+  };
+  model.num_layers = size("n_layer", "num_hidden_layers");
+  model.hidden_size = size("n_embd", "hidden_size");
+  model.num_heads = size("n_head", "num_attention_heads");
+  model.num_kv_heads = size("n_head", "num_key_value_heads");
+  model.head_dim = model.hidden_size / model.num_heads;
+  model.ffn_hidden_size = size("n_inner", "intermediate_size");
+  model.vocab_size = config.at("vocab_size").get<int64_t>();
+  model.max_positions = size("n_positions", "max_position_embeddings");
+  model.tied_embeddings = config.at("tie_word_embeddings").get<bool>();
+  model.norm_epsilon = config.at(gpt2 ? "layer_norm_epsilon" : "rms_norm_eps").get<double>();
+  if (!gpt2) model.rope_theta = config.at("rope_theta").get<double>();
+  return model;
+}
+
+std::vector<ParameterSpec> parameters_of_model(const ModelSpec& model) {
+  std::vector<ParameterSpec> all;
+  for (const LayerSpec& layer : layers_of(model)) {
+    for (const ParameterSpec& parameter : parameters_of(model, layer)) all.push_back(parameter);
+  }
+  return all;
+}
+
+template <typename T>
+std::vector<T> values_of(const HuggingFaceWeights& weights, const ParameterSpec& parameter,
+                         DType dtype, Box box, int64_t begin, int64_t end) {
+  std::vector<T> values(static_cast<size_t>(end - begin));
+  TensorPiece piece{parameter.name,
+                    {parameter.rows},
+                    dtype,
+                    box,
+                    begin,
+                    end,
+                    reinterpret_cast<std::byte*>(values.data())};
+  if (!parameter.is_vector) piece.shape.push_back(parameter.cols);
+  weights.read(piece);
+  return values;
+}
+
+template <typename T>
+std::vector<T> whole_of(const HuggingFaceWeights& weights, const ParameterSpec& parameter,
+                        DType dtype) {
+  return values_of<T>(weights, parameter, dtype, {0, parameter.rows, 0, parameter.cols}, 0,
+                      parameter.size());
+}
+
+// A folder of weights that a test takes apart.
+struct Folder {
+  explicit Folder(const std::string& family) {
+    fs::copy(golden(family) + "/config.json", folder / "config.json");
+    const SafetensorsReader reader(golden(family) + "/model.safetensors");
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      entries[entry.name] = entry;
+      auto& bytes = data[entry.name];
+      bytes.resize(static_cast<size_t>(entry.bytes()));
+      reader.read(entry, bytes.data());
+    }
+  }
+
+  void write(const std::string& file, const std::set<std::string>& names) const {
+    std::vector<SafetensorsEntry> chosen;
+    for (const std::string& name : names) chosen.push_back(entries.at(name));
+    SafetensorsWriter writer(folder / file, chosen);
+    for (const std::string& name : names) {
+      writer.append(name, data.at(name).data(), static_cast<int64_t>(data.at(name).size()));
+    }
+    writer.finish();
+  }
+
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const auto& [name, entry] : entries) all.insert(name);
+    return all;
+  }
+
+  // Under another type, as a file of that type would hold it.
+  void convert(DType to) {
+    for (auto& [name, entry] : entries) {
+      auto& bytes = data.at(name);
+      const int64_t count = entry.bytes() / bytes_of(entry.dtype);
+      std::vector<std::byte> out(static_cast<size_t>(count * bytes_of(to)));
+      convert_numbers(entry.dtype, bytes.data(), count, to, out.data(), 1);
+      bytes = out;
+      entry.dtype = to;
+      entry.end = entry.begin + count * bytes_of(to);
+    }
+  }
+
+  std::string error(const ModelSpec& model) const {
+    return error_of([&] { const HuggingFaceWeights weights(folder.path(), model); });
+  }
+
+  ScratchFolder folder;
+  std::map<std::string, SafetensorsEntry> entries;
+  std::map<std::string, std::vector<std::byte>> data;
+};
+
+}  // namespace
+
+TEST_CASE("Hugging Face weights are our parameters, in any cut") {
+  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+    const ModelSpec model = model_of(family);
+    const std::string dir = golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama");
+    const HuggingFaceWeights weights(dir, model);
+    const SafetensorsReader reader(dir + "/model.safetensors");
+    for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
+      const SafetensorsEntry& entry = *reader.find(tensor.name);
+      std::vector<float> stored(static_cast<size_t>(entry.bytes() / 4));
+      reader.read(entry, stored.data());
+      int64_t rows_before = 0;
+      for (const ParameterSpec& parameter : tensor.sources) {
+        INFO(parameter.name);
+        const std::vector<float> all = whole_of<float>(weights, parameter, DType::kF32);
+        int64_t stacked_rows = 0;
+        for (const ParameterSpec& source : tensor.sources) stacked_rows += source.rows;
+        for (int64_t r = 0; r < parameter.rows; ++r) {
+          for (int64_t c = 0; c < parameter.cols; ++c) {
+            const int64_t at = tensor.transposed ? c * stacked_rows + rows_before + r
+                                                 : (rows_before + r) * parameter.cols + c;
+            REQUIRE(all[static_cast<size_t>(r * parameter.cols + c)] ==
+                    stored[static_cast<size_t>(at)]);
+          }
+        }
+        // The middle of a part of its columns, flat.
+        const Box box{0, parameter.rows, parameter.cols / 3, parameter.cols};
+        const int64_t begin = box.size() / 4, end = box.size() - box.size() / 5;
+        const std::vector<float> part =
+            values_of<float>(weights, parameter, DType::kF32, box, begin, end);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t at = i / box.cols() * parameter.cols + box.col_begin + i % box.cols();
+          REQUIRE(part[static_cast<size_t>(i - begin)] == all[static_cast<size_t>(at)]);
+        }
+        rows_before += parameter.rows;
+      }
+    }
+  }
+}
+
+TEST_CASE("every 16-bit number survives the way to fp32 and back, and rounding is to nearest") {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+      const auto in = static_cast<uint16_t>(bits);
+      float wide = 0;
+      uint16_t back = 0;
+      convert_numbers(dtype, reinterpret_cast<const std::byte*>(&in), 1, DType::kF32,
+                      reinterpret_cast<std::byte*>(&wide), 1);
+      convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&wide), 1, dtype,
+                      reinterpret_cast<std::byte*>(&back), 1);
+      if (std::isnan(wide)) continue;
+      REQUIRE(back == in);
+    }
+  }
+  const auto half = [](float value, DType dtype) {
+    uint16_t out = 0;
+    convert_numbers(DType::kF32, reinterpret_cast<const std::byte*>(&value), 1, dtype,
+                    reinterpret_cast<std::byte*>(&out), 1);
+    return out;
+  };
+  CHECK(half(1.0F, DType::kF16) == 0x3C00);
+  CHECK(half(1.0F + 0x1p-11F, DType::kF16) == 0x3C00);      // a tie: to even
+  CHECK(half(1.0F + 3 * 0x1p-11F, DType::kF16) == 0x3C02);  // a tie: to even
+  CHECK(half(65519.0F, DType::kF16) == 0x7BFF);
+  CHECK(half(65520.0F, DType::kF16) == 0x7C00);
+  CHECK(half(0x1p-25F, DType::kF16) == 0);
+  CHECK(half(-0x1p-24F, DType::kF16) == 0x8001);
+  CHECK(half(1.0F + 0x1p-8F, DType::kBF16) == 0x3F80);
+  CHECK(half(1.0F + 3 * 0x1p-8F, DType::kBF16) == 0x3F82);
+  CHECK(half(std::numeric_limits<float>::infinity(), DType::kBF16) == 0x7F80);
+}
+
+TEST_CASE("bf16, fp16 and fp64 files become the run's type") {
+  const ModelSpec model = model_of(ModelFamily::kLlama);
+  const HuggingFaceWeights exact(golden("llama"), model);
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF64}) {
+    Folder folder("llama");
+    folder.convert(dtype);
+    folder.write("model.safetensors", folder.names());
+    const HuggingFaceWeights weights(folder.folder.path(), model);
+    const double unit = dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 0;
+    for (const ParameterSpec& parameter : parameters_of_model(model)) {
+      const auto right = whole_of<float>(exact, parameter, DType::kF32);
+      const auto found = whole_of<double>(weights, parameter, DType::kF64);
+      for (size_t i = 0; i < right.size(); ++i) {
+        REQUIRE(std::abs(found[i] - right[i]) <= unit * std::abs(right[i]) + 0x1p-25);
+      }
+    }
+  }
+}
+
+TEST_CASE("sharded weights are read through their index") {
+  const ModelSpec model = model_of(ModelFamily::kGpt2);
+  Folder folder("gpt2");
+  std::set<std::string> first, second;
+  Json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", Json::object()}};
+  for (const std::string& name : folder.names()) {
+    const bool in_first = first.size() <= second.size();
+    (in_first ? first : second).insert(name);
+    index["weight_map"][name] =
+        in_first ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+  }
+  folder.write("model-00001-of-00002.safetensors", first);
+  folder.write("model-00002-of-00002.safetensors", second);
+  const std::string path = folder.folder / "model.safetensors.index.json";
+  const auto write_index = [&] { std::ofstream(path) << index.dump(); };
+  write_index();
+  const HuggingFaceWeights weights(folder.folder.path(), model), whole(golden("gpt2"), model);
+  for (const ParameterSpec& parameter : parameters_of_model(model)) {
+    CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
+          whole_of<float>(whole, parameter, DType::kF32));
+  }
+  SUBCASE("a shard outside the folder") {
+    index["weight_map"][*first.begin()] = "../model.safetensors";
+    write_index();
+    CHECK(folder.error(model) ==
+          path +
+              ": tensor 'transformer.h.0.attn.c_attn.bias' lies in \"../model.safetensors\", "
+              "which is no name of a shard beside it");
+  }
+  SUBCASE("a missing shard") {
+    fs::remove(folder.folder / "model-00002-of-00002.safetensors");
+    CHECK(folder.error(model) ==
+          folder.folder / "model-00002-of-00002.safetensors: the file is missing");
+  }
+  SUBCASE("a tensor in another shard than the index says") {
+    index["weight_map"][*first.begin()] = "model-00002-of-00002.safetensors";
+    write_index();
+    CHECK(folder.error(model) ==
+          folder.folder.path() +
+              ": the index does not list tensor 'transformer.h.0.attn.c_attn.bias' of "
+              "model-00001-of-00002.safetensors");
+  }
+  SUBCASE("an index that is none") {
+    std::ofstream(path) << "[1]";
+    CHECK(folder.error(model) == path + ": no JSON object with a 'weight_map'");
+  }
+}
+
+TEST_CASE("GPT-2's own files have no name of the body in front, and masks among the weights") {
+  const ModelSpec model = model_of(ModelFamily::kGpt2);
+  Folder folder("gpt2");
+  for (const std::string& name : folder.names()) {
+    const std::string bare = name.substr(std::string("transformer.").size());
+    folder.entries[bare] = folder.entries.at(name);
+    folder.entries[bare].name = bare;
+    folder.data[bare] = folder.data.at(name);
+    folder.entries.erase(name);
+  }
+  folder.entries["h.0.attn.bias"] = {"h.0.attn.bias", DType::kF32, {1, 1, 2, 2}, 0, 16};
+  folder.data["h.0.attn.bias"].resize(16);
+  folder.write("model.safetensors", folder.names());
+  const HuggingFaceWeights weights(folder.folder.path(), model), whole(golden("gpt2"), model);
+  const ParameterSpec parameter = parameters_of_model(model).front();
+  CHECK(whole_of<float>(weights, parameter, DType::kF32) ==
+        whole_of<float>(whole, parameter, DType::kF32));
+}
+
+TEST_CASE("weights of another model are refused by name") {
+  const ModelSpec model = model_of(ModelFamily::kGpt2);
+  Folder folder("gpt2");
+  const std::string start = "training.init_from: " + folder.folder.path();
+  SUBCASE("no file") {
+    CHECK(folder.error(model) ==
+          start + " holds neither model.safetensors nor model.safetensors.index.json");
+  }
+  SUBCASE("no config") {
+    fs::remove(folder.folder / "config.json");
+    CHECK(folder.error(model) ==
+          "training.init_from: cannot read " + (folder.folder / "config.json"));
+  }
+  SUBCASE("a tensor too few") {
+    auto names = folder.names();
+    names.erase("transformer.ln_f.bias");
+    folder.write("model.safetensors", names);
+    CHECK(folder.error(model) == start + " has no tensor 'transformer.ln_f.bias'");
+  }
+  SUBCASE("a tensor too many") {
+    folder.entries["lm_head.weight"] = folder.entries.at("transformer.wte.weight");
+    folder.entries["lm_head.weight"].name = "lm_head.weight";
+    folder.data["lm_head.weight"] = folder.data.at("transformer.wte.weight");
+    folder.write("model.safetensors", folder.names());
+    CHECK(folder.error(model) == start +
+                                     " has a tensor 'lm_head.weight', and this model has none of "
+                                     "that name: model.tied_embeddings is true, set it to false to "
+                                     "use it");
+  }
+  SUBCASE("another shape") {
+    folder.entries["transformer.ln_f.bias"].shape = {8};
+    folder.entries["transformer.ln_f.bias"].end = 32;
+    folder.data["transformer.ln_f.bias"].resize(32);
+    folder.write("model.safetensors", folder.names());
+    CHECK(folder.error(model) == start +
+                                     ": tensor 'transformer.ln_f.bias' is F32 [8], the model needs "
+                                     "floating-point [16]");
+  }
+  SUBCASE("whole numbers") {
+    folder.entries["transformer.ln_f.bias"].dtype = DType::kI32;
+    folder.write("model.safetensors", folder.names());
+    CHECK(folder.error(model) == start +
+                                     ": tensor 'transformer.ln_f.bias' is I32 [16], the model "
+                                     "needs floating-point [16]");
+  }
+  SUBCASE("a torn file") {
+    folder.write("model.safetensors", folder.names());
+    fs::resize_file(folder.folder / "model.safetensors", 50000);
+    CHECK(folder.error(model).find("model.safetensors: the tensors take ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a config of another model is refused by key") {
+  const auto error = [](ModelFamily family, const Json& changes) {
+    const ModelSpec model = model_of(family);
+    Json config = Json::parse(huggingface_config(model, DType::kF32));
+    config.update(changes);
+    return error_of([&] { check_huggingface_config("config.json", config.dump(), model); });
+  };
+  const auto gpt2 = [&](const Json& changes) { return error(ModelFamily::kGpt2, changes); };
+  const auto llama = [&](const Json& changes) { return error(ModelFamily::kLlama, changes); };
+  CHECK(gpt2(Json::object()) == "no error");
+  CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
+  CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
+  CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
+  CHECK(gpt2({{"vocab_size", nullptr}}) == "config.json: it has no 'vocab_size'");
+  CHECK(gpt2({{"model_type", "llama"}}) ==
+        "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
+  CHECK(gpt2({{"activation_function", "relu"}}) ==
+        "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
+  CHECK(llama(Json::object()) == "no error");
+  CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
+  CHECK(llama({{"max_position_embeddings", 8}})
+            .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
+  CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}})
+            .starts_with("config.json: rope_theta is 500000.0, this job's model has "));
+  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
+        "config.json: rope_scaling asks for the rotary embedding \"linear\", and the engine runs "
+        "the plain one");
+  CHECK(error_of([] { check_huggingface_config("c", "7", ModelSpec{}); }) == "c: no JSON object");
+}
+
+}  // namespace smp
