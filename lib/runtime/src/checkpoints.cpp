@@ -78,7 +78,7 @@ void Checkpoints::load(const std::string& name) {
   const std::vector<std::string> names = names_of_state(plan_, model_);
   reader.expect_only({names.begin(), names.end()});
   const TrainingCounters of_job = counters_;
-  for (const TensorPiece& piece : pieces_to_load(plan_, model_, counters_)) reader.read(piece);
+  for (const TensorPiece& piece : pieces_to_load(model_, counters_)) reader.read(piece);
   const TrainingCounters saved = counters_;
   const auto differs = [&](const char* what, uint64_t there, uint64_t here) {
     throw ConfigError(fmt::format(

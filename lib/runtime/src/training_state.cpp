@@ -61,54 +61,57 @@ std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
   return pieces;
 }
 
-// Calls body(parameter, begin, end, at) for each part of a parameter that this rank updates:
-// elements [begin, end) of its box, and where they begin in the rank's optimizer state. With
-// `counted_only`, without the copies that another tensor rank counts.
+// Elements [begin, end) of a parameter's box that this rank updates.
+struct OwnedPart {
+  const PlacedParameter& parameter;
+  int64_t begin = 0;
+  int64_t end = 0;
+  const at::Tensor& weights;  // its share of the bucket; the part's first element lies at `place`
+  int64_t place = 0;
+  int64_t state = 0;  // its first element among those of all shares, as the optimizer keeps them
+};
+
+// With `counted_only`, without the copies that another tensor rank counts.
 template <typename Body>
-void for_each_owned(const Plan& plan, const RankLayout& layout, bool counted_only,
-                    const Body& body) {
-  int64_t state = 0;  // of the bucket's part
-  for (const Bucket& bucket : layout.buckets) {
-    const int64_t part = bucket.size() / plan.degrees.shard;
-    const int64_t first = bucket.begin + layout.coord.shard * part;
+void for_each_owned(const FlatParameters& parameters, bool counted_only, const Body& body) {
+  const RankLayout& layout = parameters.layout();
+  int64_t before = 0;  // elements of the shares of earlier buckets
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const FlatParameters::Owned owned = parameters.owned(static_cast<int64_t>(b));
     for (const PlacedParameter& parameter : layout.parameters) {
       if (counted_only && !parameter.counts) continue;
-      const int64_t from = std::max(first, parameter.offset);
-      const int64_t to = std::min(first + part, parameter.offset + parameter.box.size());
+      const int64_t from = std::max(owned.begin, parameter.offset);
+      const int64_t to = std::min(owned.end, parameter.offset + parameter.box.size());
       if (from >= to) continue;
-      body(parameter, from - parameter.offset, to - parameter.offset, state + (from - first));
+      const int64_t place = from - owned.begin;
+      body(OwnedPart{parameter, from - parameter.offset, to - parameter.offset, owned.weights,
+                     place, before + place});
     }
-    state += part;
+    before += owned.end - owned.begin;
   }
 }
 
-std::vector<TensorPiece> optimizer_pieces(const Plan& plan, const ParallelModel& model,
-                                          bool counted_only) {
+std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool counted_only) {
   const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
   for (const AdamW::State& state : model.optimizer->states()) {
     std::byte* const data = bytes_of_tensor(*state.values);
-    for_each_owned(
-        plan, model.parameters->layout(), counted_only,
-        [&](const PlacedParameter& parameter, int64_t begin, int64_t end, int64_t at) {
-          pieces.push_back(piece_of(parameter, name_of_state(state.name, parameter.spec.name),
-                                    dtype, begin, end, data + at * bytes_of(dtype)));
-        });
+    for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
+      pieces.push_back(piece_of(part.parameter, name_of_state(state.name, part.parameter.spec.name),
+                                dtype, part.begin, part.end, data + part.state * bytes_of(dtype)));
+    });
   }
   return pieces;
 }
 
 // The weights that this rank updates: its own, whatever the other ranks have sent back by now.
-std::vector<TensorPiece> owned_weights(const Plan& plan, const ParallelModel& model) {
-  const FlatParameters& parameters = *model.parameters;
-  std::byte* const data = bytes_of_tensor(parameters.weights());
+std::vector<TensorPiece> owned_weights(const ParallelModel& model) {
+  const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
-  for_each_owned(plan, parameters.layout(), true,
-                 [&](const PlacedParameter& parameter, int64_t begin, int64_t end, int64_t) {
-                   pieces.push_back(
-                       piece_of(parameter, parameter.spec.name, parameters.dtype(), begin, end,
-                                data + (parameter.offset + begin) * bytes_of(parameters.dtype())));
-                 });
+  for_each_owned(*model.parameters, true, [&](const OwnedPart& part) {
+    pieces.push_back(piece_of(part.parameter, part.parameter.spec.name, dtype, part.begin, part.end,
+                              bytes_of_tensor(part.weights) + part.place * bytes_of(dtype)));
+  });
   return pieces;
 }
 
@@ -123,17 +126,16 @@ std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
   const Coord& coord = model.parameters->layout().coord;
   std::vector<TensorPiece> pieces;
   if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
-  std::vector<TensorPiece> owned = owned_weights(plan, model);
-  append(owned, optimizer_pieces(plan, model, true));
+  std::vector<TensorPiece> owned = owned_weights(model);
+  append(owned, optimizer_pieces(model, true));
   append(pieces, share_of(owned, plan.degrees.replica, coord.replica));
   return pieces;
 }
 
-std::vector<TensorPiece> pieces_to_load(const Plan& plan, ParallelModel& model,
-                                        TrainingCounters& counters) {
+std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters) {
   std::vector<TensorPiece> pieces = counter_pieces(counters);
   append(pieces, weights_to_load(model));
-  append(pieces, optimizer_pieces(plan, model, false));
+  append(pieces, optimizer_pieces(model, false));
   return pieces;
 }
 

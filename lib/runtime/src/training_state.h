@@ -31,8 +31,7 @@ std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
                                         TrainingCounters& counters);
 
 // What it holds and has to load: the copies of other ranks' elements too.
-std::vector<TensorPiece> pieces_to_load(const Plan& plan, ParallelModel& model,
-                                        TrainingCounters& counters);
+std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters);
 
 // Of these the weights alone, the tied copy included.
 std::vector<TensorPiece> weights_to_load(const ParallelModel& model);
