@@ -123,7 +123,11 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
   const Bench bench;
   const LayoutCase layouts[] = {{"one rank", {}},
                                 {"d2 ZeRO-1", {.shard = 2}},
-                                {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}}};
+                                {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+                                {"p2d2 ZeRO-3",
+                                 {.pipeline = 2, .shard = 2},
+                                 PipelineKind::kInterleaved,
+                                 Sharding::kParameters}};
   for (const LayoutCase& layout : layouts) {
     for (const Precision precision : {Precision::kFp32, Precision::kFp64}) {
       INFO(layout.name);
@@ -145,8 +149,9 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
   }
 }
 
-TEST_CASE("what one layout saves another resumes: 20 pairs") {
+TEST_CASE("what one layout saves another resumes: 27 pairs") {
   const Bench bench;
+  const auto interleaved = PipelineKind::kInterleaved;
   const std::map<std::string, LayoutCase> layouts = {
       {"one", {"", {}}},
       {"p2", {"", {.pipeline = 2}}},
@@ -163,14 +168,18 @@ TEST_CASE("what one layout saves another resumes: 20 pairs") {
       {"t2p2z2", {"", {.pipeline = 2, .tensor = 2, .shard = 2}}},
       {"t4r2", {"", {.tensor = 4, .replica = 2}}},
       {"p2z4", {"", {.pipeline = 2, .shard = 4}}},
+      {"z2 ZeRO-2", {"", {.shard = 2}, interleaved, Sharding::kGradients}},
+      {"z4 ZeRO-3", {"", {.shard = 4}, interleaved, Sharding::kParameters}},
   };
   const std::pair<const char*, std::vector<const char*>> pairs[] = {
-      {"t2p2z2", {"p3", "one", "z4", "t4"}},  // 8 ranks to 3, 1, 4
-      {"p3", {"t2p2z2", "p2z4", "t4r2"}},     // 3 ranks to 8
-      {"z4", {"d2", "one", "p4", "z2r2"}},    // ZeRO-1 to none
-      {"d2", {"z2", "t2"}},                   // and back
-      {"p4", {"t4", "z2"}},                   // p to t
-      {"t4", {"p2", "z4", "t2r2"}},           // t to p
+      {"t2p2z2", {"p3", "one", "z4", "t4", "z4 ZeRO-3"}},  // 8 ranks to 3, 1, 4
+      {"p3", {"t2p2z2", "p2z4", "t4r2"}},                  // 3 ranks to 8
+      {"z4", {"d2", "one", "p4", "z2r2"}},                 // ZeRO-1 to none
+      {"d2", {"z2", "t2", "z2 ZeRO-2"}},                   // and back
+      {"z4 ZeRO-3", {"d2", "z4", "p3", "t2p2z2"}},
+      {"z2 ZeRO-2", {"one"}},
+      {"p4", {"t4", "z2"}},          // p to t
+      {"t4", {"p2", "z4", "t2r2"}},  // t to p
       {"z2r2", {"p2z2"}},
       {"one", {"p2z4"}},
   };
@@ -199,8 +208,8 @@ TEST_CASE("what one layout saves another resumes: 20 pairs") {
       CHECK(worst_weight <= tolerance::kParityF64.weight);
     }
   }
-  CHECK(count == 20);
-  MESSAGE(fmt::format("20 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
+  CHECK(count == 27);
+  MESSAGE(fmt::format("27 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
 }
 
 TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
@@ -288,6 +297,14 @@ TEST_CASE("a checkpoint of another job is refused") {
     plan.job.training.precision = Precision::kFp32;
     CHECK(bench.error(plan, options).find("' is F64 [259, 48] there, and F32 [259, 48] in this") !=
           std::string::npos);
+  }
+  SUBCASE("another batch") {
+    plan.job.training.global_batch = 24;
+    plan.job.training.micro_batch = 8;
+    CHECK(bench.error(plan, options) ==
+          path +
+              ": its training.global_batch is 12, this job's is 24: training would go on with "
+              "other samples; give the same one, or start anew without --resume");
   }
   SUBCASE("another seed") {
     plan.job.training.seed = 5;

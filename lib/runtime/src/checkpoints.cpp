@@ -80,6 +80,10 @@ void Checkpoints::load(const std::string& name) {
   const TrainingCounters of_job = counters_;
   for (const TensorPiece& piece : pieces_to_load(model_, counters_)) reader.read(piece);
   const TrainingCounters saved = counters_;
+  if (saved.step != reader.step() || saved.step < 1) {
+    throw CheckpointError(fmt::format("{}/{}: its tensors are of step {}, its manifest of step {}",
+                                      store_.folder(), name, saved.step, reader.step()));
+  }
   const auto differs = [&](const char* what, uint64_t there, uint64_t here) {
     throw ConfigError(fmt::format(
         "{}/{}: its {} is {}, this job's is {}: training would go on with other samples; give the "
@@ -89,6 +93,11 @@ void Checkpoints::load(const std::string& name) {
   if (saved.seed != of_job.seed) {
     differs("training.seed", std::bit_cast<uint64_t>(saved.seed),
             std::bit_cast<uint64_t>(of_job.seed));
+  }
+  const int64_t batch = plan_.job.training.global_batch.value();
+  if (saved.samples != saved.step * batch) {
+    differs("training.global_batch", static_cast<uint64_t>(saved.samples / saved.step),
+            static_cast<uint64_t>(batch));
   }
   if (saved.data_bytes != of_job.data_bytes) {
     differs("data in bytes", static_cast<uint64_t>(saved.data_bytes),

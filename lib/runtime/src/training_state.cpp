@@ -105,10 +105,10 @@ std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool count
 }
 
 // The weights that this rank updates: its own, whatever the other ranks have sent back by now.
-std::vector<TensorPiece> owned_weights(const ParallelModel& model) {
+std::vector<TensorPiece> owned_weights(const ParallelModel& model, bool counted_only) {
   const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
-  for_each_owned(*model.parameters, true, [&](const OwnedPart& part) {
+  for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
     pieces.push_back(piece_of(part.parameter, part.parameter.spec.name, dtype, part.begin, part.end,
                               bytes_of_tensor(part.weights) + part.place * bytes_of(dtype)));
   });
@@ -126,7 +126,7 @@ std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
   const Coord& coord = model.parameters->layout().coord;
   std::vector<TensorPiece> pieces;
   if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
-  std::vector<TensorPiece> owned = owned_weights(model);
+  std::vector<TensorPiece> owned = owned_weights(model, true);
   append(owned, optimizer_pieces(model, true));
   append(pieces, share_of(owned, plan.degrees.replica, coord.replica));
   return pieces;
@@ -143,10 +143,14 @@ std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
   const FlatParameters& parameters = *model.parameters;
   std::byte* const data = bytes_of_tensor(parameters.weights());
   std::vector<TensorPiece> pieces;
-  for (const PlacedParameter& parameter : parameters.layout().parameters) {
-    pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
-                              parameter.box.size(),
-                              data + parameter.offset * bytes_of(parameters.dtype())));
+  if (parameters.layout().shards_weights()) {
+    pieces = owned_weights(model, false);
+  } else {
+    for (const PlacedParameter& parameter : parameters.layout().parameters) {
+      pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
+                                parameter.box.size(),
+                                data + parameter.offset * bytes_of(parameters.dtype())));
+    }
   }
   if (const auto& copy = parameters.layout().tied_copy) {
     pieces.push_back(piece_of(*copy, copy->spec.name, parameters.dtype(), 0, copy->box.size(),
