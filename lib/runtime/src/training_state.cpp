@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "owned_part.h"
 #include "smp/plan/layers.h"
 #include "smp/runtime/adamw.h"
 #include "smp/runtime/flat_parameters.h"
