@@ -10,6 +10,7 @@
 #include "smp/runtime/adamw.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/parallelize.h"
+#include "torch_dtype.h"
 
 namespace smp {
 namespace {
@@ -92,10 +93,11 @@ void for_each_owned(const FlatParameters& parameters, bool counted_only, const B
   }
 }
 
+// In the type that each state has, which may be wider than the weights'.
 std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool counted_only) {
-  const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
   for (const AdamW::State& state : model.optimizer->states()) {
+    const DType dtype = dtype_of(state.values->scalar_type());
     std::byte* const data = bytes_of_tensor(*state.values);
     for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
       pieces.push_back(piece_of(part.parameter, name_of_state(state.name, part.parameter.spec.name),
