@@ -86,6 +86,22 @@ ModelSpec llama_tied_model() {
   return model;
 }
 
+ModelSpec qwen3_model() {
+  ModelSpec model = llama_model();
+  model.name = "qwen3-like";
+  model.qk_norm = true;
+  model.head_dim = 10;
+  return model;
+}
+
+ModelSpec phi_model() {
+  ModelSpec model = gpt2_untied_model();
+  model.name = "phi-like";
+  model.position_embedding = PositionKind::kRotary;
+  model.head_bias = model.parallel_residual = model.shared_norm = true;
+  return model;
+}
+
 ModelSpec wider(ModelSpec model) {
   model.name += "-wide";
   model.hidden_size *= 2;

@@ -30,6 +30,8 @@ ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();
 ModelSpec llama_model();
 ModelSpec llama_tied_model();
+ModelSpec qwen3_model();  // norms of queries and keys, heads of a size of their own
+ModelSpec phi_model();    // parallel residual, one norm, rotary positions, biases in the head too
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 

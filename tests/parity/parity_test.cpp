@@ -60,4 +60,12 @@ TEST_CASE("Llama, tied, wider, fp32, 5 steps: every layout trains as one rank do
   compare(wider(llama_tied_model()), Precision::kFp32, layouts(), 5);
 }
 
+// Blocks of neither family.
+TEST_CASE("Qwen 3, fp64, 5 steps: every layout trains as one rank does") {
+  compare(qwen3_model(), Precision::kFp64, layouts(), 5);
+}
+TEST_CASE("Phi, fp64, 5 steps: every layout trains as one rank does") {
+  compare(phi_model(), Precision::kFp64, layouts(), 5);
+}
+
 }  // namespace smp::parity

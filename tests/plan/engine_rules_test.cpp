@@ -30,6 +30,16 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 126})).empty());
 }
 
+TEST_CASE("biases of replicated KV heads are refused") {
+  ModelSpec model = small_llama();
+  model.qkv_bias = true;
+  const int64_t heads = model.num_kv_heads;
+  CHECK(what_engine_cannot_run(sample_plan(model, {.tensor = heads})).empty());
+  CHECK(what_engine_cannot_run(sample_plan(model, {.tensor = 2 * heads})) ==
+        Texts{"model.qkv_bias: true on more tensor ranks than KV heads (the engine sums the "
+              "gradients of replicated KV weights, not of their biases)"});
+}
+
 TEST_CASE("every setting that the engine lacks is refused by its name") {
   const auto refused = [](void (*change)(JobSpec&)) {
     Plan plan = sample_plan(small_llama(), {});
@@ -50,11 +60,22 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.activation_checkpointing: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
         "training.batch_ramp_start: above 0 (the engine runs one batch size)");
-  CHECK(refused([](JobSpec& j) { j.model.family = ModelFamily::kTransformer; }) ==
-        "model.family: transformer (the engine runs gpt2 and llama)");
+  CHECK(refused([](JobSpec& j) { j.model.stack = Stack::kEncoder; }) ==
+        "model.stack: encoder or encoder_decoder (the engine runs decoders)");
+  CHECK(refused([](JobSpec& j) { j.model.position_embedding = PositionKind::kAlibi; }) ==
+        "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)");
+  CHECK(refused([](JobSpec& j) { j.model.position_embedding = PositionKind::kRelative; }) ==
+        "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)");
+  // Of dense decoders every other attribute runs.
   CHECK(refused([](JobSpec& j) {
-          j.model.qkv_bias = true;
-        }).starts_with("model attributes other than the family's own: stack, mlp, "));
+          j.model.family = ModelFamily::kTransformer;
+          j.model.position_embedding = PositionKind::kNone;
+          j.model.mlp = MlpKind::kGeglu;
+          j.model.norm = NormKind::kRmsNorm;
+          j.model.qkv_bias = j.model.attention_output_bias = j.model.mlp_bias = true;
+          j.model.head_bias = j.model.qk_norm = true;
+          j.model.parallel_residual = j.model.shared_norm = true;
+        }) == "nothing");
   CHECK(refused([](JobSpec& j) {
           j.model.num_experts = 4;
           j.model.expert_ffn_hidden_size = 8;

@@ -146,6 +146,33 @@ TEST_CASE("names and shapes are those of LlamaForCausalLM") {
   CHECK(shapes.at("lm_head.weight") == std::vector<int64_t>{259, 32});
 }
 
+TEST_CASE("names are those of Qwen 2, Qwen 3 and Phi, and our own where nobody has the blocks") {
+  const ModelSpec llama = small_plan(ModelFamily::kLlama, {}).job.model;
+  const auto type_of = [](const ModelSpec& model) {
+    return nlohmann::json::parse(huggingface_config(model, DType::kBF16)).at("model_type");
+  };
+  ModelSpec qwen2 = llama;
+  qwen2.qkv_bias = true;
+  CHECK(type_of(qwen2) == "qwen2");
+  CHECK(shapes_of(qwen2).at("model.layers.0.self_attn.k_proj.bias") == std::vector<int64_t>{16});
+  ModelSpec qwen3 = llama;
+  qwen3.qk_norm = true;
+  CHECK(type_of(qwen3) == "qwen3");
+  CHECK(shapes_of(qwen3).at("model.layers.4.self_attn.q_norm.weight") == std::vector<int64_t>{8});
+  ModelSpec phi = small_plan(ModelFamily::kGpt2, {}).job.model;
+  phi.position_embedding = PositionKind::kRotary;
+  phi.head_bias = phi.parallel_residual = phi.shared_norm = true;
+  phi.tied_embeddings = false;
+  CHECK(type_of(phi) == "phi");
+  CHECK(shapes_of(phi).size() == 1 + 5 * 14 + 4);
+  CHECK(shapes_of(phi).at("model.layers.0.self_attn.dense.bias") == std::vector<int64_t>{32});
+  CHECK(shapes_of(phi).at("lm_head.bias") == std::vector<int64_t>{259});
+  ModelSpec other = llama;
+  other.mlp = MlpKind::kGeglu;
+  CHECK(type_of(other) == "smp");
+  CHECK(shapes_of(other).at("layers.0.attention.q.weight") == std::vector<int64_t>{32, 32});
+}
+
 TEST_CASE(
     "config.json says what AutoModelForCausalLM needs, in the words of transformers 4 and 5") {
   using nlohmann::json;

@@ -1,7 +1,7 @@
 #include "smp/plan/engine_rules.h"
 
 #include "smp/plan/collective.h"
-#include "smp/plan/model_family.h"
+#include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/rank_groups.h"
 
@@ -22,14 +22,6 @@ int64_t groups_of(const Plan& plan) {
 
 bool is_other_pipeline(const Plan& plan, PipelineKind kind) {
   return plan.job.parallel.pipeline == kind;
-}
-
-// One of the two families to the last bias; what has a rule of its own below is left to it.
-bool has_other_blocks(const ModelSpec& model) {
-  if (model.family == ModelFamily::kTransformer) return true;
-  ModelSpec plain = model;
-  plain.num_experts = plain.kv_lora_rank = plain.num_mtp_layers = 0;
-  return !has_blocks_of(plain, model.family);
 }
 
 struct Rule {
@@ -54,14 +46,20 @@ const Rule kRules[] = {
      "training.compiled: true (the engine is compiled ahead)"},
     {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
      "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
-    {[](const Plan& plan) { return plan.job.model.family == ModelFamily::kTransformer; },
-     "model.family: transformer (the engine runs gpt2 and llama)"},
+    {[](const Plan& plan) { return plan.job.model.stack != Stack::kDecoder; },
+     "model.stack: encoder or encoder_decoder (the engine runs decoders)"},
+    {[](const Plan& plan) {
+       const PositionKind positions = plan.job.model.position_embedding;
+       return positions == PositionKind::kAlibi || positions == PositionKind::kRelative;
+     },
+     "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
-       return model.family != ModelFamily::kTransformer && has_other_blocks(model);
+       return model.qkv_bias && model.kv_lora_rank == 0 &&
+              kv_copies(model, plan.degrees.tensor) > 1;
      },
-     "model attributes other than the family's own: stack, mlp, norm, position_embedding, biases, "
-     "qk_norm, parallel_residual, shared_norm (the engine runs gpt2 and llama as they are)"},
+     "model.qkv_bias: true on more tensor ranks than KV heads (the engine sums the gradients of "
+     "replicated KV weights, not of their biases)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
      "model.num_experts: above 0 (the engine runs dense layers)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },

@@ -89,7 +89,12 @@ class StepTraffic {
       tensor("tensor.loss", wide(dtype_), 2 * tokens_,
              microbatches_);  // sum of exponentials, target
     }
-    if (kv_copies(plan_.job.model, plan_.degrees.tensor) > 1) {
+    const ModelSpec& model = plan_.job.model;
+    if (model.qk_norm) {  // each rank has worked on its own heads
+      const int64_t vectors = model.norm == NormKind::kLayerNorm ? 4 : 2;
+      tensor("tensor.head_norms", wide(dtype_), vectors * model.head_dim, blocks * microbatches_);
+    }
+    if (kv_copies(model, plan_.degrees.tensor) > 1) {
       list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),
                 kv_elements_of_block(), blocks * (layout_.shards_gradients() ? microbatches_ : 1));
     }

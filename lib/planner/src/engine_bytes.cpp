@@ -2,6 +2,7 @@
 
 #include "smp/plan/dtype.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/model_family.h"
 
 namespace smp {
 namespace {
@@ -36,17 +37,15 @@ CallBytes call_of(const LayerMemory& memory) {
 bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu &&
          job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
-         job.model.family != ModelFamily::kTransformer && job.model.num_experts == 0;
+         is_dense_decoder(job.model);
 }
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {
   const ModelSpec& model = job.model;
   const LayerCall call{choice.micro_batch, job.training.sequence_length, choice.tensor, 0,
                        dtype_of(choice.precision)};
-  const LayerKind block =
-      model.family == ModelFamily::kGpt2 ? LayerKind::kGpt2Block : LayerKind::kLlamaBlock;
   layers.embedding = call_of(memory_of(model, {LayerKind::kEmbedding, 0, ""}, call));
-  layers.block = call_of(memory_of(model, {block, 1, ""}, call));
+  layers.block = call_of(memory_of(model, {LayerKind::kBlock, 1, ""}, call));
   layers.head = call_of(memory_of(model, {LayerKind::kHead, model.num_layers + 1, ""}, call));
 }
 

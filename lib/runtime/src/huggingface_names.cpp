@@ -4,12 +4,39 @@
 #include <utility>
 
 #include "smp/plan/check.h"
+#include "smp/plan/job_names.h"
+#include "smp/plan/model_family.h"
 #include "smp/runtime/huggingface_export.h"
 
-// Names and shapes: transformers/models/gpt2/modeling_gpt2.py and llama/modeling_llama.py; keys of
+// Names and shapes: transformers/models/{gpt2,llama,qwen2,qwen3,phi}/modeling_*.py; keys of
 // config.json: their configuration_*.py, in the spelling of transformers 4 and of 5.
 namespace smp {
 namespace {
+
+// The class of transformers that computes what the model does.
+enum class Twin { kGpt2, kLlama, kQwen2, kQwen3, kPhi, kNone };
+
+Twin twin_of(const ModelSpec& model) {
+  const auto is_llama_but_for = [&](bool ModelSpec::*attribute) {
+    ModelSpec plain = model;
+    plain.*attribute = false;
+    return model.*attribute && has_blocks_of(plain, ModelFamily::kLlama);
+  };
+  if (has_blocks_of(model, ModelFamily::kGpt2)) return Twin::kGpt2;
+  if (has_blocks_of(model, ModelFamily::kLlama)) return Twin::kLlama;
+  if (is_llama_but_for(&ModelSpec::qkv_bias)) return Twin::kQwen2;
+  if (is_llama_but_for(&ModelSpec::qk_norm)) return Twin::kQwen3;
+  ModelSpec phi;
+  set_family(phi, ModelFamily::kGpt2);
+  phi.position_embedding = PositionKind::kRotary;
+  phi.head_bias = phi.parallel_residual = phi.shared_norm = true;
+  const bool is_phi = model.stack == phi.stack && model.mlp == phi.mlp && model.norm == phi.norm &&
+                      model.position_embedding == phi.position_embedding && model.qkv_bias &&
+                      model.attention_output_bias && model.mlp_bias && model.head_bias &&
+                      !model.qk_norm && model.parallel_residual && model.shared_norm &&
+                      !model.tied_embeddings;
+  return is_phi && is_dense_decoder(model) ? Twin::kPhi : Twin::kNone;
+}
 
 // Ours -> theirs, within one layer.
 struct Name {
@@ -38,8 +65,8 @@ const std::vector<Name>& gpt2_block_names() {
   return names;
 }
 
-const std::vector<Name>& llama_block_names() {
-  static const std::vector<Name> names = {
+std::vector<Name> llama_block_names(Twin twin) {
+  std::vector<Name> names = {
       {{"attention_norm.weight"}, "input_layernorm.weight"},
       {{"attention.q.weight"}, "self_attn.q_proj.weight"},
       {{"attention.k.weight"}, "self_attn.k_proj.weight"},
@@ -50,12 +77,60 @@ const std::vector<Name>& llama_block_names() {
       {{"mlp.up.weight"}, "mlp.up_proj.weight"},
       {{"mlp.down.weight"}, "mlp.down_proj.weight"},
   };
+  if (twin == Twin::kQwen2) {
+    names.push_back({{"attention.q.bias"}, "self_attn.q_proj.bias"});
+    names.push_back({{"attention.k.bias"}, "self_attn.k_proj.bias"});
+    names.push_back({{"attention.v.bias"}, "self_attn.v_proj.bias"});
+  }
+  if (twin == Twin::kQwen3) {
+    names.push_back({{"attention.q_norm.weight"}, "self_attn.q_norm.weight"});
+    names.push_back({{"attention.k_norm.weight"}, "self_attn.k_norm.weight"});
+  }
   return names;
 }
 
-// Of the layers of one family: prefix of each, and the names within.
-std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const LayerSpec& layer) {
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
+const std::vector<Name>& phi_block_names() {
+  static const std::vector<Name> names = {
+      {{"attention_norm.weight"}, "input_layernorm.weight"},
+      {{"attention_norm.bias"}, "input_layernorm.bias"},
+      {{"attention.q.weight"}, "self_attn.q_proj.weight"},
+      {{"attention.k.weight"}, "self_attn.k_proj.weight"},
+      {{"attention.v.weight"}, "self_attn.v_proj.weight"},
+      {{"attention.q.bias"}, "self_attn.q_proj.bias"},
+      {{"attention.k.bias"}, "self_attn.k_proj.bias"},
+      {{"attention.v.bias"}, "self_attn.v_proj.bias"},
+      {{"attention.output.weight"}, "self_attn.dense.weight"},
+      {{"attention.output.bias"}, "self_attn.dense.bias"},
+      {{"mlp.up.weight"}, "mlp.fc1.weight"},
+      {{"mlp.up.bias"}, "mlp.fc1.bias"},
+      {{"mlp.down.weight"}, "mlp.fc2.weight"},
+      {{"mlp.down.bias"}, "mlp.fc2.bias"},
+  };
+  return names;
+}
+
+std::vector<Name> head_names(const ModelSpec& model, Twin twin) {
+  std::vector<Name> names;
+  switch (twin) {
+    case Twin::kGpt2:
+      names = {{{"norm.weight"}, "transformer.ln_f.weight"},
+               {{"norm.bias"}, "transformer.ln_f.bias"}};
+      break;
+    case Twin::kPhi:
+      names = {{{"norm.weight"}, "model.final_layernorm.weight"},
+               {{"norm.bias"}, "model.final_layernorm.bias"},
+               {{"bias"}, "lm_head.bias"}};
+      break;
+    default: names = {{{"norm.weight"}, "model.norm.weight"}};
+  }
+  if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
+  return names;
+}
+
+// Of a layer of a model that has a twin: the prefix of their names, and the names.
+std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const LayerSpec& layer,
+                                                   Twin twin) {
+  const bool gpt2 = twin == Twin::kGpt2;
   switch (layer.kind) {
     case LayerKind::kEmbedding:
       if (gpt2) {
@@ -64,21 +139,12 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const
       }
       return {"model.", {{{"tokens.weight"}, "embed_tokens.weight"}}};
     case LayerKind::kGpt2Block:
-      return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
     case LayerKind::kLlamaBlock:
-      return {fmt::format("model.layers.{}.", layer.index - 1), llama_block_names()};
-    case LayerKind::kHead: {
-      std::vector<Name> names;
-      if (gpt2) {
-        names = {{{"norm.weight"}, "transformer.ln_f.weight"},
-                 {{"norm.bias"}, "transformer.ln_f.bias"}};
-      } else {
-        names = {{{"norm.weight"}, "model.norm.weight"}};
-      }
-      if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
-      return {"", names};
-    }
     case LayerKind::kBlock:
+      if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
+      return {fmt::format("model.layers.{}.", layer.index - 1),
+              twin == Twin::kPhi ? phi_block_names() : llama_block_names(twin)};
+    case LayerKind::kHead: return {"", head_names(model, twin)};
     case LayerKind::kMoeBlock:
     case LayerKind::kCrossBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
@@ -112,16 +178,58 @@ HuggingFaceTensor tensor_of(const Name& name, const std::string& prefix, const L
   return tensor;
 }
 
+// By its name here.
+HuggingFaceTensor own_tensor(const ParameterSpec& parameter) {
+  HuggingFaceTensor tensor{
+      .name = parameter.name, .shape = {parameter.rows}, .sources = {parameter}};
+  if (!parameter.is_vector) tensor.shape.push_back(parameter.cols);
+  return tensor;
+}
+
+const char* torch_name_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return "float64";
+    case DType::kBF16: return "bfloat16";
+    case DType::kF16: return "float16";
+    default: return "float32";
+  }
+}
+
+struct TwinNames {
+  const char* architecture;
+  const char* model_type;
+};
+
+TwinNames names_of(Twin twin) {
+  switch (twin) {
+    case Twin::kGpt2: return {"GPT2LMHeadModel", "gpt2"};
+    case Twin::kLlama: return {"LlamaForCausalLM", "llama"};
+    case Twin::kQwen2: return {"Qwen2ForCausalLM", "qwen2"};
+    case Twin::kQwen3: return {"Qwen3ForCausalLM", "qwen3"};
+    case Twin::kPhi: return {"PhiForCausalLM", "phi"};
+    case Twin::kNone: return {"SmpForCausalLM", "smp"};
+  }
+  check_failed(__FILE__, __LINE__, "unknown twin");
+}
+
 }  // namespace
 
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
+  const Twin twin = twin_of(model);
   std::vector<HuggingFaceTensor> tensors;
   size_t used = 0;
   size_t parameters_in_all = 0;
   for (const LayerSpec& layer : layers_of(model)) {
     const std::vector<ParameterSpec> parameters = parameters_of(model, layer);
     parameters_in_all += parameters.size();
-    const auto [prefix, names] = names_of(model, layer);
+    if (twin == Twin::kNone) {
+      for (const ParameterSpec& parameter : parameters) {
+        tensors.push_back(own_tensor(parameter));
+      }
+      used += parameters.size();
+      continue;
+    }
+    const auto [prefix, names] = names_of(model, layer, twin);
     for (const Name& name : names) {
       tensors.push_back(tensor_of(name, prefix, layer, parameters));
       used += name.sources.size();
@@ -133,11 +241,11 @@ std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
 
 std::string huggingface_config(const ModelSpec& model, DType dtype) {
   nlohmann::ordered_json config;
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
-  config["architectures"] = {gpt2 ? "GPT2LMHeadModel" : "LlamaForCausalLM"};
-  config["model_type"] = gpt2 ? "gpt2" : "llama";
+  const Twin twin = twin_of(model);
+  config["architectures"] = {names_of(twin).architecture};
+  config["model_type"] = names_of(twin).model_type;
   config["vocab_size"] = model.vocab_size;
-  if (gpt2) {
+  if (twin == Twin::kGpt2) {
     config["n_positions"] = model.max_positions;
     config["n_embd"] = model.hidden_size;
     config["n_layer"] = model.num_layers;
@@ -156,10 +264,29 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["num_key_value_heads"] = model.num_kv_heads;
     config["head_dim"] = model.head_dim;
     config["max_position_embeddings"] = model.max_positions;
-    config["hidden_act"] = "silu";
-    config["rms_norm_eps"] = model.norm_epsilon;
-    config["attention_bias"] = false;
-    config["mlp_bias"] = false;
+    if (twin == Twin::kPhi) {
+      config["hidden_act"] = "gelu_new";
+      config["layer_norm_eps"] = model.norm_epsilon;
+      config["partial_rotary_factor"] = 1.0;
+      config["resid_pdrop"] = 0.0;
+    } else if (twin == Twin::kNone) {
+      config["mlp"] = name_of(model.mlp);
+      config["norm"] = name_of(model.norm);
+      config["norm_epsilon"] = model.norm_epsilon;
+      config["position_embedding"] = name_of(model.position_embedding);
+      config["qkv_bias"] = model.qkv_bias;
+      config["attention_output_bias"] = model.attention_output_bias;
+      config["mlp_bias"] = model.mlp_bias;
+      config["head_bias"] = model.head_bias;
+      config["qk_norm"] = model.qk_norm;
+      config["parallel_residual"] = model.parallel_residual;
+      config["shared_norm"] = model.shared_norm;
+    } else {
+      config["hidden_act"] = "silu";
+      config["rms_norm_eps"] = model.norm_epsilon;
+      config["attention_bias"] = twin == Twin::kQwen2;
+      config["mlp_bias"] = false;
+    }
     config["rope_theta"] = model.rope_theta;  // transformers 4
     config["rope_parameters"] = {{"rope_theta", model.rope_theta},
                                  {"rope_type", "default"}};  // transformers 5
@@ -169,7 +296,7 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
   // Bytes have no begin or end of text; the defaults would lie outside a small vocabulary.
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
-  const char* type = dtype == DType::kF64 ? "float64" : "float32";
+  const char* type = torch_name_of(dtype);
   config["torch_dtype"] = type;  // transformers 4
   config["dtype"] = type;        // transformers 5
   return config.dump(2) + "\n";

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
+#include "functions/attention_loops.h"
 #include "functions/block_product.h"
 #include "functions/kernels.h"
-#include "functions/vector_math.h"
 #include "smp/plan/layers.h"
 
 namespace smp {
@@ -63,142 +62,6 @@ void fill_rotations(const AttentionShape& shape, T* table) {
     }
   }
 }
-
-// Rotates pairs (i, i + head_dim / 2), as transformers' rotate_half does; direction -1 turns back.
-template <typename T>
-SMP_INLINE void rotate_loop(int64_t rows, int64_t head_dim, const T* table, T direction,
-                            const T* from, int64_t from_stride, T* to, int64_t to_stride) {
-  const int64_t half = head_dim / 2;
-  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride, table += head_dim) {
-#pragma omp simd
-    for (int64_t i = 0; i < half; ++i) {
-      const T c = table[i], s = direction * table[half + i];
-      const T a = from[i], b = from[half + i];
-      to[i] = a * c - b * s;
-      to[half + i] = b * c + a * s;
-    }
-  }
-}
-
-template <typename T>
-SMP_INLINE void copy_loop(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias,
-                          T* to) {
-  for (int64_t r = 0; r < rows; ++r, from += stride, to += cols) {
-    if (bias != nullptr) {
-#pragma omp simd
-      for (int64_t c = 0; c < cols; ++c) to[c] = from[c] + bias[c];
-    } else {
-#pragma omp simd
-      for (int64_t c = 0; c < cols; ++c) to[c] = from[c];
-    }
-  }
-}
-
-// to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros.
-template <typename T>
-SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to) {
-  constexpr int64_t kTogether = 16;  // elements written at once
-  int64_t begin = 0;
-  for (; begin + kTogether <= s; begin += kTogether) {
-    for (int64_t c = 0; c < head_dim; ++c) {
-      for (int64_t r = begin; r < begin + kTogether; ++r) to[c * row + r] = from[r * head_dim + c];
-    }
-  }
-  for (int64_t c = 0; c < head_dim; ++c) {
-    for (int64_t r = begin; r < s; ++r) to[c * row + r] = from[r * head_dim + c];
-    for (int64_t r = s; r < row; ++r) to[c * row + r] = 0;
-  }
-}
-
-// A strip of scores, row r of the query at `first` + r: exponentials of what the query may see,
-// zeros up to what the strip's last query may.
-template <typename T>
-SMP_INLINE void softmax_loop(int64_t rows, int64_t first, int64_t row, T* scores, T* inverse_sums,
-                             T* log_sums) {
-  for (int64_t r = 0; r < rows; ++r, scores += row) {
-    const int64_t seen = first + r + 1;
-    T highest = std::numeric_limits<T>::lowest();
-#pragma omp simd reduction(max : highest)
-    for (int64_t k = 0; k < seen; ++k) highest = scores[k] > highest ? scores[k] : highest;
-    T sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t k = 0; k < seen; ++k) {
-      const T e = vector_exp(scores[k] - highest);
-      scores[k] = e;
-      sum += e;
-    }
-    for (int64_t k = seen; k < first + rows; ++k) scores[k] = 0;
-    inverse_sums[r] = T(1) / sum;
-    log_sums[r] = highest + std::log(sum);
-  }
-}
-
-template <typename T>
-SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, const T* factors,
-                                T* x) {
-  for (int64_t r = 0; r < rows; ++r, x += stride) {
-#pragma omp simd
-    for (int64_t c = 0; c < cols; ++c) x[c] *= factors[r];
-  }
-}
-
-// scores become probabilities p; their gradients become p * (gradient - sum(output * its
-// gradient)).
-template <typename T>
-SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t first, int64_t row, int64_t head_dim,
-                                      const T* output, int64_t output_stride,
-                                      const T* output_gradient, const T* log_sums, T* scores,
-                                      T* gradients) {
-  for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row) {
-    const int64_t seen = first + r + 1;
-    T product = 0;
-    const T* o = output + r * output_stride;
-    const T* d = output_gradient + r * head_dim;
-#pragma omp simd reduction(+ : product)
-    for (int64_t c = 0; c < head_dim; ++c) product += o[c] * d[c];
-    const T log_sum = log_sums[r];
-#pragma omp simd
-    for (int64_t k = 0; k < seen; ++k) {
-      const T p = vector_exp(scores[k] - log_sum);
-      scores[k] = p;
-      gradients[k] = p * (gradients[k] - product);
-    }
-    for (int64_t k = seen; k < first + rows; ++k) scores[k] = gradients[k] = 0;
-  }
-}
-
-#define SMP_DEFINE(T)                                                                             \
-  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, const T* table, T direction,      \
-                                const T* from, int64_t from_stride, T* to, int64_t to_stride) {   \
-    rotate_loop(rows, head_dim, table, direction, from, from_stride, to, to_stride);              \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride,     \
-                                   const T* bias, T* to) {                                        \
-    copy_loop(rows, cols, from, stride, bias, to);                                                \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row,       \
-                                   T* to) {                                                       \
-    transpose_loop(s, head_dim, from, row, to);                                                   \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void softmax(int64_t rows, int64_t first, int64_t row, T* scores,             \
-                                 T* inverse_sums, T* log_sums) {                                  \
-    softmax_loop(rows, first, row, scores, inverse_sums, log_sums);                               \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, \
-                                    T* x) {                                                       \
-    scale_rows_loop(rows, cols, stride, factors, x);                                              \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void softmax_backward(int64_t rows, int64_t first, int64_t row,               \
-                                          int64_t head_dim, const T* output,                      \
-                                          int64_t output_stride, const T* output_gradient,        \
-                                          const T* log_sums, T* scores, T* gradients) {           \
-    softmax_backward_loop(rows, first, row, head_dim, output, output_stride, output_gradient,     \
-                          log_sums, scores, gradients);                                           \
-  }
-
-SMP_DEFINE(float)
-SMP_DEFINE(double)
-#undef SMP_DEFINE
 
 NormShape norm_shape_of(const AttentionShape& shape) {
   return {.rows = shape.sequence, .cols = shape.head_dim, .centered = shape.centered_norms};

@@ -16,4 +16,8 @@ void set_family(ModelSpec& model, ModelFamily family);
 // attribute that set_family() would change. Dropout and padding of the vocabulary do not count.
 bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 
+// Whether the model is embedding, blocks and head as the engine runs them: a decoder of dense
+// blocks with plain attention and learned, rotary or no positions, whatever else its blocks are.
+bool is_dense_decoder(const ModelSpec& model);
+
 }  // namespace smp

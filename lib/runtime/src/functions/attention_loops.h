@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+// The inner loops of attention, over one head at a time; attention.cpp says how they make a whole.
+namespace smp {
+
+#define SMP_LOOPS_OF(T)                                                                            \
+  /* Rotates pairs (i, i + head_dim / 2), as transformers' rotate_half does, by a table of         \
+     cosines and sines [rows, head_dim]; direction -1 turns back; `to` may be `from`. */           \
+  void rotate(int64_t rows, int64_t head_dim, const T* table, T direction, const T* from,          \
+              int64_t from_stride, T* to, int64_t to_stride);                                      \
+  /* to [rows, cols] = from + bias; bias may be null, `to` may be `from`. */                       \
+  void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias, T* to); \
+  /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \
+  void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to);                  \
+  /* A strip of scores, row r of the query at `first` + r: exponentials of what the query may      \
+     see, zeros up to what the strip's last query may. */                                          \
+  void softmax(int64_t rows, int64_t first, int64_t row, T* scores, T* inverse_sums, T* log_sums); \
+  void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, T* x);             \
+  /* scores become probabilities p; their gradients become p * (gradient - sum(output * its        \
+     gradient)). */                                                                                \
+  void softmax_backward(int64_t rows, int64_t first, int64_t row, int64_t head_dim,                \
+                        const T* output, int64_t output_stride, const T* output_gradient,          \
+                        const T* log_sums, T* scores, T* gradients);
+
+SMP_LOOPS_OF(float)
+SMP_LOOPS_OF(double)
+#undef SMP_LOOPS_OF
+
+}  // namespace smp
