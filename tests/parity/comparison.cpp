@@ -163,6 +163,7 @@ void check_memory(const Plan& plan, const RunResult& result) {
     const double difference = relative(static_cast<double>(predicted.peak_bytes), counted);
     CHECK(difference <= tolerance::kPeakBytes);
     worst = std::max(worst, difference);
+    CHECK(rank.host_peak_bytes == predicted.host_bytes);
   }
   MESSAGE(fmt::format("peak bytes: predicted within {:.2f} % of counted", 100 * worst));
 }

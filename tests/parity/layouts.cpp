@@ -1,5 +1,8 @@
 #include "parity/layouts.h"
 
+#include <fmt/format.h>
+
+#include "smp/plan/job_names.h"
 #include "smp/plan/model_family.h"
 #include "smp/planner/memory_model.h"
 
@@ -42,6 +45,46 @@ std::vector<LayoutCase> layouts() {
       {"p2d2 ZeRO-3 simple", {.pipeline = 2, .shard = 2}, simple, three},
       {"t4d2 ZeRO-3", {.tensor = 4, .shard = 2}, one_f_one_b, three},
       {"t2p2d2 ZeRO-3", {.pipeline = 2, .tensor = 2, .shard = 2}, one_f_one_b, three},
+  };
+}
+
+std::vector<LayoutCase> schedules() {
+  const auto interleaved = PipelineKind::kInterleaved;
+  const auto chunks = PipelineKind::kVirtual;
+  const auto zb_h1 = PipelineKind::kZbH1;
+  const auto zb_v = PipelineKind::kZbV;
+  const auto with = [](PipelineKind kind, const Degrees& degrees, int64_t microbatches,
+                       int64_t active = 0) {
+    LayoutCase layout;
+    layout.name = fmt::format("{} p{} t{} z{} m{} active {}", name_of(kind), degrees.pipeline,
+                              degrees.tensor, degrees.shard, microbatches, active);
+    layout.degrees = degrees;
+    layout.pipeline = kind;
+    layout.virtual_stages = kind == PipelineKind::kVirtual || kind == PipelineKind::kZbV ? 2 : 1;
+    layout.microbatches = microbatches;
+    layout.active_microbatches = active;
+    return layout;
+  };
+  return {
+      with(zb_h1, {.pipeline = 2}, 1),
+      with(zb_h1, {.pipeline = 2}, 3),
+      with(zb_h1, {.pipeline = 3}, 6),
+      with(zb_h1, {.pipeline = 4}, 4),
+      with(zb_h1, {.pipeline = 4}, 6, 2),
+      with(chunks, {.pipeline = 2}, 2),
+      with(chunks, {.pipeline = 2}, 6),
+      with(chunks, {.pipeline = 2}, 6, 2),
+      with(zb_v, {.pipeline = 2}, 1),
+      with(zb_v, {.pipeline = 2}, 2),
+      with(zb_v, {.pipeline = 2}, 3),
+      with(zb_v, {.pipeline = 2}, 6),
+      with(interleaved, {.pipeline = 4}, 6, 2),
+      with(PipelineKind::kSimple, {.pipeline = 3}, 4, 2),
+      with(zb_v, {.pipeline = 2, .tensor = 2}, 3),
+      with(chunks, {.pipeline = 2, .tensor = 2}, 4),
+      with(zb_h1, {.pipeline = 2, .shard = 2}, 3),
+      with(zb_v, {.pipeline = 2, .shard = 2}, 3),
+      with(chunks, {.pipeline = 2, .tensor = 2, .shard = 2}, 2),
   };
 }
 

@@ -25,6 +25,8 @@ struct LayoutCase {
 
 // Against one rank; all with the same global batch.
 std::vector<LayoutCase> layouts();
+// The pipeline schedules, with microbatches below, at and not divisible by p, and caps.
+std::vector<LayoutCase> schedules();
 
 ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();

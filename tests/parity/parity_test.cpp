@@ -52,6 +52,13 @@ TEST_CASE("Llama, fp32, 50 steps: every layout trains as one rank does") {
   compare(llama_model(), Precision::kFp32, layouts(), 50);
 }
 
+TEST_CASE("GPT-2, fp64, 20 steps: every pipeline schedule trains as one rank does") {
+  compare(gpt2_model(), Precision::kFp64, schedules(), 20);
+}
+TEST_CASE("Llama, fp32, 20 steps: every pipeline schedule trains as one rank does") {
+  compare(llama_model(), Precision::kFp32, schedules(), 20);
+}
+
 // The other halves of tied and untied, and a second size for the predictions of memory.
 TEST_CASE("GPT-2, untied, wider, fp64, 5 steps: every layout trains as one rank does") {
   compare(wider(gpt2_untied_model()), Precision::kFp64, layouts(), 5);

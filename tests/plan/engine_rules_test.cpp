@@ -56,8 +56,6 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "training.fused_loss: true (the engine has a loss of its own)");
   CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
         "training.compiled: true (the engine is compiled ahead)");
-  CHECK(refused([](JobSpec& j) { j.parallel.recompute = Recompute::kFull; }) ==
-        "parallel.activation_checkpointing: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
         "training.batch_ramp_start: above 0 (the engine runs one batch size)");
   CHECK(refused([](JobSpec& j) { j.model.stack = Stack::kEncoder; }) ==
@@ -94,14 +92,8 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
         "parallel.sequence_parallel: true (the engine runs without it)");
-  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kVirtual; }) ==
-        "parallel.pipeline: virtual (the engine runs simple and interleaved)");
-  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kZbH1; }) ==
-        "parallel.pipeline: zb_h1 (the engine runs simple and interleaved)");
-  CHECK(refused([](JobSpec& j) { j.parallel.pipeline = PipelineKind::kZbV; }) ==
-        "parallel.pipeline: zb_v (the engine runs simple and interleaved)");
   CHECK(refused([](JobSpec& j) { j.parallel.recompute = Recompute::kSelective; }) ==
-        "parallel.recompute: selective (the engine runs none)");
+        "parallel.recompute: selective (the engine runs none and full)");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) ==
         "parallel.offload_optimizer: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/schedule_samples.h"
 
@@ -35,7 +36,11 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
                        .saved_bytes = 50,
                        .forward_peak_bytes = 60,
                        .input_gradient_bytes = layer == 0 ? 0 : 10,
-                       .backward_peak_bytes = 20};
+                       .backward_peak_bytes = 20,
+                       .put_off_bytes = walked.kind == RunningLayer::kBlock ? 45 : 0,
+                       .put_off_backward_peak_bytes = 15,
+                       .weight_peak_bytes = 5};
+      if (layer == 0) walked.memory.saved_bytes = 10;
       walked.opens_chunk = layer == layers.front();
       walked.closes_chunk = layer == layers.back();
       walked.takes_over = walked.opens_chunk && is_here(position - 1);
@@ -51,7 +56,8 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
 TEST_CASE("a walk of any schedule ends with nothing held, and never holds less than nothing") {
   for (const PipelineKind kind : {PipelineKind::kSimple, PipelineKind::kInterleaved,
                                   PipelineKind::kVirtual, PipelineKind::kZbH1, PipelineKind::kZbV})
-    for (const int64_t stages : {1, 2, 3, 5})
+    for (const auto& [stages, in_engine] :
+         {std::pair{1, false}, {2, false}, {3, false}, {5, false}, {1, true}, {2, true}, {5, true}})
       for (const int64_t microbatches : {1, 5, 10, 30}) {
         const ScheduleParameters parameters =
             sample_parameters({.stages = stages,
@@ -61,11 +67,13 @@ TEST_CASE("a walk of any schedule ends with nothing held, and never holds less t
         if (schedule_refused(parameters.shape)) continue;
         const Schedule schedule = make_schedule(parameters);
         for (int64_t at = 0; at < stages; ++at) {
-          const WalkedStage stage = walked_stage(parameters, at);
+          WalkedStage stage = walked_stage(parameters, at);
+          stage.in_engine = in_engine;
           const ActivationPeaks peaks =
               walk_activations(schedule.actions[static_cast<size_t>(at)], stage);
           CAPTURE(static_cast<int>(kind));
           CAPTURE(stages);
+          CAPTURE(in_engine);
           CAPTURE(at);
           CHECK(peaks.step.total() == 0);
           CHECK(peaks.step.messages == 0);

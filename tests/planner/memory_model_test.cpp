@@ -179,7 +179,9 @@ TEST_CASE("1F1B holds p - i microbatches on stage i, GPipe all of them") {
   const RankPrediction early = predict_memory(sample_plan(small_gpt2(), layout), 0, 0);
   layout.pipeline_kind = PipelineKind::kSimple;
   const RankPrediction all = predict_memory(sample_plan(small_gpt2(), layout), 0, 0);
-  CHECK(term(all, "activations kept") == 3 * term(early, "activations kept"));
+  // Up to outputs that are still being sent.
+  CHECK(static_cast<double>(term(all, "activations kept")) ==
+        doctest::Approx(3.0 * static_cast<double>(term(early, "activations kept"))).epsilon(0.02));
 }
 
 TEST_CASE("a walk adds and releases what each action does") {

@@ -322,9 +322,8 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
         }).starts_with("stage 0 tensor 0: the plan predicts 7 bytes, this version "));
   CHECK(replaced(plan, [](Plan& p) { p.predictions = {}; }) ==
         "predictions for 0 rank classes, the degrees give 1: plan again");
-  CHECK(replaced(plan, [](Plan& p) { p.job.parallel.activation_checkpointing = true; }) ==
-        "the engine does not run parallel.activation_checkpointing: true (the engine runs without "
-        "it)");
+  CHECK(replaced(plan, [](Plan& p) { p.job.training.compiled = true; }) ==
+        "the engine does not run training.compiled: true (the engine is compiled ahead)");
 }
 
 TEST_CASE("SMP counts other sizes: 8 ranks, tensor 2, pipeline 1 are dp 8 and rdp 4") {

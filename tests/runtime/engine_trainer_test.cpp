@@ -156,13 +156,13 @@ TEST_CASE("a run that fits in its memory saves there too, however large the voca
 TEST_CASE("a plan that the engine cannot run is refused by the names of its settings") {
   const Bench bench;
   Plan plan = bench.plan({.shard = 2});
-  plan.job.parallel.activation_checkpointing = true;
+  plan.job.training.compiled = true;
   plan.job.training.precision = Precision::kBf16;
   run_ranks(2, [&](Communicator& world) {
     CHECK_THROWS_WITH_AS(train(plan, world, {}),
                          "the engine cannot run this plan yet:\n"
                          "  training.precision: bf16 (the engine runs fp32 and fp64)\n"
-                         "  parallel.activation_checkpointing: true (the engine runs without it)",
+                         "  training.compiled: true (the engine is compiled ahead)",
                          ConfigError);
   });
 }

@@ -20,10 +20,6 @@ int64_t groups_of(const Plan& plan) {
   return groups;
 }
 
-bool is_other_pipeline(const Plan& plan, PipelineKind kind) {
-  return plan.job.parallel.pipeline == kind;
-}
-
 struct Rule {
   bool (*broken)(const Plan&);
   const char* text;
@@ -76,14 +72,8 @@ const Rule kRules[] = {
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
     {[](const Plan& plan) { return plan.job.parallel.sequence_parallel.value_or(false); },
      "parallel.sequence_parallel: true (the engine runs without it)"},
-    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kVirtual); },
-     "parallel.pipeline: virtual (the engine runs simple and interleaved)"},
-    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kZbH1); },
-     "parallel.pipeline: zb_h1 (the engine runs simple and interleaved)"},
-    {[](const Plan& plan) { return is_other_pipeline(plan, PipelineKind::kZbV); },
-     "parallel.pipeline: zb_v (the engine runs simple and interleaved)"},
     {[](const Plan& plan) { return plan.job.parallel.recompute == Recompute::kSelective; },
-     "parallel.recompute: selective (the engine runs none)"},
+     "parallel.recompute: selective (the engine runs none and full)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_optimizer.value_or(false); },
      "parallel.offload_optimizer: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_parameters.value_or(false); },
@@ -94,13 +84,6 @@ const Rule kRules[] = {
      "parallel.profile: another framework's (the engine runs smp)"},
     {[](const Plan& plan) { return plan.job.parallel.data_collectives == CollectivesKind::kSmddp; },
      "parallel.data_collectives: smddp (the engine has its own)"},
-    {[](const Plan& plan) {
-       return plan.job.parallel.activation_checkpointing.value_or(false) ||
-              plan.job.parallel.recompute == Recompute::kFull;
-     },
-     "parallel.activation_checkpointing: true (the engine runs without it)"},
-    {[](const Plan& plan) { return plan.job.parallel.offload_activations.value_or(false); },
-     "parallel.offload_activations: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
      "parallel.partition_activations: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.cluster.hosts > 1; },

@@ -138,6 +138,31 @@ std::vector<Pass> zb_v_order(const ScheduleShape& shape, int64_t stage) {
   return order.take();
 }
 
+// Evaluation: chunks in the order in which a microbatch comes by. With virtual stages groups of p
+// microbatches pass all chunks of a stage in turn; in zb_v those that come back go first.
+std::vector<Pass> forward_order(const ScheduleShape& shape, int64_t stage) {
+  struct Visit {
+    int64_t time, position, microbatch, chunk;
+  };
+  std::vector<Visit> visits;
+  visits.reserve(static_cast<size_t>(shape.microbatches * shape.chunks()));
+  for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
+    const int64_t position = position_of_chunk(shape, {stage, chunk});
+    for (int64_t i = 0; i < shape.microbatches; ++i) {
+      const int64_t groups = shape.kind == PipelineKind::kVirtual ? i / shape.stages : 0;
+      const int64_t time = i + position + groups * (shape.chunks() - 1) * shape.stages;
+      visits.push_back({time, position, i, chunk});
+    }
+  }
+  std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) {
+    return a.time != b.time ? a.time < b.time : a.position > b.position;
+  });
+  Order order;
+  order.reserve(static_cast<int64_t>(visits.size()));
+  for (const Visit& visit : visits) order.forward(visit.microbatch, visit.chunk);
+  return order.take();
+}
+
 std::string number(int64_t value) { return std::to_string(value); }
 
 std::optional<std::string> virtual_refused(const ScheduleShape& shape) {
@@ -193,6 +218,7 @@ int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place) {
 }
 
 int64_t held_units(const ScheduleShape& shape, int64_t stage) {
+  if (shape.forward_only) return 1;
   const int64_t p = shape.stages;
   const int64_t m = shape.microbatches;
   const int64_t chunks = shape.chunks();
@@ -208,6 +234,7 @@ int64_t held_units(const ScheduleShape& shape, int64_t stage) {
 }
 
 std::vector<Pass> pass_order(const ScheduleShape& shape, int64_t stage) {
+  if (shape.forward_only) return forward_order(shape, stage);
   const int64_t held = held_units(shape, stage);
   switch (shape.kind) {
     case PipelineKind::kSimple: return simple_order(shape, held);

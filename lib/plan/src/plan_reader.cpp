@@ -145,6 +145,7 @@ RankPrediction read_rank(StrictMap map) {
   rank.tensor = map.integer("tensor");
   rank.peak_bytes = map.integer("peak_bytes");
   rank.peak_phase = text_or_empty(map, "peak_phase");
+  if (map.has("host_bytes")) rank.host_bytes = map.integer("host_bytes");
   rank.busy_ns = map.integer("busy_ns");
   for (StrictMap& term : map.maps("terms")) rank.terms.push_back(read_term(std::move(term)));
   map.finish();

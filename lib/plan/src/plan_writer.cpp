@@ -15,10 +15,12 @@ std::string predictions_text(const Predictions& predictions) {
       predictions.ranks.empty() ? " []" : "");
   for (const RankPrediction& rank : predictions.ranks) {
     out += fmt::format(
-        "    - stage: {}\n      tensor: {}\n      peak_bytes: {}\n      peak_phase: {}\n"
-        "      busy_ns: {}\n      terms:{}\n",
-        rank.stage, rank.tensor, rank.peak_bytes, yaml_text(rank.peak_phase), rank.busy_ns,
-        rank.terms.empty() ? " []" : "");
+        "    - stage: {}\n      tensor: {}\n      peak_bytes: {}\n      peak_phase: {}\n",
+        rank.stage, rank.tensor, rank.peak_bytes, yaml_text(rank.peak_phase));
+    // Most plans offload nothing.
+    if (rank.host_bytes > 0) out += fmt::format("      host_bytes: {}\n", rank.host_bytes);
+    out += fmt::format("      busy_ns: {}\n      terms:{}\n", rank.busy_ns,
+                       rank.terms.empty() ? " []" : "");
     for (const MemoryTerm& term : rank.terms) {
       out += fmt::format(
           "        - name: {}\n          category: {}\n          bytes: {}\n"

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "offload_actions.h"
 #include "pass_order.h"
 #include "receive_plan.h"
 #include "shard_actions.h"
@@ -62,17 +63,18 @@ class StageWriter {
       send_output(order_[i]);
       for (const Action& send : sent_before) finish(send);
     }
-    if (parameters_.tied_across_stages && stage_ == last_stage_) {
-      send({.payload = Payload::kTiedGradient, .peer = 0});
-    }
+    if (sends_tied_gradient()) send({.payload = Payload::kTiedGradient, .peer = 0});
     for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
-    step();
+    if (!shape_.forward_only) step();
+    if (!parameters_.offloaded.empty()) add_offloads(parameters_, actions_);
     actions_.shrink_to_fit();
     return std::move(actions_);
   }
 
  private:
-  bool receives_tied_gradient() const { return parameters_.tied_across_stages && stage_ == 0; }
+  bool trains_tied() const { return parameters_.tied_across_stages && !shape_.forward_only; }
+  bool receives_tied_gradient() const { return trains_tied() && stage_ == 0; }
+  bool sends_tied_gradient() const { return trains_tied() && stage_ == last_stage_; }
 
   void receive(ActionKind kind, Payload payload, int64_t peer) {
     actions_.push_back({.kind = kind, .payload = payload, .peer = static_cast<int32_t>(peer)});
@@ -123,6 +125,7 @@ class StageWriter {
         return;
       case PassKind::kBackward:
         for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+          recompute(pass, layers, static_cast<size_t>(layers.rend() - layer - 1));
           compute(ActionKind::kBackward, pass, *layer);
           if (puts_weights_off(shape_.kind)) {
             if (*layer != parameters_.head_layer) continue;
@@ -145,6 +148,19 @@ class StageWriter {
                         .chunk = pass.chunk,
                         .microbatch = pass.microbatch,
                         .layer = static_cast<int32_t>(layer)});
+  }
+
+  // Where the backward comes to a run of layers that share a checkpoint: all of them again.
+  void recompute(const Pass& pass, const std::vector<int64_t>& layers, size_t last) {
+    const int64_t checkpoint = checkpoint_of(parameters_, layers[last]);
+    const bool is_last =
+        last + 1 == layers.size() || checkpoint_of(parameters_, layers[last + 1]) != checkpoint;
+    if (checkpoint < 0 || !is_last) return;
+    for (size_t i = 0; i <= last; ++i) {
+      if (checkpoint_of(parameters_, layers[i]) == checkpoint) {
+        compute(ActionKind::kRecompute, pass, layers[i]);
+      }
+    }
   }
 
   // Buckets are numbered from the last layers to the first.
@@ -242,6 +258,28 @@ ScheduleShape schedule_shape(const Plan& plan) {
           .active_microbatches = *parallel.active_microbatches};
 }
 
+namespace {
+
+// The first `recompute_layers` blocks of the stage keep their input alone, and with offloading what
+// blocks keep lies on the host.
+void set_memory_rules(const Plan& plan, const RankLayout& layout, ScheduleParameters& parameters) {
+  const ParallelSpec& parallel = plan.job.parallel;
+  const bool recomputes = parallel.recompute == Recompute::kFull;
+  const bool offloads = parallel.offload_activations.value_or(false);
+  const size_t layers = layers_of(plan.job.model).size();
+  if (recomputes) parameters.checkpoints.resize(layers, -1);
+  if (offloads) parameters.offloaded.resize(layers, false);
+  int64_t left = parallel.recompute_layers.value_or(static_cast<int64_t>(layers));
+  for (const LayerSpec& layer : layout.layers) {
+    if (!is_transformer_block(layer.kind)) continue;
+    const auto index = static_cast<size_t>(layer.index);
+    if (recomputes && left-- > 0) parameters.checkpoints[index] = layer.index;
+    if (offloads) parameters.offloaded[index] = true;
+  }
+}
+
+}  // namespace
+
 ScheduleParameters schedule_parameters(const Plan& plan) {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   ScheduleParameters parameters;
@@ -251,6 +289,7 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.tied_across_stages = tied_across_stages(plan);
   parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
   parameters.kv_replicated = kv_copies(plan.job.model, plan.degrees.tensor) > 1;
+  parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));
     std::vector<std::vector<int64_t>>& chunks = parameters.layers.emplace_back();
@@ -260,6 +299,7 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
       for (int64_t i = 0; i < count; ++i) layers.push_back((layer++)->index);
       parameters.head_layer = std::max(parameters.head_layer, layers.back());
     }
+    set_memory_rules(plan, layout, parameters);
     std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
     if (plan.degrees.data() == 1) continue;
     for (const Bucket& bucket : layout.buckets) buckets.push_back(bucket.first_layer);
@@ -300,15 +340,31 @@ Schedule make_schedule(const ScheduleParameters& parameters) {
   return schedule;
 }
 
+int64_t checkpoint_of(const ScheduleParameters& parameters, int64_t layer) {
+  return parameters.checkpoints.empty() ? -1
+                                        : parameters.checkpoints.at(static_cast<size_t>(layer));
+}
+
+bool is_offloaded(const ScheduleParameters& parameters, int64_t layer) {
+  if (parameters.offloaded.empty() || !parameters.offloaded.at(static_cast<size_t>(layer))) {
+    return false;
+  }
+  const int64_t checkpoint = checkpoint_of(parameters, layer);
+  return checkpoint < 0 || checkpoint == layer;
+}
+
 int64_t max_live(const Schedule& schedule, int64_t stage) {
   const std::vector<Action>& actions = schedule.actions.at(static_cast<size_t>(stage));
   const auto slot = [&](const Action& action) {
     return static_cast<size_t>(int64_t{action.chunk} * schedule.microbatches + action.microbatch);
   };
-  std::vector<size_t> last;  // gradient of each microbatch in each chunk
+  const auto is_pass = [](const Action& action) {
+    return action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward ||
+           action.kind == ActionKind::kWeight;
+  };
+  std::vector<size_t> last;  // pass of each microbatch in each chunk
   for (size_t i = 0; i < actions.size(); ++i) {
-    const ActionKind kind = actions[i].kind;
-    if (kind != ActionKind::kBackward && kind != ActionKind::kWeight) continue;
+    if (!is_pass(actions[i])) continue;
     if (last.size() <= slot(actions[i])) last.resize(slot(actions[i]) + 1, 0);
     last[slot(actions[i])] = i;
   }
@@ -320,9 +376,7 @@ int64_t max_live(const Schedule& schedule, int64_t stage) {
       is_live[slot(action)] = true;
       most = std::max(most, ++live);
     }
-    const bool gradient =
-        action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeight;
-    if (gradient && last[slot(action)] == i) --live;
+    if (is_pass(action) && last[slot(action)] == i) --live;
   }
   return most;
 }

@@ -38,6 +38,12 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
   if (splits_) weights_.assign(units, 0);
   gradients_.assign(layers_.size(), 0);
   messages_.assign(4 * units + 4, Progress::kNone);
+  if (!parameters.checkpoints.empty()) {
+    recomputed_.assign(layers_.size() * static_cast<size_t>(shape_.microbatches), false);
+  }
+  if (!parameters.offloaded.empty()) {
+    offloaded_.assign(layers_.size() * static_cast<size_t>(shape_.microbatches), Progress::kNone);
+  }
   reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
   gathered_ = reduced_;
   const auto index = static_cast<size_t>(stage);
@@ -51,6 +57,9 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kForward: return forward(action);
     case ActionKind::kBackward: return backward(action);
     case ActionKind::kWeight: return weight(action);
+    case ActionKind::kRecompute: return recompute(action);
+    case ActionKind::kOffload: return offload(action);
+    case ActionKind::kFetch: return fetch(action);
     case ActionKind::kReceive:
     case ActionKind::kSend: return start_message(action);
     case ActionKind::kReceiveWait:
@@ -119,11 +128,13 @@ StageCheck::Problem StageCheck::forward(const Action& action) {
     }
   }
   ++passed;
+  if (shape_.forward_only && static_cast<size_t>(passed) == layers.size()) --live_;
   return std::nullopt;
 }
 
 StageCheck::Problem StageCheck::backward(const Action& action) {
   if (Problem problem = place_of(action)) return problem;
+  if (shape_.forward_only) return "this schedule evaluates";
   const std::vector<int64_t>& layers = chunk_layers(action);
   if (static_cast<size_t>(forwards_[unit(action)]) < layers.size()) {
     return "forward of this microbatch has not ended on this stage";
@@ -139,6 +150,7 @@ StageCheck::Problem StageCheck::backward(const Action& action) {
   if (passed == 0) {
     if (Problem problem = input_missing(action, Payload::kGradient)) return problem;
   }
+  if (Problem problem = kept_missing(action)) return problem;
   ++passed;
   if (splits_) return std::nullopt;
   gradient_done(action);
@@ -258,6 +270,7 @@ StageCheck::Problem StageCheck::everything_reduced() const {
 }
 
 StageCheck::Problem StageCheck::step() {
+  if (shape_.forward_only) return "this schedule evaluates";
   if (stepped_) return "the step was done before";
   if (Problem problem = gradients_of(0, static_cast<int64_t>(layers_.size()))) return problem;
   if (Problem problem = everything_reduced()) return problem;
@@ -277,7 +290,13 @@ StageCheck::Problem StageCheck::gather(const Action& action) {
 }
 
 std::optional<std::string> StageCheck::missing_at_end() const {
-  if (!stepped_) return "there is no step";
+  if (!stepped_ && !shape_.forward_only) return "there is no step";
+  for (size_t i = 0; shape_.forward_only && i < forwards_.size(); ++i) {
+    const size_t chunk = i / static_cast<size_t>(shape_.microbatches);
+    if (static_cast<size_t>(forwards_[i]) < chunks_[chunk].size()) {
+      return "a microbatch has not passed all layers";
+    }
+  }
   const auto unfinished = [&](Payload payload, int64_t chunk, int64_t microbatch) {
     Problem problem;
     for (const bool sent : {false, true}) {
@@ -301,6 +320,7 @@ std::optional<std::string> StageCheck::missing_at_end() const {
   for (const Payload payload : {Payload::kTiedGradient, Payload::kTiedWeight}) {
     if (Problem problem = unfinished(payload, 0, -1)) return problem;
   }
+  if (shape_.forward_only) return weights_freed();
   if (parameters_.tied_across_stages && stage_ == last_stage_ &&
       !arrived(Payload::kTiedWeight, 0)) {
     return "the tied weight does not arrive";

@@ -44,6 +44,9 @@ class StageCheck {
   Problem weight(const Action& action);
   Problem start_message(const Action& action);
   Problem end_message(const Action& action);
+  Problem recompute(const Action& action);
+  Problem offload(const Action& action);
+  Problem fetch(const Action& action);
   Problem reduce_kv(const Action& action);
   Problem reduce(const Action& action);
   Problem step();
@@ -68,6 +71,9 @@ class StageCheck {
   Problem data_for(const Action& action) const;
   Problem everything_reduced() const;
   Problem gradients_of(int64_t first, int64_t last) const;
+  Problem not_kept(const Action& action) const;
+  Problem on_host(const Action& action) const;
+  Problem kept_missing(const Action& action) const;
   Problem input_missing(const Action& action, Payload payload) const;
   void gradient_done(const Action& action);
 
@@ -75,6 +81,7 @@ class StageCheck {
   bool is_block(int64_t layer) const { return layer > 0 && layer != head_; }
   bool has_bucket(int64_t bucket) const;
   size_t unit(int64_t chunk, int64_t microbatch) const;
+  size_t call(const Action& action) const;  // a microbatch in a layer
   size_t unit(const Action& action) const { return unit(action.chunk, action.microbatch); }
   const std::vector<int64_t>& chunk_layers(const Action& action) const;
   size_t message_slot(Payload payload, size_t unit, bool sent) const;
@@ -94,7 +101,9 @@ class StageCheck {
   std::vector<int64_t> bucket_first_layers_;
   // Layers passed, by unit.
   std::vector<int32_t> forwards_, backwards_, weights_;
-  std::vector<int64_t> gradients_;  // microbatches that are in, by place of the layer
+  std::vector<bool> recomputed_;     // by call; empty where nothing is
+  std::vector<Progress> offloaded_;  // the same
+  std::vector<int64_t> gradients_;   // microbatches that are in, by place of the layer
   int64_t live_ = 0;
   std::vector<Progress> messages_;                    // by payload, direction and unit
   std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch in it

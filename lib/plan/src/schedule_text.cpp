@@ -15,6 +15,9 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kForward: return "forward";
     case ActionKind::kBackward: return "backward";
     case ActionKind::kWeight: return "weight";
+    case ActionKind::kRecompute: return "recompute";
+    case ActionKind::kOffload: return "offload";
+    case ActionKind::kFetch: return "fetch";
     case ActionKind::kReduceKv: return "reduce_kv";
     case ActionKind::kReduce: return "reduce";
     case ActionKind::kReduceWait: return "reduce_wait";

@@ -184,7 +184,8 @@ int32_t LayerBuckets::bucket_of(int64_t layer) const {
 // An embedding's backward adds rows and reads none.
 LayerBuckets::Pair LayerBuckets::weights(const Action& action) const {
   switch (action.kind) {
-    case ActionKind::kForward: break;
+    case ActionKind::kForward:
+    case ActionKind::kRecompute: break;
     case ActionKind::kBackward:
     case ActionKind::kWeight:
       if (action.layer == 0) return {};

@@ -80,7 +80,11 @@ class StepTraffic {
       has_embedding |= layer.kind == LayerKind::kEmbedding;
       has_head |= layer.kind == LayerKind::kHead;
     }
-    const int64_t forward = 2 * blocks + (has_embedding ? 1 : 0);
+    const ParallelSpec& parallel = plan_.job.parallel;
+    const int64_t again = parallel.recompute == Recompute::kFull
+                              ? std::min(blocks, parallel.recompute_layers.value_or(blocks))
+                              : 0;
+    const int64_t forward = 2 * (blocks + again) + (has_embedding ? 1 : 0);
     const int64_t backward = 2 * blocks + (has_head ? 1 : 0);
     tensor("tensor.forward", dtype_, hidden(), forward * microbatches_);
     tensor("tensor.backward", dtype_, hidden(), backward * microbatches_);

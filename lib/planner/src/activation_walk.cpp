@@ -1,6 +1,9 @@
 #include "activation_walk.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "smp/plan/check.h"
 
@@ -25,12 +28,15 @@ class Walk {
         forward(layer(action.layer));
         if (layer(action.layer).closes_chunk) closing_[action.chunk] = &layer(action.layer);
         break;
-      case ActionKind::kBackward: backward(layer(action.layer)); break;
-      case ActionKind::kWeight: weight(layer(action.layer)); break;
+      case ActionKind::kBackward: backward(action); break;
+      case ActionKind::kWeight: weight(action); break;
+      case ActionKind::kRecompute: recompute(layer(action.layer)); break;
+      case ActionKind::kOffload: offload(action); break;
+      case ActionKind::kFetch: fetch(action); break;
       case ActionKind::kSendWait:
         if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
         // Where it is kept, what was sent forward is the last layer's output.
-        if (action.payload == Payload::kActivation && stage_.frees_sent_outputs) {
+        if (action.payload == Payload::kActivation && frees_sent_outputs()) {
           kept_by(*closing_.at(action.chunk)).bytes -= stage_.boundary_bytes;
         }
         break;
@@ -67,34 +73,89 @@ class Walk {
     instant.running = layer.kind;
     if (fuller(instant, peaks_.forward)) peaks_.forward = instant;
     Kept& kept = kept_by(layer);
-    kept.bytes += layer.memory.saved_bytes;
+    kept.bytes += checkpointed(layer) ? layer.memory.output_bytes : layer.memory.saved_bytes;
+    if (stage_.in_engine && is_loss(layer)) kept.bytes -= layer.memory.output_bytes;  // a number
     ++kept.calls;
+    if (checkpointed(layer) && !layer.keeps_input) release_input(layer);
   }
 
-  void backward(const WalkedLayer& layer) {
-    const bool loss = layer.kind == RunningLayer::kHead;
+  // The forward again; its output lives on where the next layer is computed again from it.
+  void recompute(const WalkedLayer& layer) {
+    if (!stage_.in_engine) return;  // part of the backward's transient bytes
     ActivationBytes instant = now_;
-    instant.transient = layer.memory.backward_peak_bytes;
+    instant.transient = layer.memory.forward_peak_bytes;
+    instant.again = instant.transient;
+    instant.running = layer.kind;
+    if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
+    now_.recomputed.bytes += beside_output(layer);
+    if (layer.feeds_recompute) now_.recomputed.bytes += layer.memory.output_bytes;
+    ++now_.recomputed.calls;
+  }
+
+  // What a call keeps moves to the host, its input included: all else has used that.
+  void offload(const Action& action) {
+    if (!stage_.in_engine) return;
+    const WalkedLayer& layer = this->layer(action.layer);
+    if (!checkpointed(layer)) kept_by(layer).bytes -= beside_output(layer);
+    release_input(layer);
+    host_bytes_ += offloaded_bytes(layer);
+    peaks_.host_bytes = std::max(peaks_.host_bytes, host_bytes_);
+  }
+  void fetch(const Action& action) {
+    if (!stage_.in_engine) return;
+    const WalkedLayer& layer = this->layer(action.layer);
+    host_bytes_ -= offloaded_bytes(layer);
+    now_.fetched.bytes += offloaded_bytes(layer);
+    ++now_.fetched.calls;
+    fetched_.insert(call_of(action));
+  }
+
+  void backward(const Action& action) {
+    const WalkedLayer& layer = this->layer(action.layer);
+    ActivationBytes instant = now_;
+    instant.transient = engine_puts_off(layer) ? layer.memory.put_off_backward_peak_bytes
+                                               : layer.memory.backward_peak_bytes;
     instant.again = layer.again_bytes;
     instant.running = layer.kind;
-    if (loss) instant.gradients += layer.memory.output_bytes;
+    if (is_loss(layer)) instant.gradients += layer.memory.output_bytes;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-    if (loss || !stage_.weights_put_off) release(layer);
-    // The gradient of the output is used up. It came from the next layer or the next stage; the
-    // head, whose output is the loss, has none.
-    if (!layer.closes_chunk || layer.hands_over) {
-      now_.gradients -= layer.memory.output_bytes;
-    } else if (!loss) {
-      now_.messages -= stage_.boundary_bytes;
+    if (stage_.in_engine) {
+      release_call(action);
+    } else if (is_loss(layer) || !stage_.weights_put_off) {
+      release(layer);
+    }
+    if (engine_puts_off(layer)) {
+      now_.put_off.bytes += beside_gradient(layer);
+      ++now_.put_off.calls;
+    } else {
+      release_gradient(layer);
     }
     now_.gradients += layer.memory.input_gradient_bytes;
     if (!stage_.weights_put_off) end_unit(layer);
   }
 
-  void weight(const WalkedLayer& layer) {
+  void weight(const Action& action) {
+    const WalkedLayer& layer = this->layer(action.layer);
+    if (engine_puts_off(layer)) {
+      ActivationBytes instant = now_;
+      instant.transient = layer.memory.weight_peak_bytes;
+      instant.running = layer.kind;
+      if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
+      now_.put_off.bytes -= beside_gradient(layer);
+      --now_.put_off.calls;
+      release_gradient(layer);
+    }
     // The loss is released by its backward already.
-    if (layer.kind != RunningLayer::kHead) release(layer);
+    if (!stage_.in_engine && !is_loss(layer)) release(layer);
     end_unit(layer);
+  }
+
+  bool engine_puts_off(const WalkedLayer& layer) const {
+    return stage_.in_engine && stage_.weights_put_off && layer.memory.put_off_bytes > 0;
+  }
+  // What is put off beside the gradient of the output, which stays where it is counted.
+  static int64_t beside_gradient(const WalkedLayer& layer) {
+    return layer.memory.put_off_bytes - layer.memory.output_bytes;
   }
 
   // A microbatch has left a chunk with its last gradient.
@@ -102,21 +163,81 @@ class Walk {
     if (!layer.opens_chunk) return;
     --now_.live;
     now_.data -= layer.data_bytes;
-    // The input that was received.
+    if (!stage_.in_engine) release_received(layer);
+  }
+
+  // What a call kept.
+  void release(const WalkedLayer& layer) {
+    Kept& kept = kept_by(layer);
+    kept.bytes -= layer.memory.saved_bytes;
+    --kept.calls;
+    const bool sent = layer.closes_chunk && !layer.hands_over && !is_loss(layer);
+    if (sent && frees_sent_outputs()) kept.bytes += stage_.boundary_bytes;  // gone already
+  }
+
+  // What a call of the engine kept, and its input, wherever they are. The output lives by a rule of
+  // its own.
+  void release_call(const Action& action) {
+    const WalkedLayer& layer = this->layer(action.layer);
+    const bool was_fetched = fetched_.erase(call_of(action)) > 0;
+    --kept_by(layer).calls;
+    if (was_fetched) {
+      now_.fetched.bytes -= offloaded_bytes(layer);
+      --now_.fetched.calls;
+    }
+    if (checkpointed(layer)) {
+      now_.recomputed.bytes -= beside_output(layer);
+      --now_.recomputed.calls;
+      if (!layer.keeps_input) now_.recomputed.bytes -= (&layer - 1)->memory.output_bytes;
+    } else if (!was_fetched) {
+      kept_by(layer).bytes -= beside_output(layer);
+    }
+    const bool has_input = !was_fetched && (!checkpointed(layer) || layer.keeps_input);
+    if (has_input) release_input(layer);
+  }
+
+  // The gradient of the output is used up. It came from the next layer or the next stage; the head,
+  // whose output is the loss, has none.
+  void release_gradient(const WalkedLayer& layer) {
+    if (!layer.closes_chunk || layer.hands_over) {
+      now_.gradients -= layer.memory.output_bytes;
+    } else if (!is_loss(layer)) {
+      now_.messages -= stage_.boundary_bytes;
+    }
+  }
+
+  // The input has been used for the last time: it is what the layer before made, or a message.
+  void release_input(const WalkedLayer& layer) {
+    if (layer.kind == RunningLayer::kEmbedding) return;
+    if (layer.opens_chunk && !layer.takes_over) return release_received(layer);
+    const WalkedLayer& before = *(&layer - 1);  // layers are in model order
+    kept_by(before).bytes -= before.memory.output_bytes;
+  }
+
+  void release_received(const WalkedLayer& layer) {
     if (layer.kind != RunningLayer::kEmbedding && !layer.takes_over) {
       now_.messages -= stage_.boundary_bytes;
     }
   }
 
-  void release(const WalkedLayer& layer) {
-    Kept& kept = kept_by(layer);
-    kept.bytes -= layer.memory.saved_bytes;
-    --kept.calls;
-    const bool sent = layer.closes_chunk && !layer.hands_over && layer.kind != RunningLayer::kHead;
-    if (sent && stage_.frees_sent_outputs) {
-      kept.bytes += stage_.boundary_bytes;  // gone already
-    }
+  using Call = std::tuple<int16_t, int32_t, int32_t>;  // chunk, microbatch, layer
+  static Call call_of(const Action& action) {
+    return {action.chunk, action.microbatch, action.layer};
   }
+  bool checkpointed(const WalkedLayer& layer) const { return stage_.in_engine && layer.recomputed; }
+  static int64_t beside_output(const WalkedLayer& layer) {
+    return layer.memory.saved_bytes - layer.memory.output_bytes;
+  }
+  int64_t input_bytes(const WalkedLayer& layer) const {
+    return layer.opens_chunk && !layer.takes_over ? stage_.boundary_bytes
+                                                  : (&layer - 1)->memory.output_bytes;
+  }
+  int64_t offloaded_bytes(const WalkedLayer& layer) const {
+    return input_bytes(layer) + (layer.recomputed ? 0 : beside_output(layer));
+  }
+
+  static bool is_loss(const WalkedLayer& layer) { return layer.kind == RunningLayer::kHead; }
+  bool frees_sent_outputs() const { return stage_.frees_sent_outputs || stage_.in_engine; }
 
   Kept& kept_by(const WalkedLayer& layer) {
     switch (layer.kind) {
@@ -132,6 +253,8 @@ class Walk {
   std::map<int64_t, const WalkedLayer*> closing_;  // by chunk
   ActivationBytes now_;
   ActivationPeaks peaks_;
+  int64_t host_bytes_ = 0;
+  std::set<Call> fetched_;
 };
 
 }  // namespace

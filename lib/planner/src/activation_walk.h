@@ -22,6 +22,9 @@ struct ActivationBytes {
   Kept blocks;
   Kept checkpoints;       // of blocks that are computed again
   Kept head;              // logits and loss
+  Kept put_off;           // of calls whose weights' gradients are put off
+  Kept recomputed;        // of calls that were computed again, until their backward
+  Kept fetched;           // of calls that came back from the host, until their backward
   int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
   int64_t transient = 0;  // inside the running layer call
   int64_t again = 0;      // of the transient, what is computed again
@@ -31,23 +34,29 @@ struct ActivationBytes {
   RunningLayer running = RunningLayer::kNone;
 
   int64_t total() const {
-    return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + gradients + transient +
-           messages + data;
+    return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + put_off.bytes +
+           recomputed.bytes + fetched.bytes + gradients + transient + messages + data;
   }
 };
 
-// The fullest instants of a forward and of a backward, and what is left at the optimizer step.
+// The fullest instants of a forward and of a backward (or weights' gradients put off), and what is
+// left at the optimizer step.
 struct ActivationPeaks {
   ActivationBytes forward;
   ActivationBytes backward;
   ActivationBytes step;
+  int64_t host_bytes = 0;  // most that lies on the host
 };
 
 // One layer of a stage as the walk sees it.
 struct WalkedLayer {
   RunningLayer kind = RunningLayer::kBlock;
   LayerMemory memory;
-  bool recomputed = false;    // keeps a checkpoint alone
+  bool recomputed = false;  // keeps a checkpoint alone
+  // in_engine: computed again from its own input, not from what the layer before it gives then; and
+  // the layer after it from its output.
+  bool keeps_input = false;
+  bool feeds_recompute = false;
   int64_t again_bytes = 0;    // of backward_peak_bytes, what is computed again
   bool opens_chunk = false;   // first layer of a chunk
   bool closes_chunk = false;  // last layer of one
@@ -61,8 +70,12 @@ struct WalkedStage {
   std::vector<WalkedLayer> layers;  // by model index, of the whole model
   int64_t boundary_bytes = 0;       // an activation or gradient message
   int64_t tied_bytes = 0;           // the gradient of a tied embedding
-  bool weights_put_off = false;     // a call is kept until its weights' gradients (zero bubble)
+  bool weights_put_off = false;     // kWeight actions make the weights' gradients (zero bubble)
   bool frees_sent_outputs = false;  // what went to the next stage is not kept
+  // The calls are lib/runtime's: an output lives until it was used or sent, and where weights'
+  // gradients are put off a call keeps LayerMemory::put_off_bytes. Elsewhere (autograd) the output
+  // and all that was saved live until the last gradient of the call.
+  bool in_engine = false;
 };
 
 // Walks the actions, adding and releasing bytes as the engine does.

@@ -87,7 +87,7 @@ void check_memory(const Plan& plan, Problems& problems) {
                                      with_commas(rank.peak_bytes)));
     }
   }
-  const MemoryModel model(plan);
+  MemoryModel model(plan);
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const int64_t host = model.offloaded_bytes(plan, stage) * cluster.processes_per_host;
     if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {

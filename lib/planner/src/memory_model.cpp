@@ -93,9 +93,12 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
     const bool block = kind == RunningLayer::kBlock;
     const Recompute recompute = block ? choice.recompute : Recompute::kNone;
     WalkedLayer layer = walked_layer(call_of(bytes, model, spec.kind), kind, recompute);
-    if (exact && recompute == Recompute::kNone) layer.memory = memory_of(model, spec, call);
-    // Offloaded tensors lie in host memory; those on their way are a term of their own.
-    if (block && choice.offload_activations) layer.memory.saved_bytes = 0;
+    if (exact) {
+      layer.memory = memory_of(model, spec, call);
+      layer.again_bytes = 0;
+    } else if (block && choice.offload_activations) {
+      layer.memory.saved_bytes = 0;  // on the host; those on their way are a term of their own
+    }
     layers.push_back(layer);
   }
   return layers;
@@ -127,7 +130,8 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
       walked.hands_over = walked.closes_chunk && is_here(position + 1);
       if (walked.kind != RunningLayer::kBlock) {
         first.data_bytes += tokens * kTokenBytes;  // tokens for the embedding, targets for the head
-      } else if (choice.recompute_layers >= 0 && ++block > choice.recompute_layers) {
+      } else if (!stage.in_engine && choice.recompute_layers >= 0 &&
+                 ++block > choice.recompute_layers) {
         const WalkedLayer marks = walked;
         walked = walked_layer(call_of(bytes, plan.job.model, layer->kind), RunningLayer::kBlock,
                               Recompute::kNone);
@@ -138,6 +142,18 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
         walked.data_bytes = marks.data_bytes;
       }
     }
+  }
+}
+
+// What the engine's schedule says of each layer.
+void mark_recomputed(WalkedStage& stage, const ScheduleParameters& parameters) {
+  for (size_t i = 0; i < stage.layers.size(); ++i) {
+    WalkedLayer& layer = stage.layers[i];
+    const int64_t checkpoint = checkpoint_of(parameters, static_cast<int64_t>(i));
+    layer.recomputed = checkpoint >= 0;
+    layer.keeps_input = checkpoint == static_cast<int64_t>(i);
+    layer.feeds_recompute = layer.recomputed && !layer.closes_chunk &&
+                            checkpoint_of(parameters, static_cast<int64_t>(i) + 1) == checkpoint;
   }
 }
 
@@ -257,6 +273,7 @@ RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
                              const ActivationPeaks& peaks, std::vector<PhasePeak>& phases) {
   RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks, phases)
                                      : predict_on_accelerator(plan, layout, peaks, phases);
+  if (runs_in_engine(plan.job)) rank.host_bytes = peaks.host_bytes;
   rank.stage = layout.coord.pipeline;
   rank.tensor = layout.coord.tensor;
   return rank;
@@ -272,7 +289,8 @@ RankLayout layout_of(const Plan& plan, int64_t stage, int64_t tensor) {
 // What does not depend on the sharding: the schedule, the layer table of each tensor rank, and the
 // walk of each class, made when first asked for.
 struct MemoryModel::Walks {
-  explicit Walks(const Plan& plan) : schedule(make_schedule(walked_schedule(plan))) {}
+  explicit Walks(const Plan& plan)
+      : parameters(walked_schedule(plan)), schedule(make_schedule(parameters)) {}
 
   const ActivationPeaks& of(const Plan& plan, const RankLayout& layout) {
     const std::pair key{layout.coord.pipeline, layout.coord.tensor};
@@ -287,12 +305,15 @@ struct MemoryModel::Walks {
     stage.boundary_bytes = table->second.front().memory.output_bytes;  // as the embedding's
     stage.tied_bytes = tied_bytes(plan, layout);
     stage.weights_put_off = puts_weights_off(*plan.job.parallel.pipeline);
+    stage.in_engine = runs_in_engine(plan.job);
     stage.frees_sent_outputs = !on_cpu(plan) && habits_of(plan.job).frees_sent_outputs;
     place_layers(stage, plan, layout);
+    if (stage.in_engine) mark_recomputed(stage, parameters);
     const auto& actions = schedule.actions.at(static_cast<size_t>(key.first));
     return peaks[key] = walk_activations(actions, stage);
   }
 
+  ScheduleParameters parameters;
   Schedule schedule;
   std::map<int64_t, std::vector<WalkedLayer>> tables;  // by tensor rank
   std::map<std::pair<int64_t, int64_t>, ActivationPeaks> peaks;
@@ -345,13 +366,15 @@ int64_t allowed_bytes(const ClusterSpec& cluster) {
   return cluster.memory_per_process_bytes - cluster.reserved_bytes;
 }
 
-int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) const {
+int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) {
   const LayoutChoice choice = nearest_choice_of(plan);
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
   double bytes =
       stage_terms(plan.job, choice, layers, StateRules(plan.job, choice), holds).host_bytes;
-  if (choice.offload_activations) {
+  if (runs_in_engine(plan.job)) {
+    bytes += static_cast<double>(walks_->of(plan, layout_of(plan, stage, 0)).host_bytes);
+  } else if (choice.offload_activations) {
     const auto live =
         static_cast<double>(walks_->schedule.live_bound.at(static_cast<size_t>(stage)));
     const double chunks = choice.virtual_stages;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine_bytes.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/rank_groups.h"
@@ -147,6 +148,12 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
             for_each_call(now.blocks, live), kWalkSource);
   terms.add("checkpoints", MemoryCategory::kActivations, now.checkpoints.bytes,
             for_each_call(now.checkpoints, live), kWalkSource);
+  terms.add("computed again", MemoryCategory::kActivations, now.recomputed.bytes,
+            for_each_call(now.recomputed, live), kWalkSource);
+  terms.add("fetched from the host", MemoryCategory::kActivations, now.fetched.bytes,
+            for_each_call(now.fetched, live), kWalkSource);
+  terms.add("kept for weight gradients", MemoryCategory::kActivations, now.put_off.bytes,
+            for_each_call(now.put_off, live), kWalkSource);
   terms.add("logits and loss", MemoryCategory::kActivations,
             now.head.bytes + (makes_loss ? now.transient : 0),
             for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),
@@ -168,7 +175,7 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
 }
 
 void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks) {
-  if (offloads(plan)) {
+  if (offloads(plan) && !runs_in_engine(plan.job)) {
     const int64_t layers = std::min(kLoadingHorizonLayers + 1, blocks);
     terms.add("offload window", MemoryCategory::kActivations, layers * boundary_bytes(plan),
               fmt::format("{} layers x {}", layers, human_bytes(boundary_bytes(plan))),

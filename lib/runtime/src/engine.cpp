@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <utility>
+#include <vector>
 
 #include "bucket_traffic.h"
 #include "layer_calls.h"
@@ -56,6 +57,9 @@ struct Engine::Impl {
   double learning_rate = 0;
   StepResult result;
 
+  std::vector<Action> evaluation;  // made when first asked for
+
+  void execute_all(const std::vector<Action>& actions);
   void execute(const Action& action);
   void enter(const char* phase, const Action& action);
   // Whether a bucket's reduction is that of the step's last microbatch.
@@ -85,7 +89,15 @@ void Engine::Impl::execute(const Action& action) {
       calls.backward(action);
       return buckets.poll();
     case ActionKind::kWeight:
-      check_failed(__FILE__, __LINE__, "the engine's backward passes have the weights' gradients");
+      enter("weight", action);
+      calls.weight(action);
+      return buckets.poll();
+    case ActionKind::kRecompute:
+      enter("recompute", action);
+      calls.recompute(action);
+      return buckets.poll();
+    case ActionKind::kOffload: enter("offload", action); return calls.offload(action);
+    case ActionKind::kFetch: enter("fetch", action); return calls.fetch(action);
     case ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case ActionKind::kReduce:
       enter("reduce", action);
@@ -131,22 +143,47 @@ Engine::Engine(const Plan& plan, ParallelModel& model, MemoryLedger& ledger,
 
 Engine::~Engine() = default;
 
+void Engine::Impl::execute_all(const std::vector<Action>& actions) {
+  try {
+    for (const Action& action : actions) execute(action);
+  } catch (const std::exception& error) {
+    abandon(error.what());
+    throw;
+  }
+  SMP_CHECK(microbatches.empty() && messages.empty());
+}
+
 StepResult Engine::step(int64_t step, double learning_rate) {
   Impl& self = *impl_;
   self.step_index = step;
   self.learning_rate = learning_rate;
-  self.calls.begin_step(step);
+  self.calls.begin_step(step, false);
   self.result = {};
   self.enter("zero gradients", {});
   self.model.parameters->zero_gradients();
-  try {
-    for (const Action& action : self.model.actions) self.execute(action);
-  } catch (const std::exception& error) {
-    self.abandon(error.what());
-    throw;
-  }
-  SMP_CHECK(self.microbatches.empty() && self.messages.empty());
+  self.execute_all(self.model.actions);
   return self.result;
+}
+
+double Engine::evaluate(int64_t step) {
+  Impl& self = *impl_;
+  if (self.evaluation.empty()) {
+    ScheduleParameters parameters = schedule_parameters(self.plan);
+    parameters.shape.forward_only = true;
+    const Coord& coord = self.model.parameters->layout().coord;
+    self.evaluation =
+        std::move(make_schedule(parameters).actions.at(static_cast<size_t>(coord.pipeline)));
+  }
+  self.step_index = step;
+  self.calls.begin_step(step, true);
+  self.execute_all(self.evaluation);
+  self.enter("evaluate", {});
+  double loss = self.model.parameters->layout().coord.tensor == 0 ? self.calls.loss() : 0.0;
+  Communicator& world = self.model.groups->world();
+  if (world.size() > 1) {
+    world.all_reduce(&loss, &loss, 1, DType::kF64, ReduceOp::kSum, "evaluate.loss")->wait();
+  }
+  return loss;
 }
 
 }  // namespace smp

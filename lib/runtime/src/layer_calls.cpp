@@ -1,5 +1,6 @@
 #include "layer_calls.h"
 
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -16,17 +17,15 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
       model_(model),
       microbatches_(microbatches),
       read_(std::move(read_samples)),
+      map_(schedule_parameters(plan), model.parameters->layout()),
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
       sequence_(plan.job.training.sequence_length),
-      data_rank_(model.parameters->layout().coord.data(plan.degrees)),
-      first_layer_(model.parameters->layout().layers.front().index),
-      last_layer_(model.parameters->layout().layers.back().index),
-      is_first_stage_(model.parameters->layout().coord.pipeline == 0),
-      is_last_stage_(model.parameters->layout().coord.pipeline + 1 == plan.degrees.pipeline) {}
+      data_rank_(model.parameters->layout().coord.data(plan.degrees)) {}
 
-void LayerCalls::begin_step(int64_t step) {
+void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
+  evaluates_ = evaluates;
   loss_sum_ = 0;
 }
 
@@ -34,70 +33,117 @@ double LayerCalls::loss_scale() const {
   return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
 }
 
-size_t LayerCalls::position_of(const Action& action) const {
-  return static_cast<size_t>(action.layer - first_layer_);
-}
-
-// The microbatch's place on this stage, with what the stage reads of the data.
-InFlight& LayerCalls::admit(const Action& action) {
-  const bool is_fresh = !microbatches_.has(action.chunk, action.microbatch) ||
-                        microbatches_.at(action.chunk, action.microbatch).calls.empty();
-  InFlight& flight = microbatches_.admit(action.chunk, action.microbatch);
-  if (!is_fresh || (!is_first_stage_ && !is_last_stage_)) return flight;
+// What the chunk wants of the data.
+void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& flight) {
   const CategoryScope category(MemoryCategory::kData);
   const auto integers = at::TensorOptions().dtype(at::kLong);
-  flight.tokens = at::empty({micro_batch_, sequence_}, integers);
-  flight.targets = at::empty({micro_batch_, sequence_}, integers);
+  at::Tensor tokens = at::empty({micro_batch_, sequence_}, integers);
+  at::Tensor targets = at::empty({micro_batch_, sequence_}, integers);
   const int64_t first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
-  read_(step_, first_sample, micro_batch_, flight.tokens.mutable_data_ptr<int64_t>(),
-        flight.targets.mutable_data_ptr<int64_t>());
-  if (!is_first_stage_) flight.tokens.reset();
-  if (!is_last_stage_) flight.targets.reset();
-  return flight;
+  read_(step_, first_sample, micro_batch_, tokens.mutable_data_ptr<int64_t>(),
+        targets.mutable_data_ptr<int64_t>());
+  if (place.reads_tokens) flight.tokens = std::move(tokens);
+  if (place.reads_targets) flight.targets = std::move(targets);
+}
+
+KeptCall& LayerCalls::call_of(const Action& action) {
+  return microbatches_.at(action.chunk, action.microbatch).calls.at(map_.of(action.layer).in_chunk);
+}
+
+std::vector<at::Tensor> LayerCalls::run(const LayerPlace& place,
+                                        const std::vector<at::Tensor>& inputs, Saved* saved) {
+  const CategoryScope category(MemoryCategory::kActivations);
+  return model_.layers[place.in_stage]->forward(inputs, saved);
 }
 
 void LayerCalls::forward(const Action& action) {
-  InFlight& flight = admit(action);
-  const size_t position = position_of(action);
-  const bool is_head = is_last_stage_ && action.layer == last_layer_;
-  const bool is_embedding = is_first_stage_ && action.layer == first_layer_;
+  const LayerPlace& place = map_.of(action.layer);
+  InFlight& flight = microbatches_.admit(action.chunk, action.microbatch);
+  if (place.reads_tokens || place.reads_targets) read(place, action, flight);
 
-  std::vector<at::Tensor> inputs =
-      is_embedding ? std::vector<at::Tensor>{flight.tokens} : std::exchange(flight.hidden, {});
+  std::vector<at::Tensor> inputs = place.is_embedding ? std::vector<at::Tensor>{flight.tokens}
+                                                      : std::exchange(flight.hidden, {});
   SMP_CHECK(!inputs.empty() && inputs.front().defined());
-  if (is_head) inputs.push_back(flight.targets);
-  Call call;
-  {
-    const CategoryScope category(MemoryCategory::kActivations);
-    call.outputs = model_.layers.at(position)->forward(inputs, &call.saved);
+  if (place.is_head) inputs.push_back(flight.targets);
+  KeptCall call;
+  const bool keeps_all = !place.is_recomputed && !evaluates_;
+  std::vector<at::Tensor> outputs = run(place, inputs, keeps_all ? &call.saved : nullptr);
+  if (!evaluates_) {
+    SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
+    if (place.keeps_input) call.inputs = std::move(inputs);
+    flight.calls.push_back(std::move(call));
   }
-  if (is_head) {
-    loss_sum_ += call.outputs.at(0).item<double>();
+  if (place.is_head) {
+    loss_sum_ += outputs.at(0).item<double>();
+  } else if (place.hands_to >= 0) {
+    microbatches_.admit(place.hands_to, action.microbatch).hidden = std::move(outputs);
   } else {
-    flight.hidden = call.outputs;
+    flight.hidden = std::move(outputs);
   }
-  SMP_CHECK_EQ(flight.calls.size(), position);
-  flight.calls.push_back(std::move(call));
+  // What is sent is in the way of nothing: the message takes it.
+  if (evaluates_ && (place.is_head || place.hands_to >= 0)) {
+    microbatches_.end_if_done(action.chunk, action.microbatch);
+  }
+}
+
+void LayerCalls::recompute(const Action& action) {
+  const LayerPlace& place = map_.of(action.layer);
+  InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+  KeptCall& call = call_of(action);
+  const std::vector<at::Tensor> inputs =
+      std::exchange(place.keeps_input ? call.inputs : flight.again, {});
+  std::vector<at::Tensor> outputs = run(place, inputs, &call.saved);
+  if (place.feeds_recompute) flight.again = std::move(outputs);
+}
+
+// A layer that is computed again has its inputs there, any other all that it saved.
+void LayerCalls::offload(const Action& action) {
+  KeptCall& call = call_of(action);
+  const LedgerScope host(*model_.host);
+  const CategoryScope category(MemoryCategory::kActivations);
+  for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
+    for (at::Tensor& tensor : *tensors) tensor = at::clone(tensor);
+  }
+}
+
+void LayerCalls::fetch(const Action& action) {
+  KeptCall& call = call_of(action);
+  const CategoryScope category(MemoryCategory::kActivations);
+  for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
+    for (at::Tensor& tensor : *tensors) tensor = at::clone(tensor);
+  }
 }
 
 void LayerCalls::backward(const Action& action) {
+  const LayerPlace& place = map_.of(action.layer);
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
-  const size_t position = position_of(action);
-  SMP_CHECK_EQ(flight.calls.size(), position + 1);
-  Call call = std::move(flight.calls.back());
+  SMP_CHECK_EQ(flight.calls.size(), place.in_chunk + 1);
+  Saved saved = std::move(flight.calls.back().saved);
   flight.calls.pop_back();
 
   std::vector<at::Tensor> gradients = std::exchange(flight.gradients, {});
-  if (is_last_stage_ && action.layer == last_layer_) {
+  if (place.is_head) {
     const auto options = at::TensorOptions().dtype(scalar_type_of(model_.parameters->dtype()));
     gradients = {at::full({}, loss_scale(), options)};
   }
   SMP_CHECK(!gradients.empty() && gradients.front().defined());
-  flight.gradients =
-      model_.layers.at(position)->backward(std::move(call.saved), std::move(gradients), nullptr);
-  if (is_first_stage_ && action.layer == first_layer_) {
-    microbatches_.end(action.chunk, action.microbatch);
+  WeightWork* const later = map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;
+  gradients =
+      model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients), later);
+  if (place.takes_from >= 0) {
+    microbatches_.at(place.takes_from, action.microbatch).gradients = std::move(gradients);
+  } else if (!place.is_embedding) {
+    flight.gradients = std::move(gradients);
   }
+  if (place.opens_chunk) microbatches_.end_if_done(action.chunk, action.microbatch);
+}
+
+// The layers' come in the order of their backwards.
+void LayerCalls::weight(const Action& action) {
+  InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+  flight.put_off.front().run();
+  flight.put_off.pop_front();
+  microbatches_.end_if_done(action.chunk, action.microbatch);
 }
 
 }  // namespace smp

@@ -7,36 +7,46 @@
 #include "smp/plan/schedule.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/parallelize.h"
+#include "stage_map.h"
 
 namespace smp {
 
-// Runs the forward and backward of single layers for single microbatches, and keeps between them
-// what a backward needs. Used by the engine's thread.
+// Runs the forward, the backward and the weights' gradients of single layers for single
+// microbatches, and keeps between them what the later ones need: all of it, or the inputs to
+// compute it again from, here or on the host. Between two chunks of this stage it hands activations
+// and gradients over; those of other stages are messages. Used by the engine's thread.
 class LayerCalls {
  public:
   LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& microbatches,
              ReadSamples read_samples);
 
-  void begin_step(int64_t step);
+  // With `evaluates` forwards keep nothing.
+  void begin_step(int64_t step, bool evaluates);
   void forward(const Action& action);
   void backward(const Action& action);
+  void weight(const Action& action);
+  void recompute(const Action& action);
+  void offload(const Action& action);
+  void fetch(const Action& action);
 
   // Of this rank's microbatches so far: the sum of their mean losses, scaled to the global batch.
   double loss() const { return loss_sum_ * loss_scale(); }
 
  private:
-  InFlight& admit(const Action& action);
-  size_t position_of(const Action& action) const;  // of its layer in the stage
+  KeptCall& call_of(const Action& action);
+  std::vector<at::Tensor> run(const LayerPlace& place, const std::vector<at::Tensor>& inputs,
+                              Saved* saved);
+  void read(const LayerPlace& place, const Action& action, InFlight& flight);
   double loss_scale() const;
 
   const Plan& plan_;
   ParallelModel& model_;
   Microbatches& microbatches_;
   ReadSamples read_;
+  const StageMap map_;
   const int64_t micro_batch_, microbatch_count_, sequence_, data_rank_;
-  const int64_t first_layer_, last_layer_;  // model indices
-  const bool is_first_stage_, is_last_stage_;
   int64_t step_ = 0;
+  bool evaluates_ = false;
   double loss_sum_ = 0;
 };
 

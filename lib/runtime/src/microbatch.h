@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -12,10 +13,10 @@
 
 namespace smp {
 
-// One call of one layer between its forward and its backward.
-struct Call {
-  std::vector<at::Tensor> outputs;
-  Saved saved;
+// What one call of a layer keeps from its forward to its backward.
+struct KeptCall {
+  std::vector<at::Tensor> inputs;  // of a layer that is computed again, where it keeps them
+  Saved saved;                     // of the others, and once it was computed again
 };
 
 // A microbatch on its way through one chunk of this stage.
@@ -23,7 +24,12 @@ struct InFlight {
   at::Tensor tokens, targets;
   std::vector<at::Tensor> hidden;     // outputs of the last layer that ran, or what was received
   std::vector<at::Tensor> gradients;  // of the outputs of the layer whose backward is next
-  std::vector<Call> calls;            // of the chunk's layers so far, in forward order
+  std::vector<at::Tensor> again;      // outputs of the last layer that was computed again
+  std::vector<KeptCall> calls;        // of the chunk's layers so far, in forward order
+  std::deque<WeightWork> put_off;     // of its layers, in the order of their backwards
+
+  // Asked once its forward is over.
+  bool is_done() const { return calls.empty() && gradients.empty() && put_off.empty(); }
 };
 
 // What is under way on this stage.
@@ -32,10 +38,9 @@ class Microbatches {
   // Admits it where it is new.
   InFlight& admit(int64_t chunk, int64_t microbatch) { return in_flight_[{chunk, microbatch}]; }
   InFlight& at(int64_t chunk, int64_t microbatch) { return in_flight_.at({chunk, microbatch}); }
-  bool has(int64_t chunk, int64_t microbatch) const {
-    return in_flight_.contains({chunk, microbatch});
+  void end_if_done(int64_t chunk, int64_t microbatch) {
+    if (at(chunk, microbatch).is_done()) in_flight_.erase({chunk, microbatch});
   }
-  void end(int64_t chunk, int64_t microbatch) { in_flight_.erase({chunk, microbatch}); }
   bool empty() const { return in_flight_.empty(); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "smp/plan/check.h"
@@ -12,6 +13,9 @@ namespace smp {
 ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger) {
   SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
   ParallelModel model;
+  const ClusterSpec& cluster = plan.job.cluster;
+  model.host = std::make_unique<MemoryLedger>(
+      world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, cluster.processes_per_host));
 
   // Groups first: everything below asks them who its peers are.
   model.groups = std::make_unique<RankGroups>(plan, world);

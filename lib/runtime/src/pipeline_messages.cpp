@@ -92,14 +92,18 @@ void PipelineMessages::finish_receive(const Action& action) {
 void PipelineMessages::start_send(const Action& action) {
   Message message;
   switch (action.payload) {
-    case Payload::kActivation:
-      message.tensor = std::move(microbatches_.at(action.chunk, action.microbatch).hidden.at(0));
+    case Payload::kActivation: {
+      InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+      message.tensor = std::exchange(flight.hidden, {}).at(0);
+      if (flight.calls.empty()) microbatches_.end_if_done(action.chunk, action.microbatch);
       break;
-    case Payload::kGradient:  // the last that this chunk does for the microbatch
-      message.tensor =
-          microbatches_.at(action.chunk, action.microbatch).gradients.at(0).contiguous();
-      microbatches_.end(action.chunk, action.microbatch);
+    }
+    case Payload::kGradient: {
+      InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
+      message.tensor = std::exchange(flight.gradients, {}).at(0).contiguous();
+      microbatches_.end_if_done(action.chunk, action.microbatch);
       break;
+    }
     case Payload::kTiedGradient: message.tensor = model_.parameters->tied_gradient(); break;
     case Payload::kTiedWeight: message.tensor = model_.parameters->weight(0); break;
     case Payload::kNone: check_failed(__FILE__, __LINE__, "a message without payload");

@@ -27,7 +27,7 @@ struct PackedRow {
   int64_t op = 0, group_size = 0, calls = 0, wire_bytes = 0;
 };
 struct PackedFacts {
-  int64_t rank = 0, peak_bytes = 0, resident_peak_bytes = 0;
+  int64_t rank = 0, peak_bytes = 0, host_peak_bytes = 0, resident_peak_bytes = 0;
   CategoryBytes by_category{};
   std::array<char, 80> phase{};
   double busy_s = 0, idle_s = 0;
@@ -51,6 +51,7 @@ PackedFacts pack(const RankFacts& facts) {
   PackedFacts packed;
   packed.rank = facts.rank;
   packed.peak_bytes = facts.peak.bytes;
+  packed.host_peak_bytes = facts.host_peak_bytes;
   packed.resident_peak_bytes = resident_peak_bytes();
   packed.by_category = facts.peak.by_category;
   pack(to_string(facts.peak.phase), packed.phase);
@@ -75,6 +76,7 @@ RankFacts unpack(const PackedFacts& packed) {
   facts.peak.bytes = packed.peak_bytes;
   facts.peak.by_category = packed.by_category;
   facts.peak_phase = packed.phase.data();
+  facts.host_peak_bytes = packed.host_peak_bytes;
   facts.resident_peak_bytes = packed.resident_peak_bytes;
   facts.busy_s = packed.busy_s;
   facts.idle_s = packed.idle_s;
@@ -109,6 +111,8 @@ void add_memory(Json& json, const RankPrediction& prediction, const RankFacts& f
   json["measured_peak_phase"] = facts.peak_phase;
   json["predicted_bytes_by_category"] = by_category(predicted);
   json["measured_bytes_by_category"] = by_category(facts.peak.by_category);
+  json["predicted_host_bytes"] = prediction.host_bytes;
+  json["measured_host_bytes"] = facts.host_peak_bytes;
   json["process_peak_bytes"] = facts.resident_peak_bytes;
 }
 

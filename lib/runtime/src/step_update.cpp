@@ -11,8 +11,8 @@ namespace smp {
 // whether to stop. Each gradient element and each sample's loss enters on one rank only.
 StepResult StepUpdate::run(int64_t step, double learning_rate, double loss) {
   const Coord& coord = model_.parameters->layout().coord;
-  const bool counts_loss = coord.pipeline + 1 == plan_.degrees.pipeline && coord.tensor == 0;
-  double sums[2] = {model_.optimizer->local_norm_squared(), counts_loss ? loss : 0.0};
+  // Ranks without the head have summed nothing; those of a tensor group have the same loss.
+  double sums[2] = {model_.optimizer->local_norm_squared(), coord.tensor == 0 ? loss : 0.0};
   if (model_.groups->world().size() > 1) {
     model_.groups->world()
         .all_reduce(sums, sums, 2, DType::kF64, ReduceOp::kSum, "step.norm_and_loss")

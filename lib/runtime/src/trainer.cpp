@@ -182,6 +182,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
   checkpoints.finish();
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
+  result.mine.host_peak_bytes = model.host->peak().bytes;
   result.mine.idle_s = model.groups->waited_s() - waited_before_s;
   result.mine.busy_s = measured_s - result.mine.idle_s;
   result.mine.traffic = model.groups->traffic();

@@ -28,6 +28,9 @@ enum class ActionKind : uint8_t {
   kForward,      // layer `layer`, microbatch `microbatch`
   kBackward,     // gradients of the same: input and weights, or the input's alone where kWeight is
   kWeight,       // the weights' gradients, where the schedule puts them off
+  kRecompute,    // the forward of the same again, of a layer that kept its input or nothing
+  kOffload,      // what a call keeps goes to host memory
+  kFetch,        // and comes back
   kReduceKv,     // sum the gradients of replicated KV heads of `layer` over the tensor ranks
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,
@@ -70,6 +73,7 @@ struct ScheduleShape {
   int64_t virtual_stages = 1;  // of kVirtual
   int64_t microbatches = 1;
   int64_t active_microbatches = 0;  // cap on live microbatches; 0 = the schedule's own count
+  bool forward_only = false;        // evaluation: no backward, no step
 
   int64_t chunks() const {  // that a stage's layers are cut in
     return kind == PipelineKind::kVirtual ? virtual_stages : kind == PipelineKind::kZbV ? 2 : 1;
@@ -101,7 +105,12 @@ struct ScheduleParameters {
   std::vector<std::vector<int64_t>> bucket_first_layers;  // per stage; empty = none
   // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
-  bool sharded = false;  // gather the updated weights of each bucket after the step
+  // By model index; empty = none. Of layers that are computed again before their backward: the
+  // layer whose input is kept, the first of the run that shares it; -1 = kept whole.
+  std::vector<int64_t> checkpoints;
+  std::vector<bool> offloaded;  // by model index: what its calls keep lies on the host meanwhile
+  int64_t loading_horizon = 0;  // how many calls ahead of its backward it is fetched
+  bool sharded = false;         // gather the updated weights of each bucket after the step
   // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
   // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
   // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)
@@ -118,6 +127,12 @@ ScheduleParameters schedule_parameters(const Plan& plan);
 
 // Throws ConfigError where schedule_refused().
 Schedule make_schedule(const ScheduleParameters& parameters);
+
+// Whether calls of the layer leave anything on the host: a layer within a run that shares a
+// checkpoint keeps nothing.
+bool is_offloaded(const ScheduleParameters& parameters, int64_t layer);
+// The model index of the layer whose input it is computed again from; -1 = it is kept whole.
+int64_t checkpoint_of(const ScheduleParameters& parameters, int64_t layer);
 
 // The most that is live on `stage` at any time, by walking its actions: microbatches, or
 // microbatches in a chunk where it has several.

@@ -47,6 +47,10 @@ class Engine {
   // that the engine is of no further use.
   StepResult step(int64_t step, double learning_rate);
 
+  // The mean loss over the batch that the reader gives for `step`, forward alone; the same on all
+  // ranks. Nothing changes. Collective over the world, and throws as step() does.
+  double evaluate(int64_t step);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

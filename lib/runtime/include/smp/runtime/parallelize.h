@@ -17,6 +17,7 @@ namespace smp {
 // One rank's share of the model, ready to train: what apply_parallelism() makes of a plan. Members
 // are in the order in which they depend on each other. Used by the rank's own thread.
 struct ParallelModel {
+  std::unique_ptr<MemoryLedger> host;  // what is offloaded; a second pool where the device is cpu
   std::unique_ptr<RankGroups> groups;
   MemoryCharge segments;  // the groups' shared memory
   std::unique_ptr<FlatParameters> parameters;

@@ -16,6 +16,7 @@ namespace smp {
 struct RankFacts {
   int64_t rank = 0;
   MemoryUse peak;                     // its phase is readable on the rank itself only
+  int64_t host_peak_bytes = 0;        // of what was offloaded
   std::string peak_phase;             // set by gather_rank_facts
   double busy_s = 0;                  // computing, in all measured steps
   double idle_s = 0;                  // waiting for others, in all measured steps

@@ -1,0 +1,52 @@
+#include "stage_map.h"
+
+#include <algorithm>
+
+namespace smp {
+
+StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layout) {
+  const ScheduleShape& shape = parameters.shape;
+  const int64_t stage = layout.coord.pipeline;
+  puts_weights_off_ = smp::puts_weights_off(shape.kind);
+  // The chunk at that position of the model, where it is of this stage.
+  const auto here = [&](int64_t position) {
+    if (position < 0 || position >= shape.stages * shape.chunks()) return int64_t{-1};
+    const ChunkPlace place = place_of_chunk(shape, position);
+    return place.stage == stage ? place.chunk : int64_t{-1};
+  };
+  first_layer_ = layout.layers.front().index;
+  int64_t last_layer = first_layer_;
+  for (const LayerSpec& layer : layout.layers) {
+    first_layer_ = std::min(first_layer_, layer.index);
+    last_layer = std::max(last_layer, layer.index);
+  }
+  places_.resize(static_cast<size_t>(last_layer - first_layer_ + 1));
+  size_t in_stage = 0;
+  for (size_t chunk = 0; chunk < layout.chunk_layers.size(); ++chunk) {
+    const int64_t position = position_of_chunk(shape, {stage, static_cast<int64_t>(chunk)});
+    const auto count = static_cast<size_t>(layout.chunk_layers[chunk]);
+    const size_t opening = in_stage;
+    for (size_t i = 0; i < count; ++i, ++in_stage) {
+      const LayerSpec& layer = layout.layers[in_stage];
+      LayerPlace& place = places_[static_cast<size_t>(layer.index - first_layer_)];
+      place.in_stage = in_stage;
+      place.in_chunk = i;
+      place.opens_chunk = i == 0;
+      place.closes_chunk = i + 1 == count;
+      place.is_embedding = layer.kind == LayerKind::kEmbedding;
+      place.is_head = layer.kind == LayerKind::kHead;
+      if (place.opens_chunk) place.takes_from = here(position - 1);
+      if (place.closes_chunk) place.hands_to = here(position + 1);
+      const int64_t checkpoint = checkpoint_of(parameters, layer.index);
+      place.is_recomputed = checkpoint >= 0;
+      place.keeps_input = checkpoint == layer.index;
+      place.feeds_recompute = place.is_recomputed && !place.closes_chunk &&
+                              checkpoint_of(parameters, layer.index + 1) == checkpoint;
+      LayerPlace& first = places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
+      first.reads_tokens |= place.is_embedding;
+      first.reads_targets |= place.is_head;
+    }
+  }
+}
+
+}  // namespace smp
