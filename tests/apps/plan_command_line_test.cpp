@@ -105,10 +105,10 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
        3,
        "parallel.sharded_data_parallel_degree: 3: the data-parallel degree (4) is not divisible by "
        "3; legal here: 1, 2, 4; nearest: 2, 4\n"},
-      {{kJob, "--set", "training.precision=bf16"},
+      {{kJob, "--set", "training.fused_loss=true"},
        3,
        "device cpu is run by the engine of this version, which lacks\n"
-       "  training.precision: bf16 (the engine runs fp32 and fp64)\n"},
+       "  training.fused_loss: true (the engine has a loss of its own)\n"},
       {{kJob, "--hosts", "2"},
        3,
        "device cpu is run by the engine of this version, which lacks\n"

@@ -49,7 +49,11 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   };
   CHECK(refused([](JobSpec&) {}) == "nothing");
   CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kFp8; }) ==
-        "training.precision: fp8 (the engine runs fp32 and fp64)");
+        "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)");
+  CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kBf16; }) == "nothing");
+  CHECK(refused([](JobSpec& j) { j.training.precision = Precision::kFp16; }) == "nothing");
+  CHECK(refused([](JobSpec& j) { j.training.accumulate_gradients_in_fp32 = false; }) ==
+        "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)");
   CHECK(refused([](JobSpec& j) { j.training.attention = AttentionKind::kUnfused; }) ==
         "training.attention: unfused (the engine runs flash)");
   CHECK(refused([](JobSpec& j) { j.training.fused_loss = true; }) ==

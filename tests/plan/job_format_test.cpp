@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "smp/plan/errors.h"
@@ -106,9 +107,12 @@ training:
   seed: 18446744073709551615
   init_from: /models/gpt2
   optimizer:
+    kind: adamw
+    schedule: wsd
     learning_rate: 0.0001
     min_learning_rate: 0
     warmup_steps: 10
+    decay_steps: 20
     beta1: 0.8
     beta2: 0.99
     epsilon: 1e-10
@@ -121,6 +125,9 @@ training:
     every_steps: 50
     every_minutes: 12.5
     keep: 3
+  evaluation:
+    every_steps: 50
+    samples: 128
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2
@@ -157,6 +164,13 @@ parallel:
 const std::string kBoth =
     "model:\n  stack: encoder_decoder\n  num_layers: 4\n  decoder_layers: 2\n"
     "  hidden_size: 128\n  num_heads: 4\n  vocab_size: 256\n";
+
+// Keys that only SGD and fp16 have, as they are written.
+const std::string kFp16Sgd =
+    "    momentum: 0.9\n    nesterov: false\n    weight_decay: 0\n    gradient_clipping: 1\n"
+    "  loss_scale:\n    dynamic: true\n    init_scale: 65536\n    scale_factor: 2\n"
+    "    scale_window: 1000\n    min_scale: 1\n    delayed_shift: 1\n"
+    "    raise_error_at_min_scale: true\n";
 
 std::string rewritten(const std::string& text, int indent = 0) {
   return write_job_yaml(read_job({{"job.yaml", text}}), indent);
@@ -333,13 +347,21 @@ TEST_CASE("the schema names every key that is written, and no other") {
     }
   };
   walk(walk, schema, "");
-  std::istringstream lines(kEverything + "  decoder_layers: 2\n");
-  size_t count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    CHECK(names.find(line.substr(0, line.find(':')) + "\n") != std::string::npos);
+  std::istringstream lines(kEverything + "  decoder_layers: 2\n" + kFp16Sgd);
+  std::set<std::string> written;
+  for (std::string line; std::getline(lines, line);) {
+    written.insert(line.substr(0, line.find(':')));
   }
-  CHECK(static_cast<size_t>(std::count(names.begin(), names.end(), '\n')) == count);
+  std::set<std::string> known;
+  std::istringstream all(names);
+  for (std::string line; std::getline(all, line);) known.insert(line);
+  CHECK(written == known);
   CHECK(rewritten(kBoth).find("\n  decoder_layers: 2\n") != std::string::npos);
+  const std::string job =
+      rewritten(kSmall + "training: {precision: fp16, optimizer: {kind: sgd}}\n");
+  CHECK(job.find(kFp16Sgd) != std::string::npos);
+  CHECK(job.find("beta1") == std::string::npos);
+  CHECK(rewritten(kSmall).find("loss_scale") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
   CHECK(model["required"] ==

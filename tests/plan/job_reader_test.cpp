@@ -87,7 +87,7 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  ^"},
       {"a.b=none",
        "--set: unknown section 'a'; there are model, cluster, training, training.optimizer, "
-       "training.data and parallel\n"
+       "training.loss_scale, training.data, training.checkpoint, training.evaluation, parallel\n"
        "  a.b=none\n"
        "  ^"},
       {"steps=3",

@@ -37,7 +37,7 @@ TEST_CASE("data parallelism reduces every bucket") {
   const Plan plan = sample_plan(small_gpt2(), {.replica = 2});
   REQUIRE(rank_layout(plan, 0).elements == 154'560);
   CHECK(rows_of(plan, 0) == Rows{"data.gradients all_reduce data/2 fp32[154560] x1 = 618240",
-                                 "step.norm_and_loss all_reduce world/2 fp64[2] x1 = 16"});
+                                 "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
 }
 
 TEST_CASE("optimizer state sharding scatters gradients and gathers weights") {
@@ -45,7 +45,7 @@ TEST_CASE("optimizer state sharding scatters gradients and gathers weights") {
   CHECK(rows_of(plan, 3) == Rows{"data.gradients reduce_scatter shard/2 fp32[154560] x1 = 309120",
                                  "data.gradients all_reduce replica/2 fp32[77280] x1 = 309120",
                                  "shard.weights all_gather shard/2 fp32[77280] x1 = 309120",
-                                 "step.norm_and_loss all_reduce world/4 fp64[2] x1 = 48"});
+                                 "step.norm_and_loss all_reduce world/4 fp64[8] x1 = 192"});
 }
 
 TEST_CASE("buckets of equal size share a row") {
@@ -53,17 +53,17 @@ TEST_CASE("buckets of equal size share a row") {
   CHECK(rows_of(plan, 0) == Rows{"data.gradients all_reduce data/2 fp32[96] x1 = 384",
                                  "data.gradients all_reduce data/2 fp32[28272] x5 = 565440",
                                  "data.gradients all_reduce data/2 fp32[13104] x1 = 52416",
-                                 "step.norm_and_loss all_reduce world/2 fp64[2] x1 = 16"});
+                                 "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
 }
 
-TEST_CASE("tensor parallelism: two sums each way per block, one for embedding and head, the loss") {
+TEST_CASE("tensor parallelism: two sums each way per block, one for embedding and head, the norms") {
   // [2, 16, 48] = 1,536 elements, 5 blocks, 4 microbatches.
   CHECK(rows_of(sample_plan(small_gpt2(), {.tensor = 2}), 1) ==
         Rows{"tensor.forward all_reduce tensor/2 fp32[1536] x44 = 270336",
              "tensor.backward all_reduce tensor/2 fp32[1536] x44 = 270336",
              "tensor.loss all_reduce tensor/2 fp32[32] x4 = 512",
              "tensor.loss all_reduce tensor/2 fp32[64] x4 = 1024",
-             "step.norm_and_loss all_reduce world/2 fp64[2] x1 = 16"});
+             "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
 }
 
 TEST_CASE("16-bit jobs send 16-bit activations, and fp32 gradients and losses") {
@@ -93,17 +93,17 @@ TEST_CASE("a tied pipeline: activations, gradients and the shared embedding") {
                                  "pipeline.gradients recv pipeline/3 fp32[1536] x4 = 0",
                                  "tied.gradients recv tied/2 fp32[12336] x1 = 0",
                                  "tied.weights send tied/2 fp32[12336] x1 = 49344",
-                                 "step.norm_and_loss all_reduce world/3 fp64[2] x1 = 32"});
+                                 "step.norm_and_loss all_reduce world/3 fp64[8] x1 = 128"});
   CHECK(rows_of(plan, 1) == Rows{"pipeline.activations send pipeline/3 fp32[1536] x4 = 24576",
                                  "pipeline.activations recv pipeline/3 fp32[1536] x4 = 0",
                                  "pipeline.gradients send pipeline/3 fp32[1536] x4 = 24576",
                                  "pipeline.gradients recv pipeline/3 fp32[1536] x4 = 0",
-                                 "step.norm_and_loss all_reduce world/3 fp64[2] x1 = 32"});
+                                 "step.norm_and_loss all_reduce world/3 fp64[8] x1 = 128"});
   CHECK(rows_of(plan, 2) == Rows{"pipeline.activations recv pipeline/3 fp32[1536] x4 = 0",
                                  "pipeline.gradients send pipeline/3 fp32[1536] x4 = 24576",
                                  "tied.gradients send tied/2 fp32[12336] x1 = 49344",
                                  "tied.weights recv tied/2 fp32[12336] x1 = 0",
-                                 "step.norm_and_loss all_reduce world/3 fp64[2] x1 = 32"});
+                                 "step.norm_and_loss all_reduce world/3 fp64[8] x1 = 128"});
 }
 
 TEST_CASE("every send of the step has its receive on another rank") {

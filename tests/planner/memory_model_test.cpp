@@ -96,13 +96,13 @@ TEST_CASE("embedding, layers, logits and loss are terms of their own, each bytes
 
 TEST_CASE("the terms of a rank sum to its peak, and model states are the layout's, to the byte") {
   for (const Precision precision : {Precision::kFp32, Precision::kFp64}) {
-    const BytesPerParameter bytes = bytes_per_parameter(precision);
     for (const SampleLayout& layout :
          {SampleLayout{}, SampleLayout{.tensor = 4}, SampleLayout{.pipeline = 3},
           SampleLayout{.pipeline = 2, .tensor = 2, .shard = 2, .replica = 2}}) {
       SampleLayout sized = layout;
       sized.precision = precision;
       const Plan plan = sample_plan(small_gpt2(), sized);
+      const BytesPerParameter bytes = bytes_per_parameter(plan.job);
       const std::vector<RankPrediction> ranks = predict_memory(plan);
       REQUIRE(ranks.size() == static_cast<size_t>(layout.pipeline * layout.tensor));
       const Mesh mesh(plan.degrees, "cluster");

@@ -157,14 +157,41 @@ TEST_CASE("a plan that the engine cannot run is refused by the names of its sett
   const Bench bench;
   Plan plan = bench.plan({.shard = 2});
   plan.job.training.compiled = true;
-  plan.job.training.precision = Precision::kBf16;
+  plan.job.training.fused_loss = true;
   run_ranks(2, [&](Communicator& world) {
     CHECK_THROWS_WITH_AS(train(plan, world, {}),
                          "the engine cannot run this plan yet:\n"
-                         "  training.precision: bf16 (the engine runs fp32 and fp64)\n"
+                         "  training.fused_loss: true (the engine has a loss of its own)\n"
                          "  training.compiled: true (the engine is compiled ahead)",
                          ConfigError);
   });
+}
+
+TEST_CASE("held-out text is evaluated when it is due, alike in every layout, and trains nothing") {
+  const Bench bench;
+  double expected = 0;
+  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .shard = 2}}) {
+    Plan plan = bench.plan(degrees);
+    plan.job.training.evaluation.every_steps = 3;
+    plan.job.training.evaluation.samples = 24;
+    TrainOptions options;
+    options.steps = 4;
+    std::vector<int64_t> evaluated;
+    std::mutex mutex;
+    options.on_step = [&](const StepMetrics& metrics) {
+      const std::lock_guard lock(mutex);
+      if (metrics.evaluation_loss) evaluated.push_back(metrics.step);
+    };
+    const RunResult result = bench.run(plan, options);
+    CHECK(evaluated.size() == static_cast<size_t>(2 * plan.degrees.world()));
+    CHECK(std::count(evaluated.begin(), evaluated.end(), 3) == plan.degrees.world());
+    CHECK(std::count(evaluated.begin(), evaluated.end(), 4) == plan.degrees.world());
+    REQUIRE(result.run.evaluation_loss);
+    if (expected == 0) expected = *result.run.evaluation_loss;
+    CHECK(*result.run.evaluation_loss == doctest::Approx(expected).epsilon(1e-12));
+    CHECK(expected > 1);
+    CHECK(expected < 6);
+  }
 }
 
 TEST_CASE("a plan without steps is for planning only") {
@@ -260,8 +287,10 @@ TEST_CASE("a loss that is no number stops all ranks alike, with the step") {
   CHECK(texts[0] == texts[1]);
   CHECK(texts[0].starts_with("step 2: step: step 2: the loss is "));
   CHECK(
-      texts[0].ends_with("; training cannot go on. Try a lower training.optimizer.learning_rate "
+      texts[0].ends_with(", microbatch 0. Try a lower training.optimizer.learning_rate "
                          "(here 1e+30) or more warmup_steps"));
+  CHECK(texts[0].find("; training cannot go on; first not finite: what the forward of layer ") !=
+        std::string::npos);
 }
 
 }  // namespace smp

@@ -46,6 +46,27 @@ std::string shown(int columns, int64_t steps, int64_t every, double step_s = 0.5
 
 }  // namespace
 
+TEST_CASE("with fp16 the loss scale and the skipped steps are told") {
+  StepMetrics metrics = metrics_of(3);
+  metrics.loss_scale = 65536;
+  metrics.skipped_steps = 2;
+  CHECK(
+      to_json(metrics).find(R"("learning_rate":0.0003,"loss_scale":65536.0,"skipped_steps":2,)") !=
+      std::string::npos);
+  CHECK(step_line(metrics, 3, 0) ==
+        "step 3/3  loss 2.7312  grad norm 1.04  loss scale 65536, 2 skipped  12,346 tokens/s  "
+        "memory 23.4 MiB");
+}
+
+TEST_CASE("where there was an evaluation, its loss and perplexity are told") {
+  StepMetrics metrics = metrics_of(3);
+  metrics.evaluation_loss = 2.0;
+  CHECK(to_json(metrics).find(R"("evaluation_loss":2.0,"perplexity":7.38905609893065,)") !=
+        std::string::npos);
+  CHECK(step_line(metrics, 3, 0).find("norm 1.04  held out 2.0000, perplexity 7.389  12,346") !=
+        std::string::npos);
+}
+
 TEST_CASE("metrics.jsonl holds one object a step") {
   const ScratchFolder folder;
   MetricsFile file(folder / "metrics.jsonl");

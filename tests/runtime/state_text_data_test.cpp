@@ -74,6 +74,51 @@ TEST_CASE("the batch of a step is the same however the ranks share it") {
   CHECK(data.window_start(3, 0) != other.window_start(3, 0));
 }
 
+TEST_CASE(
+    "held-out samples follow each other to the text's end, and no training sample meets them") {
+  const ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i);
+  write(folder / "text", text);
+  TrainingSpec training = training_on(folder / "text", 8);
+  training.global_batch = 2;
+  training.evaluation.every_steps = 1;
+  training.evaluation.samples = 4;
+  const TextData data(find_data_files(training), 8, 7, held_out_samples(training));
+  // 100 - (4 x 8 + 1) bytes are trained on.
+  for (int64_t i = 0; i < 4; ++i) {
+    std::vector<int64_t> tokens(8), targets(8);
+    data.read_held_out(i, 1, tokens.data(), targets.data());
+    CHECK(tokens.front() == 67 + 8 * i);
+    CHECK(targets.back() == 67 + 8 * i + 8);
+  }
+  int64_t last = 0;
+  for (int64_t sample = 0; sample < 2000; ++sample) {
+    last = std::max(last, data.window_start(3, sample) + 8);
+  }
+  CHECK(last == 66);
+}
+
+TEST_CASE("evaluation without whole batches, or without text to train on, is refused") {
+  const ScratchFolder folder;
+  write(folder / "text", std::string(100, 'x'));
+  TrainingSpec training = training_on(folder / "text", 8);
+  training.global_batch = 6;
+  CHECK(held_out_samples(training) == 0);
+  training.evaluation.every_steps = 10;
+  CHECK(held_out_samples(training) == 6);
+  training.evaluation.samples = 8;
+  CHECK_THROWS_WITH(find_data_files(training),
+                    "training.evaluation.samples (8) is no multiple of global_batch (6), and an "
+                    "evaluation runs whole batches: give 12");
+  training.evaluation.samples = 12;
+  CHECK_THROWS_WITH(find_data_files(training),
+                    ("training.evaluation.samples: " + (folder / "text") +
+                     " holds 100 bytes, which is not 12 held-out samples of 8 bytes and one to "
+                     "train on")
+                        .c_str());
+}
+
 TEST_CASE("a file that shrinks during the run is named") {
   const ScratchFolder folder;
   const std::string path = folder / "text";

@@ -67,6 +67,14 @@ struct Choices<Profile> {
       "smp", "megatron", "deepspeed", "internevo", "fsdp", "smp_v1", "smp_v2"};
 };
 template <>
+struct Choices<OptimizerKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
+};
+template <>
+struct Choices<LearningRateSchedule> {
+  static constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine", "wsd"};
+};
+template <>
 struct Choices<CollectivesKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"nccl", "smddp"};
 };

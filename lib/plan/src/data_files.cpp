@@ -124,7 +124,30 @@ DataFiles find_data_files(const TrainingSpec& training) {
         "(sequence_length {} + 1)",
         found.path, found.total_bytes, training.sequence_length + 1, training.sequence_length));
   }
+  const int64_t samples = held_out_samples(training);
+  // In samples, that no product overflows.
+  if (samples > 0 && (found.total_bytes - 1) / training.sequence_length < samples + 1) {
+    throw ConfigError(fmt::format(
+        "training.evaluation.samples: {} holds {} bytes, which is not {} held-out samples of {} "
+        "bytes and one to train on",
+        found.path, found.total_bytes, samples, training.sequence_length));
+  }
   return found;
+}
+
+int64_t held_out_samples(const TrainingSpec& training) {
+  const EvaluationSpec& evaluation = training.evaluation;
+  if (evaluation.every_steps == 0) return 0;
+  const int64_t batch = training.global_batch.value_or(1);
+  const int64_t samples = evaluation.samples.value_or(batch);
+  if (samples % batch != 0) {
+    const int64_t above = samples / batch + 1;
+    throw ConfigError(fmt::format(
+        "training.evaluation.samples ({}) is no multiple of global_batch ({}), and an evaluation "
+        "runs whole batches: give {}",
+        samples, batch, above * batch));
+  }
+  return samples;
 }
 
 void check_byte_vocabulary(const ModelSpec& model) {

@@ -28,18 +28,18 @@ struct Rule {
 const Rule kRules[] = {
     {[](const Plan& plan) { return plan.job.cluster.device == DeviceKind::kCuda; },
      "cluster.device: cuda (the engine runs on cpu)"},
-    {[](const Plan& plan) { return plan.job.training.precision == Precision::kBf16; },
-     "training.precision: bf16 (the engine runs fp32 and fp64)"},
-    {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp16; },
-     "training.precision: fp16 (the engine runs fp32 and fp64)"},
     {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
-     "training.precision: fp8 (the engine runs fp32 and fp64)"},
+     "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
      "training.attention: unfused (the engine runs flash)"},
     {[](const Plan& plan) { return plan.job.training.fused_loss; },
      "training.fused_loss: true (the engine has a loss of its own)"},
     {[](const Plan& plan) { return plan.job.training.compiled; },
      "training.compiled: true (the engine is compiled ahead)"},
+    {[](const Plan& plan) {
+       return !plan.job.training.accumulate_gradients_in_fp32.value_or(true);
+     },
+     "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)"},
     {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
      "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
     {[](const Plan& plan) { return plan.job.model.stack != Stack::kDecoder; },

@@ -22,6 +22,7 @@ inline constexpr double kMostLatency = 1000;  // seconds
 inline constexpr double kMostSteps = 1e12;
 inline constexpr double kMostMinutes = 1e6;  // two years
 inline constexpr double kMostCheckpoints = 1e6;
+inline constexpr double kMostScale = 1e30;  // of a loss
 inline constexpr auto kLlama = ModelFamily::kLlama;
 inline constexpr auto kTransformer = ModelFamily::kTransformer;
 
@@ -29,13 +30,16 @@ inline constexpr std::string_view kModel = "model";
 inline constexpr std::string_view kCluster = "cluster";
 inline constexpr std::string_view kTraining = "training";
 inline constexpr std::string_view kOptimizer = "training.optimizer";
+inline constexpr std::string_view kLossScale = "training.loss_scale";
 inline constexpr std::string_view kData = "training.data";
 inline constexpr std::string_view kCheckpoint = "training.checkpoint";
+inline constexpr std::string_view kEvaluation = "training.evaluation";
 inline constexpr std::string_view kParallel = "parallel";
 
 void add_model_fields(std::vector<Field>& out);
 void add_cluster_fields(std::vector<Field>& out);
 void add_training_fields(std::vector<Field>& out);
+void add_optimizer_fields(std::vector<Field>& out);
 void add_parallel_fields(std::vector<Field>& out);
 
 }  // namespace smp

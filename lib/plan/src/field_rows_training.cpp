@@ -2,6 +2,12 @@
 
 // How it is trained: the section training.
 namespace smp {
+namespace {
+
+bool evaluates(const JobSpec& job) { return job.training.evaluation.every_steps > 0; }
+const Condition kEvaluates = {evaluates, "training.evaluation.every_steps", "every_steps above 0"};
+
+}  // namespace
 
 void add_training_fields(std::vector<Field>& out) {
   const std::vector<Field> fields = {
@@ -95,46 +101,6 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining, "seed", SMP_AT(training.seed), "of weights and data order"},
       {kTraining, "init_from", SMP_AT(training.init_from),
        "a folder of Hugging Face weights (config.json, safetensors) to start from"},
-      {kOptimizer,
-       "learning_rate",
-       SMP_AT(training.optimizer.learning_rate),
-       "AdamW's, after the warm-up",
-       {.max = 1000, .also = {"lr"}}},
-      {kOptimizer,
-       "min_learning_rate",
-       SMP_AT(training.optimizer.min_learning_rate),
-       "at the end of the cosine",
-       {.max = 1000, .computed = "learning_rate / 10", .also = {"min_lr"}}},
-      {kOptimizer,
-       "warmup_steps",
-       SMP_AT(training.optimizer.warmup_steps),
-       "steps of linear warm-up",
-       {.max = kMostSteps}},
-      {kOptimizer,
-       "beta1",
-       SMP_AT(training.optimizer.beta1),
-       "decay of the first moment",
-       {.max = 1, .max_excluded = true}},
-      {kOptimizer,
-       "beta2",
-       SMP_AT(training.optimizer.beta2),
-       "decay of the second moment",
-       {.max = 1, .max_excluded = true}},
-      {kOptimizer,
-       "epsilon",
-       SMP_AT(training.optimizer.epsilon),
-       "added to the root of the second moment",
-       {.max = 1, .min_excluded = true}},
-      {kOptimizer,
-       "weight_decay",
-       SMP_AT(training.optimizer.weight_decay),
-       "decoupled; not on norms and biases",
-       {.max = 10}},
-      {kOptimizer,
-       "gradient_clipping",
-       SMP_AT(training.optimizer.gradient_clipping),
-       "largest global norm of the gradient; 0 = off",
-       {.also = {"clip_grad", "max_grad_norm", "grad_clip"}}},
       {kData, "path", SMP_AT(training.data_path),
        "a text file or a folder of them; python-stdlib = the source of the standard library of the "
        "python3 on PATH"},
@@ -160,6 +126,19 @@ void add_training_fields(std::vector<Field>& out) {
        {.min = 1,
         .max = kMostCheckpoints,
         .also = {"save_total_limit", "keep_last_n", "num_kept_partial_checkpoints"}}},
+      {kEvaluation,
+       "every_steps",
+       SMP_AT(training.evaluation.every_steps),
+       "evaluate after every so many steps, and after the last one; 0 = never",
+       {.max = kMostSteps, .also = {"eval_steps", "eval_interval", "eval_every"}}},
+      {kEvaluation,
+       "samples",
+       SMP_AT(training.evaluation.samples),
+       "held-out samples of sequence_length, a multiple of global_batch; auto = global_batch",
+       {.min = 1,
+        .max = kMostSamples,
+        .condition = kEvaluates,
+        .also = {"eval_iters", "eval_samples", "max_eval_samples"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

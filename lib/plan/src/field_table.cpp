@@ -12,9 +12,11 @@ const std::vector<Section>& job_sections() {
       {kModel, "the model's sizes (required)"},
       {kCluster, "the hosts; rates are per rank, links per direction"},
       {kTraining, "batch, precision, length"},
-      {kOptimizer, "AdamW with decoupled decay, warm-up and cosine"},
+      {kOptimizer, "how gradients change the weights, and how fast"},
+      {kLossScale, "what fp16 multiplies the loss with: SMP's parameters"},
       {kData, "the text to train on"},
       {kCheckpoint, "when the run saves its state"},
+      {kEvaluation, "the loss of text that is never trained on: the last of it is held out"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
   };
   return kSections;
@@ -30,6 +32,7 @@ const std::vector<Field>& job_fields() {
     add_model_fields(out);
     add_cluster_fields(out);
     add_training_fields(out);
+    add_optimizer_fields(out);
     add_parallel_fields(out);
     return out;
   }();

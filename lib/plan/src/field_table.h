@@ -18,14 +18,16 @@ namespace smp {
 template <class T>
 using Member = T& (*)(JobSpec&);
 
-using Target = std::variant<
-    Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>, Member<bool>,
-    Member<std::optional<bool>>, Member<std::string>, Member<std::vector<int64_t>>,
-    Member<std::vector<std::string>>, Member<std::vector<LinkPoint>>, Member<ModelFamily>,
-    Member<Stack>, Member<MlpKind>, Member<NormKind>, Member<PositionKind>, Member<DeviceKind>,
-    Member<AttentionKind>, Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
-    Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
-    Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
+using Target =
+    std::variant<Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>,
+                 Member<bool>, Member<std::optional<bool>>, Member<std::string>,
+                 Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
+                 Member<std::vector<LinkPoint>>, Member<ModelFamily>, Member<Stack>,
+                 Member<MlpKind>, Member<NormKind>, Member<PositionKind>, Member<DeviceKind>,
+                 Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
+                 Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
+                 Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
+                 Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
 
 enum class Unit { kNone, kBytes, kTokens, kFlopsPerS, kBytesPerS, kSeconds };
 
@@ -66,7 +68,7 @@ struct Section {
 };
 
 const std::vector<Section>& job_sections();  // parents before their parts
-const std::vector<Field>& job_fields();      // in the order of job_sections()
+const std::vector<Field>& job_fields();      // section by section
 
 std::string path_of(const Field& field);  // "training.optimizer.beta1"
 const Field* find_field(std::string_view path);

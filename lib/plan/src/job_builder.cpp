@@ -134,12 +134,14 @@ void JobBuilder::add_override(const std::string& text) {
     }
     std::vector<std::string> paths;
     for (const Field& known : job_fields()) paths.push_back(path_of(known));
+    std::vector<std::string> sections;
+    for (const Section& one : job_sections()) {
+      if (!one.path.empty()) sections.emplace_back(one.path);
+    }
     const auto near = nearest(path, paths);
-    diagnostics_.error(
-        key_place, fmt::format("unknown section {}{}", quoted_for_message(section),
-                               near ? ", did you mean '" + *near + "'?"
-                                    : "; there are model, cluster, training, training.optimizer, "
-                                      "training.data and parallel"));
+    diagnostics_.error(key_place, fmt::format("unknown section {}{}", quoted_for_message(section),
+                                              near ? ", did you mean '" + *near + "'?"
+                                                   : "; there are " + comma_list(sections)));
     return;
   }
 
@@ -231,6 +233,7 @@ JobSpec JobBuilder::finish(const std::string& fallback_name) {
   resolve_training();
   check_model();
   check_batch_ramp();
+  check_optimizer();
   check_rates();
   check_precision();
   check_data();

@@ -61,6 +61,8 @@ class JobBuilder {
   void check_size();
   void check_data();
   void resolve_training();
+  void resolve_optimizer();
+  void check_optimizer();
   void check_batch_ramp();
   void check_rates();
   void check_precision();

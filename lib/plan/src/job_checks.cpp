@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kGpt2Positions = 1024;   // GPT-2's own
 constexpr int64_t kOtherPositions = 4096;  // Llama 2's own
 constexpr int64_t kMostHeadDim = 1 << 20;  // as when it is given
-constexpr double kLearningRateFall = 10;   // from the first to the last of the cosine
 
 }  // namespace
 
@@ -188,18 +187,7 @@ void JobBuilder::check_model() {
 void JobBuilder::resolve_training() {
   TrainingSpec& training = spec_.training;
   if (!given("training.sequence_length")) training.sequence_length = spec_.model.max_positions;
-
-  OptimizerSpec& optimizer = training.optimizer;
-  if (!given("training.optimizer.min_learning_rate")) {
-    optimizer.min_learning_rate = given("training.optimizer.learning_rate")
-                                      ? optimizer.learning_rate / kLearningRateFall
-                                      : OptimizerSpec{}.min_learning_rate;
-  } else if (usable({"training.optimizer.learning_rate"}) &&
-             optimizer.min_learning_rate > optimizer.learning_rate) {
-    error({"training.optimizer.min_learning_rate"},
-          fmt::format("min_learning_rate ({}) is above learning_rate ({})",
-                      optimizer.min_learning_rate, optimizer.learning_rate));
-  }
+  resolve_optimizer();
   if (spec_.cluster.device == DeviceKind::kCuda && usable({"cluster.memory_per_process"}) &&
       spec_.cluster.memory_per_process_bytes == 0) {
     error({"cluster.device"},

@@ -65,7 +65,8 @@ class StepTraffic {
     pipeline_parallel();
     data_parallel();
     tied();
-    list_.add("step.norm_and_loss", CollectiveOp::kAllReduce, Axis::kWorld, DType::kF64, 2, 1);
+    list_.add("step.norm_and_loss", CollectiveOp::kAllReduce, Axis::kWorld, DType::kF64,
+              step_sums(plan_.job.model), 1);
     return list_.take();
   }
 
@@ -206,6 +207,10 @@ class StepTraffic {
 };
 
 }  // namespace
+
+int64_t step_sums(const ModelSpec& model) {
+  return static_cast<int64_t>(layers_of(model).size()) + 1;
+}
 
 std::vector<Traffic> step_traffic(const Plan& plan, int64_t rank) {
   return StepTraffic(plan, rank).all();

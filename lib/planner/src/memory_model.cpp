@@ -33,8 +33,7 @@ int64_t whole(double bytes) { return std::llround(bytes); }
 // Of the first stage, what it receives of a tied embedding's gradient.
 int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
   if (!tied_across_stages(plan) || layout.coord.pipeline != 0) return 0;
-  return layout.parameters.front().box.size() *
-         bytes_per_parameter(*plan.job.training.precision).gradient;
+  return layout.parameters.front().box.size() * bytes_per_parameter(plan.job).gradient;
 }
 
 const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
@@ -335,15 +334,24 @@ std::vector<PhasePeak> MemoryModel::phases(const Plan& plan, int64_t stage, int6
   return phases;
 }
 
-BytesPerParameter bytes_per_parameter(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32: return kFp32;
-    case Precision::kFp64: return kFp64;
-    case Precision::kBf16:
-    case Precision::kFp8: return kBf16;
-    case Precision::kFp16: return kAmpAdam;
+BytesPerParameter bytes_per_parameter(const JobSpec& job) {
+  const auto with_adam = [&] {
+    switch (*job.training.precision) {
+      case Precision::kFp32: return kFp32;
+      case Precision::kFp64: return kFp64;
+      case Precision::kBf16:
+      case Precision::kFp8: return kBf16;
+      case Precision::kFp16: return runs_in_engine(job) ? kBf16 : kAmpAdam;
+    }
+    check_failed(__FILE__, __LINE__, "unknown precision");
+  };
+  BytesPerParameter bytes = with_adam();
+  const OptimizerSpec& optimizer = job.training.optimizer;
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    bytes.variance = 0;
+    if (optimizer.momentum == 0) bytes.momentum = 0;
   }
-  check_failed(__FILE__, __LINE__, "unknown precision");
+  return bytes;
 }
 
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor) {

@@ -93,7 +93,7 @@ int64_t boundary_bytes(const Plan& plan) {
 }
 
 void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
-  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const BytesPerParameter bytes = bytes_per_parameter(plan.job);
   const Sharding sharding = sharding_of(plan);
   const int64_t z = plan.degrees.shard;
   const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {
@@ -113,7 +113,8 @@ void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
       sharding >= Sharding::kOptimizerState);
   add("fp32 master weights", MemoryCategory::kOptimizer, bytes.master,
       sharding >= Sharding::kOptimizerState);
-  add("Adam momentum", MemoryCategory::kOptimizer, bytes.momentum,
+  const bool adam = plan.job.training.optimizer.kind == OptimizerKind::kAdamW;
+  add(adam ? "Adam momentum" : "SGD momentum", MemoryCategory::kOptimizer, bytes.momentum,
       sharding >= Sharding::kOptimizerState);
   add("Adam variance", MemoryCategory::kOptimizer, bytes.variance,
       sharding >= Sharding::kOptimizerState);
@@ -127,7 +128,7 @@ void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
 }
 
 void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout) {
-  const BytesPerParameter bytes = bytes_per_parameter(*plan.job.training.precision);
+  const BytesPerParameter bytes = bytes_per_parameter(plan.job);
   terms.add("gathered weights", MemoryCategory::kWeights, bytes.weight * sum(layout.weight_buffers),
             sum_of(bytes.weight, layout.weight_buffers), "buffers: layers in use and on their way");
   terms.add("gradients before their reduction", MemoryCategory::kGradients,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine_bytes.h"
+
 namespace smp {
 namespace {
 
@@ -9,9 +11,7 @@ constexpr StateBytes unmixed(double element) {
   return {element, element, 0, 0, element, element, element, element, true};
 }
 
-}  // namespace
-
-StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
+StateBytes with_adam(const JobSpec& job, const LayoutChoice& choice) {
   const Habits& habits = habits_of(job);
   if (choice.precision == Precision::kFp32) return unmixed(4);
   if (choice.precision == Precision::kFp64) return unmixed(8);
@@ -21,8 +21,10 @@ StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
   const bool fp16 = choice.precision == Precision::kFp16;
   const bool sums =
       habits.fp32_sum_beside_gradients && choice.sharding <= Sharding::kOptimizerState;
-  const bool fp32 = job.training.accumulate_gradients_in_fp32.value_or(
-      fp16 ? habits.fp32_gradients_with_fp16 : habits.fp32_gradients_with_bf16 || sums);
+  const bool ours = runs_in_engine(job);  // one gradient, in fp32
+  const bool fp32 =
+      ours || job.training.accumulate_gradients_in_fp32.value_or(
+                  fp16 ? habits.fp32_gradients_with_fp16 : habits.fp32_gradients_with_bf16 || sums);
   StateBytes bytes{2, 2, 0, 4, 4, 4, 2, 2, true};
   if (fp32 && sums && !fp16) {
     bytes.gradient_copy = 4;
@@ -31,6 +33,18 @@ StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
     bytes.gradient = bytes.unreduced = 4;
   } else if (fp16 && habits.gradient_copy_in_fp32) {
     bytes.gradient_copy = 4;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
+  StateBytes bytes = with_adam(job, choice);
+  const OptimizerSpec& optimizer = job.training.optimizer;
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    bytes.variance = 0;
+    if (optimizer.momentum == 0) bytes.momentum = 0;
   }
   return bytes;
 }

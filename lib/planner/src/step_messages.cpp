@@ -38,9 +38,12 @@ double gradient_width(const JobSpec& job, const LayoutChoice& choice) {
 // Bytes that one update moves for each parameter: weight, momentum and variance read and written,
 // the gradient read; with 16 bits the weight written once more, and in the passes before it the
 // gradient converted, checked for overflow, its norm taken and scaled.
-double update_bytes(double element, double gradient) {
-  if (element > 2) return 6 * element + element + 3 * element;
-  return 6 * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
+double update_bytes(double element, double gradient, const OptimizerSpec& optimizer) {
+  const bool adam = optimizer.kind == OptimizerKind::kAdamW;
+  const double states = adam ? 2 : optimizer.momentum > 0 ? 1 : 0;
+  const double moved = 2 + 2 * states;  // the weight and each state, read and written
+  if (element > 2) return moved * element + element + 3 * element;
+  return moved * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
 }
 
 CollectivesKind collectives_of(const JobSpec& job) {
@@ -218,7 +221,7 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
   }
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
-  const double touched = owned * update_bytes(width, gradient);
+  const double touched = owned * update_bytes(width, gradient, job.training.optimizer);
   if (choice.offload_optimizer) {
     const double processes = static_cast<double>(job.cluster.processes_per_host);
     messages.offload_s = over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);

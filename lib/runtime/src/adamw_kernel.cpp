@@ -2,17 +2,16 @@
 
 #include <cmath>
 
-// Each kernel is compiled three times; the loader picks the widest that the CPU has. The file is
-// compiled without contraction to fused multiply-adds, so all three round alike.
-#define SMP_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#include "sixteen_bits.h"
+#include "vector_clones.h"
 
 namespace smp {
 namespace {
 
-template <typename T>
-[[gnu::always_inline]] inline void update(const AdamWFactors& factors, int64_t count,
-                                          const T* __restrict gradient, T* __restrict weight,
-                                          T* __restrict momentum, T* __restrict variance) {
+// put(i, w) stores the 16-bit copy of weight i, where there is one.
+template <typename T, typename Put>
+[[gnu::always_inline]] inline void update(const AdamWFactors& factors, const UpdateRange<T>& range,
+                                          const Put& put) {
   const auto scale = static_cast<T>(factors.scale);
   const auto one_less_beta1 = static_cast<T>(1.0 - factors.beta1);
   const auto beta2 = static_cast<T>(factors.beta2);
@@ -21,55 +20,40 @@ template <typename T>
   const auto keep = static_cast<T>(factors.keep);
   const auto rate = static_cast<T>(factors.rate);
   const auto inverse_root = static_cast<T>(factors.inverse_root);
+  const T* __restrict gradient = range.gradients;
+  T* __restrict weight = range.weights;
+  T* __restrict momentum = range.states[0];
+  T* __restrict variance = range.states[1];
+  const int64_t count = range.count;
   for (int64_t i = 0; i < count; ++i) {
     const T g = gradient[i] * scale;
     const T m = momentum[i] + one_less_beta1 * (g - momentum[i]);
     const T v = beta2 * variance[i] + one_less_beta2 * g * g;
+    const T w = keep * weight[i] - rate * (m / (std::sqrt(v) * inverse_root + epsilon));
     momentum[i] = m;
     variance[i] = v;
-    weight[i] = keep * weight[i] - rate * (m / (std::sqrt(v) * inverse_root + epsilon));
+    weight[i] = w;
+    put(i, w);
   }
-}
-
-// kLanes independent sums, so that the additions need not wait for each other.
-template <typename T>
-[[gnu::always_inline]] inline double squares(int64_t count, const T* __restrict values) {
-  constexpr int64_t kLanes = 32;
-  double lanes[kLanes] = {};
-  const int64_t whole = count / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(values[i + lane]);
-      lanes[lane] += value * value;
-    }
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  for (int64_t i = whole; i < count; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    sum += value * value;
-  }
-  return sum;
 }
 
 }  // namespace
 
 SMP_VECTOR_CLONES
-void adamw_update(const AdamWFactors& factors, int64_t count, const float* gradient, float* weight,
-                  float* momentum, float* variance) {
-  update(factors, count, gradient, weight, momentum, variance);
+void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) {
+  uint16_t* __restrict copy = range.copy;
+  if (copy == nullptr) {
+    update(factors, range, [](int64_t, float) {});
+  } else if (range.copy_dtype == DType::kBF16) {
+    update(factors, range, [copy](int64_t i, float w) { copy[i] = bf16_bits(w); });
+  } else {
+    update(factors, range, [copy](int64_t i, float w) { copy[i] = fp16_bits(w); });
+  }
 }
 
 SMP_VECTOR_CLONES
-void adamw_update(const AdamWFactors& factors, int64_t count, const double* gradient,
-                  double* weight, double* momentum, double* variance) {
-  update(factors, count, gradient, weight, momentum, variance);
+void adamw_update(const AdamWFactors& factors, const UpdateRange<double>& range) {
+  update(factors, range, [](int64_t, double) {});
 }
-
-SMP_VECTOR_CLONES
-double sum_of_squares(int64_t count, const float* values) { return squares(count, values); }
-
-SMP_VECTOR_CLONES
-double sum_of_squares(int64_t count, const double* values) { return squares(count, values); }
 
 }  // namespace smp

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
+#include "update_rule.h"
 
-// The arithmetic of AdamW on flat ranges, one pass over memory each, vectorised for the machine it
+// The arithmetic of AdamW on flat ranges, one pass over memory, vectorised for the machine it
 // runs on. Pure; safe from any thread.
 namespace smp {
 
@@ -16,13 +16,9 @@ struct AdamWFactors {
   double rate = 0;          // learning rate / (1 - beta1^t)
   double inverse_root = 1;  // 1 / sqrt(1 - beta2^t)
 };
-void adamw_update(const AdamWFactors& factors, int64_t count, const float* gradient, float* weight,
-                  float* momentum, float* variance);
-void adamw_update(const AdamWFactors& factors, int64_t count, const double* gradient,
-                  double* weight, double* momentum, double* variance);
 
-// In double, in an order that depends on count alone.
-double sum_of_squares(int64_t count, const float* values);
-double sum_of_squares(int64_t count, const double* values);
+// states: m, v.
+void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range);
+void adamw_update(const AdamWFactors& factors, const UpdateRange<double>& range);
 
 }  // namespace smp

@@ -32,6 +32,7 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
       last_save_(std::chrono::steady_clock::now()) {
   counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
   counters_.data_bytes = data_bytes;
+  counters_.has_loss_scale = model.loss_scale.guards();
   if (options_.run_dir.empty()) return;
   const CheckpointSpec& spec = plan.job.training.checkpoint;
   if (spec.every_steps > 0 || spec.every_minutes > 0) {
@@ -50,6 +51,7 @@ int64_t Checkpoints::start() {
   if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
     const HuggingFaceWeights weights(folder, plan_.job.model);
     for (const TensorPiece& piece : weights_to_load(model_)) weights.read(piece);
+    model_.optimizer->adopt_weights();
   }
   return 0;
 }
@@ -104,6 +106,10 @@ void Checkpoints::load(const std::string& name) {
             static_cast<uint64_t>(of_job.data_bytes));
   }
   model_.optimizer->set_steps_done(saved.optimizer_steps);
+  if (saved.has_loss_scale) {
+    model_.loss_scale.restore({std::bit_cast<double>(saved.loss_scale_bits), saved.good_steps,
+                               saved.overflows_left, saved.skipped_steps});
+  }
 }
 
 bool Checkpoints::is_time() const {
@@ -140,6 +146,11 @@ void Checkpoints::save(int64_t done) {
   counters_.step = done;
   counters_.samples = done * plan_.job.training.global_batch.value();
   counters_.optimizer_steps = model_.optimizer->steps_done();
+  const LossScale::State& scale = model_.loss_scale.state();
+  counters_.loss_scale_bits = std::bit_cast<int64_t>(scale.value);
+  counters_.good_steps = scale.good_steps;
+  counters_.overflows_left = scale.overflows_left;
+  counters_.skipped_steps = scale.skipped_steps;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(store_, model_.groups->world().rank(),
                                                  pieces_to_save(plan_, model_, counters_));

@@ -20,14 +20,20 @@ struct alignas(64) BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 64);
 
+// aligned_alloc and the arena want multiples of the alignment.
+size_t size_with_header(int64_t bytes) {
+  return (static_cast<size_t>(bytes) + 63) / 64 * 64 + sizeof(BlockHeader);
+}
+
 void release_block(void* data) {
   if (data == nullptr) return;
   auto* header = static_cast<BlockHeader*>(data) - 1;
-  if (header->ledger != nullptr) {
-    header->ledger->release(header->category, header->bytes);
-    header->ledger->drop_owner();
-  }
-  std::free(header);
+  MemoryLedger::State* const ledger = header->ledger;
+  if (ledger == nullptr) return std::free(header);
+  const int64_t bytes = header->bytes;
+  ledger->release(header->category, bytes);
+  ledger->give_back(header, size_with_header(bytes));
+  ledger->drop_owner();
 }
 
 // The context of a block is its data pointer (libtorch's raw_allocate demands it), so all else is
@@ -40,9 +46,8 @@ class CountingAllocator final : public c10::Allocator {
     MemoryLedger::State* ledger = current_ledger();
     const MemoryCategory category = current_category();
     if (ledger != nullptr) ledger->charge(category, static_cast<int64_t>(bytes));
-    // aligned_alloc wants a multiple of the alignment.
-    const size_t padded = (bytes + 63) / 64 * 64 + sizeof(BlockHeader);
-    void* block = std::aligned_alloc(64, padded);
+    const size_t padded = size_with_header(static_cast<int64_t>(bytes));
+    void* block = ledger != nullptr ? ledger->take(padded) : std::aligned_alloc(64, padded);
     if (block == nullptr) {
       if (ledger != nullptr) ledger->release(category, static_cast<int64_t>(bytes));
       throw std::bad_alloc();

@@ -1,11 +1,13 @@
 #include "smp/runtime/engine.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <utility>
 #include <vector>
 
 #include "bucket_traffic.h"
+#include "finite_check.h"
 #include "layer_calls.h"
 #include "microbatch.h"
 #include "pipeline_messages.h"
@@ -67,6 +69,8 @@ struct Engine::Impl {
     return action.microbatch < 0 || action.microbatch + 1 == *plan.job.training.microbatches;
   }
   void reduce_kv(const Action& action);
+  void begin();
+  [[noreturn]] void stop_not_finite(const NotFinite& error);
   void abandon(const std::string& reason);
 };
 
@@ -129,6 +133,40 @@ void Engine::Impl::reduce_kv(const Action& action) {
       ->wait();
 }
 
+void Engine::Impl::begin() {
+  calls.begin_step(step_index, false);
+  calls.scale_loss(model.loss_scale.value());
+  result = {};
+  enter("zero gradients", {});
+  model.parameters->zero_gradients();
+}
+
+// All ranks come here alike and nothing was updated, so the step runs again up to its update, now
+// with every tensor looked at.
+void Engine::Impl::stop_not_finite(const NotFinite& error) {
+  std::string first;
+  try {
+    FiniteCheck check(plan, model);
+    check.weights();
+    calls.watch(&check);
+    begin();
+    for (const Action& action : model.actions) {
+      if (action.kind == ActionKind::kStep) break;
+      execute(action);
+    }
+    check.gradients();
+    first = check.first_of_all();
+  } catch (const std::exception& second) {
+    abandon(second.what());
+    throw;
+  }
+  enter("step", {});
+  throw TrainingError(fmt::format(
+      "{}; training cannot go on; {}. Try a lower training.optimizer.learning_rate (here {}) or "
+      "more warmup_steps",
+      error.what(), first, learning_rate));
+}
+
 // Messages under way still read and write our buffers: the peers are told, which ends the messages,
 // and only then may the buffers go.
 void Engine::Impl::abandon(const std::string& reason) {
@@ -146,6 +184,8 @@ Engine::~Engine() = default;
 void Engine::Impl::execute_all(const std::vector<Action>& actions) {
   try {
     for (const Action& action : actions) execute(action);
+  } catch (const NotFinite&) {
+    throw;  // of all ranks, after their last message
   } catch (const std::exception& error) {
     abandon(error.what());
     throw;
@@ -157,11 +197,12 @@ StepResult Engine::step(int64_t step, double learning_rate) {
   Impl& self = *impl_;
   self.step_index = step;
   self.learning_rate = learning_rate;
-  self.calls.begin_step(step, false);
-  self.result = {};
-  self.enter("zero gradients", {});
-  self.model.parameters->zero_gradients();
-  self.execute_all(self.model.actions);
+  try {
+    self.begin();
+    self.execute_all(self.model.actions);
+  } catch (const NotFinite& error) {
+    self.stop_not_finite(error);
+  }
   return self.result;
 }
 

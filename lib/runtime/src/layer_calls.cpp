@@ -29,7 +29,7 @@ void LayerCalls::begin_step(int64_t step, bool evaluates) {
   loss_sum_ = 0;
 }
 
-double LayerCalls::loss_scale() const {
+double LayerCalls::mean_factor() const {
   return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
 }
 
@@ -73,6 +73,7 @@ void LayerCalls::forward(const Action& action) {
     if (place.keeps_input) call.inputs = std::move(inputs);
     flight.calls.push_back(std::move(call));
   }
+  if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
   if (place.is_head) {
     loss_sum_ += outputs.at(0).item<double>();
   } else if (place.hands_to >= 0) {
@@ -123,13 +124,15 @@ void LayerCalls::backward(const Action& action) {
 
   std::vector<at::Tensor> gradients = std::exchange(flight.gradients, {});
   if (place.is_head) {
-    const auto options = at::TensorOptions().dtype(scalar_type_of(model_.parameters->dtype()));
-    gradients = {at::full({}, loss_scale(), options)};
+    const auto options =
+        at::TensorOptions().dtype(scalar_type_of(model_.parameters->gradient_dtype()));
+    gradients = {at::full({}, mean_factor() * loss_scale_, options)};
   }
   SMP_CHECK(!gradients.empty() && gradients.front().defined());
   WeightWork* const later = map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;
   gradients =
       model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients), later);
+  if (check_ != nullptr) check_->backward(action.microbatch, action.layer, gradients);
   if (place.takes_from >= 0) {
     microbatches_.at(place.takes_from, action.microbatch).gradients = std::move(gradients);
   } else if (!place.is_embedding) {

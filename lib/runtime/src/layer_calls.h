@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "finite_check.h"
 #include "microbatch.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
@@ -22,6 +23,10 @@ class LayerCalls {
 
   // With `evaluates` forwards keep nothing.
   void begin_step(int64_t step, bool evaluates);
+  // fp16's, with which all gradients of the step are multiplied.
+  void scale_loss(double loss_scale) { loss_scale_ = loss_scale; }
+  // Every output and gradient is shown to `check` from now on; nullptr = to nobody.
+  void watch(FiniteCheck* check) { check_ = check; }
   void forward(const Action& action);
   void backward(const Action& action);
   void weight(const Action& action);
@@ -29,15 +34,16 @@ class LayerCalls {
   void offload(const Action& action);
   void fetch(const Action& action);
 
-  // Of this rank's microbatches so far: the sum of their mean losses, scaled to the global batch.
-  double loss() const { return loss_sum_ * loss_scale(); }
+  // Of this rank's microbatches so far: the sum of their mean losses, scaled to the global batch;
+  // without the loss scale.
+  double loss() const { return loss_sum_ * mean_factor(); }
 
  private:
   KeptCall& call_of(const Action& action);
   std::vector<at::Tensor> run(const LayerPlace& place, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
-  double loss_scale() const;
+  double mean_factor() const;
 
   const Plan& plan_;
   ParallelModel& model_;
@@ -47,6 +53,8 @@ class LayerCalls {
   const int64_t micro_batch_, microbatch_count_, sequence_, data_rank_;
   int64_t step_ = 0;
   bool evaluates_ = false;
+  double loss_scale_ = 1;
+  FiniteCheck* check_ = nullptr;
   double loss_sum_ = 0;
 };
 

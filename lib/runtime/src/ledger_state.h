@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "block_arena.h"
 #include "smp/runtime/memory_ledger.h"
 
 namespace smp {
@@ -16,6 +17,10 @@ struct MemoryLedger::State {
   void add_owner();
   void drop_owner();  // may delete this
 
+  // Memory for one block, from the arena. `bytes`: a multiple of BlockArena::kAlignment.
+  void* take(size_t bytes);  // nullptr when the system has no more
+  void give_back(void* block, size_t bytes);
+
   const int64_t rank;
   const int64_t limit_bytes;
 
@@ -24,6 +29,7 @@ struct MemoryLedger::State {
   Phase phase;
   MemoryUse live;
   MemoryUse peak;
+  BlockArena arena;
 };
 
 // Of this thread: its LedgerScope's, else the process ledger's, else null.

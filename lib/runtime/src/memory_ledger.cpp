@@ -89,6 +89,16 @@ void MemoryLedger::State::release(MemoryCategory category, int64_t bytes) {
   live.by_category[index_of(category)] -= bytes;
 }
 
+void* MemoryLedger::State::take(size_t bytes) {
+  const std::lock_guard lock(mutex);
+  return arena.allocate(bytes);
+}
+
+void MemoryLedger::State::give_back(void* block, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  arena.release(block, bytes);
+}
+
 void MemoryLedger::State::add_owner() {
   const std::lock_guard lock(mutex);
   ++owners;
@@ -152,6 +162,11 @@ void MemoryLedger::reset_peak() {
   const std::lock_guard lock(state_->mutex);
   state_->peak = state_->live;
   state_->peak.phase = state_->phase;
+}
+
+int64_t MemoryLedger::system_allocations() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->arena.growths();
 }
 
 int64_t MemoryLedger::rank() const { return state_->rank; }

@@ -42,14 +42,22 @@ std::string memory(int64_t bytes) {
 
 std::string to_json(const StepMetrics& metrics) {
   // A value that is not finite becomes null: JSON has no word for it.
-  const nlohmann::ordered_json json = {{"step", metrics.step},
-                                       {"loss", metrics.loss},
-                                       {"grad_norm", metrics.grad_norm},
-                                       {"learning_rate", metrics.learning_rate},
-                                       {"tokens_per_s", metrics.tokens_per_s},
-                                       {"step_s", metrics.step_s},
-                                       {"memory_live_bytes", metrics.memory_live_bytes},
-                                       {"memory_peak_bytes", metrics.memory_peak_bytes}};
+  nlohmann::ordered_json json = {{"step", metrics.step},
+                                 {"loss", metrics.loss},
+                                 {"grad_norm", metrics.grad_norm},
+                                 {"learning_rate", metrics.learning_rate}};
+  if (metrics.loss_scale) {
+    json["loss_scale"] = *metrics.loss_scale;
+    json["skipped_steps"] = metrics.skipped_steps;
+  }
+  if (metrics.evaluation_loss) {
+    json["evaluation_loss"] = *metrics.evaluation_loss;
+    json["perplexity"] = std::exp(*metrics.evaluation_loss);
+  }
+  json["tokens_per_s"] = metrics.tokens_per_s;
+  json["step_s"] = metrics.step_s;
+  json["memory_live_bytes"] = metrics.memory_live_bytes;
+  json["memory_peak_bytes"] = metrics.memory_peak_bytes;
   return json.dump();
 }
 
@@ -89,9 +97,19 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
   const std::string last = std::to_string(steps);
   const std::string left =
       metrics.step < steps ? fmt::format("  {} left", duration(seconds_left)) : "";
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}  {} tokens/s  memory {}{}",
-                     metrics.step, last.size(), last, metrics.loss, metrics.grad_norm,
-                     grouped(metrics.tokens_per_s), memory(metrics.memory_peak_bytes), left);
+  const std::string scale =
+      metrics.loss_scale
+          ? fmt::format("  loss scale {}, {} skipped", *metrics.loss_scale, metrics.skipped_steps)
+          : "";
+  const std::string held_out =
+      metrics.evaluation_loss
+          ? fmt::format("  held out {:.4f}, perplexity {:.4g}", *metrics.evaluation_loss,
+                        std::exp(*metrics.evaluation_loss))
+          : "";
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3g}{}{}  {} tokens/s  memory {}{}",
+                     metrics.step, last.size(), last, metrics.loss, metrics.grad_norm, scale,
+                     held_out, grouped(metrics.tokens_per_s), memory(metrics.memory_peak_bytes),
+                     left);
 }
 
 StepLine::StepLine(std::FILE* out, int64_t steps, int64_t every, int columns)
@@ -108,7 +126,8 @@ void StepLine::show(const StepMetrics& metrics) {
   silent_s_ += metrics.step_s;
   const bool last = metrics.step >= steps_;
   const bool rewrites = columns_ > 0;
-  const bool due = metrics.step == 1 || metrics.step % every_ == 0 || silent_s_ >= kLongestSilenceS;
+  const bool due = metrics.step == 1 || metrics.evaluation_loss || metrics.step % every_ == 0 ||
+                   silent_s_ >= kLongestSilenceS;
   if (!rewrites && !due && !last) return;
   silent_s_ = 0;
   const double left = mean_step_s_ * static_cast<double>(steps_ - metrics.step);

@@ -42,9 +42,13 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
         make_layer(plan.job.model, layer, model.parameters->layer_parameters(layer.index), tensor));
   }
 
-  // The optimizer after the layout: its state covers this rank's part of each bucket only.
+  // The optimizer after the weights: master weights start as they are, and its state covers this
+  // rank's part of each bucket only.
   model.optimizer =
-      std::make_unique<AdamW>(plan.job.training.optimizer, plan.degrees, *model.parameters);
+      std::make_unique<Optimizer>(plan.job.training.optimizer, plan.degrees, *model.parameters);
+
+  const TrainingSpec& training = plan.job.training;
+  if (training.precision == Precision::kFp16) model.loss_scale = LossScale(training.loss_scale);
 
   // The schedule last: it names layers and buckets that now exist.
   Schedule schedule = make_schedule(schedule_parameters(plan));

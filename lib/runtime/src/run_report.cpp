@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <type_traits>
 
 #include "smp/plan/check.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/traffic.h"
 
@@ -200,6 +202,19 @@ void add_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>
   });
 }
 
+void subtract_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& part) {
+  for (const TrafficCount& row : part) {
+    for (TrafficCount& other : all) {
+      if (other.label != row.label || other.op != row.op || other.group_size != row.group_size) {
+        continue;
+      }
+      other.calls -= row.calls;
+      other.wire_bytes -= row.wire_bytes;
+    }
+  }
+  std::erase_if(all, [](const TrafficCount& row) { return row.calls == 0; });
+}
+
 std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, Communicator& world) {
   const PackedFacts packed = pack(mine);
   std::vector<PackedFacts> all(static_cast<size_t>(world.size()));
@@ -224,6 +239,14 @@ std::string report_json(const Plan& plan, const RunFacts& run,
                   {"replica_degree", degrees.replica}};
   json["steps"] = run.steps;
   json["loss"] = {{"first", run.first_loss}, {"last", run.last_loss}};
+  if (run.loss_scale) {
+    json["loss_scale"] = {{"last", *run.loss_scale}, {"skipped_steps", run.skipped_steps}};
+  }
+  if (run.evaluation_loss) {
+    json["evaluation"] = {{"loss", *run.evaluation_loss},
+                          {"perplexity", std::exp(*run.evaluation_loss)},
+                          {"samples", held_out_samples(plan.job.training)}};
+  }
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;
   json["measured_step_s"] = run.measured_step_s;

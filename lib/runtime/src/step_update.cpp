@@ -4,34 +4,54 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "smp/plan/traffic.h"
 
 namespace smp {
 
-// Norm and loss travel together: one message a step tells every rank how to clip, what to print and
-// whether to stop. Each gradient element and each sample's loss enters on one rank only.
+StepUpdate::StepUpdate(const Plan& plan, ParallelModel& model)
+    : plan_(plan), model_(model), sums_(static_cast<size_t>(step_sums(plan.job.model))) {}
+
+// Norms and loss travel together: one message a step tells every rank how to clip, what to print
+// and whether to stop. Each gradient element and each sample's loss enters on one rank only. Norms
+// are added layer by layer in the order of the model, so that the total does not depend on how the
+// layers are dealt to stages.
 StepResult StepUpdate::run(int64_t step, double learning_rate, double loss) {
   const Coord& coord = model_.parameters->layout().coord;
+  std::fill(sums_.begin(), sums_.end(), 0.0);
+  model_.optimizer->add_norms_squared(sums_);
   // Ranks without the head have summed nothing; those of a tensor group have the same loss.
-  double sums[2] = {model_.optimizer->local_norm_squared(), coord.tensor == 0 ? loss : 0.0};
+  sums_.back() = coord.tensor == 0 ? loss : 0.0;
   if (model_.groups->world().size() > 1) {
     model_.groups->world()
-        .all_reduce(sums, sums, 2, DType::kF64, ReduceOp::kSum, "step.norm_and_loss")
+        .all_reduce(sums_.data(), sums_.data(), static_cast<int64_t>(sums_.size()), DType::kF64,
+                    ReduceOp::kSum, "step.norm_and_loss")
         ->wait();
   }
   StepResult result;
-  result.grad_norm = std::sqrt(sums[0]);
-  result.loss = sums[1];
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    throw TrainingError(fmt::format(
-        "step {}: the loss is {} and the gradient norm {}; training cannot go on. Try a lower "
-        "training.optimizer.learning_rate (here {}) or more warmup_steps",
-        step + 1, result.loss, result.grad_norm, learning_rate));
+  result.loss_scale = model_.loss_scale.value();
+  result.grad_norm =
+      std::sqrt(std::accumulate(sums_.begin(), sums_.end() - 1, 0.0)) / model_.loss_scale.value();
+  result.loss = sums_.back();
+  const bool overflowed = !std::isfinite(result.grad_norm);
+  // A lower scale helps gradients that overflow, not a loss that does.
+  result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
+  if (!std::isfinite(result.loss) || (overflowed && !result.skipped)) {
+    throw NotFinite(fmt::format("step {}: the loss is {} and the gradient norm {}", step + 1,
+                                result.loss, result.grad_norm));
   }
-  // As torch.nn.utils.clip_grad_norm_: with 1e-6 beside the norm, and never enlarging.
-  const double limit = plan_.job.training.optimizer.gradient_clipping;
-  const double scale = limit > 0 ? std::min(1.0, limit / (result.grad_norm + 1e-6)) : 1.0;
-  model_.optimizer->step(learning_rate, scale);
+  if (!result.skipped) {
+    model_.optimizer->step(learning_rate, clipping(result.grad_norm) / model_.loss_scale.value());
+  }
+  model_.loss_scale.step_done(result.skipped);
   return result;
+}
+
+// As torch.nn.utils.clip_grad_norm_: with 1e-6 beside the norm, and never enlarging.
+double StepUpdate::clipping(double norm) const {
+  const double limit = plan_.job.training.optimizer.gradient_clipping;
+  return limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
 }
 
 }  // namespace smp

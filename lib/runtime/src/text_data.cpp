@@ -55,14 +55,20 @@ void read_file(const DataFile& file, int64_t offset, int64_t count, unsigned cha
 
 }  // namespace
 
-TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed)
-    : files_(std::move(files)), sequence_length_(sequence_length), seed_(seed) {
+TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
+                   int64_t held_out_samples)
+    : files_(std::move(files)),
+      sequence_length_(sequence_length),
+      seed_(seed),
+      trained_bytes_(files_.total_bytes -
+                     (held_out_samples > 0 ? held_out_samples * sequence_length + 1 : 0)),
+      held_out_samples_(held_out_samples) {
   int64_t begin = 0;
   for (const DataFile& file : files_.files) {
     begins_.push_back(begin);
     begin += file.bytes + 1;
   }
-  SMP_CHECK(files_.total_bytes > sequence_length_);
+  SMP_CHECK(trained_bytes_ > sequence_length_);
 }
 
 int64_t TextData::window_start(int64_t step, int64_t sample) const {
@@ -74,7 +80,7 @@ int64_t TextData::window_start(int64_t step, int64_t sample) const {
                     stream_key(seed_, "data"));
   const uint64_t random = uint64_t{block[1]} << 32 | block[0];
   // Any start from which a whole window fits; the remainder's bias is below starts / 2^64.
-  const auto starts = static_cast<uint64_t>(files_.total_bytes - sequence_length_);
+  const auto starts = static_cast<uint64_t>(trained_bytes_ - sequence_length_);
   return static_cast<int64_t>(random % starts);
 }
 
@@ -95,13 +101,27 @@ void TextData::read_bytes(int64_t begin, int64_t count, unsigned char* out) cons
   }
 }
 
+void TextData::read_window(int64_t start, int64_t* tokens, int64_t* targets) const {
+  std::vector<unsigned char> window(static_cast<size_t>(sequence_length_ + 1));
+  read_bytes(start, sequence_length_ + 1, window.data());
+  std::copy(window.begin(), window.end() - 1, tokens);
+  std::copy(window.begin() + 1, window.end(), targets);
+}
+
 void TextData::read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
                     int64_t* targets) const {
-  std::vector<unsigned char> window(static_cast<size_t>(sequence_length_ + 1));
   for (int64_t k = 0; k < count; ++k) {
-    read_bytes(window_start(step, first_sample + k), sequence_length_ + 1, window.data());
-    std::copy(window.begin(), window.end() - 1, tokens + k * sequence_length_);
-    std::copy(window.begin() + 1, window.end(), targets + k * sequence_length_);
+    read_window(window_start(step, first_sample + k), tokens + k * sequence_length_,
+                targets + k * sequence_length_);
+  }
+}
+
+void TextData::read_held_out(int64_t first_sample, int64_t count, int64_t* tokens,
+                             int64_t* targets) const {
+  SMP_CHECK(first_sample + count <= held_out_samples_);
+  for (int64_t k = 0; k < count; ++k) {
+    read_window(trained_bytes_ + (first_sample + k) * sequence_length_,
+                tokens + k * sequence_length_, targets + k * sequence_length_);
   }
 }
 

@@ -12,14 +12,15 @@
 #include <utility>
 
 #include "checkpoints.h"
+#include "evaluation.h"
 #include "functions/tensors.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
-#include "smp/runtime/adamw.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/huggingface_export.h"
+#include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
 #include "smp/runtime/text_data.h"
@@ -118,7 +119,7 @@ double median(std::vector<double> values) {
 
 // The first step pays for first touches of memory and is left out of the measured ones.
 RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
-  RunFacts facts;
+  RunFacts facts = result.run;
   facts.steps = static_cast<int64_t>(result.losses.size());
   if (facts.steps == 0) return facts;
   facts.first_loss = result.losses.front();
@@ -140,10 +141,8 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
   const int64_t tokens_per_step = training.global_batch.value() * training.sequence_length;
   const int64_t rank = ledger.rank();
   ledger.set_phase({"setup"});
-  Engine engine(plan, model, ledger,
-                [&](int64_t step, int64_t first, int64_t count, int64_t* tokens, int64_t* targets) {
-                  data.read(step, first, count, tokens, targets);
-                });
+  Evaluation evaluation(plan, data, *model.groups);
+  Engine engine(plan, model, ledger, evaluation.reader());
   result.first_step = checkpoints.start();
   Voice voice(options, rank, steps);
   model.groups->world().barrier("setup.start")->wait();
@@ -159,6 +158,12 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
     metrics.step = step + 1;
     metrics.loss = done.loss;
     metrics.grad_norm = done.grad_norm;
+    if (training.precision == Precision::kFp16) {
+      metrics.loss_scale = done.loss_scale;
+      metrics.skipped_steps = model.loss_scale.state().skipped_steps;
+      result.run.loss_scale = model.loss_scale.value();
+      result.run.skipped_steps = metrics.skipped_steps;
+    }
     metrics.step_s = seconds_since(start);
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
@@ -170,6 +175,9 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
       waited_before_s = model.groups->waited_s();
     } else {
       measured_s += metrics.step_s;
+    }
+    if (evaluation.is_due(step + 1, steps)) {
+      metrics.evaluation_loss = result.run.evaluation_loss = evaluation.loss(engine);
     }
     voice.say(metrics);
     if (options.on_step) options.on_step(metrics);
@@ -183,9 +191,10 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();
   result.mine.host_peak_bytes = model.host->peak().bytes;
-  result.mine.idle_s = model.groups->waited_s() - waited_before_s;
+  result.mine.idle_s = model.groups->waited_s() - waited_before_s - evaluation.waited_s();
   result.mine.busy_s = measured_s - result.mine.idle_s;
   result.mine.traffic = model.groups->traffic();
+  subtract_traffic(result.mine.traffic, evaluation.traffic());
   result.run = run_facts(result, tokens_per_step);
 }
 
@@ -223,8 +232,9 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   try {
     model = apply_parallelism(plan, world, ledger);
     const TrainingSpec& training = plan.job.training;
-    const TextData data(find_data_files(training), training.sequence_length, training.seed);
-    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data.total_bytes());
+    const TextData data(find_data_files(training), training.sequence_length, training.seed,
+                        held_out_samples(training));
+    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data.trained_bytes());
     RunResult result;
     run_steps(plan, options, data, model, *checkpoints, ledger, result);
     result.ranks = gather_rank_facts(result.mine, world);

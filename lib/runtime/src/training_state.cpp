@@ -7,8 +7,8 @@
 
 #include "owned_part.h"
 #include "smp/plan/layers.h"
-#include "smp/runtime/adamw.h"
 #include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/optimizer.h"
 #include "smp/runtime/parallelize.h"
 #include "torch_dtype.h"
 
@@ -24,6 +24,12 @@ constexpr Counter kCounters[] = {{"trainer.step", &TrainingCounters::step},
                                  {"trainer.seed", &TrainingCounters::seed},
                                  {"trainer.data_bytes", &TrainingCounters::data_bytes},
                                  {"optimizer.steps", &TrainingCounters::optimizer_steps}};
+
+constexpr Counter kLossScaleCounters[] = {
+    {"loss_scale.bits", &TrainingCounters::loss_scale_bits},
+    {"loss_scale.good_steps", &TrainingCounters::good_steps},
+    {"loss_scale.overflows_left", &TrainingCounters::overflows_left},
+    {"loss_scale.skipped_steps", &TrainingCounters::skipped_steps}};
 
 std::string name_of_state(std::string_view state, const std::string& parameter) {
   return fmt::format("optimizer.{}.{}", state, parameter);
@@ -51,7 +57,7 @@ TensorPiece piece_of(const PlacedParameter& parameter, std::string name, DType d
 
 std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
   std::vector<TensorPiece> pieces;
-  for (const Counter& counter : kCounters) {
+  const auto add = [&](const Counter& counter) {
     pieces.push_back({counter.name,
                       {1},
                       DType::kI64,
@@ -59,7 +65,10 @@ std::vector<TensorPiece> counter_pieces(TrainingCounters& counters) {
                       0,
                       1,
                       reinterpret_cast<std::byte*>(&(counters.*counter.value))});
-  }
+  };
+  for (const Counter& counter : kCounters) add(counter);
+  if (!counters.has_loss_scale) return pieces;
+  for (const Counter& counter : kLossScaleCounters) add(counter);
   return pieces;
 }
 
@@ -96,7 +105,7 @@ void for_each_owned(const FlatParameters& parameters, bool counted_only, const B
 // In the type that each state has, which may be wider than the weights'.
 std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool counted_only) {
   std::vector<TensorPiece> pieces;
-  for (const AdamW::State& state : model.optimizer->states()) {
+  for (const Optimizer::State& state : model.optimizer->states()) {
     const DType dtype = dtype_of(state.values->scalar_type());
     std::byte* const data = bytes_of_tensor(*state.values);
     for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
@@ -165,10 +174,13 @@ std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
 std::vector<std::string> names_of_state(const Plan& plan, const ParallelModel& model) {
   std::vector<std::string> names;
   for (const Counter& counter : kCounters) names.emplace_back(counter.name);
+  if (model.loss_scale.guards()) {
+    for (const Counter& counter : kLossScaleCounters) names.emplace_back(counter.name);
+  }
   for (const LayerSpec& layer : layers_of(plan.job.model)) {
     for (const ParameterSpec& parameter : parameters_of(plan.job.model, layer)) {
       names.push_back(parameter.name);
-      for (const AdamW::State& state : model.optimizer->states()) {
+      for (const Optimizer::State& state : model.optimizer->states()) {
         names.push_back(name_of_state(state.name, parameter.name));
       }
     }

@@ -23,6 +23,9 @@ struct TrainingCounters {
   int64_t seed = 0;             // the bits of training.seed: key of weights and of the data order
   int64_t data_bytes = 0;       // of the text, in which sample starts are drawn
   int64_t optimizer_steps = 0;  // updates, for Adam's bias corrections
+  // fp16 alone: LossScale::State, its value as bits.
+  bool has_loss_scale = false;
+  int64_t loss_scale_bits = 0, good_steps = 0, overflows_left = 0, skipped_steps = 0;
 };
 
 // What this rank writes: every element of the state on one rank, the ranks that hold the same ones

@@ -24,11 +24,15 @@ struct DataFiles {
   int64_t total_bytes = 0;      // of the text: all files and one 0 byte between two
 };
 
+// Samples at the end of the text that are kept for evaluation and never trained on; 0 without
+// evaluation. Throws ConfigError when they are not whole batches.
+int64_t held_out_samples(const TrainingSpec& training);
+
 // Lists training.data.path: a file; a folder (its files with one of data.suffixes, all when there
 // are none; hidden files and folders, and symbolic links to folders, are left out); or
 // "python-stdlib", the .py files of the standard library of the python3 on PATH, without
 // site-packages. Throws ConfigError, with the path, for what is missing, unreadable, empty, or
-// shorter than one window of sequence_length + 1 bytes.
+// shorter than one window of sequence_length + 1 bytes beside what is held out.
 DataFiles find_data_files(const TrainingSpec& training);
 
 // Throws ConfigError when the model cannot take bytes as tokens (vocab_size < 256).

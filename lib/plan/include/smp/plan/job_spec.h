@@ -28,6 +28,9 @@ enum class Recompute { kNone, kSelective, kFull };
 enum class AttentionKind { kFlash, kUnfused };
 // Whose habits are priced: the same layout occupies other bytes in each framework.
 enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
+enum class OptimizerKind { kAdamW, kSgd };
+// After the warm-up; wsd = stable, then a decay.
+enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 enum class CollectivesKind { kNccl, kSmddp };  // of data-parallel groups
 
 struct ModelSpec {
@@ -123,9 +126,14 @@ struct ClusterSpec {
 };
 
 struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   double learning_rate = 3e-4;
   double min_learning_rate = 3e-5;
   int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // wsd: the last ones
+  double momentum = 0.9;    // sgd; 0 = none, and no state for it
+  bool nesterov = false;    // sgd
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
@@ -139,6 +147,24 @@ struct CheckpointSpec {
   int64_t every_steps = 0;   // 0 = not by steps; else after the last step too
   double every_minutes = 0;  // 0 = not by time
   int64_t keep = 2;          // the newest so many stay
+};
+
+// What the loss is multiplied with, that fp16 gradients do not vanish: SMP's and DeepSpeed's
+// parameters, under their names.
+struct LossScaleSpec {
+  bool dynamic = true;
+  double init_scale = 65536;    // the scale itself where it is not dynamic
+  double scale_factor = 2;      // by which it falls and grows
+  int64_t scale_window = 1000;  // steps without overflow until it grows
+  double min_scale = 1;
+  int64_t delayed_shift = 1;  // overflows until it falls
+  bool raise_error_at_min_scale = true;
+};
+
+// How often the loss of text that is never trained on is taken.
+struct EvaluationSpec {
+  int64_t every_steps = 0;         // 0 = never
+  std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
 };
 
 struct TrainingSpec {
@@ -160,6 +186,8 @@ struct TrainingSpec {
   bool deterministic = false;           // larger workspaces of the matmul library
   std::optional<bool> fused_optimizer;  // the update is one kernel; auto: what the profile does
   OptimizerSpec optimizer;
+  LossScaleSpec loss_scale;  // fp16
+  EvaluationSpec evaluation;
   int64_t steps = 0;
   uint64_t seed = 1234;
   std::string data_path;  // file or folder of text; "python-stdlib" = the source of

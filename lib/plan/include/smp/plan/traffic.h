@@ -11,6 +11,7 @@
 namespace smp {
 
 struct Plan;
+struct ModelSpec;
 
 // One kind of message of one rank in one training step. `count` is as in wire_bytes(). Two rows may
 // share a label when their counts differ.
@@ -24,6 +25,10 @@ struct Traffic {
   int64_t calls = 0;       // per step
   int64_t wire_bytes = 0;  // that this rank sends per step, all calls together
 };
+
+// Numbers that the last message of a step sums over all ranks: the squared gradient norm of each
+// layer, and the loss.
+int64_t step_sums(const ModelSpec& model);
 
 // All messages of `rank` in one step, in a fixed order. Groups of one rank send nothing and are
 // left out.

@@ -15,7 +15,7 @@
 // accelerators. The peak is the largest of three phases: forward, backward, optimizer step.
 namespace smp {
 
-// What one parameter costs while training with Adam, unsharded.
+// What one parameter costs while training, unsharded; the constants with Adam.
 struct BytesPerParameter {
   int64_t weight = 0;         // what forward and backward compute with
   int64_t gradient = 0;       // what is accumulated
@@ -32,7 +32,8 @@ inline constexpr BytesPerParameter kBf16{2, 4, 0, 4, 4, 4};     // ours and Mega
 inline constexpr BytesPerParameter kFp32{4, 4, 0, 0, 4, 4};     // 16
 inline constexpr BytesPerParameter kFp64{8, 8, 0, 0, 8, 8};     // 32, for parity runs
 
-BytesPerParameter bytes_per_parameter(Precision precision);
+// Of a resolved job. Our engine on CPUs takes fp16 gradients as it takes bf16 ones: in fp32 alone.
+BytesPerParameter bytes_per_parameter(const JobSpec& job);
 
 // All ranks of a (stage, tensor) class, at their peak. busy_ns is left 0.
 RankPrediction predict_memory(const Plan& plan, int64_t stage, int64_t tensor);

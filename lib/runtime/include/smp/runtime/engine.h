@@ -12,7 +12,8 @@
 
 namespace smp {
 
-// Training that cannot go on: the loss or the gradient norm is no number. All ranks throw it alike.
+// Training that cannot go on: the loss or the gradient norm is no number, or fp16 cannot hold the
+// gradients. All ranks throw it alike.
 class TrainingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,8 +25,10 @@ using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64
                                        int64_t* tokens, int64_t* targets)>;
 
 struct StepResult {
-  double loss = 0;       // mean over the tokens of the global batch; the same on all ranks
-  double grad_norm = 0;  // global, before clipping; the same on all ranks
+  double loss = 0;        // mean over the tokens of the global batch; the same on all ranks
+  double grad_norm = 0;   // global, before clipping; the same on all ranks
+  double loss_scale = 1;  // fp16's, of this step
+  bool skipped = false;   // fp16: the gradients overflowed, so nothing was updated
 };
 
 // The Engine executes a rank's schedule, one action after the other. Each layer call is an

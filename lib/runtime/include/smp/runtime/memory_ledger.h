@@ -66,6 +66,10 @@ class MemoryLedger {
   MemoryUse peak() const;  // the first moment at which most bytes were live
   void reset_peak();       // from now on; the live bytes are the new peak
 
+  // How often tensors' memory was asked of the system. What is freed is kept for later tensors, so
+  // steps that allocate alike stop asking.
+  int64_t system_allocations() const;
+
   int64_t rank() const;
   int64_t limit_bytes() const;
 

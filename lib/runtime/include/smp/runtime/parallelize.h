@@ -6,11 +6,12 @@
 #include "smp/comm/communicator.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
-#include "smp/runtime/adamw.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/groups.h"
 #include "smp/runtime/layer.h"
+#include "smp/runtime/loss_scale.h"
 #include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/optimizer.h"
 
 namespace smp {
 
@@ -22,7 +23,8 @@ struct ParallelModel {
   MemoryCharge segments;  // the groups' shared memory
   std::unique_ptr<FlatParameters> parameters;
   std::vector<std::unique_ptr<Layer>> layers;  // of this stage, in forward order
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
+  LossScale loss_scale;         // fp16; else 1, and stays
   std::vector<Action> actions;  // one step of this rank
 };
 

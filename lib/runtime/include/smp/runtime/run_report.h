@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct RankFacts {
 // Adds the counts of one group, joining rows of the same label, op and group size.
 void add_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& group);
 
+// Takes counts out again: of messages that no step sends.
+void subtract_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& part);
+
 // Every rank's facts in rank order, on every rank. Collective; traffic "save.report".
 std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, Communicator& world);
 
@@ -35,8 +39,11 @@ struct RunFacts {
   int64_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
-  double tokens_per_s = 0;     // of the measured steps
-  double measured_step_s = 0;  // median
+  std::optional<double> loss_scale;       // fp16: after the last step
+  int64_t skipped_steps = 0;              // fp16: whose gradients overflowed
+  std::optional<double> evaluation_loss;  // the last one
+  double tokens_per_s = 0;                // of the measured steps
+  double measured_step_s = 0;             // median
 };
 
 // What the plan predicts for a rank at `coord`. Throws ConfigError when it has no such class.

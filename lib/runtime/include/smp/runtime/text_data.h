@@ -9,6 +9,8 @@
 // Training data: the bytes of text files as tokens. The files in order, a 0 byte between two, are
 // one long text; sample i of step s is the window of sequence_length + 1 bytes at a start drawn
 // from (seed, "data", s, i). i counts over the global batch, so each layout sees the same batch.
+// What evaluation needs is held out at the end of the text: samples one after the other, whose
+// windows no training sample touches.
 // Windows are read from the files when asked for; nothing else is kept in memory. Immutable; safe
 // from any thread.
 namespace smp {
@@ -16,7 +18,7 @@ namespace smp {
 class TextData {
  public:
   // files: as find_data_files() gives them for this sequence length.
-  TextData(DataFiles files, int64_t sequence_length, uint64_t seed);
+  TextData(DataFiles files, int64_t sequence_length, uint64_t seed, int64_t held_out_samples = 0);
 
   // tokens[k], targets[k]: samples first_sample + k of `step`; targets are one byte ahead. Both
   // hold count * sequence_length elements. Throws ConfigError when a file has changed or cannot be
@@ -24,16 +26,23 @@ class TextData {
   void read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
             int64_t* targets) const;
 
+  // The same of held-out samples; first_sample counts from 0.
+  void read_held_out(int64_t first_sample, int64_t count, int64_t* tokens, int64_t* targets) const;
+
   int64_t window_start(int64_t step, int64_t sample) const;  // byte of the text
   int64_t total_bytes() const { return files_.total_bytes; }
+  int64_t trained_bytes() const { return trained_bytes_; }  // of them, without what is held out
 
  private:
+  void read_window(int64_t start, int64_t* tokens, int64_t* targets) const;
   void read_bytes(int64_t begin, int64_t count, unsigned char* out) const;
 
   DataFiles files_;
   std::vector<int64_t> begins_;  // first byte of each file in the text
   int64_t sequence_length_;
   uint64_t seed_;
+  int64_t trained_bytes_;  // the text up to what is held out
+  int64_t held_out_samples_;
 };
 
 }  // namespace smp

@@ -2,13 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "smp/plan/collective.h"
-#include "smp/runtime/adamw.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/optimizer.h"
 
 using namespace smp;
 
@@ -55,18 +56,27 @@ OptimizerSpec optimizer_spec() {
   return spec;
 }
 
+// Of the two layers together.
+double norm_squared(const Optimizer& optimizer) {
+  std::vector<double> by_layer(2);
+  optimizer.add_norms_squared(by_layer);
+  return by_layer[0] + by_layer[1];
+}
+
 double gradient_of(int64_t step, int64_t element) {
   return std::sin(0.37 * static_cast<double>(element + 1) * static_cast<double>(step + 1));
 }
 
 void set_gradients(FlatParameters& parameters, int64_t step) {
-  double* const gradients = parameters.gradients().mutable_data_ptr<double>();
+  const at::Tensor exact = parameters.gradients().to(at::kDouble);
+  double* const gradients = exact.mutable_data_ptr<double>();
   for (const PlacedParameter& parameter : parameters.layout().parameters) {
     for (int64_t i = 0; i < parameter.box.size(); ++i) {
       // By position in the parameter, so that all paddings see the same gradients.
       gradients[parameter.offset + i] = gradient_of(step, parameter.layer * 100 + i);
     }
   }
+  parameters.gradients().copy_(exact);
 }
 
 // torch.optim.AdamW's single-tensor update, one element at a time (torch/optim/adamw.py).
@@ -84,13 +94,101 @@ struct Reference {
   }
 };
 
+// torch.optim.SGD's single-tensor update, dampening 0 (torch/optim/sgd.py).
+struct SgdReference {
+  double weight;
+  double buffer = 0;
+  bool started = false;
+
+  void update(const OptimizerSpec& spec, double gradient, bool decays) {
+    if (decays) gradient += spec.weight_decay * weight;
+    if (spec.momentum != 0) {
+      buffer = started ? spec.momentum * buffer + gradient : gradient;
+      started = true;
+      gradient = spec.nesterov ? gradient + spec.momentum * buffer : buffer;
+    }
+    weight -= spec.learning_rate * gradient;
+  }
+};
+
+OptimizerSpec sgd_spec(double momentum, bool nesterov) {
+  OptimizerSpec spec;
+  spec.kind = OptimizerKind::kSgd;
+  spec.learning_rate = 1e-2;
+  spec.weight_decay = 0.1;
+  spec.momentum = momentum;
+  spec.nesterov = nesterov;
+  return spec;
+}
+
 }  // namespace
+
+TEST_CASE("twenty steps of SGD follow torch.optim.SGD in fp64, with and without momentum") {
+  for (const auto& [momentum, nesterov] : {std::pair{0.0, false}, {0.9, false}, {0.9, true}}) {
+    CAPTURE(momentum);
+    CAPTURE(nesterov);
+    const OptimizerSpec spec = sgd_spec(momentum, nesterov);
+    FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
+    parameters.initialise(1);
+    Optimizer optimizer(spec, {}, parameters);
+    CHECK(optimizer.states().size() == (momentum > 0 ? 1 : 0));
+    const double* const weights = parameters.weights().const_data_ptr<double>();
+    std::vector<SgdReference> reference;
+    for (int64_t i = 0; i < parameters.layout().elements; ++i) reference.push_back({weights[i]});
+    const double scale = 0.25;
+    for (int64_t step = 0; step < 20; ++step) {
+      set_gradients(parameters, step);
+      optimizer.step(spec.learning_rate, scale);
+      for (const PlacedParameter& parameter : parameters.layout().parameters) {
+        for (int64_t i = 0; i < parameter.box.size(); ++i) {
+          SgdReference& expected = reference[static_cast<size_t>(parameter.offset + i)];
+          expected.update(spec, scale * gradient_of(step, parameter.layer * 100 + i),
+                          parameter.spec.weight_decay);
+          CHECK(std::abs(weights[parameter.offset + i] - expected.weight) <= 1e-15);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("owned ranges say where each parameter's state lies, on every shard") {
+  for (const int64_t z : {1, 2, 3}) {
+    int64_t elements = 0;
+    for (int64_t shard = 0; shard < z; ++shard) {
+      Degrees degrees;
+      degrees.shard = z;
+      FlatParameters parameters(small_layout(z, shard, 0), DType::kF32);
+      parameters.initialise(1);
+      Optimizer optimizer(optimizer_spec(), degrees, parameters);
+      REQUIRE(optimizer.states().size() == 2);
+      CHECK(std::string(optimizer.states()[0].name) == "momentum");
+      CHECK(std::string(optimizer.states()[1].name) == "variance");
+      set_gradients(parameters, 0);
+      optimizer.step(1e-3, 1);
+      CHECK(optimizer.steps_done() == 1);
+      const float* const momentum = optimizer.states()[0].values->const_data_ptr<float>();
+      const float* const gradients = parameters.gradients().const_data_ptr<float>();
+      for (const Optimizer::OwnedRange& range : optimizer.owned()) {
+        const PlacedParameter& parameter =
+            parameters.layout().parameters[static_cast<size_t>(range.parameter)];
+        CHECK(range.begin >= parameter.offset);
+        CHECK(range.end <= parameter.offset + parameter.box.size());
+        elements += range.end - range.begin;
+        for (int64_t i = range.begin; i < range.end; ++i) {
+          CHECK(momentum[range.state + i - range.begin] ==
+                static_cast<float>(1.0 - 0.9) * gradients[i]);
+        }
+      }
+    }
+    CHECK(elements == 2 * (45 + 7));
+  }
+}
 
 TEST_CASE("twenty steps of AdamW follow torch.optim.AdamW in fp64") {
   const OptimizerSpec spec = optimizer_spec();
   FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
   parameters.initialise(1);
-  AdamW optimizer(spec, {}, parameters);
+  Optimizer optimizer(spec, {}, parameters);
   const double* const weights = parameters.weights().const_data_ptr<double>();
   std::vector<Reference> reference;
   for (int64_t i = 0; i < parameters.layout().elements; ++i) reference.push_back({weights[i]});
@@ -121,8 +219,8 @@ TEST_CASE("fp32 AdamW stays within rounding of fp64 AdamW") {
   FlatParameters rounded(small_layout(1, 0, 0), DType::kF32);
   exact.initialise(1);
   rounded.initialise(1);
-  AdamW exact_optimizer(spec, {}, exact);
-  AdamW rounded_optimizer(spec, {}, rounded);
+  Optimizer exact_optimizer(spec, {}, exact);
+  Optimizer rounded_optimizer(spec, {}, rounded);
   for (int64_t step = 0; step < 20; ++step) {
     set_gradients(exact, step);
     rounded.gradients().copy_(exact.gradients());
@@ -139,7 +237,7 @@ TEST_CASE("shards update what one rank updates, each its part, to the bit") {
   const OptimizerSpec spec = optimizer_spec();
   FlatParameters whole(small_layout(1, 0, 0), DType::kF64);
   whole.initialise(1);
-  AdamW optimizer(spec, {}, whole);
+  Optimizer optimizer(spec, {}, whole);
   for (int64_t step = 0; step < 5; ++step) {
     set_gradients(whole, step);
     optimizer.step(spec.learning_rate, 0.5);
@@ -151,7 +249,7 @@ TEST_CASE("shards update what one rank updates, each its part, to the bit") {
       FlatParameters parameters(small_layout(z, shard, 0), DType::kF64);
       parameters.initialise(1);
       const at::Tensor start = parameters.weights().clone();
-      AdamW part(spec, degrees, parameters);
+      Optimizer part(spec, degrees, parameters);
       for (int64_t step = 0; step < 5; ++step) {
         set_gradients(parameters, step);
         part.step(spec.learning_rate, 0.5);
@@ -196,9 +294,9 @@ TEST_CASE("the local norms of all ranks sum to the global norm") {
         FlatParameters parameters(small_layout(z, shard, replica), DType::kF64);
         parameters.gradients().fill_(1e3);  // padding must not count
         set_gradients(parameters, 3);
-        const AdamW optimizer(optimizer_spec(), degrees, parameters);
-        sum += optimizer.local_norm_squared();
-        CHECK(optimizer.local_norm_squared() == optimizer.local_norm_squared());
+        const Optimizer optimizer(optimizer_spec(), degrees, parameters);
+        sum += norm_squared(optimizer);
+        CHECK(norm_squared(optimizer) == norm_squared(optimizer));
       }
     }
     CHECK(sum == doctest::Approx(expected).epsilon(1e-14));
@@ -210,8 +308,8 @@ TEST_CASE("a tensor rank's copy that does not count stays out of the norm") {
   for (size_t i = 1; i < layout.parameters.size(); ++i) layout.parameters[i].counts = false;
   FlatParameters parameters(layout, DType::kF32);
   parameters.gradients().fill_(2);
-  const AdamW optimizer(optimizer_spec(), {}, parameters);
-  CHECK(optimizer.local_norm_squared() == 45 * 4);
+  const Optimizer optimizer(optimizer_spec(), {}, parameters);
+  CHECK(norm_squared(optimizer) == 45 * 4);
 }
 
 TEST_CASE(
@@ -228,27 +326,9 @@ TEST_CASE(
   CHECK(bytes(MemoryCategory::kGradients) == 4 * elements);
   Degrees degrees;
   degrees.shard = 4;
-  AdamW optimizer(optimizer_spec(), degrees, parameters);
+  Optimizer optimizer(optimizer_spec(), degrees, parameters);
   CHECK(bytes(MemoryCategory::kOptimizer) == 2 * 4 * elements / 4);
   ledger.reset_peak();
-  optimizer.step(1e-3, optimizer.local_norm_squared());
+  optimizer.step(1e-3, norm_squared(optimizer));
   CHECK(ledger.peak().bytes == ledger.live().bytes);
-}
-
-TEST_CASE(
-    "the learning rate warms up linearly and falls on a cosine to its minimum at the last step") {
-  OptimizerSpec spec;
-  spec.learning_rate = 1.0;
-  spec.min_learning_rate = 0.1;
-  spec.warmup_steps = 4;
-  const int64_t steps = 15;
-  CHECK(learning_rate_at(spec, steps, 0) == 0.25);
-  CHECK(learning_rate_at(spec, steps, 3) == 1.0);
-  CHECK(learning_rate_at(spec, steps, 4) == 1.0);
-  CHECK(learning_rate_at(spec, steps, 9) == doctest::Approx(0.55));
-  CHECK(learning_rate_at(spec, steps, 14) == doctest::Approx(0.1));
-  CHECK(learning_rate_at(spec, steps, 20) == doctest::Approx(0.1));
-  spec.warmup_steps = 0;
-  CHECK(learning_rate_at(spec, 1, 0) == 1.0);
-  CHECK(learning_rate_at(spec, 2, 1) == doctest::Approx(0.1));
 }

@@ -1,0 +1,219 @@
+#include "smp/runtime/optimizer.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "owned_part.h"
+#include "smp/plan/check.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/plan.h"
+#include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/memory_ledger.h"
+#include "sum_of_squares.h"
+#include "torch_dtype.h"
+#include "update_rule.h"
+
+namespace smp {
+namespace {
+
+// Elements [begin, end) of the flat order.
+struct Span {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// A span that is updated with one set of factors; its state starts at `state`.
+struct UpdateSpan {
+  Span span;
+  int64_t state = 0;
+  bool decays = false;
+};
+
+struct NormSpan {
+  Span span;
+  int64_t layer = 0;
+};
+
+// What this rank owns of a bucket; `begin` is its first element.
+struct BucketPart {
+  int64_t bucket = 0;
+  int64_t begin = 0;
+  std::vector<UpdateSpan> updates;  // owned ranges, joined where one update can do several
+  std::vector<NormSpan> norms;
+};
+
+void add_update(std::vector<UpdateSpan>& updates, const UpdateSpan& next) {
+  if (!updates.empty()) {
+    UpdateSpan& last = updates.back();
+    const bool follows = last.span.end == next.span.begin &&
+                         last.state + (next.span.begin - last.span.begin) == next.state;
+    if (follows && last.decays == next.decays) {
+      last.span.end = next.span.end;
+      return;
+    }
+  }
+  updates.push_back(next);
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerSpec& spec) {
+  switch (spec.kind) {
+    case OptimizerKind::kAdamW: return make_adamw(spec);
+    case OptimizerKind::kSgd: return make_sgd(spec);
+  }
+  check_failed(__FILE__, __LINE__, "unknown optimizer");
+}
+
+struct Optimizer::Impl {
+  FlatParameters* parameters = nullptr;
+  std::unique_ptr<UpdateRule> rule;
+  std::vector<const char*> names;  // of `states`
+  std::vector<at::Tensor> states;
+  at::Tensor master;  // undefined where weights are fp32 or fp64
+  std::vector<OwnedRange> owned;
+  std::vector<BucketPart> parts;
+  int64_t steps_done = 0;
+
+  void add_bucket(int64_t bucket, const Degrees& degrees, int64_t state);
+
+  template <typename T>
+  void update(const BucketPart& part);
+  template <typename T>
+  void add_norms(const BucketPart& part, std::vector<double>& by_layer) const;
+};
+
+void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t state) {
+  const RankLayout& layout = parameters->layout();
+  const FlatParameters::Owned held = parameters->owned(bucket);
+  BucketPart part{bucket, held.begin, {}, {}};
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const PlacedParameter& parameter = layout.parameters[i];
+    const Span span{std::max(parameter.offset, held.begin),
+                    std::min(parameter.offset + parameter.box.size(), held.end)};
+    if (span.begin >= span.end) continue;
+    const int64_t at = state + (span.begin - held.begin);
+    owned.push_back({static_cast<int64_t>(i), span.begin, span.end, at});
+    add_update(part.updates, {span, at, parameter.spec.weight_decay});
+    if (!parameter.counts) continue;
+    // The replicas hold equal gradients: each sums its share of them. It is cut parameter by
+    // parameter, so that it does not depend on what else the stage holds.
+    const int64_t size = span.end - span.begin;
+    const int64_t share = span.begin + part_begin(size, degrees.replica, layout.coord.replica);
+    part.norms.push_back(
+        {{share, share + part_size(size, degrees.replica, layout.coord.replica)}, parameter.layer});
+  }
+  parts.push_back(std::move(part));
+}
+
+template <typename T>
+void Optimizer::Impl::update(const BucketPart& part) {
+  const FlatParameters::Owned held = parameters->owned(part.bucket);
+  const T* const gradients = held.gradients.const_data_ptr<T>();
+  void* const weights = held.weights.mutable_data_ptr();
+  for (const UpdateSpan& one : part.updates) {
+    const int64_t begin = one.span.begin - part.begin;
+    UpdateRange<T> range;
+    range.count = one.span.end - one.span.begin;
+    range.decays = one.decays;
+    range.gradients = gradients + begin;
+    for (size_t i = 0; i < states.size(); ++i) {
+      range.states[i] = states[i].mutable_data_ptr<T>() + one.state;
+    }
+    if (master.defined()) {
+      range.weights = master.mutable_data_ptr<T>() + one.state;
+      range.copy = static_cast<uint16_t*>(weights) + begin;
+      range.copy_dtype = parameters->dtype();
+    } else {
+      range.weights = static_cast<T*>(weights) + begin;
+    }
+    rule->update(range);
+  }
+}
+
+template <typename T>
+void Optimizer::Impl::add_norms(const BucketPart& part, std::vector<double>& by_layer) const {
+  const FlatParameters::Owned held = parameters->owned(part.bucket);
+  const T* const gradients = held.gradients.const_data_ptr<T>();
+  for (const NormSpan& one : part.norms) {
+    by_layer.at(static_cast<size_t>(one.layer)) +=
+        sum_of_squares(one.span.end - one.span.begin, gradients + (one.span.begin - part.begin));
+  }
+}
+
+Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters)
+    : impl_(std::make_unique<Impl>()) {
+  const RankLayout& layout = parameters.layout();
+  impl_->parameters = &parameters;
+  impl_->rule = make_update_rule(spec);
+  impl_->names = impl_->rule->states();
+  int64_t elements = 0;
+  for (size_t i = 0; i < layout.buckets.size(); ++i) {
+    SMP_CHECK_EQ(layout.buckets[i].size() % degrees.shard, 0);
+    impl_->add_bucket(static_cast<int64_t>(i), degrees, elements);
+    elements += layout.buckets[i].size() / degrees.shard;
+  }
+  SMP_CHECK_EQ(elements, layout.optimizer_elements);
+  const CategoryScope scope(MemoryCategory::kOptimizer);
+  const at::ScalarType dtype = scalar_type_of(parameters.gradient_dtype());
+  for (size_t i = 0; i < impl_->names.size(); ++i) {
+    impl_->states.push_back(at::zeros({elements}, dtype));
+  }
+  if (parameters.dtype() != parameters.gradient_dtype()) {
+    impl_->master = at::zeros({elements}, dtype);
+    adopt_weights();
+  }
+}
+
+Optimizer::~Optimizer() = default;
+
+void Optimizer::add_norms_squared(std::vector<double>& by_layer) const {
+  for (const BucketPart& part : impl_->parts) {
+    if (impl_->parameters->gradient_dtype() == DType::kF32) {
+      impl_->add_norms<float>(part, by_layer);
+    } else {
+      impl_->add_norms<double>(part, by_layer);
+    }
+  }
+}
+
+void Optimizer::step(double learning_rate, double gradient_scale) {
+  impl_->rule->begin(++impl_->steps_done, learning_rate, gradient_scale);
+  for (const BucketPart& part : impl_->parts) {
+    if (impl_->parameters->gradient_dtype() == DType::kF32) {
+      impl_->update<float>(part);
+    } else {
+      impl_->update<double>(part);
+    }
+  }
+}
+
+void Optimizer::adopt_weights() {
+  if (!impl_->master.defined()) return;
+  for (const BucketPart& part : impl_->parts) {
+    const at::Tensor weights = impl_->parameters->owned(part.bucket).weights;
+    for (const UpdateSpan& one : part.updates) {
+      const int64_t count = one.span.end - one.span.begin;
+      impl_->master.narrow(0, one.state, count)
+          .copy_(weights.narrow(0, one.span.begin - part.begin, count));
+    }
+  }
+}
+
+std::vector<Optimizer::State> Optimizer::states() const {
+  std::vector<State> all;
+  for (size_t i = 0; i < impl_->names.size(); ++i) {
+    all.push_back({impl_->names[i], &impl_->states[i]});
+  }
+  if (impl_->master.defined()) all.push_back({"master", &impl_->master});
+  return all;
+}
+
+int64_t Optimizer::steps_done() const { return impl_->steps_done; }
+void Optimizer::set_steps_done(int64_t steps) { impl_->steps_done = steps; }
+const std::vector<Optimizer::OwnedRange>& Optimizer::owned() const { return impl_->owned; }
+
+}  // namespace smp

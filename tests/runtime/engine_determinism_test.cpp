@@ -1,0 +1,99 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "parity/layouts.h"
+#include "scratch_folder.h"
+#include "smp/comm/thread_group.h"
+#include "smp/runtime/engine.h"
+#include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/parallelize.h"
+#include "smp/runtime/text_data.h"
+#include "smp/runtime/trainer.h"
+
+namespace smp {
+namespace {
+
+class Bench {
+ public:
+  Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
+
+  Plan plan(const ModelSpec& model, const Degrees& degrees) const {
+    return parity::plan_of(model, {"", degrees}, Precision::kFp32, folder_ / "text.txt");
+  }
+
+  // Losses, then gradient norms, of five steps.
+  std::vector<double> curve(const Plan& plan) const {
+    std::vector<double> curve;
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      TrainOptions options;
+      options.threads = 1;
+      options.steps = 5;
+      const RunResult result = train(plan, world, options);
+      if (world.rank() != 0) return;
+      curve = result.losses;
+      curve.insert(curve.end(), result.grad_norms.begin(), result.grad_norms.end());
+    });
+    return curve;
+  }
+
+ private:
+  ScratchFolder folder_;
+};
+
+Degrees with_stages(Degrees degrees, int64_t stages) {
+  degrees.pipeline = stages;
+  return degrees;
+}
+
+}  // namespace
+
+TEST_CASE("a run is repeated to the bit, under every kind of parallelism at once") {
+  const Bench bench;
+  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .tensor = 2, .shard = 2}}) {
+    const Plan plan = bench.plan(parity::gpt2_model(), degrees);
+    CHECK(bench.curve(plan) == bench.curve(plan));
+  }
+}
+
+TEST_CASE("without tied weights the number of stages does not change a bit of the training") {
+  const Bench bench;
+  for (const ModelSpec& model : {parity::gpt2_untied_model(), parity::llama_model()}) {
+    for (const Degrees& degrees : {Degrees{}, Degrees{.replica = 2}, Degrees{.tensor = 2}}) {
+      const std::vector<double> one = bench.curve(bench.plan(model, degrees));
+      for (const int64_t stages : {2, 3}) {
+        INFO("stages " << stages << ", tensor " << degrees.tensor << ", data " << degrees.data());
+        CHECK(bench.curve(bench.plan(model, with_stages(degrees, stages))) == one);
+      }
+    }
+  }
+}
+
+TEST_CASE("from the third step on a step asks the system for no memory") {
+  const Bench bench;
+  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .shard = 2}}) {
+    const Plan plan = bench.plan(parity::gpt2_model(), degrees);
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      install_counting_allocator();
+      MemoryLedger ledger(world.rank(), 0);
+      const LedgerScope scope(ledger);
+      ParallelModel model = apply_parallelism(plan, world, ledger);
+      Engine engine(plan, model, ledger,
+                    [&](int64_t, int64_t, int64_t count, int64_t* tokens, int64_t* targets) {
+                      const int64_t all = count * plan.job.training.sequence_length;
+                      std::fill_n(tokens, all, 1);
+                      std::fill_n(targets, all, 2);
+                    });
+      for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
+      const int64_t asked = ledger.system_allocations();
+      CHECK(asked > 0);
+      for (int64_t step = 3; step < 8; ++step) engine.step(step, 1e-3);
+      CHECK(ledger.system_allocations() == asked);
+    });
+  }
+}
+
+}  // namespace smp
