@@ -56,7 +56,8 @@ TEST_CASE("buckets of equal size share a row") {
                                  "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
 }
 
-TEST_CASE("tensor parallelism: two sums each way per block, one for embedding and head, the norms") {
+TEST_CASE(
+    "tensor parallelism: two sums each way per block, one for embedding and head, the norms") {
   // [2, 16, 48] = 1,536 elements, 5 blocks, 4 microbatches.
   CHECK(rows_of(sample_plan(small_gpt2(), {.tensor = 2}), 1) ==
         Rows{"tensor.forward all_reduce tensor/2 fp32[1536] x44 = 270336",

@@ -154,10 +154,9 @@ std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
 }
 
 std::string rule_line(const Plan& plan, int64_t parameters) {
-  const double ours =
-      plan.job.cluster.device == DeviceKind::kCpu
-          ? static_cast<double>(bytes_per_parameter(plan.job).total())
-          : state_bytes(plan.job, nearest_choice_of(plan)).total();
+  const double ours = plan.job.cluster.device == DeviceKind::kCpu
+                          ? static_cast<double>(bytes_per_parameter(plan.job).total())
+                          : state_bytes(plan.job, nearest_choice_of(plan)).total();
   return fmt::format(
       "  rule of thumb, AMP + Adam: 16-bit weight {} + 16-bit gradient {} + fp32 gradient copy {} "
       "+ "
