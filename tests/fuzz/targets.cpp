@@ -77,7 +77,7 @@ void read_forbidden(const std::string& text) {
   const ForbidReading reading = read_forbid(text);
   require(reading.problem.empty() != reading.comparisons.empty() || !reading.problem.empty(),
           "neither comparisons nor a problem");
-  for (const Comparison& one : reading.comparisons) {
+  for (const ForbiddenValue& one : reading.comparisons) {
     require(!one.values.empty(), "a comparison without a value");
   }
 }

@@ -99,7 +99,7 @@ Read<int64_t> value_of(const Field& field, std::string_view text) {
 }
 
 // Adds one comparison; returns what is wrong with it.
-std::string read_comparison(std::string_view text, std::vector<Comparison>& out) {
+std::string read_comparison(std::string_view text, std::vector<ForbiddenValue>& out) {
   const size_t at = text.find_first_of("!<>=");
   const RelationSign* sign = nullptr;
   for (const RelationSign& known : kSigns) {
@@ -120,7 +120,7 @@ std::string read_comparison(std::string_view text, std::vector<Comparison>& out)
   if (!one_of && shape_of(*field) != Shape::kWhole) {
     return fmt::format("compares {}, which has no order: write {}=value", field->key, field->key);
   }
-  Comparison comparison{std::string(field->key), sign->relation, {}};
+  ForbiddenValue comparison{std::string(field->key), sign->relation, {}};
   std::string_view rest = text.substr(at + sign->text.size());
   for (bool more = true; more;) {
     const size_t bar = one_of ? rest.find('|') : std::string_view::npos;
@@ -136,7 +136,7 @@ std::string read_comparison(std::string_view text, std::vector<Comparison>& out)
 
 }  // namespace
 
-bool Comparison::holds(int64_t value) const {
+bool ForbiddenValue::holds(int64_t value) const {
   const bool listed = std::find(values.begin(), values.end(), value) != values.end();
   switch (relation) {
     case Relation::kEqual: return listed;

@@ -58,7 +58,7 @@ Forbidden::Forbidden(const std::vector<std::string>& entries) {
           fmt::format("parallel.forbid: item {} {}", entries_.size() + 1, reading.problem));
     }
     std::vector<Condition> conditions;
-    for (Comparison& comparison : reading.comparisons) {
+    for (ForbiddenValue& comparison : reading.comparisons) {
       const Value value = value_of(comparison.key);
       conditions.push_back({value, std::move(comparison)});
     }

@@ -20,7 +20,7 @@ class Forbidden {
  private:
   struct Condition {
     int64_t (*value)(const LayoutChoice&) = nullptr;
-    Comparison comparison;
+    ForbiddenValue comparison;
   };
   std::vector<std::vector<Condition>> entries_;
 };

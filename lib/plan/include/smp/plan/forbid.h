@@ -13,7 +13,7 @@ namespace smp {
 
 enum class Relation { kEqual, kUnequal, kBelow, kAtMost, kAbove, kAtLeast };
 
-struct Comparison {
+struct ForbiddenValue {
   std::string key;  // without its section, e.g. "tensor_parallel_degree"
   Relation relation = Relation::kEqual;
   // Several for kEqual and kUnequal ("one of"). Choices count from 0 in the order of their
@@ -25,7 +25,7 @@ struct Comparison {
 
 // The comparisons of an item, or what is wrong with its text: words that follow "item 2".
 struct ForbidReading {
-  std::vector<Comparison> comparisons;
+  std::vector<ForbiddenValue> comparisons;
   std::string problem;
 };
 ForbidReading read_forbid(std::string_view text);
