@@ -1,0 +1,64 @@
+#pragma once
+
+#include "matmul_seconds.h"
+#include "smp/plan/job_spec.h"
+#include "smp/planner/habits.h"
+#include "smp/planner/layout_choice.h"
+
+// The kernels of a layer call on one rank: matmuls in seconds, memory-bound kernels in bytes, and
+// how many are launched. What they cost together, messages included, is layer_seconds.cpp's. Pure.
+namespace smp {
+
+// What the kernels of one direction take.
+struct KernelWork {
+  double matmul_s = 0;
+  double bytes = 0;  // of memory-bound kernels
+  double kernels = 0;
+};
+
+struct LayerWork {
+  KernelWork forward;
+  KernelWork backward;
+  KernelWork attention_core;  // part of forward: what selective recomputation repeats
+};
+
+// Everything that the formulas below read, once.
+struct PricedCall {
+  PricedCall(const JobSpec& job_spec, const LayoutChoice& choice);
+
+  const JobSpec& job;
+  const ModelSpec& model;
+  const ClusterSpec& cluster;
+  const TrainingSpec& training;
+  const Habits& habits;
+  MatmulRates rates;
+  MatmulRates core_rates;  // of attention: never fp8
+  double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;
+  double key_dim, value_dim, vocabulary, gradient_bytes;
+  bool latent, fused, flash;
+  bool sums_beside;  // 16-bit gradients are added to fp32 ones in a pass of its own
+};
+
+// x [tokens, in] -> [tokens, out], its two gradients, and the sum of the weight's into the buffer.
+void linear(LayerWork& work, const PricedCall& call, double tokens, double in, double out,
+            bool bias, double copies = 1);
+
+// Memory-bound kernels: values read and written, in elements.
+void passes(KernelWork& work, const PricedCall& call, double values, double kernels);
+
+// A norm of `tokens` rows of `width`.
+void norm(LayerWork& work, const PricedCall& call, double tokens, double width);
+
+// Dropout and the sum with the residual stream.
+void residual(LayerWork& work, const PricedCall& call);
+
+// Projections, positions, the core, the output's projection.
+void attention(LayerWork& work, const PricedCall& call);
+
+// One MLP of `width` on `tokens` tokens; `copies` of them side by side (experts).
+void mlp(LayerWork& work, const PricedCall& call, double tokens, double width, double copies = 1);
+
+// Of a block; with the operators that the other counts leave out.
+void norms_and_residuals(LayerWork& work, const PricedCall& call, double further_kernels = 0);
+
+}  // namespace smp
