@@ -1,6 +1,6 @@
 #include "sgd_kernel.h"
 
-#include "sixteen_bits.h"
+#include "sixteen_bit_copy.h"
 #include "vector_clones.h"
 
 namespace smp {
@@ -50,14 +50,8 @@ template <typename T, typename Put>
 
 SMP_VECTOR_CLONES
 void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) {
-  uint16_t* __restrict copy = range.copy;
-  if (copy == nullptr) {
-    update(factors, range, [](int64_t, float) {});
-  } else if (range.copy_dtype == DType::kBF16) {
-    update(factors, range, [copy](int64_t i, float w) { copy[i] = bf16_bits(w); });
-  } else {
-    update(factors, range, [copy](int64_t i, float w) { copy[i] = fp16_bits(w); });
-  }
+  with_copy(
+      range, [&](const auto& put) __attribute__((always_inline)) { update(factors, range, put); });
 }
 
 SMP_VECTOR_CLONES
