@@ -9,9 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "csv_reader.h"
+#include "files_and_errors.h"
 #include "smp/plan/errors.h"
 
 // tests/golden/score/runs.csv holds made-up runs in the columns of published ones; runs.expected
@@ -26,13 +26,6 @@ const std::string kExpected = SMP_SOURCE_DIR "/tests/golden/score/runs.expected"
 const char* const kHeader =
     "id,model,layers,hidden,heads,seq,gpus,gpu_type,tp,pp,dp,sharding,micro_batch,grad_accum,"
     "global_batch,recompute,precision";
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 FileScore golden() { return score_file(kRuns, std::nullopt); }
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "checkpoint_support.h"
+#include "files_and_errors.h"
 #include "scratch_folder.h"
 #include "smp/runtime/checkpoint_reader.h"
 #include "smp/runtime/checkpoint_writer.h"
@@ -18,21 +19,6 @@ namespace smp {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // Every rank of a cut loads its pieces, into memory that held something else.
 void load_state(const std::string& folder, const std::vector<StateTensor>& expected,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "files_and_errors.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
@@ -84,11 +85,6 @@ TrainOptions resumed(const std::string& run_dir, int64_t steps) {
   return options;
 }
 
-std::string bytes_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::map<std::string, std::vector<double>> weights_of(const std::string& run_dir) {
   const SafetensorsReader reader(run_dir + "/weights/model.safetensors");
   std::map<std::string, std::vector<double>> weights;
@@ -143,7 +139,7 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
         CHECK(result.grad_norms[i] == expected.grad_norms[kSaved + i]);
       }
       const std::string weights = "weights/model.safetensors";
-      CHECK(bytes_of_file(parts / weights) == bytes_of_file(whole / weights));
+      CHECK(text_of(parts / weights) == text_of(whole / weights));
       CHECK(CheckpointStore(parts / "checkpoints").latest() == "step-00000006");
     }
   }
@@ -225,7 +221,7 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
     OptimizerSpec& optimizer = plan.job.training.optimizer;
     optimizer.learning_rate = optimizer.min_learning_rate = 0;  // one step that changes nothing
     bench.run(plan, options_of(second.path(), 1));
-    CHECK(bytes_of_file(second / weights) == bytes_of_file(first / weights));
+    CHECK(text_of(second / weights) == text_of(first / weights));
   }
   Plan other = bench.plan({"", {}}, Precision::kFp32);
   other.job.training.init_from = first / "weights";
@@ -255,7 +251,7 @@ TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
   CHECK(!second.ended_on_request);
   CHECK(second.losses.back() == expected.losses.back());
   // Each step has one line.
-  const std::string metrics = bytes_of_file(parts / "metrics.jsonl");
+  const std::string metrics = text_of(parts / "metrics.jsonl");
   CHECK(std::count(metrics.begin(), metrics.end(), '\n') == kSteps);
 }
 
@@ -267,7 +263,7 @@ TEST_CASE("steps that were done again after a resume have one line of metrics") 
   TrainOptions options = resumed(folder.path(), kSteps);
   options.resume_step = 3;
   CHECK(bench.run(plan, options).first_step == 3);
-  const std::string metrics = bytes_of_file(folder / "metrics.jsonl");
+  const std::string metrics = text_of(folder / "metrics.jsonl");
   CHECK(std::count(metrics.begin(), metrics.end(), '\n') == kSteps);
 }
 
@@ -326,7 +322,7 @@ TEST_CASE("a damaged checkpoint stops the run with the step to resume from inste
       shard = entry.path().string();
     }
   }
-  std::string bytes = bytes_of_file(shard);
+  std::string bytes = text_of(shard);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   std::ofstream(shard, std::ios::binary) << bytes;
   TrainOptions options = resumed(folder.path(), kSteps);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "files_and_errors.h"
 #include "number_formats.h"
 #include "scratch_folder.h"
 #include "smp/plan/errors.h"
@@ -24,21 +25,6 @@ using Json = nlohmann::ordered_json;
 
 std::string golden(const std::string& family) {
   return std::string(SMP_SOURCE_DIR) + "/tests/golden/saved-weights/" + family;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // That of tests/golden/saved-weights/<family>/job.yaml.
