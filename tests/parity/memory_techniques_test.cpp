@@ -149,8 +149,10 @@ TEST_CASE("evaluation gives the loss of a step before it, and changes nothing") 
       ParallelModel model = apply_parallelism(plan, world, ledger);
       const TextData data(find_data_files(plan.job.training), plan.job.training.sequence_length, 1);
       Engine engine(plan, model, ledger,
-                    [&](int64_t step, int64_t first, int64_t count, int64_t* tokens,
-                        int64_t* targets) { data.read(step, first, count, tokens, targets); });
+                    [&](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+                      data.read(step, first, count, out.integers(BatchField::kTokens),
+                                out.integers(BatchField::kTargets));
+                    });
       const double first = engine.evaluate(0);
       const double other = engine.evaluate(1);
       const double again = engine.evaluate(0);

@@ -188,13 +188,16 @@ TEST_CASE("a walk adds and releases what each action does") {
   // Stage 1 of 2, layers 2 and 3 (the head), one microbatch.
   WalkedStage stage;
   stage.layers.resize(4);
+  stage.layers[1] = {.handed_bytes = 14, .handed_gradient_bytes = 9};  // 5 of integers
   stage.layers[2] = {.memory = {.output_bytes = 10,
                                 .saved_bytes = 50,
                                 .forward_peak_bytes = 60,
-                                .input_gradient_bytes = 10,
+                                .input_gradient_bytes = 9,
                                 .backward_peak_bytes = 20},
                      .opens_chunk = true,
-                     .data_bytes = 3};
+                     .data_bytes = 3,
+                     .handed_bytes = 10,
+                     .handed_gradient_bytes = 10};
   stage.layers[3] = {.kind = RunningLayer::kHead,
                      .memory = {.output_bytes = 1,
                                 .saved_bytes = 30,
@@ -202,7 +205,7 @@ TEST_CASE("a walk adds and releases what each action does") {
                                 .input_gradient_bytes = 10,
                                 .backward_peak_bytes = 12},
                      .closes_chunk = true};
-  stage.boundary_bytes = 10;
+  stage.chunks = {{2, 3}};
   const auto action = [](ActionKind kind, Payload payload, int32_t layer) {
     return Action{.kind = kind, .payload = payload, .microbatch = 0, .layer = layer, .peer = 0};
   };
@@ -216,8 +219,8 @@ TEST_CASE("a walk adds and releases what each action does") {
                                        action(ActionKind::kSendWait, Payload::kGradient, -1),
                                        action(ActionKind::kStep, Payload::kNone, -1)};
   const ActivationPeaks peaks = walk_activations(actions, stage);
-  CHECK(peaks.forward.total() == 10 + 3 + 50 + 35);       // the head, on top of layer 2
-  CHECK(peaks.backward.total() == 10 + 3 + 80 + 12 + 1);  // the head's backward
+  CHECK(peaks.forward.total() == 14 + 3 + 50 + 35);       // the head, on top of layer 2
+  CHECK(peaks.backward.total() == 14 + 3 + 80 + 12 + 1);  // the head's backward
   CHECK(peaks.step.total() == 0);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "constant_samples.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
@@ -81,12 +82,7 @@ TEST_CASE("from the third step on a step asks the system for no memory") {
       MemoryLedger ledger(world.rank(), 0);
       const LedgerScope scope(ledger);
       ParallelModel model = apply_parallelism(plan, world, ledger);
-      Engine engine(plan, model, ledger,
-                    [&](int64_t, int64_t, int64_t count, int64_t* tokens, int64_t* targets) {
-                      const int64_t all = count * plan.job.training.sequence_length;
-                      std::fill_n(tokens, all, 1);
-                      std::fill_n(targets, all, 2);
-                    });
+      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
       for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
       const int64_t asked = ledger.system_allocations();
       CHECK(asked > 0);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "constant_samples.h"
 #include "parity/layouts.h"
 #include "pipeline_time.h"
 #include "smp/comm/thread_group.h"
@@ -88,11 +89,7 @@ double measured_idle(const Plan& plan) {
         model.layers[i] =
             std::make_unique<SleepingLayer>(layers[i], plan.job.model.hidden_size, work);
       }
-      Engine engine(plan, model, ledger,
-                    [](int64_t, int64_t, int64_t count, int64_t* tokens, int64_t* targets) {
-                      std::fill_n(tokens, count, 0);
-                      std::fill_n(targets, count, 0);
-                    });
+      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
       world.barrier("setup.bench")->wait();
       engine.step(0, 0.0);
     });

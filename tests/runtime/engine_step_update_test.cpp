@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "constant_samples.h"
 #include "finite_check.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
@@ -140,12 +141,7 @@ TEST_CASE("training that is not finite names what had it first, on all ranks ali
       MemoryLedger ledger(world.rank(), 0);
       const LedgerScope scope(ledger);
       ParallelModel model = apply_parallelism(plan, world, ledger);
-      Engine engine(plan, model, ledger,
-                    [&](int64_t, int64_t, int64_t count, int64_t* tokens, int64_t* targets) {
-                      const int64_t all = count * plan.job.training.sequence_length;
-                      std::fill_n(tokens, all, 1);
-                      std::fill_n(targets, all, 2);
-                    });
+      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
       engine.step(0, 1e-3);
       if (world.rank() == 1) spoil(model);
       try {

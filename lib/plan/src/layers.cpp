@@ -21,10 +21,11 @@ LayerKind block_kind(const ModelSpec& model, int64_t block) {
 
 std::vector<LayerSpec> layers_of(const ModelSpec& model) {
   std::vector<LayerSpec> layers;
-  const auto add = [&](LayerKind kind, std::string name) {
-    layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name)});
+  const auto add = [&](LayerKind kind, std::string name,
+                       std::optional<BatchField> reads = std::nullopt) {
+    layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name), reads});
   };
-  add(LayerKind::kEmbedding, "embedding");
+  add(LayerKind::kEmbedding, "embedding", BatchField::kTokens);
   for (int64_t i = 0; i < model.num_layers; ++i) {
     add(block_kind(model, i), "layers." + std::to_string(i));
   }
@@ -34,7 +35,7 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
   for (int64_t i = 0; i < model.num_mtp_layers; ++i) {
     add(LayerKind::kMtpBlock, "mtp_layers." + std::to_string(i));
   }
-  add(LayerKind::kHead, "head");
+  add(LayerKind::kHead, "head", BatchField::kTargets);
   return layers;
 }
 

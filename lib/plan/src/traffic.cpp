@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
@@ -25,7 +26,8 @@ class TrafficList {
     SMP_CHECK(index < size);
     const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype));
     for (Traffic& row : rows_) {
-      if (row.label == label && row.op == op && row.axis == axis && row.count == count) {
+      if (row.label == label && row.op == op && row.axis == axis && row.dtype == dtype &&
+          row.count == count) {
         row.calls += calls;
         row.wire_bytes += wire;
         return;
@@ -127,22 +129,33 @@ class StepTraffic {
   void pipeline_parallel() {
     const ScheduleShape shape = schedule_shape(plan_);
     const int64_t stage = layout_.coord.pipeline;
-    int64_t before = 0, after = 0;  // chunks whose neighbour is on another stage
+    std::vector<TensorSpec> before, after;  // of neighbours on other stages
+    const std::vector<ChunkEnds> ends = chunk_ends(plan_, layout_);
     for (int64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
       const int64_t position = position_of_chunk(shape, {stage, chunk});
       const bool is_last = position + 1 == shape.stages * shape.chunks();
-      if (position > 0) before += place_of_chunk(shape, position - 1).stage != stage;
-      if (!is_last) after += place_of_chunk(shape, position + 1).stage != stage;
+      const auto& [takes, hands] = ends[static_cast<size_t>(chunk)];
+      if (position > 0 && place_of_chunk(shape, position - 1).stage != stage) {
+        before.insert(before.end(), takes.begin(), takes.end());
+      }
+      if (!is_last && place_of_chunk(shape, position + 1).stage != stage) {
+        after.insert(after.end(), hands.begin(), hands.end());
+      }
     }
-    pipeline("pipeline.activations", CollectiveOp::kSend, after);
-    pipeline("pipeline.activations", CollectiveOp::kRecv, before);
-    pipeline("pipeline.gradients", CollectiveOp::kSend, before);
-    pipeline("pipeline.gradients", CollectiveOp::kRecv, after);
+    for (const TensorSpec& tensor : after) activation(CollectiveOp::kSend, tensor);
+    for (const TensorSpec& tensor : before) activation(CollectiveOp::kRecv, tensor);
+    for (const TensorSpec& tensor : before) gradient(CollectiveOp::kSend, tensor);
+    for (const TensorSpec& tensor : after) gradient(CollectiveOp::kRecv, tensor);
   }
 
-  void pipeline(const char* label, CollectiveOp op, int64_t chunks) {
-    if (chunks == 0) return;
-    list_.add(label, op, Axis::kPipeline, dtype_, hidden(), microbatches_ * chunks);
+  void activation(CollectiveOp op, const TensorSpec& tensor) {
+    list_.add("pipeline.activations", op, Axis::kPipeline, tensor.dtype, tensor.elements(),
+              microbatches_);
+  }
+  void gradient(CollectiveOp op, const TensorSpec& tensor) {
+    if (!tensor.has_gradient()) return;
+    list_.add("pipeline.gradients", op, Axis::kPipeline, tensor.dtype, tensor.elements(),
+              microbatches_);
   }
 
   void data_parallel() {

@@ -1,7 +1,6 @@
 #include "activation_walk.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <tuple>
 
@@ -20,24 +19,24 @@ class Walk {
     switch (action.kind) {
       // An activation lives until the backward of its chunk's first layer, a gradient until that of
       // the last one has used it, a tied gradient until it has been added.
-      case ActionKind::kReceive: now_.messages += received_bytes(action.payload); break;
+      case ActionKind::kReceive: now_.messages += received_bytes(action); break;
       case ActionKind::kReceiveWait:
         if (action.payload == Payload::kTiedGradient) now_.messages -= stage_.tied_bytes;
         break;
-      case ActionKind::kForward:
-        forward(layer(action.layer));
-        if (layer(action.layer).closes_chunk) closing_[action.chunk] = &layer(action.layer);
-        break;
+      case ActionKind::kForward: forward(layer(action.layer)); break;
       case ActionKind::kBackward: backward(action); break;
       case ActionKind::kWeight: weight(action); break;
       case ActionKind::kRecompute: recompute(layer(action.layer)); break;
       case ActionKind::kOffload: offload(action); break;
       case ActionKind::kFetch: fetch(action); break;
       case ActionKind::kSendWait:
-        if (action.payload == Payload::kGradient) now_.gradients -= stage_.boundary_bytes;
+        if (action.payload == Payload::kGradient) {
+          now_.gradients -= before(opening(action.chunk)).handed_gradient_bytes;
+        }
         // Where it is kept, what was sent forward is the last layer's output.
         if (action.payload == Payload::kActivation && frees_sent_outputs()) {
-          kept_by(*closing_.at(action.chunk)).bytes -= stage_.boundary_bytes;
+          const WalkedLayer& sender = closing(action.chunk);
+          kept_by(sender).bytes -= sender.handed_bytes;
         }
         break;
       case ActionKind::kStep: peaks_.step = now_; break;
@@ -52,10 +51,20 @@ class Walk {
     return stage_.layers.at(static_cast<size_t>(index));
   }
 
-  int64_t received_bytes(Payload payload) const {
-    switch (payload) {
-      case Payload::kActivation:
-      case Payload::kGradient: return stage_.boundary_bytes;
+  // Layers are in model order.
+  static const WalkedLayer& before(const WalkedLayer& layer) { return *(&layer - 1); }
+  bool is_first(const WalkedLayer& layer) const { return &layer == stage_.layers.data(); }
+  const WalkedLayer& opening(int64_t chunk) const {
+    return layer(stage_.chunks.at(static_cast<size_t>(chunk)).first);
+  }
+  const WalkedLayer& closing(int64_t chunk) const {
+    return layer(stage_.chunks.at(static_cast<size_t>(chunk)).second);
+  }
+
+  int64_t received_bytes(const Action& action) const {
+    switch (action.payload) {
+      case Payload::kActivation: return before(opening(action.chunk)).handed_bytes;
+      case Payload::kGradient: return closing(action.chunk).handed_gradient_bytes;
       case Payload::kTiedGradient: return stage_.tied_bytes;
       case Payload::kTiedWeight:  // lands in its place
       case Payload::kNone: return 0;
@@ -155,7 +164,7 @@ class Walk {
   }
   // What is put off beside the gradient of the output, which stays where it is counted.
   static int64_t beside_gradient(const WalkedLayer& layer) {
-    return layer.memory.put_off_bytes - layer.memory.output_bytes;
+    return layer.memory.put_off_bytes - layer.handed_gradient_bytes;
   }
 
   // A microbatch has left a chunk with its last gradient.
@@ -172,7 +181,7 @@ class Walk {
     kept.bytes -= layer.memory.saved_bytes;
     --kept.calls;
     const bool sent = layer.closes_chunk && !layer.hands_over && !is_loss(layer);
-    if (sent && frees_sent_outputs()) kept.bytes += stage_.boundary_bytes;  // gone already
+    if (sent && frees_sent_outputs()) kept.bytes += layer.handed_bytes;  // gone already
   }
 
   // What a call of the engine kept, and its input, wherever they are. The output lives by a rule of
@@ -188,7 +197,7 @@ class Walk {
     if (checkpointed(layer)) {
       now_.recomputed.bytes -= beside_output(layer);
       --now_.recomputed.calls;
-      if (!layer.keeps_input) now_.recomputed.bytes -= (&layer - 1)->memory.output_bytes;
+      if (!layer.keeps_input) now_.recomputed.bytes -= before(layer).memory.output_bytes;
     } else if (!was_fetched) {
       kept_by(layer).bytes -= beside_output(layer);
     }
@@ -200,23 +209,22 @@ class Walk {
   // whose output is the loss, has none.
   void release_gradient(const WalkedLayer& layer) {
     if (!layer.closes_chunk || layer.hands_over) {
-      now_.gradients -= layer.memory.output_bytes;
+      now_.gradients -= layer.handed_gradient_bytes;
     } else if (!is_loss(layer)) {
-      now_.messages -= stage_.boundary_bytes;
+      now_.messages -= layer.handed_gradient_bytes;
     }
   }
 
   // The input has been used for the last time: it is what the layer before made, or a message.
   void release_input(const WalkedLayer& layer) {
-    if (layer.kind == RunningLayer::kEmbedding) return;
+    if (is_first(layer)) return;
     if (layer.opens_chunk && !layer.takes_over) return release_received(layer);
-    const WalkedLayer& before = *(&layer - 1);  // layers are in model order
-    kept_by(before).bytes -= before.memory.output_bytes;
+    kept_by(before(layer)).bytes -= before(layer).memory.output_bytes;
   }
 
   void release_received(const WalkedLayer& layer) {
-    if (layer.kind != RunningLayer::kEmbedding && !layer.takes_over) {
-      now_.messages -= stage_.boundary_bytes;
+    if (!is_first(layer) && !layer.takes_over) {
+      now_.messages -= before(layer).handed_bytes;
     }
   }
 
@@ -229,8 +237,8 @@ class Walk {
     return layer.memory.saved_bytes - layer.memory.output_bytes;
   }
   int64_t input_bytes(const WalkedLayer& layer) const {
-    return layer.opens_chunk && !layer.takes_over ? stage_.boundary_bytes
-                                                  : (&layer - 1)->memory.output_bytes;
+    return layer.opens_chunk && !layer.takes_over ? before(layer).handed_bytes
+                                                  : before(layer).memory.output_bytes;
   }
   int64_t offloaded_bytes(const WalkedLayer& layer) const {
     return input_bytes(layer) + (layer.recomputed ? 0 : beside_output(layer));
@@ -250,7 +258,6 @@ class Walk {
   }
 
   const WalkedStage& stage_;
-  std::map<int64_t, const WalkedLayer*> closing_;  // by chunk
   ActivationBytes now_;
   ActivationPeaks peaks_;
   int64_t host_bytes_ = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "smp/plan/layers.h"
@@ -63,13 +64,16 @@ struct WalkedLayer {
   bool takes_over = false;    // opens a chunk whose input another chunk of this stage makes
   bool hands_over = false;    // closes a chunk whose output another chunk of this stage uses
   int64_t data_bytes = 0;     // of the batch, with its chunk's first layer
+  // What it hands to the next layer, as a message or within the stage, and the gradients of that.
+  int64_t handed_bytes = 0;
+  int64_t handed_gradient_bytes = 0;
 };
 
 // What one stage's actions move.
 struct WalkedStage {
-  std::vector<WalkedLayer> layers;  // by model index, of the whole model
-  int64_t boundary_bytes = 0;       // an activation or gradient message
-  int64_t tied_bytes = 0;           // the gradient of a tied embedding
+  std::vector<WalkedLayer> layers;                  // by model index, of the whole model
+  std::vector<std::pair<int64_t, int64_t>> chunks;  // first and last layer of each
+  int64_t tied_bytes = 0;                           // the gradient of a tied embedding
   bool weights_put_off = false;     // kWeight actions make the weights' gradients (zero bubble)
   bool frees_sent_outputs = false;  // what went to the next stage is not kept
   // The calls are lib/runtime's: an output lives until it was used or sent, and where weights'

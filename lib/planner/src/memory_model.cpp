@@ -13,6 +13,7 @@
 #include "memory_terms.h"
 #include "resolve.h"
 #include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
@@ -92,7 +93,13 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
     const bool block = kind == RunningLayer::kBlock;
     const Recompute recompute = block ? choice.recompute : Recompute::kNone;
     WalkedLayer layer = walked_layer(call_of(bytes, model, spec.kind), kind, recompute);
+    // Elsewhere than in the engine, messages are as large as what the embedding hands on.
+    layer.handed_bytes = layers.empty() ? layer.memory.output_bytes : layers.front().handed_bytes;
+    layer.handed_gradient_bytes = layer.handed_bytes;
     if (exact) {
+      const std::vector<TensorSpec> outputs = outputs_of(model, spec, call);
+      layer.handed_bytes = bytes_of(outputs);
+      layer.handed_gradient_bytes = gradient_bytes_of(outputs);
       layer.memory = memory_of(model, spec, call);
       layer.again_bytes = 0;
     } else if (block && choice.offload_activations) {
@@ -109,6 +116,7 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
   const LayoutChoice choice = nearest_choice_of(plan);
   const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
   const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const LayerCall call = layer_call(plan, layout.coord.tensor);
   const ScheduleShape shape = schedule_shape(plan);
   const int64_t at = layout.coord.pipeline;
   const auto is_here = [&](int64_t position) {
@@ -120,6 +128,7 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
   int64_t chunk = 0;
   for (const int64_t count : layout.chunk_layers) {
     const int64_t position = position_of_chunk(shape, {at, chunk++});
+    stage.chunks.emplace_back(layer->index, layer->index + count - 1);
     WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
     for (int64_t i = 0; i < count; ++i, ++layer) {
       WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
@@ -127,10 +136,12 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
       walked.closes_chunk = i + 1 == count;
       walked.takes_over = walked.opens_chunk && is_here(position - 1);
       walked.hands_over = walked.closes_chunk && is_here(position + 1);
-      if (walked.kind != RunningLayer::kBlock) {
-        first.data_bytes += tokens * kTokenBytes;  // tokens for the embedding, targets for the head
-      } else if (!stage.in_engine && choice.recompute_layers >= 0 &&
-                 ++block > choice.recompute_layers) {
+      if (layer->reads) {
+        first.data_bytes += stage.in_engine ? field_of(plan.job.model, *layer->reads, call).bytes()
+                                            : tokens * kTokenBytes;
+      }
+      if (walked.kind == RunningLayer::kBlock && !stage.in_engine && choice.recompute_layers >= 0 &&
+          ++block > choice.recompute_layers) {
         const WalkedLayer marks = walked;
         walked = walked_layer(call_of(bytes, plan.job.model, layer->kind), RunningLayer::kBlock,
                               Recompute::kNone);
@@ -139,6 +150,8 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
         walked.takes_over = marks.takes_over;
         walked.hands_over = marks.hands_over;
         walked.data_bytes = marks.data_bytes;
+        walked.handed_bytes = marks.handed_bytes;
+        walked.handed_gradient_bytes = marks.handed_gradient_bytes;
       }
     }
   }
@@ -301,7 +314,6 @@ struct MemoryModel::Walks {
     if (table == tables.end()) table = tables.emplace(rank, walked_layers(plan, rank)).first;
     WalkedStage stage;
     stage.layers = table->second;
-    stage.boundary_bytes = table->second.front().memory.output_bytes;  // as the embedding's
     stage.tied_bytes = tied_bytes(plan, layout);
     stage.weights_put_off = puts_weights_off(*plan.job.parallel.pipeline);
     stage.in_engine = runs_in_engine(plan.job);

@@ -41,7 +41,7 @@ struct Engine::Impl {
         model(the_model),
         ledger(the_ledger),
         calls(the_plan, the_model, microbatches, std::move(read_samples)),
-        messages(the_plan, the_model, microbatches),
+        messages(chunk_ends(the_plan, the_model.parameters->layout()), the_model, microbatches),
         buckets(*the_model.parameters, *the_model.groups),
         update(the_plan, the_model) {}
 

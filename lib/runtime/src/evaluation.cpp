@@ -13,7 +13,9 @@ Evaluation::Evaluation(const Plan& plan, const TextData& data, RankGroups& group
       batches_(held_out_samples(plan.job.training) / global_batch_) {}
 
 ReadSamples Evaluation::reader() {
-  return [this](int64_t step, int64_t first, int64_t count, int64_t* tokens, int64_t* targets) {
+  return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
+    int64_t* tokens = out.integers(BatchField::kTokens);
+    int64_t* targets = out.integers(BatchField::kTargets);
     if (reads_held_out_) {
       data_.read_held_out(step * global_batch_ + first, count, tokens, targets);
     } else {

@@ -1,12 +1,13 @@
 #include "layer_calls.h"
 
 #include <ATen/ops/clone.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <utility>
 
+#include "empty_tensor.h"
 #include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
 #include "torch_dtype.h"
 
 namespace smp {
@@ -20,8 +21,8 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
       map_(schedule_parameters(plan), model.parameters->layout()),
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
-      sequence_(plan.job.training.sequence_length),
-      data_rank_(model.parameters->layout().coord.data(plan.degrees)) {}
+      data_rank_(model.parameters->layout().coord.data(plan.degrees)),
+      call_(layer_call(plan, model.parameters->layout().coord.tensor)) {}
 
 void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
@@ -36,14 +37,14 @@ double LayerCalls::mean_factor() const {
 // What the chunk wants of the data.
 void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& flight) {
   const CategoryScope category(MemoryCategory::kData);
-  const auto integers = at::TensorOptions().dtype(at::kLong);
-  at::Tensor tokens = at::empty({micro_batch_, sequence_}, integers);
-  at::Tensor targets = at::empty({micro_batch_, sequence_}, integers);
+  SampleBuffers buffers;
+  for (const BatchField field : place.chunk_reads) {
+    at::Tensor& tensor = flight.fields[field];
+    tensor = empty_tensor(field_of(plan_.job.model, field, call_));
+    buffers.at(field) = tensor.mutable_data_ptr();
+  }
   const int64_t first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
-  read_(step_, first_sample, micro_batch_, tokens.mutable_data_ptr<int64_t>(),
-        targets.mutable_data_ptr<int64_t>());
-  if (place.reads_tokens) flight.tokens = std::move(tokens);
-  if (place.reads_targets) flight.targets = std::move(targets);
+  read_(step_, first_sample, micro_batch_, buffers);
 }
 
 KeptCall& LayerCalls::call_of(const Action& action) {
@@ -59,12 +60,11 @@ std::vector<at::Tensor> LayerCalls::run(const LayerPlace& place,
 void LayerCalls::forward(const Action& action) {
   const LayerPlace& place = map_.of(action.layer);
   InFlight& flight = microbatches_.admit(action.chunk, action.microbatch);
-  if (place.reads_tokens || place.reads_targets) read(place, action, flight);
+  if (!place.chunk_reads.empty()) read(place, action, flight);
 
-  std::vector<at::Tensor> inputs = place.is_embedding ? std::vector<at::Tensor>{flight.tokens}
-                                                      : std::exchange(flight.hidden, {});
-  SMP_CHECK(!inputs.empty() && inputs.front().defined());
-  if (place.is_head) inputs.push_back(flight.targets);
+  std::vector<at::Tensor> inputs = std::exchange(flight.hidden, {});
+  SMP_CHECK_EQ(inputs.empty(), place.is_first);
+  if (place.reads) inputs.push_back(flight.fields.at(*place.reads));
   KeptCall call;
   const bool keeps_all = !place.is_recomputed && !evaluates_;
   std::vector<at::Tensor> outputs = run(place, inputs, keeps_all ? &call.saved : nullptr);
@@ -74,7 +74,7 @@ void LayerCalls::forward(const Action& action) {
     flight.calls.push_back(std::move(call));
   }
   if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
-  if (place.is_head) {
+  if (place.makes_loss) {
     loss_sum_ += outputs.at(0).item<double>();
   } else if (place.hands_to >= 0) {
     microbatches_.admit(place.hands_to, action.microbatch).hidden = std::move(outputs);
@@ -82,7 +82,7 @@ void LayerCalls::forward(const Action& action) {
     flight.hidden = std::move(outputs);
   }
   // What is sent is in the way of nothing: the message takes it.
-  if (evaluates_ && (place.is_head || place.hands_to >= 0)) {
+  if (evaluates_ && (place.makes_loss || place.hands_to >= 0)) {
     microbatches_.end_if_done(action.chunk, action.microbatch);
   }
 }
@@ -123,19 +123,20 @@ void LayerCalls::backward(const Action& action) {
   flight.calls.pop_back();
 
   std::vector<at::Tensor> gradients = std::exchange(flight.gradients, {});
-  if (place.is_head) {
+  if (place.makes_loss) {
     const auto options =
         at::TensorOptions().dtype(scalar_type_of(model_.parameters->gradient_dtype()));
     gradients = {at::full({}, mean_factor() * loss_scale_, options)};
   }
-  SMP_CHECK(!gradients.empty() && gradients.front().defined());
+  SMP_CHECK(!gradients.empty());
   WeightWork* const later = map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;
   gradients =
       model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients), later);
   if (check_ != nullptr) check_->backward(action.microbatch, action.layer, gradients);
+  if (place.reads) gradients.pop_back();
   if (place.takes_from >= 0) {
     microbatches_.at(place.takes_from, action.microbatch).gradients = std::move(gradients);
-  } else if (!place.is_embedding) {
+  } else if (!place.is_first) {
     flight.gradients = std::move(gradients);
   }
   if (place.opens_chunk) microbatches_.end_if_done(action.chunk, action.microbatch);

@@ -4,6 +4,7 @@
 
 #include "finite_check.h"
 #include "microbatch.h"
+#include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 #include "smp/runtime/engine.h"
@@ -50,7 +51,8 @@ class LayerCalls {
   Microbatches& microbatches_;
   ReadSamples read_;
   const StageMap map_;
-  const int64_t micro_batch_, microbatch_count_, sequence_, data_rank_;
+  const int64_t micro_batch_, microbatch_count_, data_rank_;
+  const LayerCall call_;
   int64_t step_ = 0;
   bool evaluates_ = false;
   double loss_scale_ = 1;

@@ -1,10 +1,9 @@
 #include "pipeline_messages.h"
 
-#include <ATen/ops/empty.h>
-
 #include <string_view>
 #include <utility>
 
+#include "empty_tensor.h"
 #include "smp/plan/check.h"
 #include "torch_dtype.h"
 
@@ -22,10 +21,16 @@ std::string_view label_of(Payload payload) {
   check_failed(__FILE__, __LINE__, "a message without payload");
 }
 
-void wait_in_vain(const WorkPtr& work) {
-  try {
-    if (work) work->wait();
-  } catch (const CommError&) {  // the failure that ended it is reported already
+void wait_for(const std::vector<WorkPtr>& works) {
+  for (const WorkPtr& work : works) work->wait();
+}
+
+void wait_in_vain(const std::vector<WorkPtr>& works) {
+  for (const WorkPtr& work : works) {
+    try {
+      work->wait();
+    } catch (const CommError&) {  // the failure that ended it is reported already
+    }
   }
 }
 
@@ -35,9 +40,9 @@ bool is_tied(Payload payload) {
 
 }  // namespace
 
-PipelineMessages::PipelineMessages(const Plan& plan, ParallelModel& model,
+PipelineMessages::PipelineMessages(std::vector<ChunkEnds> ends, ParallelModel& model,
                                    Microbatches& microbatches)
-    : plan_(plan), model_(model), microbatches_(microbatches) {}
+    : ends_(std::move(ends)), model_(model), microbatches_(microbatches) {}
 
 Communicator& PipelineMessages::group_of(Payload payload) {
   return model_.groups->at(is_tied(payload) ? Axis::kTied : Axis::kPipeline);
@@ -49,40 +54,47 @@ int PipelineMessages::peer_of(const Action& action) const {
   return model_.parameters->layout().coord.pipeline == 0 ? 1 : 0;
 }
 
-void PipelineMessages::start_receive(const Action& action) {
+std::vector<at::Tensor> PipelineMessages::receive_buffers(const Action& action) {
   const FlatParameters& parameters = *model_.parameters;
-  const DType dtype =
-      action.payload == Payload::kTiedGradient ? parameters.gradient_dtype() : parameters.dtype();
-  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype));
-  Message message;
-  if (action.payload == Payload::kTiedWeight) {
-    message.tensor = parameters.tied_weight();
-  } else {
-    const CategoryScope category(MemoryCategory::kCommunication);
-    const TrainingSpec& training = plan_.job.training;
-    message.tensor = action.payload == Payload::kTiedGradient
-                         ? at::empty(parameters.weight(0).sizes(), options)
-                         : at::empty({*training.micro_batch, training.sequence_length,
-                                      plan_.job.model.hidden_size},
-                                     options);
+  if (action.payload == Payload::kTiedWeight) return {parameters.tied_weight()};
+  const CategoryScope category(MemoryCategory::kCommunication);
+  if (action.payload == Payload::kTiedGradient) {
+    return {empty_tensor({parameters.weight(0).sizes().vec(), parameters.gradient_dtype()})};
   }
-  message.work = group_of(action.payload)
-                     .recv(message.tensor.mutable_data_ptr(), message.tensor.numel(), dtype,
-                           peer_of(action), label_of(action.payload));
+  const ChunkEnds& ends = ends_.at(static_cast<size_t>(action.chunk));
+  const bool is_gradient = action.payload == Payload::kGradient;
+  std::vector<at::Tensor> buffers;
+  for (const TensorSpec& spec : is_gradient ? ends.hands : ends.takes) {
+    buffers.push_back(is_gradient && !spec.has_gradient() ? at::Tensor() : empty_tensor(spec));
+  }
+  return buffers;
+}
+
+void PipelineMessages::start_receive(const Action& action) {
+  Message message{receive_buffers(action), {}};
+  for (const at::Tensor& tensor : message.tensors) {
+    if (!tensor.defined()) continue;
+    message.works.push_back(group_of(action.payload)
+                                .recv(tensor.mutable_data_ptr(), tensor.numel(),
+                                      dtype_of(tensor.scalar_type()), peer_of(action),
+                                      label_of(action.payload)));
+  }
   receives_[key_of(action)] = std::move(message);
 }
 
 void PipelineMessages::finish_receive(const Action& action) {
-  receives_.at(key_of(action)).work->wait();
+  wait_for(receives_.at(key_of(action)).works);
   Message message = std::move(receives_.extract(key_of(action)).mapped());
   switch (action.payload) {
     case Payload::kActivation:
-      microbatches_.admit(action.chunk, action.microbatch).hidden = {std::move(message.tensor)};
+      microbatches_.admit(action.chunk, action.microbatch).hidden = std::move(message.tensors);
       return;
     case Payload::kGradient:
-      microbatches_.at(action.chunk, action.microbatch).gradients = {std::move(message.tensor)};
+      microbatches_.at(action.chunk, action.microbatch).gradients = std::move(message.tensors);
       return;
-    case Payload::kTiedGradient: model_.parameters->gradient(0).add_(message.tensor); return;
+    case Payload::kTiedGradient:
+      model_.parameters->gradient(0).add_(message.tensors.front());
+      return;
     case Payload::kTiedWeight: return;
     case Payload::kNone: break;
   }
@@ -94,36 +106,41 @@ void PipelineMessages::start_send(const Action& action) {
   switch (action.payload) {
     case Payload::kActivation: {
       InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
-      message.tensor = std::exchange(flight.hidden, {}).at(0);
+      message.tensors = std::exchange(flight.hidden, {});
       if (flight.calls.empty()) microbatches_.end_if_done(action.chunk, action.microbatch);
       break;
     }
     case Payload::kGradient: {
       InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
-      message.tensor = std::exchange(flight.gradients, {}).at(0).contiguous();
+      message.tensors = std::exchange(flight.gradients, {});
+      for (at::Tensor& tensor : message.tensors) {
+        if (tensor.defined()) tensor = tensor.contiguous();
+      }
       microbatches_.end_if_done(action.chunk, action.microbatch);
       break;
     }
-    case Payload::kTiedGradient: message.tensor = model_.parameters->tied_gradient(); break;
-    case Payload::kTiedWeight: message.tensor = model_.parameters->weight(0); break;
+    case Payload::kTiedGradient: message.tensors = {model_.parameters->tied_gradient()}; break;
+    case Payload::kTiedWeight: message.tensors = {model_.parameters->weight(0)}; break;
     case Payload::kNone: check_failed(__FILE__, __LINE__, "a message without payload");
   }
-  const DType dtype = action.payload == Payload::kTiedGradient ? model_.parameters->gradient_dtype()
-                                                               : model_.parameters->dtype();
-  message.work = group_of(action.payload)
-                     .send(message.tensor.const_data_ptr(), message.tensor.numel(), dtype,
-                           peer_of(action), label_of(action.payload));
+  for (const at::Tensor& tensor : message.tensors) {
+    if (!tensor.defined()) continue;
+    message.works.push_back(group_of(action.payload)
+                                .send(tensor.const_data_ptr(), tensor.numel(),
+                                      dtype_of(tensor.scalar_type()), peer_of(action),
+                                      label_of(action.payload)));
+  }
   sends_[key_of(action)] = std::move(message);
 }
 
 void PipelineMessages::finish_send(const Action& action) {
-  sends_.at(key_of(action)).work->wait();
+  wait_for(sends_.at(key_of(action)).works);
   sends_.erase(key_of(action));
 }
 
 void PipelineMessages::abandon() {
   for (auto* messages : {&receives_, &sends_}) {
-    for (auto& [key, message] : *messages) wait_in_vain(message.work);
+    for (auto& [key, message] : *messages) wait_in_vain(message.works);
   }
 }
 

@@ -33,8 +33,9 @@ StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layou
       place.in_chunk = i;
       place.opens_chunk = i == 0;
       place.closes_chunk = i + 1 == count;
-      place.is_embedding = layer.kind == LayerKind::kEmbedding;
-      place.is_head = layer.kind == LayerKind::kHead;
+      place.is_first = layer.index == 0;
+      place.makes_loss = makes_loss(layer.kind);
+      place.reads = layer.reads;
       if (place.opens_chunk) place.takes_from = here(position - 1);
       if (place.closes_chunk) place.hands_to = here(position + 1);
       const int64_t checkpoint = checkpoint_of(parameters, layer.index);
@@ -43,8 +44,7 @@ StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layou
       place.feeds_recompute = place.is_recomputed && !place.closes_chunk &&
                               checkpoint_of(parameters, layer.index + 1) == checkpoint;
       LayerPlace& first = places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];
-      first.reads_tokens |= place.is_embedding;
-      first.reads_targets |= place.is_head;
+      if (place.reads) first.chunk_reads.push_back(*place.reads);
     }
   }
 }

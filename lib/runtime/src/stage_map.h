@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "smp/plan/layout.h"
@@ -15,16 +16,15 @@ struct LayerPlace {
   size_t in_chunk = 0;  // how many layers of its chunk come before it
   bool opens_chunk = false;
   bool closes_chunk = false;
-  bool is_embedding = false;
-  bool is_head = false;
+  bool is_first = false;    // of the model: no layer hands it anything
+  bool makes_loss = false;  // and hands on nothing
   // It is computed again before its backward: from its own input, or from what the layer before it
   // gives then.
   bool is_recomputed = false;
   bool keeps_input = false;
   bool feeds_recompute = false;  // the layer after it is computed again from its output
-  // What its chunk wants of the data, on the layer that opens it.
-  bool reads_tokens = false;
-  bool reads_targets = false;
+  std::optional<BatchField> reads;
+  std::vector<BatchField> chunk_reads;  // on the layer that opens a chunk: what its layers read
   // The chunk of this very stage that makes what the layer takes, or takes what it makes: handed
   // over without a message. -1 = another stage's, or none.
   int64_t takes_from = -1;

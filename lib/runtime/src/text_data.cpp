@@ -104,15 +104,14 @@ void TextData::read_bytes(int64_t begin, int64_t count, unsigned char* out) cons
 void TextData::read_window(int64_t start, int64_t* tokens, int64_t* targets) const {
   std::vector<unsigned char> window(static_cast<size_t>(sequence_length_ + 1));
   read_bytes(start, sequence_length_ + 1, window.data());
-  std::copy(window.begin(), window.end() - 1, tokens);
-  std::copy(window.begin() + 1, window.end(), targets);
+  if (tokens != nullptr) std::copy(window.begin(), window.end() - 1, tokens);
+  if (targets != nullptr) std::copy(window.begin() + 1, window.end(), targets);
 }
 
 void TextData::read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
                     int64_t* targets) const {
   for (int64_t k = 0; k < count; ++k) {
-    read_window(window_start(step, first_sample + k), tokens + k * sequence_length_,
-                targets + k * sequence_length_);
+    read_window(window_start(step, first_sample + k), sample_of(tokens, k), sample_of(targets, k));
   }
 }
 
@@ -120,8 +119,8 @@ void TextData::read_held_out(int64_t first_sample, int64_t count, int64_t* token
                              int64_t* targets) const {
   SMP_CHECK(first_sample + count <= held_out_samples_);
   for (int64_t k = 0; k < count; ++k) {
-    read_window(trained_bytes_ + (first_sample + k) * sequence_length_,
-                tokens + k * sequence_length_, targets + k * sequence_length_);
+    read_window(trained_bytes_ + (first_sample + k) * sequence_length_, sample_of(tokens, k),
+                sample_of(targets, k));
   }
 }
 

@@ -20,14 +20,15 @@ inline c10::ScalarType scalar_type_of(DType dtype) {
   check_failed(__FILE__, __LINE__, "unknown dtype");
 }
 
-// Of the types that the engine computes with.
+// Of the types that the engine's tensors have.
 inline DType dtype_of(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float: return DType::kF32;
     case c10::ScalarType::Double: return DType::kF64;
     case c10::ScalarType::BFloat16: return DType::kBF16;
     case c10::ScalarType::Half: return DType::kF16;
-    default: check_failed(__FILE__, __LINE__, "a type that the engine does not compute with");
+    case c10::ScalarType::Long: return DType::kI64;
+    default: check_failed(__FILE__, __LINE__, "a type that the engine does not use");
   }
 }
 

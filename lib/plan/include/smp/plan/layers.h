@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,10 +31,17 @@ constexpr bool is_transformer_block(LayerKind kind) {
   return kind != LayerKind::kEmbedding && kind != LayerKind::kHead;
 }
 
+constexpr bool makes_loss(LayerKind kind) { return kind == LayerKind::kHead; }
+
+// What a data set gives of each sample.
+enum class BatchField { kTokens, kTargets };
+inline constexpr int kBatchFields = 2;
+
 struct LayerSpec {
   LayerKind kind = LayerKind::kEmbedding;
   int64_t index = 0;  // in the model's sequence: 0 = embedding, 1..L = blocks, last = head
   std::string name;   // "embedding", "layers.0", ..., "head"
+  std::optional<BatchField> reads = std::nullopt;  // of the batch, behind its other inputs
 };
 
 // The kind of a block follows from the model's attributes: kGpt2Block and kLlamaBlock where they

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "smp/plan/layers.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
@@ -19,10 +21,22 @@ class TrainingError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Puts samples [first_sample, first_sample + count) of a step's global batch in tokens and targets.
+// Where samples go, by field of the batch, in the shape and type of field_of(); null = not wanted.
+class SampleBuffers {
+ public:
+  void*& at(BatchField field) { return buffers_[static_cast<size_t>(field)]; }
+  int64_t* integers(BatchField field) const {
+    return static_cast<int64_t*>(buffers_[static_cast<size_t>(field)]);
+  }
+
+ private:
+  std::array<void*, kBatchFields> buffers_{};
+};
+
+// Puts samples [first_sample, first_sample + count) of a step's global batch where they are wanted.
 // Steps count from 0.
 using ReadSamples = std::function<void(int64_t step, int64_t first_sample, int64_t count,
-                                       int64_t* tokens, int64_t* targets)>;
+                                       const SampleBuffers& out)>;
 
 struct StepResult {
   double loss = 0;        // mean over the tokens of the global batch; the same on all ranks

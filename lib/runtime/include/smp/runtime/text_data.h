@@ -21,8 +21,8 @@ class TextData {
   TextData(DataFiles files, int64_t sequence_length, uint64_t seed, int64_t held_out_samples = 0);
 
   // tokens[k], targets[k]: samples first_sample + k of `step`; targets are one byte ahead. Both
-  // hold count * sequence_length elements. Throws ConfigError when a file has changed or cannot be
-  // read.
+  // hold count * sequence_length elements; what is null is left out. Throws ConfigError when a file
+  // has changed or cannot be read.
   void read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
             int64_t* targets) const;
 
@@ -34,6 +34,9 @@ class TextData {
   int64_t trained_bytes() const { return trained_bytes_; }  // of them, without what is held out
 
  private:
+  int64_t* sample_of(int64_t* batch, int64_t k) const {
+    return batch == nullptr ? nullptr : batch + k * sequence_length_;
+  }
   void read_window(int64_t start, int64_t* tokens, int64_t* targets) const;
   void read_bytes(int64_t begin, int64_t count, unsigned char* out) const;
 

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "smp/plan/dtype.h"
+#include "smp/plan/layers.h"
+
+// What flows between layers, and what they read of the batch, as shapes. Messages, receive buffers
+// and traffic are made of these: no other place knows what a layer hands on.
+namespace smp {
+
+struct Plan;
+struct RankLayout;
+
+// One tensor of one microbatch on one rank.
+struct TensorSpec {
+  std::vector<int64_t> shape;
+  DType dtype = DType::kF32;
+
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * bytes_of(dtype); }
+  bool has_gradient() const { return dtype != DType::kI64; }
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// What a layer hands to the next one, in order; nothing where it makes the loss.
+std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
+                                   const LayerCall& call);
+
+// A field of the batch, as a layer that reads it gets it: behind what the layer before hands on.
+TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call);
+
+int64_t bytes_of(const std::vector<TensorSpec>& tensors);
+// Of their gradients: integers have none.
+int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors);
+
+// One call of any layer of a plan on tensor rank `tensor_rank`.
+LayerCall layer_call(const Plan& plan, int64_t tensor_rank);
+
+// What passes the ends of a chunk: what its first layer takes from the layer before it, and what
+// its last one hands on; nothing at the ends of the model.
+struct ChunkEnds {
+  std::vector<TensorSpec> takes;
+  std::vector<TensorSpec> hands;
+};
+std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout);  // by chunk
+
+}  // namespace smp
