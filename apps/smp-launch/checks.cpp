@@ -111,7 +111,7 @@ bool is_executable(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-std::string check_worker(const std::string& worker) {
+std::string find_worker(const std::string& worker) {
   if (!is_executable(worker))
     throw ConfigError(fmt::format(
         "'{}' is not there: smp-launch looks for smp-worker beside itself; build it with "
@@ -169,6 +169,10 @@ std::string check_resume(const std::string& path, const std::string& resume) {
 
 }  // namespace
 
+Check check_worker(const PreparedJob& job) {
+  return run_check("worker", [&] { return find_worker(job.command.front()); });
+}
+
 std::vector<Check> checks_of(const PreparedJob& job) {
   std::vector<Check> checks;
   if (job.plan) {
@@ -185,7 +189,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(run_check("data", [&] { return check_data(plan); }));
     if (!plan.job.training.init_from.empty())
       checks.push_back(run_check("start", [&] { return check_start(plan); }));
-    checks.push_back(run_check("worker", [&] { return check_worker(job.command.front()); }));
+    checks.push_back(check_worker(job));
   } else {
     checks.push_back(run_check("program", [&] { return check_program(job.command.front()); }));
   }

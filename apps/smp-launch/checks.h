@@ -18,4 +18,7 @@ struct Check {
 // The checks of a job, in order. They change nothing on disk and start nothing.
 std::vector<Check> checks_of(const PreparedJob& job);
 
+// The one of them that --build-only needs: smp-worker is there.
+Check check_worker(const PreparedJob& job);
+
 }  // namespace smp

@@ -25,6 +25,7 @@ Examples:
   smp-launch --resume --run-dir runs/a plan.yaml   go on from the last checkpoint in runs/a/; the plan may be
                                               another layout of the same model
   smp-launch --dry-run plan.yaml              check all that can be checked without starting anything
+  smp-launch --build-only plan.yaml           build rank 0 alone, of a plan of any size, and show its memory
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
 
@@ -107,6 +108,15 @@ void check_resume(const std::string& text) {
         fmt::format("--resume={}: it is --resume, or --resume=STEP as in --resume=100", text));
 }
 
+int build_rank_of(const std::string& text) {
+  int rank = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error != std::errc{} || end != text.data() + text.size() || rank < 0)
+    throw UsageError(fmt::format(
+        "--build-only={}: it is --build-only, or --build-only=RANK as in --build-only=7", text));
+  return rank;
+}
+
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
   if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
   if (request.plan.empty() && request.program.empty())
@@ -131,6 +141,10 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
     throw UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
   if (!request.program.empty() && !request.resume.empty())
     throw UsageError("--resume is for plans: a program goes on by its own means");
+  if (!request.program.empty() && request.build_only)
+    throw UsageError("--build-only is for plans: a program has no memory that was planned");
+  if (request.build_only && (request.dry_run != DryRun::kNo || !request.run_dir.empty()))
+    throw UsageError("--build-only trains nothing: leave --dry-run and --run-dir out");
   if (!request.program.empty() && request.comm_timeout)
     throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
 }
@@ -153,7 +167,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   }
 
   CLI::App app(kDescription, "smp-launch");
-  std::string ranks, grace, timeout, comm_timeout, dry_run;
+  std::string ranks, grace, timeout, comm_timeout, dry_run, build_only;
   app.formatter(std::make_shared<Help>());
   app.add_option("plan", request.plan, "plan file, written by smp-plan")->type_name("");
   app.add_option("-n", ranks, "how many ranks to start (programs only)")->type_name("N");
@@ -183,6 +197,9 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       "--dry-run{text}", dry_run,
       "check plan, memory, schedule, data and paths, print ranks, environment and command; "
       "start nothing (--dry-run=json for programs)");
+  app.add_flag("--build-only{0}", build_only,
+               "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
+               "plan is for, and print its memory beside the plan's");
   bool version = false;
   app.add_flag("--version", version, "print the version")->disable_flag_override();
   app.set_help_flag("-h,--help", "print this text");
@@ -209,6 +226,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!timeout.empty()) request.timeout = duration_of("--timeout", timeout);
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
+  if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   if (!ranks.empty()) request.ranks = parse_ranks(ranks);

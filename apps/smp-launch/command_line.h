@@ -23,6 +23,7 @@ struct LaunchRequest {
   std::optional<std::chrono::milliseconds> comm_timeout;
   std::string report_json;
   DryRun dry_run = DryRun::kNo;
+  std::optional<int> build_only;  // build this rank of the plan alone
 };
 
 // A command line that cannot be understood; what() says what to type instead.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "build_only.h"
 #include "command_line.h"
 #include "dry_run.h"
 #include "launch.h"
@@ -38,6 +39,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     const smp::PreparedJob job = smp::prepare(smp::parse_command_line(argc, argv));
+    if (job.request.build_only) smp::build_only(job);
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
     return print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);

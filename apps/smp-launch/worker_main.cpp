@@ -21,6 +21,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
+#include "smp/runtime/built_rank.h"
 #include "smp/runtime/last_words.h"
 #include "smp/runtime/trainer.h"
 
@@ -143,6 +144,17 @@ ExitCode work(const WorkerEnvironment& environment, std::string& failed_in) {
   }
 }
 
+// smp-launch --build-only: no peers, no run folder.
+ExitCode build(LastWords& words) {
+  words.rank = words.culprit = number<int>(env::kRank, required(env::kRank));
+  words.phase = "reading the plan";
+  const Plan plan = read_plan(required(env::kPlan));
+  words.phase = "build";
+  const std::string text = describe(build_rank(plan, words.rank), plan);
+  const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return printed ? ExitCode::kOk : ExitCode::kFailure;
+}
+
 }  // namespace
 
 int main() {
@@ -152,6 +164,7 @@ int main() {
   LastWords words;
   words.phase = "start";
   try {
+    if (!optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.rank;
     return static_cast<int>(work(environment, words.phase));

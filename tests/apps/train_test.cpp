@@ -122,6 +122,27 @@ TEST_CASE("a run that a rank does not survive keeps what it had and says whose f
   CHECK(!std::filesystem::exists(run + "/weights/model.safetensors"));
 }
 
+TEST_CASE("one rank of a plan for more ranks than a host holds is built alone, as planned") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml";
+  std::vector<std::string> planning = {SMP_PLAN, kJob, "--hosts", "128", "-o", plan};
+  add_pins(planning, {"training.steps=0", "parallel.sharded_data_parallel_degree=256",
+                      "parallel.sharding=parameters", "parallel.tensor_parallel_degree=2",
+                      "parallel.pipeline_parallel_degree=1"});
+  const ProgramEnd planned = run_program(planning);
+  INFO(planned.err);
+  REQUIRE(planned.code == 0);
+  const ProgramEnd built = run_program({SMP_LAUNCH, "--build-only=3", plan});
+  CHECK(built.err == "");
+  CHECK(built.code == 0);
+  CHECK(built.out.starts_with("rank 3 of 512: pipeline 0, tensor 1, shard 1, replica 0; "));
+  CHECK(built.out.find("\nweights, gradients and optimizer state are as planned: ") !=
+        std::string::npos);
+  const ProgramEnd none = run_program({SMP_LAUNCH, "--build-only=512", plan});
+  CHECK(none.code == 3);
+  CHECK(none.err == "smp-launch: --build-only=512: the plan has ranks 0 to 511\n");
+}
+
 TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in another layout") {
   const ScratchFolder folder;
   const std::string run = folder / "run";

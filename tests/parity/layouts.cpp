@@ -190,7 +190,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   if (layout.recompute_layers >= 0) parallel.recompute_layers = layout.recompute_layers;
   parallel.offload_activations = layout.offload_activations;
   parallel.offload_optimizer = layout.offload_optimizer;
-  parallel.delayed_parameter_initialization = false;
+  parallel.delayed_parameter_initialization = true;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   plan.degrees = degrees_of(job);
   plan.predictions.ranks = predict_memory(plan);

@@ -10,8 +10,21 @@ using Texts = std::vector<std::string>;
 TEST_CASE("the engine runs what it can, drawing each rank's own weights included") {
   Plan plan = sample_plan(gpt2_124m(), {.pipeline = 2, .tensor = 2, .shard = 2});
   CHECK(what_engine_cannot_run(plan).empty());
-  plan.job.parallel.delayed_parameter_initialization = true;
-  CHECK(what_engine_cannot_run(plan).empty());
+  plan.job.parallel.delayed_parameter_initialization = false;
+  CHECK(what_engine_cannot_run(plan) ==
+        Texts{"parallel.delayed_parameter_initialization: false (a rank draws the weights that it "
+              "holds, never the whole model)"});
+}
+
+TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows its layers") {
+  Plan plan = sample_plan(gpt2_124m(), {.replica = 512});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.cluster.hosts = 64;
+  CHECK(what_engine_cannot_run(plan).size() == 3);
+  CHECK(what_engine_cannot_build(plan).empty());
+  plan.job.training.precision = Precision::kFp8;
+  CHECK(what_engine_cannot_build(plan) ==
+        Texts{"training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"});
 }
 
 TEST_CASE("a host holds 256 ranks at most") {

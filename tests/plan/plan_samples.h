@@ -41,7 +41,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.parallel.active_microbatches = layout.microbatches;
   job.parallel.activation_checkpointing = false;
   job.parallel.offload_activations = false;
-  job.parallel.delayed_parameter_initialization = false;
+  job.parallel.delayed_parameter_initialization = true;
   job.parallel.bucket_bytes = layout.bucket_bytes;
   close_plain_keys(job);
   plan.degrees = degrees_of(job);

@@ -21,8 +21,9 @@ namespace {
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
 constexpr const char* kThisHost = "127.0.0.1";
 // Meaningful only when this launcher sets them.
-constexpr const char* kOurs[] = {env::kPlan,   env::kRunDir,    env::kResume,        env::kJobId,
-                                 env::kJobKey, env::kErrorFile, env::kConsoleColumns};
+constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,   env::kResume,
+                                 env::kJobId,          env::kJobKey,   env::kErrorFile,
+                                 env::kConsoleColumns, env::kBuildOnly};
 
 std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));

@@ -20,14 +20,18 @@ int64_t groups_of(const Plan& plan) {
   return groups;
 }
 
+// Whether a rule is about the place where all ranks run together, or about each rank's share.
+enum class Concerns { kShare, kPlace };
+
 struct Rule {
   bool (*broken)(const Plan&);
   const char* text;
+  Concerns concerns = Concerns::kShare;
 };
 
 const Rule kRules[] = {
     {[](const Plan& plan) { return plan.job.cluster.device == DeviceKind::kCuda; },
-     "cluster.device: cuda (the engine runs on cpu)"},
+     "cluster.device: cuda (the engine runs on cpu)", Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
      "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
@@ -87,12 +91,20 @@ const Rule kRules[] = {
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
      "parallel.partition_activations: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.cluster.hosts > 1; },
-     "cluster.hosts: more than one (the engine runs on this host)"},
+     "cluster.hosts: more than one (the engine runs on this host)", Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.cluster.processes_per_host > kMaxRanks; },
-     "cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a host)"},
+     "cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a host)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return groups_of(plan) > kMaxGroups; },
      "parallel degrees with more than 256 groups of ranks (the engine opens up to 256: give one "
-     "degree more of the ranks, or use fewer ranks)"},
+     "degree more of the ranks, or use fewer ranks)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCpu &&
+              plan.job.parallel.delayed_parameter_initialization == false;
+     },
+     "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
+     "never the whole model)"},
 };
 
 }  // namespace
@@ -103,6 +115,19 @@ std::vector<std::string> what_engine_cannot_run(const Plan& plan) {
     if (rule.broken(plan)) found.emplace_back(rule.text);
   }
   return found;
+}
+
+std::vector<std::string> what_engine_cannot_build(const Plan& plan) {
+  std::vector<std::string> found;
+  for (const Rule& rule : kRules) {
+    if (rule.concerns == Concerns::kShare && rule.broken(plan)) found.emplace_back(rule.text);
+  }
+  return found;
+}
+
+std::vector<std::string> what_engine_lacks(const Plan& plan) {
+  const bool planned_only = plan.job.training.steps == 0;
+  return planned_only ? what_engine_cannot_build(plan) : what_engine_cannot_run(plan);
 }
 
 }  // namespace smp

@@ -111,7 +111,7 @@ void check_schedule(const Plan& plan, Problems& problems) {
 void check_engine(const Plan& plan, Problems& problems) {
   const bool other_framework = plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
   if (plan.job.cluster.device != DeviceKind::kCpu || other_framework) return;
-  for (const std::string& rule : what_engine_cannot_run(plan)) {
+  for (const std::string& rule : what_engine_lacks(plan)) {
     problems.push_back("the engine does not run " + rule);
   }
 }

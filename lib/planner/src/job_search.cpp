@@ -33,7 +33,7 @@ void require_engine(const JobSpec& job) {
   if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) return;
   Plan pinned;
   pinned.job = job;
-  const std::vector<std::string> broken = what_engine_cannot_run(pinned);
+  const std::vector<std::string> broken = what_engine_lacks(pinned);
   if (!broken.empty()) {
     throw ConfigError(
         fmt::format("device cpu is run by the engine of this version, which lacks\n  {}",

@@ -61,9 +61,10 @@ void settle_checkpointing(SettledJob& settled) {
 void settle_initialisation(SettledJob& settled) {
   auto& delayed = settled.job.parallel.delayed_parameter_initialization;
   if (delayed) return;
-  delayed = settled.job.cluster.device != DeviceKind::kCpu &&
-            settled.parameters > kDelayedInitAboveParameters;
-  if (*delayed) {
+  // Our engine's ranks draw what they hold, however small the model is.
+  const bool small = settled.parameters <= kDelayedInitAboveParameters;
+  delayed = settled.job.cluster.device == DeviceKind::kCpu || !small;
+  if (!small) {
     settled.reasons.push_back(fmt::format(
         "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",
         with_commas(settled.parameters), with_commas(kDelayedInitAboveParameters)));

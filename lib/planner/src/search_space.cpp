@@ -135,7 +135,7 @@ bool SearchSpace::engine_runs(void (*change)(ParallelSpec&)) const {
   Plan plan;
   plan.job = job_;
   change(plan.job.parallel);
-  const std::vector<std::string> lacks = what_engine_cannot_run(plan);
+  const std::vector<std::string> lacks = what_engine_lacks(plan);
   return std::all_of(lacks.begin(), lacks.end(), [&](const std::string& line) {
     return std::find(engine_lacks_.begin(), engine_lacks_.end(), line) != engine_lacks_.end();
   });
@@ -150,7 +150,7 @@ SearchSpace::SearchSpace(const SettledJob& settled)
   if (engine_) {
     Plan plan;
     plan.job = job_;
-    engine_lacks_ = what_engine_cannot_run(plan);
+    engine_lacks_ = what_engine_lacks(plan);
   }
 
   const auto allowed = [](const auto& values, auto value) {

@@ -103,15 +103,11 @@ Json by_category(const CategoryBytes& bytes) {
 }
 
 void add_memory(Json& json, const RankPrediction& prediction, const RankFacts& facts) {
-  CategoryBytes predicted{};
-  for (const MemoryTerm& term : prediction.terms) {
-    predicted[static_cast<size_t>(term.category)] += term.bytes;
-  }
   json["predicted_peak_bytes"] = prediction.peak_bytes;
   json["measured_peak_bytes"] = facts.peak.bytes;
   json["predicted_peak_phase"] = prediction.peak_phase;
   json["measured_peak_phase"] = facts.peak_phase;
-  json["predicted_bytes_by_category"] = by_category(predicted);
+  json["predicted_bytes_by_category"] = by_category(bytes_by_category(prediction));
   json["measured_bytes_by_category"] = by_category(facts.peak.by_category);
   json["predicted_host_bytes"] = prediction.host_bytes;
   json["measured_host_bytes"] = facts.host_peak_bytes;
@@ -183,6 +179,14 @@ const RankPrediction& prediction_for(const Plan& plan, const Coord& coord) {
       fmt::format("the plan predicts nothing for stage {}, tensor rank {}, and a run is compared "
                   "with its plan: make the plan again with smp-plan",
                   coord.pipeline, coord.tensor));
+}
+
+CategoryBytes bytes_by_category(const RankPrediction& prediction) {
+  CategoryBytes bytes{};
+  for (const MemoryTerm& term : prediction.terms) {
+    bytes[static_cast<size_t>(term.category)] += term.bytes;
+  }
+  return bytes;
 }
 
 void add_traffic(std::vector<TrafficCount>& all, const std::vector<TrafficCount>& group) {

@@ -13,4 +13,11 @@ struct Plan;
 // rank, the worker before it allocates. Pure; any thread.
 std::vector<std::string> what_engine_cannot_run(const Plan& plan);
 
+// Of these, what keeps a single rank's share from being built, wherever the plan is for.
+std::vector<std::string> what_engine_cannot_build(const Plan& plan);
+
+// What stands against planning the job for our engine: what it cannot run, or, of a job that is
+// only planned (training.steps: 0), what it cannot build.
+std::vector<std::string> what_engine_lacks(const Plan& plan);
+
 }  // namespace smp

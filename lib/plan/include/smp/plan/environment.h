@@ -24,6 +24,8 @@ inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, o
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
 // Go on from a checkpoint in SMP_RUN_DIR: "latest", or the number of a step.
 inline constexpr const char* kResume = "SMP_RESUME";
+// Set: build the rank's share alone, say what it holds beside the plan, and end.
+inline constexpr const char* kBuildOnly = "SMP_BUILD_ONLY";
 inline constexpr const char* kFault = "SMP_FAULT";  // a failure on purpose, for tests of failures
 
 }  // namespace smp::env

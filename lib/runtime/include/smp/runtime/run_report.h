@@ -49,6 +49,9 @@ struct RunFacts {
 // What the plan predicts for a rank at `coord`. Throws ConfigError when it has no such class.
 const RankPrediction& prediction_for(const Plan& plan, const Coord& coord);
 
+// What it predicts, by category.
+CategoryBytes bytes_by_category(const RankPrediction& prediction);
+
 // The content of report.json. Idle is the share of the measured time that a rank waits. Wire bytes
 // are of the whole run: those of one planned step times `steps`, against the counted ones without
 // labels "setup.*" and "save.*".
