@@ -39,6 +39,8 @@ inline constexpr double kProductF32 = 1e-6;
 inline constexpr double kProductF64 = 1e-14;
 inline constexpr double kGelu = 1e-6;
 inline constexpr double kExponentialUlps = 2.0;
+// The CUDA kernels' bodies on host threads against the CPU's loops, fp64.
+inline constexpr double kDeviceBodiesF64 = 1e-12;
 
 // Predicted against counted peak bytes of a rank; model states are exact.
 inline constexpr double kPeakBytes = 0.10;

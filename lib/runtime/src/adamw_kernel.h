@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cmath>
+
+#include "anywhere.h"
 #include "update_rule.h"
 
 // The arithmetic of AdamW on flat ranges, one pass over memory, vectorised for the machine it
@@ -15,6 +18,31 @@ struct AdamWFactors {
   double keep = 1;          // 1 - learning rate * weight decay
   double rate = 0;          // learning rate / (1 - beta1^t)
   double inverse_root = 1;  // 1 / sqrt(1 - beta2^t)
+};
+
+// The same of one element: updates m and v, and gives the new weight.
+template <typename T>
+struct AdamWElement {
+  explicit AdamWElement(const AdamWFactors& factors)
+      : scale(static_cast<T>(factors.scale)),
+        one_less_beta1(static_cast<T>(1.0 - factors.beta1)),
+        beta2(static_cast<T>(factors.beta2)),
+        one_less_beta2(static_cast<T>(1.0 - factors.beta2)),
+        epsilon(static_cast<T>(factors.epsilon)),
+        keep(static_cast<T>(factors.keep)),
+        rate(static_cast<T>(factors.rate)),
+        inverse_root(static_cast<T>(factors.inverse_root)) {}
+
+  SMP_ANYWHERE T operator()(T gradient, T weight, T& m, T& v) const {
+    const T g = gradient * scale;
+    const T momentum = m + one_less_beta1 * (g - m);
+    const T variance = beta2 * v + one_less_beta2 * g * g;
+    m = momentum;
+    v = variance;
+    return keep * weight - rate * (momentum / (std::sqrt(variance) * inverse_root + epsilon));
+  }
+
+  T scale, one_less_beta1, beta2, one_less_beta2, epsilon, keep, rate, inverse_root;
 };
 
 // states: m, v.

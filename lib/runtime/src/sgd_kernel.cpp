@@ -6,20 +6,17 @@
 namespace smp {
 namespace {
 
-// step(i, g) is the direction in which weight i moves; put(i, w) stores its 16-bit copy, where
-// there is one.
-template <typename T, typename Step, typename Put>
+// put(i, w) stores the 16-bit copy of weight i, where there is one.
+template <SgdKind kKind, typename T, typename Put>
 [[gnu::always_inline]] inline void descend(const SgdFactors& factors, const UpdateRange<T>& range,
-                                           const Step& step, const Put& put) {
-  const auto scale = static_cast<T>(factors.scale);
-  const auto decay = static_cast<T>(factors.decay);
-  const auto rate = static_cast<T>(factors.rate);
+                                           const Put& put) {
+  const SgdElement<kKind, T> element(factors);
   const T* __restrict gradient = range.gradients;
   T* __restrict weight = range.weights;
+  T* __restrict momentum = range.states[0];
   const int64_t count = range.count;
   for (int64_t i = 0; i < count; ++i) {
-    const T g = gradient[i] * scale + decay * weight[i];
-    const T w = weight[i] - rate * step(i, g);
+    const T w = element(gradient[i], weight[i], momentum, i);
     weight[i] = w;
     put(i, w);
   }
@@ -28,21 +25,10 @@ template <typename T, typename Step, typename Put>
 template <typename T, typename Put>
 [[gnu::always_inline]] inline void update(const SgdFactors& factors, const UpdateRange<T>& range,
                                           const Put& put) {
-  T* __restrict momentum = range.states[0];
-  const auto mu = static_cast<T>(factors.momentum);
-  const auto push = [momentum, mu](int64_t i, T g) {
-    const T m = mu * momentum[i] + g;
-    momentum[i] = m;
-    return m;
-  };
-  if (momentum == nullptr) {
-    descend(
-        factors, range, [](int64_t, T g) { return g; }, put);
-  } else if (factors.nesterov) {
-    descend(
-        factors, range, [&](int64_t i, T g) { return g + mu * push(i, g); }, put);
-  } else {
-    descend(factors, range, push, put);
+  switch (kind_of(factors, range.states[0] != nullptr)) {
+    case SgdKind::kPlain: return descend<SgdKind::kPlain>(factors, range, put);
+    case SgdKind::kMomentum: return descend<SgdKind::kMomentum>(factors, range, put);
+    case SgdKind::kNesterov: return descend<SgdKind::kNesterov>(factors, range, put);
   }
 }
 

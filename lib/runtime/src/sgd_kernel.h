@@ -1,5 +1,6 @@
 #pragma once
 
+#include "anywhere.h"
 #include "update_rule.h"
 
 // The arithmetic of SGD on flat ranges, one pass over memory, vectorised for the machine it runs
@@ -15,6 +16,35 @@ struct SgdFactors {
   double momentum = 0;
   double rate = 0;
   bool nesterov = false;
+};
+
+enum class SgdKind { kPlain, kMomentum, kNesterov };
+constexpr SgdKind kind_of(const SgdFactors& factors, bool has_momentum) {
+  if (!has_momentum) return SgdKind::kPlain;
+  return factors.nesterov ? SgdKind::kNesterov : SgdKind::kMomentum;
+}
+
+// The same of one element: updates m, unless there is none, and gives the new weight.
+template <SgdKind kKind, typename T>
+struct SgdElement {
+  explicit SgdElement(const SgdFactors& factors)
+      : scale(static_cast<T>(factors.scale)),
+        decay(static_cast<T>(factors.decay)),
+        mu(static_cast<T>(factors.momentum)),
+        rate(static_cast<T>(factors.rate)) {}
+
+  SMP_ANYWHERE T operator()(T gradient, T weight, T* m, int64_t i) const {
+    const T g = gradient * scale + decay * weight;
+    if constexpr (kKind == SgdKind::kPlain) {
+      return weight - rate * g;
+    } else {
+      const T momentum = mu * m[i] + g;
+      m[i] = momentum;
+      return weight - rate * (kKind == SgdKind::kNesterov ? g + mu * momentum : momentum);
+    }
+  }
+
+  T scale, decay, mu, rate;
 };
 
 // states: m, or none.

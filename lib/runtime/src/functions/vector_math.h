@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "anywhere.h"
+
 // Scalar functions that the compiler can turn into vector code inside a loop. fp32 versions are
 // exact to 2 ulp; fp64 versions are the standard library's.
 namespace smp {
@@ -11,7 +13,7 @@ namespace smp {
 // Cloned per instruction set; the loader picks one. The body must be inlined into the clone.
 #define SMP_VECTOR_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#define SMP_INLINE __attribute__((always_inline)) inline
+#define SMP_INLINE SMP_ANYWHERE
 
 // e^x by Cody-Waite reduction and the Cephes polynomial; x is clamped to the range of normal
 // results.
