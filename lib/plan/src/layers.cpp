@@ -1,6 +1,7 @@
 #include "smp/plan/layers.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -41,6 +42,11 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
 
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree) {
   return std::max<int64_t>(1, tensor_degree / model.num_kv_heads);
+}
+
+double score_scale(const ModelSpec& model) {
+  if (model.position_embedding == PositionKind::kRelative) return 1;
+  return 1 / std::sqrt(static_cast<double>(model.head_dim));
 }
 
 Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t tensor_degree,

@@ -1,28 +1,40 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "functions/wide.h"
 
-// Causal attention over packed rows [q heads | k heads | v heads], as the combined projection
-// leaves them: its bias, the norms of queries and keys and the rotary embedding are applied while a
-// head is copied to a small contiguous buffer, and the gradients overwrite the packed rows. A block
-// of queries at a time meets all its keys, so that a row's softmax is complete at once; the blocks
-// above the diagonal are skipped. Of bf16 and fp16 a head is widened to fp32 as it is copied.
+// Attention over rows of [q heads] and rows of [k heads | v heads], which lie side by side where a
+// sequence attends to itself, as the combined projection leaves them, and in two matrices where it
+// attends to another. The projection's bias, the norms of queries and keys and the rotary embedding
+// are applied while a head is copied to a small contiguous buffer, and the gradients overwrite the
+// rows. A block of queries at a time meets all its keys, so that a row's softmax is complete at
+// once; the blocks above a causal diagonal are skipped. Of bf16 and fp16 a head is widened to fp32
+// as it is copied.
 namespace smp {
 
 struct AttentionShape {
   int64_t batch = 0;
-  int64_t sequence = 0;
+  int64_t sequence = 0;  // queries of a sample
+  int64_t keys = 0;      // and keys: as many, where a sequence attends to itself
+  bool causal = true;    // a query sees the keys up to its own position
   int64_t heads = 0;     // of this rank
   int64_t kv_heads = 0;  // of this rank; heads is a multiple
   int64_t head_dim = 0;
-  double rope_theta = 0;        // 0 = no rotary embedding
-  bool has_head_norms = false;  // of queries and keys, before they are rotated
-  bool centered_norms = false;  // LayerNorm
+  double scale = 0;              // of the scores
+  int64_t relative_buckets = 0;  // 0 = no relative positions (relative_positions.h)
+  double rope_theta = 0;         // 0 = no rotary embedding
+  bool has_head_norms = false;   // of queries and keys, before they are rotated
+  bool centered_norms = false;   // LayerNorm
   double norm_epsilon = 0;
 
-  int64_t packed_cols() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t query_cols() const { return heads * head_dim; }
+  int64_t kv_cols() const { return 2 * kv_heads * head_dim; }
+  int64_t packed_cols() const { return query_cols() + kv_cols(); }
+  int64_t longer() const { return std::max(sequence, keys); }
+  // Of a key and a query.
+  int64_t distances() const { return sequence + keys - 1; }
   int64_t output_cols() const { return heads * head_dim; }
   int64_t log_sums() const { return batch * heads * sequence; }
   // Elements of the scratch buffer that a call needs; of fp32 where the tensors are `narrow`.
@@ -43,16 +55,34 @@ template <typename C>
 struct AttentionParameters {
   const C* bias = nullptr;  // [packed_cols] of the projection; null where there is none
   HeadNorm<C> q_norm, k_norm;
+  const C* relative = nullptr;     // [relative_buckets, heads]
+  C* relative_gradient = nullptr;  // added to
 };
 
-#define SMP_ATTENTION_OF(T)                                                                       \
-  /* packed [b * s, packed_cols]; writes output [b * s, heads * head_dim] and the logarithm of    \
-     each softmax's denominator, [b, heads, s]. */                                                \
-  void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,  \
-                         const T* packed, T* output, Wide<T>* log_sums, Wide<T>* scratch);        \
-  /* packed becomes its own gradient. */                                                          \
-  void attention_backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given, \
-                          T* packed, const T* output, const T* output_gradient,                   \
+// Row r of sample b begins at queries + (b * sequence + r) * query_stride, and keys likewise.
+template <typename T>
+struct AttentionRows {
+  T* queries = nullptr;  // [q heads]
+  int64_t query_stride = 0;
+  T* keys = nullptr;  // [k heads | v heads]
+  int64_t key_stride = 0;
+};
+// Of rows [q heads | k heads | v heads].
+template <typename T>
+AttentionRows<T> packed_rows(const AttentionShape& shape, T* packed) {
+  const int64_t cols = shape.packed_cols();
+  return {packed, cols, packed + shape.query_cols(), cols};
+}
+
+#define SMP_ATTENTION_OF(T)                                                                        \
+  /* Writes output [b * s, heads * head_dim] and the logarithm of each softmax's denominator,      \
+     [b, heads, s]. */                                                                             \
+  void attention_forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,   \
+                         const AttentionRows<const T>& rows, T* output, Wide<T>* log_sums,         \
+                         Wide<T>* scratch);                                                        \
+  /* The rows become their own gradients. */                                                       \
+  void attention_backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& given,  \
+                          const AttentionRows<T>& rows, const T* output, const T* output_gradient, \
                           const Wide<T>* log_sums, Wide<T>* scratch);
 
 SMP_ATTENTION_OF(float)

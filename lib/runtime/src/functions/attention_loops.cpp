@@ -53,10 +53,10 @@ SMP_INLINE void transpose_loop(int64_t s, int64_t head_dim, const T* from, int64
 }
 
 template <typename T>
-SMP_INLINE void softmax_loop(int64_t rows, int64_t first, int64_t row, T* scores, T* inverse_sums,
-                             T* log_sums) {
-  for (int64_t r = 0; r < rows; ++r, scores += row) {
-    const int64_t seen = first + r + 1;
+SMP_INLINE void softmax_loop(int64_t rows, int64_t seen, int64_t more, int64_t row, T* scores,
+                             T* inverse_sums, T* log_sums) {
+  const int64_t cols = seen + (rows - 1) * more;
+  for (int64_t r = 0; r < rows; ++r, scores += row, seen += more) {
     T highest = std::numeric_limits<T>::lowest();
 #pragma omp simd reduction(max : highest)
     for (int64_t k = 0; k < seen; ++k) highest = scores[k] > highest ? scores[k] : highest;
@@ -67,7 +67,7 @@ SMP_INLINE void softmax_loop(int64_t rows, int64_t first, int64_t row, T* scores
       scores[k] = e;
       sum += e;
     }
-    for (int64_t k = seen; k < first + rows; ++k) scores[k] = 0;
+    for (int64_t k = seen; k < cols; ++k) scores[k] = 0;
     inverse_sums[r] = T(1) / sum;
     log_sums[r] = highest + std::log(sum);
   }
@@ -83,12 +83,12 @@ SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, cons
 }
 
 template <typename T>
-SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t first, int64_t row, int64_t head_dim,
-                                      const T* output, int64_t output_stride,
+SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t seen, int64_t more, int64_t row,
+                                      int64_t head_dim, const T* output, int64_t output_stride,
                                       const T* output_gradient, const T* log_sums, T* scores,
                                       T* gradients) {
-  for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row) {
-    const int64_t seen = first + r + 1;
+  const int64_t cols = seen + (rows - 1) * more;
+  for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row, seen += more) {
     T product = 0;
     const T* o = output + r * output_stride;
     const T* d = output_gradient + r * head_dim;
@@ -101,39 +101,65 @@ SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t first, int64_t row, 
       scores[k] = p;
       gradients[k] = p * (gradients[k] - product);
     }
-    for (int64_t k = seen; k < first + rows; ++k) scores[k] = gradients[k] = 0;
+    for (int64_t k = seen; k < cols; ++k) scores[k] = gradients[k] = 0;
+  }
+}
+
+template <typename T>
+SMP_INLINE void add_diagonal_loop(int64_t rows, int64_t cols, const T* diagonal, int64_t row,
+                                  T* scores) {
+  for (int64_t r = 0; r < rows; ++r, scores += row, --diagonal) {
+#pragma omp simd
+    for (int64_t k = 0; k < cols; ++k) scores[k] += diagonal[k];
+  }
+}
+
+template <typename T>
+SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradients, int64_t row,
+                                     T* diagonal) {
+  for (int64_t r = 0; r < rows; ++r, gradients += row, --diagonal) {
+#pragma omp simd
+    for (int64_t k = 0; k < cols; ++k) diagonal[k] += gradients[k];
   }
 }
 
 }  // namespace
 
-#define SMP_DEFINE(T)                                                                             \
-  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, const T* table, T direction,      \
-                                const T* from, int64_t from_stride, T* to, int64_t to_stride) {   \
-    rotate_loop(rows, head_dim, table, direction, from, from_stride, to, to_stride);              \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride,     \
-                                   const T* bias, T* to) {                                        \
-    copy_loop(rows, cols, from, stride, bias, to);                                                \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row,       \
-                                   T* to) {                                                       \
-    transpose_loop(s, head_dim, from, row, to);                                                   \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void softmax(int64_t rows, int64_t first, int64_t row, T* scores,             \
-                                 T* inverse_sums, T* log_sums) {                                  \
-    softmax_loop(rows, first, row, scores, inverse_sums, log_sums);                               \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, \
-                                    T* x) {                                                       \
-    scale_rows_loop(rows, cols, stride, factors, x);                                              \
-  }                                                                                               \
-  SMP_VECTOR_CLONES void softmax_backward(int64_t rows, int64_t first, int64_t row,               \
-                                          int64_t head_dim, const T* output,                      \
-                                          int64_t output_stride, const T* output_gradient,        \
-                                          const T* log_sums, T* scores, T* gradients) {           \
-    softmax_backward_loop(rows, first, row, head_dim, output, output_stride, output_gradient,     \
-                          log_sums, scores, gradients);                                           \
+#define SMP_DEFINE(T)                                                                              \
+  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, const T* table, T direction,       \
+                                const T* from, int64_t from_stride, T* to, int64_t to_stride) {    \
+    rotate_loop(rows, head_dim, table, direction, from, from_stride, to, to_stride);               \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride,      \
+                                   const T* bias, T* to) {                                         \
+    copy_loop(rows, cols, from, stride, bias, to);                                                 \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row,        \
+                                   T* to) {                                                        \
+    transpose_loop(s, head_dim, from, row, to);                                                    \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void softmax(int64_t rows, int64_t seen, int64_t more, int64_t row, T* scores, \
+                                 T* inverse_sums, T* log_sums) {                                   \
+    softmax_loop(rows, seen, more, row, scores, inverse_sums, log_sums);                           \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors,  \
+                                    T* x) {                                                        \
+    scale_rows_loop(rows, cols, stride, factors, x);                                               \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void softmax_backward(int64_t rows, int64_t seen, int64_t more, int64_t row,   \
+                                          int64_t head_dim, const T* output,                       \
+                                          int64_t output_stride, const T* output_gradient,         \
+                                          const T* log_sums, T* scores, T* gradients) {            \
+    softmax_backward_loop(rows, seen, more, row, head_dim, output, output_stride, output_gradient, \
+                          log_sums, scores, gradients);                                            \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row,  \
+                                      T* scores) {                                                 \
+    add_diagonal_loop(rows, cols, diagonal, row, scores);                                          \
+  }                                                                                                \
+  SMP_VECTOR_CLONES void add_to_diagonal(int64_t rows, int64_t cols, const T* gradients,           \
+                                         int64_t row, T* diagonal) {                               \
+    add_to_diagonal_loop(rows, cols, gradients, row, diagonal);                                    \
   }
 
 SMP_DEFINE(float)

@@ -14,15 +14,20 @@ namespace smp {
   void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias, T* to); \
   /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \
   void transpose(int64_t s, int64_t head_dim, const T* from, int64_t row, T* to);                  \
-  /* A strip of scores, row r of the query at `first` + r: exponentials of what the query may      \
-     see, zeros up to what the strip's last query may. */                                          \
-  void softmax(int64_t rows, int64_t first, int64_t row, T* scores, T* inverse_sums, T* log_sums); \
+  /* A strip of scores, whose row r sees its first `seen` + r * `more` keys: exponentials of       \
+     these, zeros up to what the strip's last row sees. */                                         \
+  void softmax(int64_t rows, int64_t seen, int64_t more, int64_t row, T* scores, T* inverse_sums,  \
+               T* log_sums);                                                                       \
   void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, T* x);             \
   /* scores become probabilities p; their gradients become p * (gradient - sum(output * its        \
      gradient)). */                                                                                \
-  void softmax_backward(int64_t rows, int64_t first, int64_t row, int64_t head_dim,                \
+  void softmax_backward(int64_t rows, int64_t seen, int64_t more, int64_t row, int64_t head_dim,   \
                         const T* output, int64_t output_stride, const T* output_gradient,          \
-                        const T* log_sums, T* scores, T* gradients);
+                        const T* log_sums, T* scores, T* gradients);                               \
+  /* Row r of a strip and `diagonal` - r on: a query's neighbour sees the same distances, one      \
+     earlier. To the scores is added the diagonal; to the diagonal the gradients. */               \
+  void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row, T* scores);        \
+  void add_to_diagonal(int64_t rows, int64_t cols, const T* gradients, int64_t row, T* diagonal);
 
 SMP_LOOPS_OF(float)
 SMP_LOOPS_OF(double)

@@ -99,6 +99,10 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
 // Ranks that hold the same KV head: max(1, t / num_kv_heads).
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
 
+// What scores are multiplied with before their softmax: 1 / sqrt(head_dim), and 1 with relative
+// positions (Raffel et al. 2020: T5 has it in the initial weights instead).
+double score_scale(const ModelSpec& model);
+
 // What one call of a layer works on.
 struct LayerCall {
   int64_t micro_batch = 1;

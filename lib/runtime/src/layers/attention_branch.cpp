@@ -1,0 +1,207 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "layers/branches.h"
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+// The attention's small parameters as the kernels want them, for one call.
+template <typename T>
+class SmallParameters {
+ public:
+  SmallParameters(const Parameter& bias, const Norm& q_norm, const Norm& k_norm,
+                  const at::Tensor& table)
+      : bias_(vector(bias.weight)),
+        q_weight_(vector(q_norm.weight.weight)),
+        q_bias_(vector(q_norm.bias.weight)),
+        k_weight_(vector(k_norm.weight.weight)),
+        k_bias_(vector(k_norm.bias.weight)),
+        table_(vector(table)) {}
+
+  // `gradients` [2 or 4, head_dim] of the norms: q's and k's weights, then their biases.
+  AttentionParameters<Wide<T>> given(const at::Tensor& gradients,
+                                     const at::Tensor& table_gradient) const {
+    AttentionParameters<Wide<T>> given{.bias = bias_.data(),
+                                       .q_norm = {q_weight_.data(), q_bias_.data()},
+                                       .k_norm = {k_weight_.data(), k_bias_.data()},
+                                       .relative = table_.data(),
+                                       .relative_gradient = data_of<Wide<T>>(table_gradient)};
+    if (gradients.defined()) {
+      auto* rows = data_of<Wide<T>>(gradients);
+      const int64_t d = gradients.size(1);
+      given.q_norm.weight_gradient = rows;
+      given.k_norm.weight_gradient = rows + d;
+      if (gradients.size(0) == 4) {
+        given.q_norm.bias_gradient = rows + 2 * d;
+        given.k_norm.bias_gradient = rows + 3 * d;
+      }
+    }
+    return given;
+  }
+
+ private:
+  static WideVector<T> vector(const at::Tensor& tensor) {
+    return {tensor.defined() ? tensor.numel() : 0, data_of<T>(tensor)};
+  }
+
+  WideVector<T> bias_, q_weight_, q_bias_, k_weight_, k_bias_, table_;
+};
+
+// Where the heads of a call lie.
+template <typename T, typename Element>
+AttentionRows<Element> rows_of(const AttentionShape& shape, const AttentionBranch::Kept& kept) {
+  T* queries = data_of<T>(kept.packed);
+  if (!kept.kv.defined()) return packed_rows<Element>(shape, queries);
+  return {queries, shape.query_cols(), data_of<T>(kept.kv), shape.kv_cols()};
+}
+
+// The rows of q, k and v where keys and values are of the memory.
+void split_projection(const ParameterViews& parameters, const std::string& name, Linear& queries,
+                      Linear& kv) {
+  queries = parameters.linear(name + ".q");
+  kv = {parameters.joined(name + ".k.weight", name + ".v.weight"),
+        parameters.joined(name + ".k.bias", name + ".v.bias")};
+}
+
+// `sum` += x, or x itself where there is nothing yet.
+void add_to(at::Tensor& sum, at::Tensor x) {
+  if (!sum.defined()) {
+    sum = std::move(x);
+    return;
+  }
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    add_residual(x.size(0), x.size(1), data_of<T>(x), nullptr, data_of<T>(sum));
+  });
+}
+
+}  // namespace
+
+AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& parameters,
+                                 const std::string& name, bool causal, bool reads_memory,
+                                 const TensorParallel& group)
+    : norm_(parameters.norm(name + "_norm", model.norm_epsilon)),
+      q_norm_(parameters.norm(name + ".q_norm", model.norm_epsilon)),
+      k_norm_(parameters.norm(name + ".k_norm", model.norm_epsilon)),
+      bias_(parameters.joined(name + ".q.bias", name + ".v.bias")),
+      output_(parameters.linear(name + ".output")),
+      group_(group) {
+  if (reads_memory) {
+    split_projection(parameters, name, projection_, kv_);
+  } else {
+    projection_ = {parameters.joined(name + ".q.weight", name + ".v.weight"), bias_};
+  }
+  attention_.causal = causal;
+  attention_.heads = parameters.at(name + ".q.weight").weight.size(0) / model.head_dim;
+  attention_.kv_heads = parameters.at(name + ".k.weight").weight.size(0) / model.head_dim;
+  attention_.head_dim = model.head_dim;
+  attention_.scale = score_scale(model);
+  if (model.position_embedding == PositionKind::kRotary) attention_.rope_theta = model.rope_theta;
+  attention_.has_head_norms = model.qk_norm;
+  attention_.centered_norms = model.norm == NormKind::kLayerNorm;
+  attention_.norm_epsilon = model.norm_epsilon;
+}
+
+AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
+                                         const AttentionSide& side) const {
+  AttentionShape shape = attention_;
+  shape.batch = batch;
+  shape.sequence = x.size(0) / batch;
+  shape.keys = (side.memory.defined() ? side.memory : x).size(0) / batch;
+  if (side.table.defined()) shape.relative_buckets = side.table.size(0);
+  return shape;
+}
+
+at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const AttentionSide& side,
+                                    Kept& kept) const {
+  const AttentionShape shape = shape_of(x, batch, side);
+  kept.stats = norm_.empty_stats(x);
+  kept.packed = projection_.forward(norm_.forward(x, kept.stats));
+  if (side.memory.defined()) kept.kv = kv_.forward(side.memory);
+  kept.attended = at::empty({x.size(0), shape.output_cols()}, x.options());
+  kept.log_sums = at::empty({shape.log_sums()}, wide_options(x));
+  {
+    const at::Tensor scratch = at::empty({shape.forward_scratch(is_narrow(x))}, wide_options(x));
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      const SmallParameters<T> small(bias_, q_norm_, k_norm_, side.table);
+      attention_forward(shape, small.given({}, {}), rows_of<T, const T>(shape, kept),
+                        data_of<T>(kept.attended), data_of<Wide<T>>(kept.log_sums),
+                        data_of<Wide<T>>(scratch));
+    });
+  }
+  return output_.forward_residual(kept.attended, x, group_);
+}
+
+at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
+                                     const AttentionSide& side, Kept& kept,
+                                     AttentionSide& gradients, WeightWork* later) const {
+  output_.add_bias_gradient(dy);
+  now_or_later(later,
+               [this, dy, attended = kept.attended] { output_.add_weight_gradient(dy, attended); });
+  backward_heads(dy, shape_of(x, batch, side), side, kept, gradients);
+  kept.attended.reset();
+  kept.log_sums.reset();
+
+  at::Tensor packed = std::move(kept.packed);
+  at::Tensor dx = projection_.input_gradient(packed);
+  const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
+  projection_.add_bias_gradient(packed);
+  now_or_later(later, [this, packed = std::move(packed), normal = norm_.recompute(x, kept.stats)] {
+    projection_.add_weight_gradient(packed, normal);
+  });
+  if (side.memory.defined()) backward_memory(side.memory, std::move(kept.kv), gradients, later);
+  if (reduction) reduction->wait();
+  return dx;
+}
+
+void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
+                                      AttentionSide& gradients, WeightWork* later) const {
+  add_to(gradients.memory, kv_.input_gradient(kv));
+  kv_.add_bias_gradient(kv);
+  now_or_later(later, [this, kv = std::move(kv), memory] { kv_.add_weight_gradient(kv, memory); });
+}
+
+// What was kept of queries, keys and values becomes their gradients.
+void AttentionBranch::backward_heads(const at::Tensor& dy, const AttentionShape& shape,
+                                     const AttentionSide& side, Kept& kept,
+                                     AttentionSide& gradients) const {
+  const at::Tensor attended_gradient = output_.input_gradient(dy);
+  at::Tensor norm_gradients, table_gradient;
+  if (side.table.defined()) table_gradient = at::zeros(side.table.sizes(), wide_options(dy));
+  {
+    const at::Tensor scratch = at::empty({shape.backward_scratch(is_narrow(dy))}, wide_options(dy));
+    if (shape.has_head_norms) {
+      norm_gradients = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, wide_options(dy));
+    }
+    with_element_type(dy, [&](auto zero) {
+      using T = decltype(zero);
+      const SmallParameters<T> small(bias_, q_norm_, k_norm_, side.table);
+      attention_backward(shape, small.given(norm_gradients, table_gradient),
+                         rows_of<T, T>(shape, kept), data_of<T>(kept.attended),
+                         data_of<T>(attended_gradient), data_of<Wide<T>>(kept.log_sums),
+                         data_of<Wide<T>>(scratch));
+    });
+  }
+  if (side.table.defined()) add_to(gradients.table, table_gradient.to(dy.scalar_type()));
+  if (shape.has_head_norms) add_head_norms(norm_gradients);
+}
+
+// The norms of heads are every tensor rank's, each of which has worked on its own heads: their
+// gradients are summed.
+void AttentionBranch::add_head_norms(at::Tensor& gradients) const {
+  all_reduce(group_, gradients, ReduceOp::kSum, "tensor.head_norms");
+  int64_t row = 0;
+  for (const Parameter* parameter :
+       {&q_norm_.weight, &k_norm_.weight, &q_norm_.bias, &k_norm_.bias}) {
+    if (!parameter->defined()) continue;
+    at::Tensor gradient = parameter->gradient;
+    gradient.add_(gradients.select(0, row++));
+  }
+}
+
+}  // namespace smp

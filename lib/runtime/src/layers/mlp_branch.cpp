@@ -1,0 +1,84 @@
+#include <ATen/ops/empty.h>
+
+#include "layers/branches.h"
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+Activation activation_of(MlpKind mlp) {
+  switch (mlp) {
+    case MlpKind::kGelu:
+    case MlpKind::kGeglu: return Activation::kGelu;
+    case MlpKind::kRelu: return Activation::kRelu;
+    case MlpKind::kSwiglu: return Activation::kSilu;
+  }
+  check_failed(__FILE__, __LINE__, "unknown mlp");
+}
+
+}  // namespace
+
+MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
+                     const TensorParallel& group)
+    : shares_norm_(model.shared_norm),
+      norm_(parameters.norm(shares_norm_ ? "attention_norm" : "mlp_norm", model.norm_epsilon)),
+      up_(parameters.linear("mlp.up")),
+      down_(parameters.linear("mlp.down")),
+      group_(group) {
+  activation_.activation = activation_of(model.mlp);
+  activation_.gated = is_gated(model.mlp);
+  if (activation_.gated) {
+    up_ = {parameters.joined("mlp.gate.weight", "mlp.up.weight"),
+           parameters.joined("mlp.gate.bias", "mlp.up.bias")};
+  }
+  activation_.cols = down_.weight.weight.size(1);
+}
+
+ActivationShape MlpBranch::shape_of(const at::Tensor& x) const {
+  ActivationShape shape = activation_;
+  shape.rows = x.size(0);
+  return shape;
+}
+
+at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual,
+                              const at::Tensor& stats, at::Tensor& u) const {
+  at::Tensor normal = shares_norm_ ? norm_.recompute(x, stats) : norm_.forward(x, stats);
+  u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
+  normal.reset();
+  const at::Tensor activated = at::empty({x.size(0), activation_.cols}, x.options());
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    activation_forward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
+                       data_of<T>(activated));
+  });
+  return down_.forward_residual(activated, residual, group_);
+}
+
+at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
+                               at::Tensor& u, WeightWork* later) const {
+  at::Tensor activated, du;
+  {
+    at::Tensor gradient = down_.input_gradient(dy);
+    with_element_type(dy, [&](auto zero) {
+      using T = decltype(zero);
+      activation_backward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
+                          data_of<T>(gradient), data_of<Wide<T>>(up_.bias.gradient));
+    });
+    activated = std::move(activation_.gated ? gradient : u);
+    du = std::move(activation_.gated ? u : gradient);
+  }
+  down_.add_bias_gradient(dy);
+  now_or_later(later, [this, dy, activated = std::move(activated)] {
+    down_.add_weight_gradient(dy, activated);
+  });
+
+  at::Tensor dx = up_.input_gradient(du);
+  const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
+  now_or_later(later, [this, du = std::move(du), normal = norm_.recompute(x, stats)] {
+    up_.add_weight_gradient(du, normal);
+  });
+  if (reduction) reduction->wait();
+  return dx;
+}
+
+}  // namespace smp
