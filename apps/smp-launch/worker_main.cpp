@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "memory_signal.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -108,7 +109,7 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-ExitCode work(const WorkerEnvironment& environment, std::string& failed_in) {
+ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
@@ -128,6 +129,7 @@ ExitCode work(const WorkerEnvironment& environment, std::string& failed_in) {
   train_options.progress_columns = environment.console_columns;
   train_options.threads = environment.threads;
   train_options.owns_process = true;
+  train_options.memory_watch = &memory;
   train_options.fault = environment.fault;
   train_options.resume = !environment.resume.empty();
   if (train_options.resume && environment.resume != "latest") {
@@ -159,6 +161,8 @@ ExitCode build(LastWords& words) {
 
 int main() {
   std::signal(SIGUSR1, [](int) { end_requested = 1; });
+  MemoryWatch memory;
+  const MemorySignal memory_signal(memory);
   keep_freed_memory();
   const std::string error_file = optional(env::kErrorFile);
   LastWords words;
@@ -167,7 +171,7 @@ int main() {
     if (!optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.rank;
-    return static_cast<int>(work(environment, words.phase));
+    return static_cast<int>(work(environment, memory, words.phase));
   } catch (const std::exception& error) {
     describe(error, words);
   }

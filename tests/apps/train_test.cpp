@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <cmath>
@@ -141,6 +142,24 @@ TEST_CASE("one rank of a plan for more ranks than a host holds is built alone, a
   const ProgramEnd none = run_program({SMP_LAUNCH, "--build-only=512", plan});
   CHECK(none.code == 3);
   CHECK(none.err == "smp-launch: --build-only=512: the plan has ranks 0 to 511\n");
+}
+
+TEST_CASE("SIGUSR2 prints the memory of every rank, and training goes on") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run";
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
+  Program launched({SMP_LAUNCH, "--run-dir", run, plan});
+  wait_for_lines(run + "/metrics.jsonl", 3);
+  launched.signal(SIGUSR2);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  CHECK(end.code == 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string log = read_file(fmt::format("{}/logs/rank-{}.err", run, rank));
+    CAPTURE(log);
+    CHECK(log.starts_with(fmt::format("memory of rank {} in step ", rank)));
+    CHECK(log.find("\n  largest live items\n") != std::string::npos);
+    CHECK(log.find("  optimizer     momentum\n") != std::string::npos);
+  }
 }
 
 TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in another layout") {

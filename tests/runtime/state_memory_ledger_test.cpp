@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/memory_report.h"
 
 using namespace smp;
 
@@ -125,7 +126,10 @@ TEST_CASE("an allocation beyond the limit is refused with rank, phase, bytes and
   const LedgerScope scope(ledger);
   ledger.set_phase({"forward", 0, 1, 4});
   const CategoryScope optimizer(MemoryCategory::kOptimizer);
-  const at::Tensor state = floats(2000);
+  const at::Tensor state = [] {
+    const ItemScope item("momentum");
+    return floats(2000);
+  }();
   {
     const CategoryScope activations(MemoryCategory::kActivations);
     const at::Tensor saved = floats(250);
@@ -135,7 +139,9 @@ TEST_CASE("an allocation beyond the limit is refused with rank, phase, bytes and
         "(activations) while 9000 of 10000 are live (optimizer 8000, activations 1000); for less "
         "activations: lower training.micro_batch, or raise parallel.tensor_parallel_degree; most "
         "is optimizer: set parallel.shard_optimizer_state: true unless it is set, or raise "
-        "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree",
+        "parallel.tensor_parallel_degree or parallel.pipeline_parallel_degree; largest: 8000 bytes "
+        "of optimizer (momentum), 1000 bytes of activations (step 0: forward, microbatch 1, layer "
+        "4)",
         OutOfMemory);
     CHECK(ledger.live().bytes == 9000);
     const at::Tensor fits = floats(250);
@@ -176,4 +182,64 @@ TEST_CASE("a charge counts what no allocator sees, once, wherever it moves") {
   }
   CHECK(ledger.live().bytes == 0);
   CHECK(ledger.peak().bytes == 72);
+}
+
+TEST_CASE("the largest live items are named: allocations and charges, by phase or by their words") {
+  install_counting_allocator();
+  MemoryLedger ledger(0, 0);
+  const LedgerScope scope(ledger);
+  CHECK(ledger.largest().empty());
+  std::vector<at::Tensor> held;
+  for (int64_t layer = 0; layer < 20; ++layer) {
+    ledger.set_phase({"forward", 3, 1, layer});
+    held.push_back(floats(100 + layer));
+  }
+  const ItemScope item("segments");
+  MemoryCharge charge(ledger, MemoryCategory::kCommunication, 5000);
+  MemoryCharge moved = std::move(charge);
+  held.erase(held.begin() + 19);
+  const std::vector<MemoryItem> largest = ledger.largest();
+  REQUIRE(largest.size() == kItemsNamed);
+  CHECK(largest[0].bytes == 5000);
+  CHECK(largest[0].what == "segments");
+  CHECK(largest[0].category == MemoryCategory::kCommunication);
+  CHECK(largest[1].bytes == 472);
+  CHECK(largest[1].what == "step 3: forward, microbatch 1, layer 18");
+  CHECK(largest[9].what == "step 3: forward, microbatch 1, layer 10");
+  moved = MemoryCharge();
+  CHECK(ledger.largest(1).front().bytes == 472);
+}
+
+TEST_CASE("a memory report has both pools, live and peak by category, and the largest items") {
+  install_counting_allocator();
+  MemoryLedger device(2, 6000), host(2, 0);
+  device.set_phase({"forward", 1, 0, 2});
+  const MemoryCharge weights(device, MemoryCategory::kWeights, 4000);
+  { const MemoryCharge gone(device, MemoryCategory::kWorkspace, 1000); }
+  device.set_phase({"offload", 1, 0, 2});
+  const std::string without_host =
+      "memory of rank 2 in step 1: offload, microbatch 0, layer 2\n"
+      "device memory of 6000: bytes live, at the peak (step 1: forward, microbatch 0, layer 2)\n"
+      "  weights                     4000              4000\n"
+      "  workspace                      0              1000\n"
+      "  all                         4000              5000\n"
+      "  largest live items\n"
+      "              4000  weights       step 1: forward, microbatch 0, layer 2\n";
+  CHECK(memory_report(device, host) == without_host);
+  const ItemScope item("momentum");
+  const MemoryCharge state(host, MemoryCategory::kOptimizer, 70);
+  const std::string all = without_host +
+                          "host memory: bytes live, at the peak (setup)\n"
+                          "  optimizer                     70                70\n"
+                          "  all                           70                70\n"
+                          "  largest live items\n"
+                          "                70  optimizer     momentum\n";
+  CHECK(memory_report(device, host) == all);
+  MemoryWatch watch;
+  CHECK(watch.report() == "");
+  {
+    const MemoryWatch::Show shown(&watch, device, host);
+    CHECK(watch.report() == all);
+  }
+  CHECK(watch.report() == "");
 }

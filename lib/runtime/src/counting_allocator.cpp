@@ -12,28 +12,23 @@
 namespace smp {
 namespace {
 
-// Lies in front of each block, and as long as the alignment that vector code wants.
-struct alignas(64) BlockHeader {
-  MemoryLedger::State* ledger = nullptr;  // null: not counted
-  MemoryCategory category = MemoryCategory::kWorkspace;
-  int64_t bytes = 0;
-};
-static_assert(sizeof(BlockHeader) == 64);
-
 // aligned_alloc and the arena want multiples of the alignment.
-size_t size_with_header(int64_t bytes) {
-  return (static_cast<size_t>(bytes) + 63) / 64 * 64 + sizeof(BlockHeader);
+size_t size_with_item(int64_t bytes) {
+  return (static_cast<size_t>(bytes) + 63) / 64 * 64 + sizeof(LiveItem);
+}
+
+// Of a thread that no ledger counts for.
+LiveItem* new_uncounted_block(size_t size) {
+  void* const block = std::aligned_alloc(alignof(LiveItem), size);
+  if (block == nullptr) throw std::bad_alloc();
+  return new (block) LiveItem;
 }
 
 void release_block(void* data) {
   if (data == nullptr) return;
-  auto* header = static_cast<BlockHeader*>(data) - 1;
-  MemoryLedger::State* const ledger = header->ledger;
-  if (ledger == nullptr) return std::free(header);
-  const int64_t bytes = header->bytes;
-  ledger->release(header->category, bytes);
-  ledger->give_back(header, size_with_header(bytes));
-  ledger->drop_owner();
+  LiveItem* const item = static_cast<LiveItem*>(data) - 1;
+  if (item->ledger == nullptr) return std::free(item);
+  item->ledger->delete_block(item, size_with_item(item->bytes));
 }
 
 // The context of a block is its data pointer (libtorch's raw_allocate demands it), so all else is
@@ -43,18 +38,12 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::DeviceType::CPU);
     if (bytes == 0) return {nullptr, nullptr, &release_block, device};
-    MemoryLedger::State* ledger = current_ledger();
-    const MemoryCategory category = current_category();
-    if (ledger != nullptr) ledger->charge(category, static_cast<int64_t>(bytes));
-    const size_t padded = size_with_header(static_cast<int64_t>(bytes));
-    void* block = ledger != nullptr ? ledger->take(padded) : std::aligned_alloc(64, padded);
-    if (block == nullptr) {
-      if (ledger != nullptr) ledger->release(category, static_cast<int64_t>(bytes));
-      throw std::bad_alloc();
-    }
-    auto* header = new (block) BlockHeader{ledger, category, static_cast<int64_t>(bytes)};
-    if (ledger != nullptr) ledger->add_owner();
-    void* data = header + 1;
+    const auto counted = static_cast<int64_t>(bytes);
+    const size_t size = size_with_item(counted);
+    MemoryLedger::State* const ledger = current_ledger();
+    LiveItem* const item = ledger != nullptr ? ledger->new_block(current_category(), counted, size)
+                                             : new_uncounted_block(size);
+    void* const data = item + 1;
     return {data, data, &release_block, device};
   }
 

@@ -19,8 +19,9 @@
 namespace smp {
 namespace {
 
-at::Tensor allocate(MemoryCategory category, int64_t elements, DType dtype,
+at::Tensor allocate(const char* what, MemoryCategory category, int64_t elements, DType dtype,
                     Communicator* peers = nullptr) {
+  const ItemScope item(what);
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype));
   if (peers == nullptr || elements == 0) {
     const CategoryScope scope(category);
@@ -67,6 +68,14 @@ void fill(const PlacedParameter& parameter, uint64_t seed, int64_t begin, int64_
 
 }  // namespace
 
+// What the memory of each side is called in reports.
+struct SideNames {
+  const char* flat;
+  const char* buffer;
+};
+constexpr SideNames kWeightNames{"weights", "gathered weights"};
+constexpr SideNames kGradientNames{"gradients", "gradients before their reduction"};
+
 // One of the two: where it lies flat, and in which buffers while it is whole.
 struct FlatSide {
   at::Tensor flat;
@@ -83,14 +92,14 @@ struct FlatParameters::Impl {
   at::Tensor tied_weight, tied_gradient;
 
   // The flat buffer, the shared ones and the views. `elements`: of the shared ones.
-  void allocate_side(FlatSide& side, MemoryCategory category, DType type,
+  void allocate_side(FlatSide& side, const SideNames& names, MemoryCategory category, DType type,
                      const std::vector<int64_t>& elements, int32_t Bucket::*buffer,
                      Communicator* peers) {
     const int64_t flat = elements.empty() ? layout.elements : layout.optimizer_elements;
-    side.flat = allocate(category, flat, type, peers);
+    side.flat = allocate(names.flat, category, flat, type, peers);
     side.flat.zero_();
     for (const int64_t size : elements) {
-      side.buffers.push_back(allocate(category, size, type, peers));
+      side.buffers.push_back(allocate(names.buffer, category, size, type, peers));
       side.buffers.back().zero_();
     }
     for (const PlacedParameter& parameter : layout.parameters) {
@@ -126,16 +135,19 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
   self.layout = std::move(layout);
   self.dtype = dtype;
   self.gradient_dtype = bytes_of(dtype) == 2 ? DType::kF32 : dtype;
-  self.allocate_side(self.weights, MemoryCategory::kWeights, dtype, self.layout.weight_buffers,
-                     &Bucket::weight_buffer, peers);
-  self.allocate_side(self.gradients, MemoryCategory::kGradients, self.gradient_dtype,
-                     self.layout.gradient_buffers, &Bucket::gradient_buffer, peers);
+  self.allocate_side(self.weights, kWeightNames, MemoryCategory::kWeights, dtype,
+                     self.layout.weight_buffers, &Bucket::weight_buffer, peers);
+  self.allocate_side(self.gradients, kGradientNames, MemoryCategory::kGradients,
+                     self.gradient_dtype, self.layout.gradient_buffers, &Bucket::gradient_buffer,
+                     peers);
   if (self.layout.tied_copy) {
     const PlacedParameter& copy = *self.layout.tied_copy;
     const int64_t size = copy.box.size();
-    self.tied_weight = view_of(allocate(MemoryCategory::kWeights, size, dtype), 0, copy);
-    self.tied_gradient =
-        view_of(allocate(MemoryCategory::kGradients, size, self.gradient_dtype), 0, copy);
+    self.tied_weight =
+        view_of(allocate("tied embedding copy", MemoryCategory::kWeights, size, dtype), 0, copy);
+    self.tied_gradient = view_of(
+        allocate("tied embedding gradient", MemoryCategory::kGradients, size, self.gradient_dtype),
+        0, copy);
     self.tied_gradient.zero_();
   }
 }

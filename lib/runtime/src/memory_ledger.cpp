@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <utility>
 
 #include "ledger_state.h"
@@ -13,6 +14,7 @@ namespace {
 
 thread_local MemoryLedger::State* thread_ledger = nullptr;
 thread_local MemoryCategory thread_category = MemoryCategory::kWorkspace;
+thread_local const char* thread_item = nullptr;
 std::atomic<MemoryLedger::State*> process_ledger{nullptr};
 
 size_t index_of(MemoryCategory category) { return static_cast<size_t>(category); }
@@ -37,6 +39,16 @@ std::string_view advice_for(MemoryCategory category) {
   return "";
 }
 
+// "; largest: 8000 bytes of optimizer (Adam momentum), ..."
+std::string largest_items(const MemoryLedger::State& state) {
+  std::string text;
+  for (const MemoryItem& item : state.largest(kItemsNamed)) {
+    text += fmt::format("{}{} bytes of {} ({})", text.empty() ? "; largest: " : ", ", item.bytes,
+                        name_of(item.category), item.what);
+  }
+  return text;
+}
+
 std::string refusal(const MemoryLedger::State& state, MemoryCategory category, int64_t bytes) {
   std::string live;
   size_t largest = 0;
@@ -52,11 +64,15 @@ std::string refusal(const MemoryLedger::State& state, MemoryCategory category, i
       state.rank, to_string(state.phase), bytes, name_of(category), state.live.bytes,
       state.limit_bytes, live.empty() ? "nothing" : live);
   // After the last step no degree or batch matters any more.
-  if (state.phase.name == kSavePhase) return text + "; raise cluster.memory_per_process";
+  if (state.phase.name == kSavePhase) {
+    return text + "; raise cluster.memory_per_process" + largest_items(state);
+  }
   text += fmt::format("; for less {}: {}", name_of(category), advice_for(category));
   const auto most = static_cast<MemoryCategory>(largest);
-  if (most == category || state.live.bytes == 0) return text;
-  return text + fmt::format("; most is {}: {}", name_of(most), advice_for(most));
+  if (most != category && state.live.bytes > 0) {
+    text += fmt::format("; most is {}: {}", name_of(most), advice_for(most));
+  }
+  return text + largest_items(state);
 }
 
 }  // namespace
@@ -70,8 +86,11 @@ std::string to_string(const Phase& phase) {
   return text;
 }
 
-void MemoryLedger::State::charge(MemoryCategory category, int64_t bytes) {
-  const std::lock_guard lock(mutex);
+MemoryLedger::State::State(int64_t of_rank, int64_t limit) : rank(of_rank), limit_bytes(limit) {
+  items.before = items.behind = &items;
+}
+
+void MemoryLedger::State::count(MemoryCategory category, int64_t bytes) {
   if (limit_bytes > 0 && bytes > limit_bytes - live.bytes) {
     throw OutOfMemory(to_string(phase), refusal(*this, category, bytes));
   }
@@ -83,34 +102,108 @@ void MemoryLedger::State::charge(MemoryCategory category, int64_t bytes) {
   }
 }
 
-void MemoryLedger::State::release(MemoryCategory category, int64_t bytes) {
-  const std::lock_guard lock(mutex);
+void MemoryLedger::State::discount(MemoryCategory category, int64_t bytes) {
   live.bytes -= bytes;
   live.by_category[index_of(category)] -= bytes;
 }
 
-void* MemoryLedger::State::take(size_t bytes) {
+void MemoryLedger::State::charge(MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(mutex);
-  return arena.allocate(bytes);
+  count(category, bytes);
 }
 
-void MemoryLedger::State::give_back(void* block, size_t bytes) {
+void MemoryLedger::State::release(MemoryCategory category, int64_t bytes) {
   const std::lock_guard lock(mutex);
-  arena.release(block, bytes);
+  discount(category, bytes);
 }
 
-void MemoryLedger::State::add_owner() {
-  const std::lock_guard lock(mutex);
+void MemoryLedger::State::link(LiveItem& item, MemoryCategory category, int64_t bytes) {
+  item.ledger = this;
+  item.bytes = bytes;
+  item.category = category;
+  if (thread_item != nullptr) {
+    item.what = thread_item;
+  } else {
+    item.what = phase.name;
+    item.step = static_cast<int32_t>(phase.step);
+    item.microbatch = static_cast<int32_t>(phase.microbatch);
+    item.layer = static_cast<int32_t>(phase.layer);
+  }
+  item.before = items.before;
+  item.behind = &items;
+  item.before->behind = items.before = &item;
   ++owners;
 }
 
-void MemoryLedger::State::drop_owner() {
-  int64_t left = 0;
+bool MemoryLedger::State::unlink(LiveItem& item) {
+  discount(item.category, item.bytes);
+  item.before->behind = item.behind;
+  item.behind->before = item.before;
+  return --owners == 0;
+}
+
+LiveItem* MemoryLedger::State::new_block(MemoryCategory category, int64_t bytes, size_t size) {
+  const std::lock_guard lock(mutex);
+  count(category, bytes);
+  void* const block = arena.allocate(size);
+  if (block == nullptr) {
+    discount(category, bytes);
+    throw std::bad_alloc();
+  }
+  LiveItem* const item = new (block) LiveItem;
+  link(*item, category, bytes);
+  return item;
+}
+
+void MemoryLedger::State::delete_block(LiveItem* block, size_t size) {
+  bool last = false;
   {
     const std::lock_guard lock(mutex);
-    left = --owners;
+    last = unlink(*block);
+    arena.release(block, size);
   }
-  if (left == 0) delete this;
+  if (last) delete this;
+}
+
+void MemoryLedger::State::enter(LiveItem& item, MemoryCategory category, int64_t bytes) {
+  const std::lock_guard lock(mutex);
+  count(category, bytes);
+  link(item, category, bytes);
+}
+
+void MemoryLedger::State::leave(LiveItem& item) {
+  bool last = false;
+  {
+    const std::lock_guard lock(mutex);
+    last = unlink(item);
+  }
+  if (last) delete this;
+}
+
+void MemoryLedger::State::drop_owner() {
+  bool last = false;
+  {
+    const std::lock_guard lock(mutex);
+    last = --owners == 0;
+  }
+  if (last) delete this;
+}
+
+std::vector<MemoryItem> MemoryLedger::State::largest(size_t count) const {
+  std::vector<const LiveItem*> all;
+  for (const LiveItem* item = items.behind; item != &items; item = item->behind) {
+    all.push_back(item);
+  }
+  const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()));
+  std::partial_sort(all.begin(), end, all.end(),
+                    [](const LiveItem* a, const LiveItem* b) { return a->bytes > b->bytes; });
+  std::vector<MemoryItem> found;
+  for (auto item = all.begin(); item != end; ++item) {
+    const LiveItem& one = **item;
+    found.push_back(
+        {one.category, one.bytes, to_string(Phase{one.what, one.step, one.microbatch, one.layer})});
+  }
+  return found;
 }
 
 MemoryLedger::State* current_ledger() {
@@ -164,6 +257,11 @@ void MemoryLedger::reset_peak() {
   state_->peak.phase = state_->phase;
 }
 
+std::vector<MemoryItem> MemoryLedger::largest(size_t count) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->largest(count);
+}
+
 int64_t MemoryLedger::system_allocations() const {
   const std::lock_guard lock(state_->mutex);
   return state_->arena.growths();
@@ -180,37 +278,33 @@ CategoryScope::CategoryScope(MemoryCategory category)
     : previous_(std::exchange(thread_category, category)) {}
 CategoryScope::~CategoryScope() { thread_category = previous_; }
 
+ItemScope::ItemScope(const char* what) : previous_(std::exchange(thread_item, what)) {}
+ItemScope::~ItemScope() { thread_item = previous_; }
+
+struct MemoryCharge::Entry {
+  ~Entry() {
+    if (item.ledger != nullptr) item.ledger->leave(item);
+  }
+  LiveItem item;
+};
+
+MemoryCharge::MemoryCharge() = default;
+
 MemoryCharge::MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes)
     : MemoryCharge(ledger.state(), category, bytes) {}
 
 MemoryCharge::MemoryCharge(MemoryCategory category, int64_t bytes)
     : MemoryCharge(current_ledger(), category, bytes) {}
 
-MemoryCharge::MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes)
-    : category_(category), bytes_(bytes) {
+MemoryCharge::MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes) {
   if (state == nullptr) return;
-  state->charge(category, bytes);
-  state_ = state;
-  state_->add_owner();
+  entry_ = std::make_unique<Entry>();
+  state->enter(entry_->item, category, bytes);
 }
 
-MemoryCharge::MemoryCharge(MemoryCharge&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)),
-      category_(other.category_),
-      bytes_(other.bytes_) {}
-
-MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
-  std::swap(state_, other.state_);
-  std::swap(category_, other.category_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-MemoryCharge::~MemoryCharge() {
-  if (state_ == nullptr) return;
-  state_->release(category_, bytes_);
-  state_->drop_owner();
-}
+MemoryCharge::MemoryCharge(MemoryCharge&& other) noexcept = default;
+MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept = default;
+MemoryCharge::~MemoryCharge() = default;
 
 void set_process_ledger(MemoryLedger* ledger) {
   process_ledger = ledger != nullptr ? ledger->state() : nullptr;

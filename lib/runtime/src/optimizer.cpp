@@ -160,9 +160,11 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
   const CategoryScope scope(MemoryCategory::kOptimizer);
   const at::ScalarType dtype = scalar_type_of(parameters.gradient_dtype());
   for (size_t i = 0; i < impl_->names.size(); ++i) {
+    const ItemScope item(impl_->names[i]);
     impl_->states.push_back(at::zeros({elements}, dtype));
   }
   if (parameters.dtype() != parameters.gradient_dtype()) {
+    const ItemScope item("master weights");
     impl_->master = at::zeros({elements}, dtype);
     adopt_weights();
   }

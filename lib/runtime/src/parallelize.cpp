@@ -19,8 +19,11 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
 
   // Groups first: everything below asks them who its peers are.
   model.groups = std::make_unique<RankGroups>(plan, world);
-  model.segments =
-      MemoryCharge(ledger, MemoryCategory::kCommunication, model.groups->segment_bytes());
+  {
+    const ItemScope item("shared segments");
+    model.segments =
+        MemoryCharge(ledger, MemoryCategory::kCommunication, model.groups->segment_bytes());
+  }
 
   // Pipeline, then tensor parallelism: the layout picks this stage's layers and cuts each of their
   // parameters. Sharding comes last, because it cuts the buckets of what is left.

@@ -231,6 +231,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::unique_ptr<Checkpoints> checkpoints;
   try {
     model = apply_parallelism(plan, world, ledger);
+    const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     const TrainingSpec& training = plan.job.training;
     const TextData data(find_data_files(training), training.sequence_length, training.seed,
                         held_out_samples(training));

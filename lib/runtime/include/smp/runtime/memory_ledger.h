@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "smp/plan/plan.h"
 
@@ -12,6 +14,9 @@
 // themselves through the counting allocator, everything else (communication segments, host buffers)
 // is charged by hand. It keeps the peak with its breakdown and phase, and enforces the rank's
 // memory limit.
+//
+// Each block also remembers what it is for: the phase in which it was asked for, or the words of an
+// ItemScope. So the largest live items can be named at any time.
 //
 // Any thread may allocate and free; a block remembers its ledger and category, so a free on another
 // thread, under another category or after the ledger's end is right. Which ledger and category an
@@ -47,6 +52,15 @@ struct MemoryUse {
   Phase phase;
 };
 
+// One allocation or charge that is live.
+struct MemoryItem {
+  MemoryCategory category = MemoryCategory::kWorkspace;
+  int64_t bytes = 0;
+  std::string what;  // "flat weights"; "step 7: forward, microbatch 2, layer 3"
+};
+
+inline constexpr size_t kItemsNamed = 10;  // in reports and errors
+
 class MemoryLedger {
  public:
   // limit_bytes 0 = none.
@@ -64,7 +78,8 @@ class MemoryLedger {
 
   MemoryUse live() const;
   MemoryUse peak() const;  // the first moment at which most bytes were live
-  void reset_peak();       // from now on; the live bytes are the new peak
+  std::vector<MemoryItem> largest(size_t count = kItemsNamed) const;  // live ones, largest first
+  void reset_peak();  // from now on; the live bytes are the new peak
 
   // How often tensors' memory was asked of the system. What is freed is kept for later tensors, so
   // steps that allocate alike stop asking.
@@ -104,10 +119,23 @@ class CategoryScope {
   MemoryCategory previous_;
 };
 
+// Until its end, allocations and charges of this thread are called `what`, a literal, instead of
+// the phase they happen in: for what outlives its phase.
+class ItemScope {
+ public:
+  explicit ItemScope(const char* what);
+  ~ItemScope();
+  ItemScope(const ItemScope&) = delete;
+  ItemScope& operator=(const ItemScope&) = delete;
+
+ private:
+  const char* previous_;
+};
+
 // Bytes that no allocator sees, charged while this object lives.
 class MemoryCharge {
  public:
-  MemoryCharge() = default;
+  MemoryCharge();
   MemoryCharge(MemoryLedger& ledger, MemoryCategory category, int64_t bytes);
   // To the ledger that an allocation of this thread would go to, if there is one.
   MemoryCharge(MemoryCategory category, int64_t bytes);
@@ -116,11 +144,10 @@ class MemoryCharge {
   ~MemoryCharge();
 
  private:
+  struct Entry;  // in its ledger's list of live items, so it stays where it is
   MemoryCharge(MemoryLedger::State* state, MemoryCategory category, int64_t bytes);
 
-  MemoryLedger::State* state_ = nullptr;
-  MemoryCategory category_ = MemoryCategory::kWorkspace;
-  int64_t bytes_ = 0;
+  std::unique_ptr<Entry> entry_;
 };
 
 // Makes every CPU tensor of this process report to the ledger of the thread that allocates it;
