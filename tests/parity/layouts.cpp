@@ -88,6 +88,17 @@ std::vector<LayoutCase> schedules() {
   };
 }
 
+std::vector<LayoutCase> unclipped() {
+  std::vector<LayoutCase> all;
+  for (const LayoutCase& layout : layouts()) {
+    const bool replicas = layout.degrees.data() > 1;
+    if (!replicas || layout.degrees.tensor > 2) continue;
+    all.push_back(layout);
+    all.back().gradient_clipping = 0;
+  }
+  return all;
+}
+
 ModelSpec gpt2_model() {
   ModelSpec model;
   model.name = "gpt2-like";
@@ -173,6 +184,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   training.optimizer.learning_rate = 2e-3;
   training.optimizer.min_learning_rate = 2e-4;
   training.optimizer.warmup_steps = 5;
+  training.optimizer.gradient_clipping = layout.gradient_clipping;
   training.data_path = data_path;
   ParallelSpec& parallel = job.parallel;
   parallel.pipeline_parallel_degree = layout.degrees.pipeline;

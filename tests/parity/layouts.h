@@ -21,12 +21,15 @@ struct LayoutCase {
   bool offload_optimizer = false;
   int64_t microbatches = 3;
   int64_t active_microbatches = 0;  // 0 = all
+  double gradient_clipping = 1;
 };
 
 // Against one rank; all with the same global batch.
 std::vector<LayoutCase> layouts();
 // The pipeline schedules, with microbatches below, at and not divisible by p, and caps.
 std::vector<LayoutCase> schedules();
+// Without clipping, so that each bucket is updated as soon as it is reduced.
+std::vector<LayoutCase> unclipped();
 
 ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();

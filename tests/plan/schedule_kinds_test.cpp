@@ -213,10 +213,10 @@ TEST_CASE("verify finds passes and messages in the wrong order, in every kind") 
 TEST_CASE("a weight gradient before its backward, or in a schedule without them, is found") {
   const ScheduleParameters parameters = sample_parameters(sample_of(PipelineKind::kZbH1, 2, 2));
   Schedule schedule = make_schedule(parameters);
-  schedule.actions[1].insert(schedule.actions[1].begin() + 3,
+  schedule.actions[1].insert(schedule.actions[1].begin() + 5,
                              {.kind = ActionKind::kWeight, .microbatch = 0, .layer = 3});
   CHECK(verify(schedule, parameters).value() ==
-        "stage 1, action 3 (weight microbatch 0 layer 3): backward of this microbatch has not "
+        "stage 1, action 5 (weight microbatch 0 layer 3): backward of this microbatch has not "
         "passed the layer");
   const ScheduleParameters plain = sample_parameters({});
   schedule = make_schedule(plain);

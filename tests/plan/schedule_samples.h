@@ -16,6 +16,7 @@ struct SampleSchedule {
   int64_t blocks_per_stage = 1;
   bool buckets = false;  // one for each layer
   bool sharded = false;
+  bool early_updates = false;
   bool tied = false;
   bool kv_replicated = false;
   int64_t virtual_stages = 1;
@@ -29,6 +30,7 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
   parameters.shape = {sample.kind, sample.stages, sample.virtual_stages, sample.microbatches,
                       sample.active_microbatches};
   parameters.sharded = sample.sharded;
+  parameters.early_updates = sample.early_updates;
   parameters.tied_across_stages = sample.tied;
   parameters.kv_replicated = sample.kv_replicated;
   const ScheduleShape& shape = parameters.shape;

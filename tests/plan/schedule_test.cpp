@@ -55,6 +55,9 @@ TEST_CASE("one stage, two microbatches: every action of the step") {
                                     "reduce_wait bucket 1",
                                     "reduce_wait bucket 2",
                                     "step",
+                                    "update bucket 2",
+                                    "update bucket 1",
+                                    "update bucket 0",
                                 });
 }
 
@@ -64,6 +67,7 @@ TEST_CASE("two tied and sharded stages: every action of the step") {
   const Schedule schedule = schedule_of(sample);
   CHECK(listing(schedule, 0) == std::vector<std::string>{
                                     "forward microbatch 0 layer 0",
+                                    "gather_wait bucket 0",
                                     "forward microbatch 0 layer 1",
                                     "send activation microbatch 0 to stage 1",
                                     "receive gradient microbatch 0 from stage 1",
@@ -86,17 +90,20 @@ TEST_CASE("two tied and sharded stages: every action of the step") {
                                     "reduce_wait bucket 0",
                                     "reduce_wait bucket 1",
                                     "step",
+                                    "update bucket 1",
                                     "gather bucket 1",
+                                    "update bucket 0",
                                     "gather bucket 0",
                                     "gather_wait bucket 1",
                                     "send tied_weight to stage 1",
-                                    "gather_wait bucket 0",
                                     "send_wait tied_weight to stage 1",
                                 });
   CHECK(listing(schedule, 1) == std::vector<std::string>{
                                     "receive activation microbatch 0 from stage 0",
                                     "receive_wait activation microbatch 0 from stage 0",
+                                    "gather_wait bucket 1",
                                     "forward microbatch 0 layer 2",
+                                    "gather_wait bucket 0",
                                     "forward microbatch 0 layer 3",
                                     "receive activation microbatch 1 from stage 0",
                                     "backward microbatch 0 layer 3",
@@ -118,12 +125,54 @@ TEST_CASE("two tied and sharded stages: every action of the step") {
                                     "reduce_wait bucket 1",
                                     "step",
                                     "receive tied_weight from stage 0",
+                                    "update bucket 1",
                                     "gather bucket 1",
+                                    "update bucket 0",
                                     "gather bucket 0",
-                                    "gather_wait bucket 1",
-                                    "gather_wait bucket 0",
                                     "receive_wait tied_weight from stage 0",
                                 });
+}
+
+TEST_CASE("early updates run in the order of the reductions, gathers in that of the next step") {
+  const SampleSchedule sample{.buckets = true, .sharded = true, .early_updates = true};
+  const ScheduleParameters parameters = sample_parameters(sample);
+  const Schedule schedule = make_schedule(parameters);
+  CHECK(verify(schedule, parameters).value_or("all is well") == "all is well");
+  CHECK(listing(schedule, 0) == std::vector<std::string>{
+                                    "gather_wait bucket 2",
+                                    "forward microbatch 0 layer 0",
+                                    "gather_wait bucket 1",
+                                    "forward microbatch 0 layer 1",
+                                    "gather_wait bucket 0",
+                                    "forward microbatch 0 layer 2",
+                                    "backward microbatch 0 layer 2",
+                                    "reduce bucket 0",
+                                    "backward microbatch 0 layer 1",
+                                    "reduce bucket 1",
+                                    "backward microbatch 0 layer 0",
+                                    "reduce bucket 2",
+                                    "reduce_wait bucket 0",
+                                    "update bucket 0",
+                                    "reduce_wait bucket 1",
+                                    "update bucket 1",
+                                    "reduce_wait bucket 2",
+                                    "update bucket 2",
+                                    "gather bucket 2",
+                                    "gather bucket 1",
+                                    "gather bucket 0",
+                                    "step",
+                                });
+}
+
+TEST_CASE("updates wait where the norm or fp16 must be known") {
+  TrainingSpec training;
+  training.optimizer.gradient_clipping = 0;
+  CHECK_FALSE(why_updates_wait(training).has_value());
+  training.precision = Precision::kFp16;
+  CHECK(why_updates_wait(training) ==
+        "fp16's loss scale needs to know that all gradients are finite");
+  training.optimizer.gradient_clipping = 0.5;
+  CHECK(why_updates_wait(training) == "gradient_clipping (0.5) needs the norm of all gradients");
 }
 
 TEST_CASE("1F1B: as many forward passes ahead as stages follow, then in turn") {
@@ -164,13 +213,14 @@ TEST_CASE("every generated schedule proves itself, with tight live bounds") {
     for (int64_t stages = 1; stages <= 6; ++stages)
       for (int64_t microbatches = 1; microbatches <= 9; ++microbatches)
         for (int64_t cap = 0; cap <= microbatches; ++cap)
-          for (int options = 0; options < 16; ++options) {
+          for (int options = 0; options < 32; ++options) {
             const SampleSchedule sample{.stages = stages,
                                         .microbatches = microbatches,
                                         .kind = kind,
                                         .active_microbatches = cap,
                                         .buckets = (options & 1) != 0 || (options & 2) != 0,
                                         .sharded = (options & 2) != 0,
+                                        .early_updates = (options & 16) != 0,
                                         .tied = (options & 4) != 0 && stages > 1,
                                         .kv_replicated = (options & 8) != 0};
             const ScheduleParameters parameters = sample_parameters(sample);
@@ -214,6 +264,9 @@ TEST_CASE("the gradients of replicated KV heads are summed before their bucket")
                                     "reduce_wait bucket 1",
                                     "reduce_wait bucket 2",
                                     "step",
+                                    "update bucket 2",
+                                    "update bucket 1",
+                                    "update bucket 0",
                                 });
 }
 

@@ -89,13 +89,19 @@ TEST_CASE("verify: missing computation") {
   CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "forward microbatch 1 layer 3"); }) ==
         "stage 1, action 12 (backward microbatch 1 layer 3): forward of this microbatch has not "
         "ended on this stage");
-  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[0], "step"); }) ==
+  CHECK(verdict(kTwoStages,
+                [](auto& s) {
+                  remove(s[0], "step");
+                  remove(s[0], "update");
+                }) ==
         "deadlock: no stage can go on\n"
         "  stage 0 has ended\n"
         "  stage 1, action 24 (step): stage 0 has not come to its step");
   CHECK(verdict(kTwoStages, [](auto& s) {
-          remove(s[0], "step");
-          remove(s[1], "step");
+          for (Actions& stage : s) {
+            remove(stage, "step");
+            remove(stage, "update");
+          }
         }) == "stage 0, at its end: there is no step");
 }
 
@@ -228,13 +234,13 @@ TEST_CASE("verify: more live microbatches than promised") {
 TEST_CASE("verify: gradients are reduced when complete, once, before the step") {
   CHECK(verdict(kTied, [](auto& s) {
           move_before(s[1], "reduce bucket 0", "backward microbatch 1 layer 3");
-        }) == "stage 1, action 12 (reduce bucket 0): a microbatch has not passed layer 3 backward");
+        }) == "stage 1, action 14 (reduce bucket 0): a microbatch has not passed layer 3 backward");
   CHECK(verdict(kTied, [](auto& s) { repeat(s[1], "reduce bucket 0"); }) ==
-        "stage 1, action 14 (reduce bucket 0): it was started before");
+        "stage 1, action 16 (reduce bucket 0): it was started before");
   CHECK(verdict(kTied, [](auto& s) { remove(s[1], "reduce_wait bucket 1"); }) ==
-        "stage 1, action 21 (step): bucket 1 is not reduced yet");
+        "stage 1, action 23 (step): bucket 1 is not reduced yet");
   CHECK(verdict(kTied, [](auto& s) { s[1][find(s[1], "reduce bucket 1")].bucket = 5; }) ==
-        "stage 1, action 15 (reduce bucket 5): this stage has no such bucket");
+        "stage 1, action 17 (reduce bucket 5): this stage has no such bucket");
   const SampleSchedule kv{.buckets = true, .kv_replicated = true};
   CHECK(verdict(kv, [](auto& s) { remove(s[0], "reduce_kv layer 1"); }) ==
         "stage 0, action 6 (reduce bucket 1): the KV gradients of layer 1 are not summed yet");
@@ -247,17 +253,17 @@ TEST_CASE("verify: gradients are reduced when complete, once, before the step") 
 TEST_CASE("verify: a tied embedding's gradient and weight take their ways in order") {
   CHECK(verdict(kTied, [](auto& s) {
           move_before(s[0], "reduce bucket 1", "receive_wait tied_gradient from stage 1");
-        }) == "stage 0, action 18 (reduce bucket 1): the tied gradient has not arrived");
+        }) == "stage 0, action 19 (reduce bucket 1): the tied gradient has not arrived");
   CHECK(verdict(kTied, [](auto& s) {
           move_before(s[0], "send tied_weight to stage 1", "gather_wait bucket 1");
-        }) == "stage 0, action 25 (send tied_weight to stage 1): the weight is not gathered yet");
+        }) == "stage 0, action 28 (send tied_weight to stage 1): the weight is not gathered yet");
   CHECK(verdict(kTied,
                 [](auto& s) {
                   remove(s[1], "receive tied_weight from stage 0");
                   remove(s[1], "receive_wait tied_weight from stage 0");
                 }) ==
         "deadlock: no stage can go on\n"
-        "  stage 0, action 28 (send_wait tied_weight to stage 1): stage 1 has not begun to receive "
+        "  stage 0, action 30 (send_wait tied_weight to stage 1): stage 1 has not begun to receive "
         "it\n"
         "  stage 1 has ended");
   CHECK(verdict(kTied,
@@ -268,22 +274,58 @@ TEST_CASE("verify: a tied embedding's gradient and weight take their ways in ord
                               "send gradient microbatch 1 to stage 0");
                 }) ==
         "message 1 of channel 1 -> 0 differs on its two sides:\n"
-        "  sent by stage 1, action 16 (send tied_gradient to stage 0)\n"
-        "  received by stage 0, action 9 (receive gradient microbatch 1 from stage 1)");
+        "  sent by stage 1, action 18 (send tied_gradient to stage 0)\n"
+        "  received by stage 0, action 10 (receive gradient microbatch 1 from stage 1)");
   CHECK(
       verdict(kTwoStages, [](auto& s) {
         s[1].push_back({.kind = ActionKind::kReceive, .payload = Payload::kTiedWeight, .peer = 0});
-      }) == "stage 1, action 25 (receive tied_weight from stage 0): the stages share no embedding");
+      }) == "stage 1, action 26 (receive tied_weight from stage 0): the stages share no embedding");
 }
 
-TEST_CASE("verify: updated weights are gathered after the step, all of them") {
+TEST_CASE("verify: updated weights are gathered, all of them, and waited for by the next step") {
   CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "gather bucket 0", "step"); }) ==
-        "stage 0, action 22 (gather bucket 0): the weights are not updated yet");
-  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
+        "stage 0, action 23 (gather bucket 0): the weights are not updated yet");
+  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather bucket 0"); }) ==
         "stage 1, at its end: the weights of bucket 0 are not gathered");
+  CHECK(verdict(kTied, [](auto& s) { remove(s[1], "gather_wait bucket 0"); }) ==
+        "stage 1, action 4 (forward microbatch 0 layer 3): the weights of bucket 0 are not "
+        "gathered");
+  CHECK(verdict(kTied,
+                [](auto& s) { s[1].push_back({.kind = ActionKind::kGatherWait, .bucket = 0}); }) ==
+        "stage 1, at its end: the weights of bucket 0 were waited for here, not where the "
+        "next step uses them");
+  CHECK(verdict(kTied, [](auto& s) {
+          remove(s[0], "gather_wait bucket 1");
+        }).ends_with("(send tied_weight to stage 1): the weight is not gathered yet"));
   CHECK(verdict({.buckets = true}, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kGather, .bucket = 0});
-        }) == "stage 0, action 13 (gather bucket 0): the weights are not sharded");
+        }) == "stage 0, action 16 (gather bucket 0): the weights are not sharded");
+}
+
+TEST_CASE("verify: each bucket is updated once, after the step or where nothing is to be known") {
+  CHECK(verdict(kTied, [](auto& s) { move_before(s[0], "update bucket 0", "step"); }) ==
+        "stage 0, action 23 (update bucket 0): the norm of all gradients is not known yet");
+  CHECK(
+      verdict(kTied, [](auto& s) {
+        repeat(s[0], "update bucket 0");
+      }).ends_with("(update bucket 0): the gather of the step before may still read the weights"));
+  CHECK(verdict({.buckets = true}, [](auto& s) {
+          repeat(s[0], "update bucket 0");
+        }).ends_with("(update bucket 0): it was done before"));
+  CHECK(verdict({.buckets = true}, [](auto& s) { remove(s[0], "update bucket 2"); }) ==
+        "stage 0, at its end: the weights of bucket 2 are not updated");
+  CHECK(verdict(kTwoStages, [](auto& s) { remove(s[1], "update"); }) ==
+        "stage 1, at its end: the weights are not updated");
+  CHECK(verdict(kTwoStages, [](auto& s) {
+          s[1].back().bucket = 0;
+        }).ends_with("(update bucket 0): this stage has no such bucket"));
+  const SampleSchedule early{.buckets = true, .early_updates = true};
+  CHECK(verdict(early, [](auto& s) {
+          move_before(s[0], "update bucket 1", "reduce_wait bucket 1");
+        }).ends_with("(update bucket 1): bucket 1 is not reduced yet"));
+  CHECK(verdict(early, [](auto& s) { move_before(s[0], "forward microbatch 0 layer 0", "step"); })
+            .ends_with("(forward microbatch 0 layer 1): forward of layer 0 comes next for this "
+                       "microbatch"));
 }
 
 TEST_CASE("verify: places outside the job") {
@@ -293,5 +335,5 @@ TEST_CASE("verify: places outside the job") {
         "stage 0, action 0 (forward microbatch 0 layer 3): the layer is not of this stage");
   CHECK(verdict(kTwoStages, [](auto& s) {
           s[0].push_back({.kind = ActionKind::kForward, .microbatch = 0, .layer = 0});
-        }) == "stage 0, action 25 (forward microbatch 0 layer 0): it comes after the step");
+        }) == "stage 0, action 26 (forward microbatch 0 layer 0): it comes after the step");
 }

@@ -1,5 +1,7 @@
 #include "smp/plan/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -30,7 +32,8 @@ class StageWriter {
         order_(order),
         receives_(receives),
         stage_(stage),
-        last_stage_(shape_.stages - 1) {
+        last_stage_(shape_.stages - 1),
+        layer_buckets_(parameters, stage) {
     for (const std::vector<int64_t>& layers : chunks_) {
       layers_.insert(layers_.end(), layers.begin(), layers.end());
     }
@@ -44,11 +47,14 @@ class StageWriter {
     for (const int64_t layer : layers_) {
       if (!buckets_.empty()) ++bucket_layers_left_[bucket_of(layer)];
     }
+    const bool awaits = parameters.sharded && !shape_.forward_only;
+    is_whole_.assign(buckets_.size(), !awaits);
+    if (awaits && sends_tied_weight()) is_whole_.back() = true;
   }
 
   std::vector<Action> write() {
     // A pass computes its layers and has at most four messages to start and to wait for.
-    actions_.reserve(order_.size() * (layers_.size() / chunks_.size() + 4) + 5 * buckets_.size() +
+    actions_.reserve(order_.size() * (layers_.size() / chunks_.size() + 4) + 6 * buckets_.size() +
                      layers_.size() + 8);
     start_receives(-1);
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -75,6 +81,7 @@ class StageWriter {
   bool trains_tied() const { return parameters_.tied_across_stages && !shape_.forward_only; }
   bool receives_tied_gradient() const { return trains_tied() && stage_ == 0; }
   bool sends_tied_gradient() const { return trains_tied() && stage_ == last_stage_; }
+  bool sends_tied_weight() const { return trains_tied() && stage_ == 0; }
 
   void receive(ActionKind kind, Payload payload, int64_t peer) {
     actions_.push_back({.kind = kind, .payload = payload, .peer = static_cast<int32_t>(peer)});
@@ -121,7 +128,10 @@ class StageWriter {
     const std::vector<int64_t>& layers = chunks_[static_cast<size_t>(pass.chunk)];
     switch (pass.kind) {
       case PassKind::kForward:
-        for (const int64_t layer : layers) compute(ActionKind::kForward, pass, layer);
+        for (const int64_t layer : layers) {
+          await_weights(layer);
+          compute(ActionKind::kForward, pass, layer);
+        }
         return;
       case PassKind::kBackward:
         for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
@@ -150,6 +160,15 @@ class StageWriter {
                         .layer = static_cast<int32_t>(layer)});
   }
 
+  // The step before has started to gather them.
+  void await_weights(int64_t layer) {
+    if (buckets_.empty()) return;
+    const size_t bucket = bucket_of(layer);
+    if (is_whole_[bucket]) return;
+    is_whole_[bucket] = true;
+    bucket_action(ActionKind::kGatherWait, bucket);
+  }
+
   // Where the backward comes to a run of layers that share a checkpoint: all of them again.
   void recompute(const Pass& pass, const std::vector<int64_t>& layers, size_t last) {
     const int64_t checkpoint = checkpoint_of(parameters_, layers[last]);
@@ -163,13 +182,10 @@ class StageWriter {
     }
   }
 
-  // Buckets are numbered from the last layers to the first.
   size_t bucket_of(int64_t layer) const {
-    const auto place = [&](int64_t l) { return std::find(layers_.begin(), layers_.end(), l); };
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      if (place(layer) >= place(buckets_[b])) return b;
-    }
-    check_failed(__FILE__, __LINE__, "a layer is in no bucket");
+    const int32_t bucket = layer_buckets_.bucket_of(layer);
+    SMP_CHECK(bucket >= 0);
+    return static_cast<size_t>(bucket);
   }
 
   // One microbatch's gradient of `layer` has been added. Microbatches pass a chunk in order, so the
@@ -201,33 +217,45 @@ class StageWriter {
         {.kind = kind, .microbatch = microbatch, .bucket = static_cast<int32_t>(bucket)});
   }
 
-  // Gathers run from the first layers to the last, because the next step needs the first layers
-  // first, and so does the sender of a tied weight.
+  // Early updates run in the order of the reductions, so that those that are still under way hide
+  // them. Gathers run from the first layers to the last, because the next step needs the first
+  // layers first, and so does the sender of a tied weight; so do updates that had to wait, each
+  // followed by its gather.
   void step() {
+    const bool early = parameters_.early_updates;
     const bool waits = parameters_.gradient_buffers.empty();  // else place_shard_actions() does
-    for (size_t b = 0; waits && b < buckets_.size(); ++b) {
-      bucket_action(ActionKind::kReduceWait, b);
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      if (waits) bucket_action(ActionKind::kReduceWait, b);
+      if (early) bucket_action(ActionKind::kUpdate, b);
     }
+    if (early && buckets_.empty()) actions_.push_back({.kind = ActionKind::kUpdate});
+    if (early) gather_all();
     actions_.push_back({.kind = ActionKind::kStep});
-    const bool tied = parameters_.tied_across_stages;
-    if (tied && stage_ == last_stage_) receive(ActionKind::kReceive, Payload::kTiedWeight, 0);
-    std::vector<size_t> gathering;
-    if (parameters_.sharded) {
-      for (size_t b = buckets_.size(); b-- > 0;) {
-        bucket_action(ActionKind::kGather, b);
-        gathering.push_back(b);
-      }
-    }
-    if (tied && stage_ == 0) {
-      if (!gathering.empty()) {  // the weight must be whole before it is sent
-        bucket_action(ActionKind::kGatherWait, gathering.front());
-        gathering.erase(gathering.begin());
+    const bool receives_tied = parameters_.tied_across_stages && stage_ == last_stage_;
+    if (receives_tied) receive(ActionKind::kReceive, Payload::kTiedWeight, 0);
+    if (!early) update_all();
+    if (sends_tied_weight()) {
+      if (parameters_.sharded) {  // the weight must be whole before it is sent
+        bucket_action(ActionKind::kGatherWait, buckets_.size() - 1);
       }
       send({.payload = Payload::kTiedWeight, .peer = static_cast<int32_t>(last_stage_)});
     }
-    for (const size_t b : gathering) bucket_action(ActionKind::kGatherWait, b);
     for (const Action& send : std::exchange(unfinished_sends_, {})) finish(send);
-    if (tied && stage_ == last_stage_) receive(ActionKind::kReceiveWait, Payload::kTiedWeight, 0);
+    if (receives_tied) receive(ActionKind::kReceiveWait, Payload::kTiedWeight, 0);
+  }
+
+  void update_all() {
+    if (buckets_.empty()) actions_.push_back({.kind = ActionKind::kUpdate});
+    for (size_t b = buckets_.size(); b-- > 0;) {
+      bucket_action(ActionKind::kUpdate, b);
+      if (parameters_.sharded) bucket_action(ActionKind::kGather, b);
+    }
+  }
+
+  void gather_all() {
+    for (size_t b = buckets_.size(); parameters_.sharded && b-- > 0;) {
+      bucket_action(ActionKind::kGather, b);
+    }
   }
 
   const ScheduleParameters& parameters_;
@@ -240,7 +268,9 @@ class StageWriter {
   std::vector<int64_t> layers_;   // of all chunks
   int64_t head_ = -1;             // model index of the last layer, where it is of this stage
   std::vector<int64_t> buckets_;  // first layer of each
+  const LayerBuckets layer_buckets_;
   std::vector<int64_t> bucket_layers_left_;
+  std::vector<bool> is_whole_;  // by bucket: the step has no gather to wait for any more
   std::vector<Action> actions_;
   std::vector<Action> unfinished_sends_;
   size_t next_receive_ = 0;
@@ -285,6 +315,7 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
   ScheduleParameters parameters;
   parameters.shape = schedule_shape(plan);
   parameters.sharded = plan.degrees.shard > 1 && !shards_weights(plan);
+  parameters.early_updates = !why_updates_wait(plan.job.training);
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
   parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
@@ -313,6 +344,17 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
     }
   }
   return parameters;
+}
+
+std::optional<std::string> why_updates_wait(const TrainingSpec& training) {
+  const double clipping = training.optimizer.gradient_clipping;
+  if (clipping > 0) {
+    return fmt::format("gradient_clipping ({}) needs the norm of all gradients", clipping);
+  }
+  if (training.precision == Precision::kFp16) {
+    return "fp16's loss scale needs to know that all gradients are finite";
+  }
+  return std::nullopt;
 }
 
 Schedule make_schedule(const ScheduleParameters& parameters) {

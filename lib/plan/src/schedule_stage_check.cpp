@@ -46,6 +46,13 @@ StageCheck::StageCheck(const ScheduleParameters& parameters, int64_t stage, int6
   }
   reduced_.assign(bucket_first_layers_.size(), Progress::kNone);
   gathered_ = reduced_;
+  updated_.assign(std::max<size_t>(1, bucket_first_layers_.size()), false);
+  if (parameters.sharded) {
+    for (size_t b = 0; b < gathered_.size(); ++b) {
+      const bool is_whole = shape_.forward_only || gathers_within_step(b);
+      gathered_[b] = is_whole ? Progress::kEnded : Progress::kStarted;
+    }
+  }
   const auto index = static_cast<size_t>(stage);
   if (!parameters.gradient_buffers.empty()) gradient_buffers_ = parameters.gradient_buffers[index];
   if (!parameters.weight_buffers.empty()) weight_buffers_ = parameters.weight_buffers[index];
@@ -69,6 +76,7 @@ std::optional<std::string> StageCheck::apply(const Action& action) {
     case ActionKind::kReduceWait:
       return shards_gradients() ? end_reduction(action) : end_bucket(action, reduced_);
     case ActionKind::kStep: return step();
+    case ActionKind::kUpdate: return update(action);
     case ActionKind::kGather: return shards_weights() ? gather_shards(action) : gather(action);
     case ActionKind::kGatherWait: return end_bucket(action, gathered_);
     case ActionKind::kFree: return free_weights(action);
@@ -106,6 +114,7 @@ StageCheck::Problem StageCheck::place_of(const Action& action) const {
                                 : "the layer is not of this chunk";
   }
   if (stepped_) return "it comes after the step";
+  if (Problem problem = not_updated(action)) return problem;
   return shards_ready(action);
 }
 
@@ -251,13 +260,17 @@ bool StageCheck::kv_summed(int64_t layer, int64_t microbatch) const {
          reduced_kv_.contains({layer, microbatch});
 }
 
+StageCheck::Problem StageCheck::reduced(size_t bucket) const {
+  const bool all = !shards_gradients() || reductions_[bucket] == shape_.microbatches;
+  if (all && reduced_[bucket] == Progress::kEnded) return std::nullopt;
+  return "bucket " + number(static_cast<int64_t>(bucket)) + " is not reduced yet";
+}
+
 StageCheck::Problem StageCheck::everything_reduced() const {
-  if (shards_gradients()) return shards_reduced();
   for (size_t b = 0; b < reduced_.size(); ++b) {
-    if (reduced_[b] != Progress::kEnded) {
-      return "bucket " + number(static_cast<int64_t>(b)) + " is not reduced yet";
-    }
+    if (Problem problem = reduced(b)) return problem;
   }
+  if (shards_gradients()) return std::nullopt;
   for (const int64_t layer : layers_) {
     if (!kv_summed(layer, shape_.microbatches - 1)) {
       return "the KV gradients of layer " + number(layer) + " are not summed yet";
@@ -279,13 +292,52 @@ StageCheck::Problem StageCheck::step() {
   return std::nullopt;
 }
 
+// The weights that the layer works on are still those of this step.
+StageCheck::Problem StageCheck::not_updated(const Action& action) const {
+  const LayerBuckets::Pair used = buckets_.weights(action);
+  for (const int32_t bucket : {used.own, used.tied}) {
+    if (bucket < 0 || !updated_[static_cast<size_t>(bucket)]) continue;
+    return "the weights of bucket " + number(bucket) + " are updated already";
+  }
+  if (bucket_first_layers_.empty() && updated_.front()) return "the weights are updated already";
+  return std::nullopt;
+}
+
+StageCheck::Problem StageCheck::update(const Action& action) {
+  if (shape_.forward_only) return "this schedule evaluates";
+  const bool has_buckets = !bucket_first_layers_.empty();
+  if (has_buckets ? !has_bucket(action.bucket) : action.bucket >= 0) {
+    return "this stage has no such bucket";
+  }
+  const auto bucket = static_cast<size_t>(std::max(action.bucket, 0));
+  if (!stepped_) {
+    if (!parameters_.early_updates) return "the norm of all gradients is not known yet";
+    if (Problem problem = has_buckets ? reduced(bucket) : everything_reduced()) return problem;
+    const auto layers = static_cast<int64_t>(layers_.size());
+    if (Problem problem = has_buckets ? std::nullopt : gradients_of(0, layers)) return problem;
+    if (Problem problem = weights_freed()) return problem;
+  }
+  if (parameters_.sharded && gathered_[bucket] != Progress::kEnded) {
+    return "the gather of the step before may still read the weights";
+  }
+  if (updated_[bucket]) return "it was done before";
+  updated_[bucket] = true;
+  if (parameters_.sharded) gathered_[bucket] = Progress::kNone;
+  return std::nullopt;
+}
+
+// The stage that sends a tied weight has it whole at the end of the step.
+bool StageCheck::gathers_within_step(size_t bucket) const {
+  return parameters_.tied_across_stages && stage_ == 0 && bucket + 1 == gathered_.size();
+}
+
 StageCheck::Problem StageCheck::gather(const Action& action) {
   if (!parameters_.sharded) return "the weights are not sharded";
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
-  if (!stepped_) return "the weights are not updated yet";
-  Progress& progress = gathered_[static_cast<size_t>(action.bucket)];
-  if (progress != Progress::kNone) return "it was started before";
-  progress = Progress::kStarted;
+  const auto bucket = static_cast<size_t>(action.bucket);
+  if (!updated_[bucket]) return "the weights are not updated yet";
+  if (gathered_[bucket] != Progress::kNone) return "it was started before";
+  gathered_[bucket] = Progress::kStarted;
   return std::nullopt;
 }
 
@@ -325,10 +377,18 @@ std::optional<std::string> StageCheck::missing_at_end() const {
       !arrived(Payload::kTiedWeight, 0)) {
     return "the tied weight does not arrive";
   }
+  for (size_t b = 0; b < updated_.size(); ++b) {
+    if (updated_[b]) continue;
+    if (bucket_first_layers_.empty()) return "the weights are not updated";
+    return "the weights of bucket " + number(static_cast<int64_t>(b)) + " are not updated";
+  }
   for (size_t b = 0; parameters_.sharded && b < gathered_.size(); ++b) {
-    if (gathered_[b] != Progress::kEnded) {
-      return "the weights of bucket " + number(static_cast<int64_t>(b)) + " are not gathered";
-    }
+    const Progress due = gathers_within_step(b) ? Progress::kEnded : Progress::kStarted;
+    if (gathered_[b] == due) continue;
+    return "the weights of bucket " + number(static_cast<int64_t>(b)) +
+           (gathered_[b] == Progress::kNone ? " are not gathered"
+            : due == Progress::kEnded       ? " are still being gathered"
+                                      : " were waited for here, not where the next step uses them");
   }
   return weights_freed();
 }

@@ -50,6 +50,8 @@ class StageCheck {
   Problem reduce_kv(const Action& action);
   Problem reduce(const Action& action);
   Problem step();
+  Problem update(const Action& action);
+  Problem not_updated(const Action& action) const;  // for a layer's action
   Problem gather(const Action& action);
   Problem end_bucket(const Action& action, std::vector<Progress>& buckets);
 
@@ -59,7 +61,6 @@ class StageCheck {
   Problem shards_ready(const Action& action) const;  // for a layer's action
   Problem reduce_shards(const Action& action);
   Problem end_reduction(const Action& action);
-  Problem shards_reduced() const;
   Problem gather_shards(const Action& action);
   Problem free_weights(const Action& action);
   Problem weights_freed() const;
@@ -70,6 +71,8 @@ class StageCheck {
   Problem peer_of_tied(const Action& action) const;
   Problem data_for(const Action& action) const;
   Problem everything_reduced() const;
+  Problem reduced(size_t bucket) const;
+  bool gathers_within_step(size_t bucket) const;
   Problem gradients_of(int64_t first, int64_t last) const;
   Problem not_kept(const Action& action) const;
   Problem on_host(const Action& action) const;
@@ -108,6 +111,7 @@ class StageCheck {
   std::vector<Progress> messages_;                    // by payload, direction and unit
   std::set<std::pair<int64_t, int64_t>> reduced_kv_;  // layer, last microbatch in it
   std::vector<Progress> reduced_, gathered_;          // by bucket
+  std::vector<bool> updated_;                         // by bucket; without buckets: of all weights
   const LayerBuckets buckets_;
   std::vector<int32_t> gradient_buffers_, weight_buffers_;  // by bucket
   std::vector<int64_t> reductions_;                         // that were started, by bucket

@@ -13,14 +13,14 @@ std::string bucket_text(int32_t bucket) { return "bucket " + std::to_string(buck
 }  // namespace
 
 StageCheck::Problem StageCheck::shards_ready(const Action& action) const {
-  if (!shards_gradients()) return std::nullopt;
   const LayerBuckets::Pair read = buckets_.weights(action);
   for (const int32_t bucket : {read.own, read.tied}) {
-    if (bucket < 0 || !shards_weights()) continue;
+    if (bucket < 0 || !(shards_weights() || parameters_.sharded)) continue;
     if (gathered_[static_cast<size_t>(bucket)] != Progress::kEnded) {
       return "the weights of " + bucket_text(bucket) + " are not gathered";
     }
   }
+  if (!shards_gradients()) return std::nullopt;
   const LayerBuckets::Pair added = buckets_.gradients(action);
   for (const int32_t bucket : {added.own, added.tied}) {
     if (bucket < 0) continue;
@@ -66,16 +66,6 @@ StageCheck::Problem StageCheck::end_reduction(const Action& action) {
     return "it was waited for before";
   }
   reduced_[bucket] = Progress::kEnded;
-  return std::nullopt;
-}
-
-StageCheck::Problem StageCheck::shards_reduced() const {
-  for (size_t bucket = 0; bucket < reduced_.size(); ++bucket) {
-    if (reductions_[bucket] == shape_.microbatches && reduced_[bucket] == Progress::kEnded) {
-      continue;
-    }
-    return bucket_text(static_cast<int32_t>(bucket)) + " is not reduced yet";
-  }
   return std::nullopt;
 }
 

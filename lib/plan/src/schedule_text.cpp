@@ -22,6 +22,7 @@ std::string_view name_of(ActionKind kind) {
     case ActionKind::kReduce: return "reduce";
     case ActionKind::kReduceWait: return "reduce_wait";
     case ActionKind::kStep: return "step";
+    case ActionKind::kUpdate: return "update";
     case ActionKind::kGather: return "gather";
     case ActionKind::kGatherWait: return "gather_wait";
     case ActionKind::kFree: return "free";

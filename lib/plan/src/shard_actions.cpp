@@ -68,6 +68,11 @@ class ShardWriter {
   }
 
   void make_gradient_buffers_free(const Action& action) {
+    if (action.kind == ActionKind::kUpdate && action.bucket >= 0) {
+      const size_t buffer = gradient_buffer(action.bucket);
+      if (reducing_[buffer].bucket == action.bucket) wait_reduction(buffer);
+      return;
+    }
     if (action.kind == ActionKind::kStep) {
       for (size_t buffer = 0; buffer < reducing_.size(); ++buffer) wait_reduction(buffer);
       return;
@@ -90,7 +95,7 @@ class ShardWriter {
 
   void gather_for(size_t index) {
     const Action& action = in_[index];
-    if (action.kind == ActionKind::kStep) return free_all();
+    if (action.kind == ActionKind::kStep || action.kind == ActionKind::kUpdate) return free_all();
     if (action.kind == ActionKind::kSend && action.payload == Payload::kTiedWeight) {
       const auto embedding = static_cast<int32_t>(weight_buffers_.size()) - 1;
       gather(embedding);
@@ -171,14 +176,25 @@ class ShardWriter {
 LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
     : parameters_(parameters) {
   if (parameters.bucket_first_layers.empty()) return;
-  first_layers_ = parameters.bucket_first_layers[static_cast<size_t>(stage)];
+  const auto index = static_cast<size_t>(stage);
+  const std::vector<int64_t>& first_layers = parameters.bucket_first_layers[index];
+  if (first_layers.empty()) return;
+  auto bucket = static_cast<int32_t>(first_layers.size());
+  for (const std::vector<int64_t>& layers : parameters.layers[index]) {
+    for (const int64_t layer : layers) {
+      if (bucket > 0 && first_layers[static_cast<size_t>(bucket - 1)] == layer) --bucket;
+      if (of_layer_.size() <= static_cast<size_t>(layer)) {
+        of_layer_.resize(static_cast<size_t>(layer) + 1, kNobody);
+      }
+      of_layer_[static_cast<size_t>(layer)] = bucket;
+    }
+  }
   has_tied_head_ = parameters.tied_on_stage && bucket_of(parameters.head_layer) != kNobody;
 }
 
 int32_t LayerBuckets::bucket_of(int64_t layer) const {
-  const auto found = std::find(first_layers_.begin(), first_layers_.end(), layer);
-  return found == first_layers_.end() ? kNobody
-                                      : static_cast<int32_t>(found - first_layers_.begin());
+  const auto index = static_cast<size_t>(layer);
+  return layer >= 0 && index < of_layer_.size() ? of_layer_[index] : kNobody;
 }
 
 // An embedding's backward adds rows and reads none.

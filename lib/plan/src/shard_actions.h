@@ -12,13 +12,13 @@ namespace smp {
 // Weights are gathered in the order of use: before an action its own are waited for, and those of
 // the next `prefetch_layers` layers are on their way where their buffers are free. They stay
 // gathered until their buffer is wanted for others, so what is used next is not gathered again, and
-// are freed at the latest before the step, which changes them. Gradients' reductions are waited for
-// when their buffer is to be filled again, and before the step.
+// are freed at the latest before the step or the first update, which changes them. Gradients'
+// reductions are waited for when their buffer is to be filled again, and before the step.
 std::vector<Action> place_shard_actions(std::vector<Action> actions,
                                         const ScheduleParameters& parameters, int64_t stage);
 
-// Buckets (of one layer each) of a stage whose weights or whose gradients a layer's action works
-// on.
+// Buckets of a stage, numbered from the last layers to the first, and those whose weights or whose
+// gradients a layer's action works on.
 class LayerBuckets {
  public:
   LayerBuckets(const ScheduleParameters& parameters, int64_t stage);
@@ -31,11 +31,11 @@ class LayerBuckets {
   Pair weights(const Action& action) const;    // that must be whole
   Pair gradients(const Action& action) const;  // that are added to
 
- private:
-  int32_t bucket_of(int64_t layer) const;
+  int32_t bucket_of(int64_t layer) const;  // -1: of another stage, or there are no buckets
 
+ private:
   const ScheduleParameters& parameters_;
-  std::vector<int64_t> first_layers_;
+  std::vector<int32_t> of_layer_;  // by model index
   bool has_tied_head_ = false;
 };
 

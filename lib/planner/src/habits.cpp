@@ -25,6 +25,7 @@ constexpr Habits smp_habits() {
   habits.communicator_bytes = kCommunicator;
   habits.fragmentation = 0.04;
   habits.overlaps_data_reduction = true;
+  habits.overlaps_parameter_gather = true;
   return habits;
 }
 
@@ -36,6 +37,7 @@ constexpr Habits megatron_habits() {
   Habits habits = smp_habits();
   // Megatron-core's modules of today; fitted on its own test runs of tiny models.
   habits.operators_per_block = 265;
+  habits.overlaps_parameter_gather = false;
   habits.tied_copy_has_optimizer = true;
   habits.gradient_copy_at_step_only = true;  // zero_grad(set_to_none) drops main_param.grad
   habits.frees_sent_outputs = true;
@@ -136,6 +138,7 @@ constexpr Habits fsdp_habits() {
 constexpr Habits smp_v1_habits() {
   Habits habits = smp_habits();
   habits.fp32_gradients_with_bf16 = true;
+  habits.overlaps_parameter_gather = false;
   habits.bucket_elements = 25 * 1024 * 1024 / 2;
   habits.fused_weight_gradients = false;
   habits.overlaps_data_reduction = true;

@@ -13,6 +13,7 @@
 #include "resolve.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/schedule.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
@@ -189,6 +190,12 @@ std::string time_text(const Plan& plan) {
   return text + "\n";
 }
 
+std::string updates_text(const Plan& plan) {
+  const auto wait = why_updates_wait(plan.job.training);
+  return fmt::format("updates  {}\n", wait ? "of all buckets follow the step's norm: " + *wait
+                                           : "of a bucket start as soon as it is reduced");
+}
+
 // What such predictions were off by in published runs, or in the cluster's own: low to high.
 std::string ranges_text(const Plan& plan, const SearchResult& result) {
   if (!result.best_priced) return "";
@@ -269,6 +276,7 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
   }
   text += fmt::format("\n{}{}\n{}\n", memory_text(plan, options.explain, options.columns),
                       rule_line(plan, parameters), time_text(plan));
+  if (options.explain) text += updates_text(plan);
   text += ranges_text(plan, result);
   text += search_text(result, options.explain);
   text += verdicts_text(result, options.explain);

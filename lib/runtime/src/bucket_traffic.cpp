@@ -85,6 +85,11 @@ void BucketTraffic::finish_reductions() {
   }
 }
 
+void BucketTraffic::wait_sums(int64_t bucket) {
+  WorkPtr& work = second_halves_.at(static_cast<size_t>(bucket));
+  if (work != nullptr) finish(work);
+}
+
 void BucketTraffic::start_gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
   const at::Tensor part = parameters_.owned(bucket).weights;
@@ -95,7 +100,14 @@ void BucketTraffic::start_gather(int64_t bucket) {
 }
 
 void BucketTraffic::wait_gather(int64_t bucket) {
-  finish(gathers_.at(static_cast<size_t>(bucket)));
+  WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
+  if (work != nullptr) finish(work);
+}
+
+void BucketTraffic::finish_gathers() {
+  for (WorkPtr& work : gathers_) {
+    if (work != nullptr) finish(work);
+  }
 }
 
 void BucketTraffic::abandon() {

@@ -15,9 +15,9 @@ namespace smp {
 //
 // Without sharding a bucket's gradients are summed over the data group. With it they are
 // reduce-scattered over the shard group, so that shard i ends with the sums of part i, which is
-// then summed over the replicas; after the step the parts of the weights are gathered again. Second
-// halves start in the order of the first, whatever finishes first, so that all replicas agree on
-// it.
+// then summed over the replicas; once they are updated the parts of the weights are gathered again.
+// Second halves start in the order of the first, whatever finishes first, so that all replicas
+// agree on it.
 //
 // Sharded gradients are scattered microbatch by microbatch: each sum is added to this rank's part,
 // and the shared buffer is left zeroed for the next bucket; the last microbatch's is followed by
@@ -31,10 +31,12 @@ class BucketTraffic {
   void poll();  // starts what a finished first half has made possible
   // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
-  void finish_reductions();  // all sums are there
+  void wait_sums(int64_t bucket);  // after wait_reduce() of its last reduction: its sums are there
+  void finish_reductions();        // all sums are there
 
   void start_gather(int64_t bucket);
-  void wait_gather(int64_t bucket);
+  void wait_gather(int64_t bucket);  // at once where none is under way: the weights are whole
+  void finish_gathers();
 
   void abandon();  // waits, after an abort, until nothing moves any more
 

@@ -112,8 +112,12 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kStep:
       enter("step", action);
       buckets.finish_reductions();
-      result = update.run(step_index, learning_rate, calls.loss());
+      result = update.agree(calls.loss());
       return;
+    case ActionKind::kUpdate:
+      enter("update", action);
+      if (action.bucket >= 0) buckets.wait_sums(action.bucket);
+      return update.update(action.bucket);
     case ActionKind::kGather: enter("gather", action); return buckets.start_gather(action.bucket);
     case ActionKind::kGatherWait:
       enter("gather", action);
@@ -139,10 +143,11 @@ void Engine::Impl::begin() {
   result = {};
   enter("zero gradients", {});
   model.parameters->zero_gradients();
+  update.begin(step_index, learning_rate);
 }
 
-// All ranks come here alike and nothing was updated, so the step runs again up to its update, now
-// with every tensor looked at.
+// All ranks come here alike and no number that is not finite was put into a weight, so the step
+// runs again without its updates, now with every tensor looked at.
 void Engine::Impl::stop_not_finite(const NotFinite& error) {
   std::string first;
   try {
@@ -152,8 +157,9 @@ void Engine::Impl::stop_not_finite(const NotFinite& error) {
     begin();
     for (const Action& action : model.actions) {
       if (action.kind == ActionKind::kStep) break;
-      execute(action);
+      if (action.kind != ActionKind::kUpdate) execute(action);
     }
+    buckets.finish_gathers();
     check.gradients();
     first = check.first_of_all();
   } catch (const std::exception& second) {
@@ -206,8 +212,20 @@ StepResult Engine::step(int64_t step, double learning_rate) {
   return self.result;
 }
 
+void Engine::settle() {
+  Impl& self = *impl_;
+  self.enter("gather", {});
+  try {
+    self.buckets.finish_gathers();
+  } catch (const std::exception& error) {
+    self.abandon(error.what());
+    throw;
+  }
+}
+
 double Engine::evaluate(int64_t step) {
   Impl& self = *impl_;
+  settle();
   if (self.evaluation.empty()) {
     ScheduleParameters parameters = schedule_parameters(self.plan);
     parameters.shape.forward_only = true;

@@ -29,6 +29,7 @@ bool Evaluation::is_due(int64_t done, int64_t steps) const {
 }
 
 double Evaluation::loss(Engine& engine) {
+  engine.settle();  // what is under way belongs to the step
   const double waited_s = groups_.waited_s();
   const std::vector<TrafficCount> before = groups_.traffic();
   reads_held_out_ = true;

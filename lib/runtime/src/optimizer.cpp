@@ -173,24 +173,34 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
 Optimizer::~Optimizer() = default;
 
 void Optimizer::add_norms_squared(std::vector<double>& by_layer) const {
-  for (const BucketPart& part : impl_->parts) {
-    if (impl_->parameters->gradient_dtype() == DType::kF32) {
-      impl_->add_norms<float>(part, by_layer);
-    } else {
-      impl_->add_norms<double>(part, by_layer);
-    }
+  for (const BucketPart& part : impl_->parts) add_norms_squared(part.bucket, by_layer);
+}
+
+void Optimizer::add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const {
+  const BucketPart& part = impl_->parts.at(static_cast<size_t>(bucket));
+  if (impl_->parameters->gradient_dtype() == DType::kF32) {
+    impl_->add_norms<float>(part, by_layer);
+  } else {
+    impl_->add_norms<double>(part, by_layer);
+  }
+}
+
+void Optimizer::begin(double learning_rate, double gradient_scale) {
+  impl_->rule->begin(++impl_->steps_done, learning_rate, gradient_scale);
+}
+
+void Optimizer::update(int64_t bucket) {
+  const BucketPart& part = impl_->parts.at(static_cast<size_t>(bucket));
+  if (impl_->parameters->gradient_dtype() == DType::kF32) {
+    impl_->update<float>(part);
+  } else {
+    impl_->update<double>(part);
   }
 }
 
 void Optimizer::step(double learning_rate, double gradient_scale) {
-  impl_->rule->begin(++impl_->steps_done, learning_rate, gradient_scale);
-  for (const BucketPart& part : impl_->parts) {
-    if (impl_->parameters->gradient_dtype() == DType::kF32) {
-      impl_->update<float>(part);
-    } else {
-      impl_->update<double>(part);
-    }
-  }
+  begin(learning_rate, gradient_scale);
+  for (const BucketPart& part : impl_->parts) update(part.bucket);
 }
 
 void Optimizer::adopt_weights() {

@@ -14,6 +14,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/schedule.h"
 #include "smp/plan/traffic.h"
 
 namespace smp {
@@ -254,6 +255,7 @@ std::string report_json(const Plan& plan, const RunFacts& run,
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;
   json["measured_step_s"] = run.measured_step_s;
+  if (const auto wait = why_updates_wait(plan.job.training)) json["updates_wait"] = *wait;
   json["idle"] = Json::array();
   for (const RankFacts& facts : ranks) json["idle"].push_back(idle_share(facts));
   const Mesh mesh(degrees, plan.job.parallel.placement_strategy);

@@ -5,22 +5,58 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
+#include "smp/plan/schedule.h"
 #include "smp/plan/traffic.h"
 
 namespace smp {
 
 StepUpdate::StepUpdate(const Plan& plan, ParallelModel& model)
-    : plan_(plan), model_(model), sums_(static_cast<size_t>(step_sums(plan.job.model))) {}
+    : plan_(plan),
+      model_(model),
+      early_(!why_updates_wait(plan.job.training)),
+      sums_(static_cast<size_t>(step_sums(plan.job.model))),
+      bucket_sums_(early_ ? sums_.size() : 0) {}
+
+void StepUpdate::begin(int64_t step, double learning_rate) {
+  step_ = step;
+  learning_rate_ = learning_rate;
+  has_begun_ = skips_ = false;
+  std::fill(sums_.begin(), sums_.end(), 0.0);
+}
+
+void StepUpdate::update(int64_t bucket) {
+  const auto buckets = static_cast<int64_t>(model_.parameters->layout().buckets.size());
+  const int64_t begin = bucket < 0 ? 0 : bucket, end = bucket < 0 ? buckets : bucket + 1;
+  for (int64_t one = begin; one < end; ++one) {
+    if (early_) {
+      update_early(one);
+    } else if (!skips_) {
+      model_.optimizer->update(one);
+    }
+  }
+}
+
+void StepUpdate::update_early(int64_t bucket) {
+  if (!std::exchange(has_begun_, true)) model_.optimizer->begin(learning_rate_, 1);
+  std::fill(bucket_sums_.begin(), bucket_sums_.end(), 0.0);
+  model_.optimizer->add_norms_squared(bucket, bucket_sums_);
+  bool is_finite = true;
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    is_finite = is_finite && std::isfinite(bucket_sums_[i]);
+    sums_[i] += bucket_sums_[i];
+  }
+  if (is_finite) model_.optimizer->update(bucket);
+}
 
 // Norms and loss travel together: one message a step tells every rank how to clip, what to print
 // and whether to stop. Each gradient element and each sample's loss enters on one rank only. Norms
 // are added layer by layer in the order of the model, so that the total does not depend on how the
 // layers are dealt to stages.
-StepResult StepUpdate::run(int64_t step, double learning_rate, double loss) {
+StepResult StepUpdate::agree(double loss) {
   const Coord& coord = model_.parameters->layout().coord;
-  std::fill(sums_.begin(), sums_.end(), 0.0);
-  model_.optimizer->add_norms_squared(sums_);
+  if (!early_) model_.optimizer->add_norms_squared(sums_);
   // Ranks without the head have summed nothing; those of a tensor group have the same loss.
   sums_.back() = coord.tensor == 0 ? loss : 0.0;
   if (model_.groups->world().size() > 1) {
@@ -38,11 +74,12 @@ StepResult StepUpdate::run(int64_t step, double learning_rate, double loss) {
   // A lower scale helps gradients that overflow, not a loss that does.
   result.skipped = overflowed && std::isfinite(result.loss) && model_.loss_scale.guards();
   if (!std::isfinite(result.loss) || (overflowed && !result.skipped)) {
-    throw NotFinite(fmt::format("step {}: the loss is {} and the gradient norm {}", step + 1,
+    throw NotFinite(fmt::format("step {}: the loss is {} and the gradient norm {}", step_ + 1,
                                 result.loss, result.grad_norm));
   }
-  if (!result.skipped) {
-    model_.optimizer->step(learning_rate, clipping(result.grad_norm) / model_.loss_scale.value());
+  skips_ = result.skipped;
+  if (!early_ && !skips_) {
+    model_.optimizer->begin(learning_rate_, clipping(result.grad_norm) / model_.loss_scale.value());
   }
   model_.loss_scale.step_done(result.skipped);
   return result;

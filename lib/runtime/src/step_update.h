@@ -16,22 +16,39 @@ class NotFinite : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What ends a step once all gradients are reduced: the ranks agree on norm and loss, decide alike,
-// and each updates what it owns. Used by the engine's thread; plan and model must outlive it.
+// What ends a step: the ranks agree on norm and loss, decide alike, and each updates what it owns,
+// bucket by bucket. Where nothing has to be known of all gradients first (why_updates_wait()), a
+// bucket is updated before the ranks agree. Used by the engine's thread; plan and model must
+// outlive it.
 class StepUpdate {
  public:
   StepUpdate(const Plan& plan, ParallelModel& model);
 
+  void begin(int64_t step, double learning_rate);
+
+  // Of a reduced bucket, or of all (-1). A step that is skipped updates nothing, nor does a rank
+  // whose own part of the bucket has gradients that are not finite: such a step ends in agree().
+  void update(int64_t bucket);
+
   // Collective over the world. `loss`: what the microbatches of this rank summed, without the loss
   // scale, which gradients still have. Throws NotFinite, and what LossScale::step_done throws.
-  StepResult run(int64_t step, double learning_rate, double loss);
+  StepResult agree(double loss);
 
  private:
   double clipping(double norm) const;
+  void update_early(int64_t bucket);
 
   const Plan& plan_;
   ParallelModel& model_;
-  std::vector<double> sums_;  // squared gradient norms by layer, then the loss
+  const bool early_;                 // updates come before agree()
+  std::vector<double> sums_;         // squared gradient norms by layer, then the loss
+  std::vector<double> bucket_sums_;  // of one bucket that is updated early
+
+  // of the step under way
+  int64_t step_ = 0;
+  double learning_rate_ = 0;
+  bool has_begun_ = false;  // the optimizer has
+  bool skips_ = false;
 };
 
 }  // namespace smp

@@ -187,6 +187,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
       break;
     }
   }
+  engine.settle();
   checkpoints.finish();
   result.mine.rank = rank;
   result.mine.peak = ledger.peak();

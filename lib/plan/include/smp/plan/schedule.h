@@ -34,7 +34,8 @@ enum class ActionKind : uint8_t {
   kReduceKv,     // sum the gradients of replicated KV heads of `layer` over the tensor ranks
   kReduce,       // start reducing gradient bucket `bucket` over the data-parallel ranks
   kReduceWait,
-  kStep,    // norm, clipping, optimizer; everything is reduced by now
+  kStep,    // the ranks agree on norm and loss, and so on clipping; everything is reduced by now
+  kUpdate,  // the optimizer updates what this rank owns of `bucket`; -1 = of all its weights
   kGather,  // start gathering the weights of `bucket` over the shard ranks
   kGatherWait,
   kFree,  // the gathered weights of `bucket` are used no more: their buffer may take others
@@ -110,7 +111,11 @@ struct ScheduleParameters {
   std::vector<int64_t> checkpoints;
   std::vector<bool> offloaded;  // by model index: what its calls keep lies on the host meanwhile
   int64_t loading_horizon = 0;  // how many calls ahead of its backward it is fetched
-  bool sharded = false;         // gather the updated weights of each bucket after the step
+  // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.
+  bool early_updates = false;
+  // Each bucket's updated weights are gathered while the others are updated, and waited for where
+  // the next step uses them first: a list begins with the gathers of the step before under way.
+  bool sharded = false;
   // Sharded gradients: each microbatch's are reduced, and the buffer of each bucket (of one layer)
   // while they are whole. Sharded weights: gathered before each use, `prefetch_layers` ahead, in
   // their buffers. Per stage; empty = whole. (RankLayout has the sizes.)
@@ -127,6 +132,9 @@ ScheduleParameters schedule_parameters(const Plan& plan);
 
 // Throws ConfigError where schedule_refused().
 Schedule make_schedule(const ScheduleParameters& parameters);
+
+// Why a bucket's update waits for the norm of all gradients; nothing where it need not.
+std::optional<std::string> why_updates_wait(const TrainingSpec& training);
 
 // Whether calls of the layer leave anything on the host: a layer within a run that shares a
 // checkpoint keeps nothing.

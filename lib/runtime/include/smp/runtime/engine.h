@@ -61,8 +61,13 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // One training step, number `step` from 0. Throws TrainingError, CommError or OutOfMemory; after
-  // that the engine is of no further use.
+  // that the engine is of no further use. With ZeRO-1 and 2 the updated weights may still be under
+  // way when it returns: each rank has its own part, and the next step waits for the others.
   StepResult step(int64_t step, double learning_rate);
+
+  // Waits until nothing is under way: the weights may be read whole, the counted traffic is that of
+  // whole steps. Due before the engine goes. Throws CommError.
+  void settle();
 
   // The mean loss over the batch that the reader gives for `step`, forward alone; the same on all
   // ranks. Nothing changes. Collective over the world, and throws as step() does.

@@ -35,9 +35,13 @@ class Optimizer {
   // element that counts is summed on one rank only. In double, parameter by parameter, in an order
   // that does not depend on what else the stage holds.
   void add_norms_squared(std::vector<double>& by_layer) const;
+  void add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const;  // of the bucket's
 
   // One update of this rank's elements with gradients multiplied by gradient_scale (clipping,
-  // averaging and unscaling cost no pass of their own). Gradients are not changed.
+  // averaging and unscaling cost no pass of their own), bucket by bucket: begin(), then update() of
+  // each bucket, in any order. Gradients are not changed. step() is all of it.
+  void begin(double learning_rate, double gradient_scale);
+  void update(int64_t bucket);
   void step(double learning_rate, double gradient_scale);
 
   // Weights were set from outside: master weights become them.
