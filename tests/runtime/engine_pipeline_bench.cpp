@@ -1,6 +1,3 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +7,7 @@
 #include <thread>
 
 #include "constant_samples.h"
+#include "fixed_time_layer.h"
 #include "parity/layouts.h"
 #include "pipeline_time.h"
 #include "smp/comm/thread_group.h"
@@ -43,36 +41,6 @@ struct Work {
   }
 };
 
-class SleepingLayer final : public Layer {
- public:
-  SleepingLayer(const LayerSpec& spec, int64_t hidden, Work& work)
-      : kind_(spec.kind), hidden_(hidden), work_(work) {}
-
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override {
-    const at::Tensor& x = inputs.at(0);
-    if (saved != nullptr) *saved = {x};
-    if (kind_ == LayerKind::kHead) return {at::full({}, 1.0, x.options())};
-    if (kind_ == LayerKind::kEmbedding) return {at::zeros({x.size(0), x.size(1), hidden_})};
-    work_.pass(kPass);
-    return {at::zeros(x.sizes(), x.options())};
-  }
-
-  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> /*gradients*/,
-                                   WeightWork* later) override {
-    if (kind_ == LayerKind::kEmbedding) return {at::Tensor()};
-    const at::Tensor dx = at::zeros(saved.at(0).sizes(), saved.at(0).options());
-    if (kind_ == LayerKind::kHead) return {dx, at::Tensor()};
-    work_.pass(later == nullptr ? 2 * kPass : kPass);
-    if (later != nullptr) later->put_off([this] { work_.pass(kPass); });
-    return {dx};
-  }
-
- private:
-  LayerKind kind_;
-  int64_t hidden_;
-  Work& work_;
-};
-
 // Mean over the stages of the share of the step in which they do not compute.
 double measured_idle(const Plan& plan) {
   std::vector<Work> works(static_cast<size_t>(plan.degrees.world()));
@@ -87,7 +55,8 @@ double measured_idle(const Plan& plan) {
       const auto layers = model.parameters->layout().layers;
       for (size_t i = 0; i < layers.size(); ++i) {
         model.layers[i] =
-            std::make_unique<SleepingLayer>(layers[i], plan.job.model.hidden_size, work);
+            std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size, kPass,
+                                             [&work](double seconds) { work.pass(seconds); });
       }
       Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
       world.barrier("setup.bench")->wait();

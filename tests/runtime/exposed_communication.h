@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "smp/plan/plan.h"
+
+namespace smp {
+
+// Communication of a step that computing does not hide: layers take a fixed time, and a link of
+// fixed bandwidth takes half of the step's computing for all that the plan's step sends. Means over
+// steps and ranks, the first two steps left out.
+struct ExposedCommunication {
+  double compute_s = 0;
+  double communication_s = 0;  // of the link, whatever computes meanwhile
+  double exposed_s = 0;        // that the ranks wait
+
+  double share() const { return exposed_s / communication_s; }
+};
+
+struct ExposureOptions {
+  double pass_s = 0.002;  // of a block's forward, input gradients, weight gradients
+  bool virtual_time = true;
+};
+
+// 22 blocks on 4 ranks with the one switch.
+Plan exposure_plan(Sharding sharding);
+
+ExposedCommunication exposed_communication(const Plan& plan, const ExposureOptions& options);
+
+}  // namespace smp

@@ -1,0 +1,117 @@
+#include "runtime/paced_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "smp/plan/collective.h"
+
+namespace smp {
+namespace {
+
+class VirtualClock final : public BenchClock {
+ public:
+  double now_s() override { return now_s_; }
+  void wait_until(double time_s) override { now_s_ = std::max(now_s_, time_s); }
+
+ private:
+  double now_s_ = 0;
+};
+
+class WallClock final : public BenchClock {
+ public:
+  double now_s() override { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  void wait_until(double time_s) override {
+    std::this_thread::sleep_until(start_ + std::chrono::duration_cast<Clock::duration>(
+                                               std::chrono::duration<double>(time_s)));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+};
+
+class PacedWork final : public Work {
+ public:
+  PacedWork(WorkPtr inner, PacedLink& link, double done_at_s)
+      : inner_(std::move(inner)), link_(link), done_at_s_(done_at_s) {}
+
+  // What the link has carried is waited for: whether a call is done does not depend on how quick
+  // the peers' threads are.
+  bool done() override {
+    if (link_.clock.now_s() < done_at_s_) return false;
+    inner_->wait();
+    return true;
+  }
+
+  void wait() override {
+    const double start_s = link_.clock.now_s();
+    inner_->wait();
+    link_.clock.wait_until(done_at_s_);
+    link_.waited_s += link_.clock.now_s() - start_s;
+  }
+
+ private:
+  WorkPtr inner_;
+  PacedLink& link_;
+  const double done_at_s_;
+};
+
+}  // namespace
+
+std::unique_ptr<BenchClock> virtual_clock() { return std::make_unique<VirtualClock>(); }
+std::unique_ptr<BenchClock> wall_clock() { return std::make_unique<WallClock>(); }
+
+WorkPtr PacedCommunicator::paced(WorkPtr work, CollectiveOp op, int64_t count, DType dtype,
+                                 int root) {
+  const int64_t bytes = wire_bytes(op, size(), rank(), count, bytes_of(dtype), root);
+  const double seconds = link_.latency_s + static_cast<double>(bytes) / link_.bytes_per_s;
+  link_.free_at_s = std::max(link_.free_at_s, link_.clock.now_s()) + seconds;
+  link_.busy_s += seconds;
+  return std::make_shared<PacedWork>(std::move(work), link_, link_.free_at_s);
+}
+
+WorkPtr PacedCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
+                                      ReduceOp op, std::string_view label) {
+  return paced(inner_.all_reduce(in, out, count, dtype, op, label), CollectiveOp::kAllReduce, count,
+               dtype);
+}
+
+WorkPtr PacedCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
+                                      std::string_view label) {
+  return paced(inner_.all_gather(in, out, count, dtype, label), CollectiveOp::kAllGather, count,
+               dtype);
+}
+
+WorkPtr PacedCommunicator::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                                          ReduceOp op, std::string_view label) {
+  return paced(inner_.reduce_scatter(in, out, count, dtype, op, label),
+               CollectiveOp::kReduceScatter, count, dtype);
+}
+
+WorkPtr PacedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, int root,
+                                     std::string_view label) {
+  return paced(inner_.broadcast(buffer, count, dtype, root, label), CollectiveOp::kBroadcast, count,
+               dtype, root);
+}
+
+WorkPtr PacedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
+                                std::string_view label) {
+  return paced(inner_.send(in, count, dtype, peer, label), CollectiveOp::kSend, count, dtype);
+}
+
+WorkPtr PacedCommunicator::recv(void* out, int64_t count, DType dtype, int peer,
+                                std::string_view label) {
+  return paced(inner_.recv(out, count, dtype, peer, label), CollectiveOp::kRecv, count, dtype);
+}
+
+WorkPtr PacedCommunicator::barrier(std::string_view label) {
+  return paced(inner_.barrier(label), CollectiveOp::kBarrier, 0, DType::kU8);
+}
+
+std::unique_ptr<Communicator> PacedCommunicator::split(const std::vector<int>& members) {
+  return std::make_unique<PacedCommunicator>(inner_.split(members), link_);
+}
+
+}  // namespace smp
