@@ -33,9 +33,12 @@ set_target_properties(torch::c10 PROPERTIES IMPORTED_LOCATION ${SMP_TORCH_ROOT}/
 add_library(torch::cpu SHARED IMPORTED)
 set_target_properties(torch::cpu PROPERTIES IMPORTED_LOCATION ${SMP_TORCH_ROOT}/lib/libtorch_cpu.so)
 # After the system's own folders: torch brings another fmt, which must not shadow the one we link.
-target_compile_options(
-  torch::cpu INTERFACE "SHELL:-idirafter ${SMP_TORCH_ROOT}/include"
-                       "SHELL:-idirafter ${SMP_TORCH_ROOT}/include/torch/csrc/api/include")
+# (nvcc has no such option; what it compiles uses no fmt.)
+set(smp_torch_api ${SMP_TORCH_ROOT}/include/torch/csrc/api/include)
+target_compile_options(torch::cpu INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${SMP_TORCH_ROOT}/include>"
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${smp_torch_api}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-I${SMP_TORCH_ROOT}/include>")
 # libtorch_cpu needs libraries that live in its own folder and in its neighbours' (CUPTI, cudart);
 # they are resolved at run time through its own RPATH, not at link time.
 target_link_options(torch::cpu INTERFACE -Wl,--allow-shlib-undefined)

@@ -29,14 +29,14 @@ struct AttentionShape {
   bool centered_norms = false;   // LayerNorm
   double norm_epsilon = 0;
 
-  int64_t query_cols() const { return heads * head_dim; }
-  int64_t kv_cols() const { return 2 * kv_heads * head_dim; }
-  int64_t packed_cols() const { return query_cols() + kv_cols(); }
-  int64_t longer() const { return std::max(sequence, keys); }
+  constexpr int64_t query_cols() const { return heads * head_dim; }
+  constexpr int64_t kv_cols() const { return 2 * kv_heads * head_dim; }
+  constexpr int64_t packed_cols() const { return query_cols() + kv_cols(); }
+  constexpr int64_t longer() const { return std::max(sequence, keys); }
   // Of a key and a query.
-  int64_t distances() const { return sequence + keys - 1; }
-  int64_t output_cols() const { return heads * head_dim; }
-  int64_t log_sums() const { return batch * heads * sequence; }
+  constexpr int64_t distances() const { return sequence + keys - 1; }
+  constexpr int64_t output_cols() const { return heads * head_dim; }
+  constexpr int64_t log_sums() const { return batch * heads * sequence; }
   // Elements of the scratch buffer that a call needs; of fp32 where the tensors are `narrow`.
   int64_t forward_scratch(bool narrow) const;
   int64_t backward_scratch(bool narrow) const;

@@ -16,7 +16,7 @@ struct NormShape {
   int64_t cols = 0;
   bool centered = true;  // LayerNorm
 
-  int64_t stats_per_row() const { return centered ? 2 : 1; }
+  constexpr int64_t stats_per_row() const { return centered ? 2 : 1; }
 };
 
 enum class Activation { kGelu, kRelu, kSilu };
