@@ -318,6 +318,8 @@ TEST_CASE(
     shape.heads = 4;
     shape.kv_heads = 2;
     shape.head_dim = 6;
+    shape.keys = shape.sequence;
+    shape.scale = 1 / std::sqrt(6.0);
     shape.rope_theta = 10000;
     shape.has_head_norms = norms;
     shape.norm_epsilon = 1e-6;
@@ -340,28 +342,37 @@ TEST_CASE(
     std::vector<double> log_sums(static_cast<size_t>(shape.log_sums()));
     std::vector<double> scratch(
         static_cast<size_t>(std::max(shape.forward_scratch(false), shape.backward_scratch(false))));
-    attention_forward(shape, given, expected_packed.data(), expected_out.data(), log_sums.data(),
-                      scratch.data());
-    attention_backward(shape, given, expected_packed.data(), expected_out.data(), dout.data(),
-                       log_sums.data(), scratch.data());
+    attention_forward(shape, given, packed_rows<const double>(shape, expected_packed.data()),
+                      expected_out.data(), log_sums.data(), scratch.data());
+    attention_backward(shape, given, packed_rows(shape, expected_packed.data()),
+                       expected_out.data(), dout.data(), log_sums.data(), scratch.data());
 
     // The same by way of unpacked heads.
     const auto tensor_of = [&](std::vector<double>& rows, int64_t heads, int64_t first, bool turns,
                                const double* weight, std::vector<double>& stats) {
       rows.resize(static_cast<size_t>(tokens * heads * d));
       stats.resize(static_cast<size_t>(tokens * heads));
-      cuda::HeadTensor<double> tensor{rows.data(), heads, first, turns, {}, stats.data()};
-      if (norms) tensor.norm.weight = weight;
+      cuda::HeadTensor<double> tensor;
+      tensor.rows = rows.data();
+      tensor.heads = heads;
+      tensor.sequence = shape.sequence;
+      tensor.stride = shape.packed_cols();
+      tensor.bias = bias.data() + first;
+      tensor.turns = turns;
+      tensor.norm.weight = norms ? weight : nullptr;
+      tensor.stats = stats.data();
       return tensor;
     };
+    const int64_t k_first = shape.query_cols(), v_first = k_first + shape.kv_cols() / 2;
     std::vector<double> q, k, v, q_stats, k_stats, v_stats;
-    std::vector<cuda::HeadTensor<double>> tensors = {
+    const std::vector<cuda::HeadTensor<double>> tensors = {
         tensor_of(q, shape.heads, 0, true, q_weight.data(), q_stats),
-        tensor_of(k, shape.kv_heads, shape.heads, true, k_weight.data(), k_stats),
-        tensor_of(v, shape.kv_heads, shape.heads + shape.kv_heads, false, nullptr, v_stats)};
-    for (const auto& tensor : tensors) {
+        tensor_of(k, shape.kv_heads, k_first, true, k_weight.data(), k_stats),
+        tensor_of(v, shape.kv_heads, v_first, false, nullptr, v_stats)};
+    const int64_t firsts[] = {0, k_first, v_first};
+    for (size_t i = 0; i < tensors.size(); ++i) {
       launch_on_host(3, 4, [&](HostBlock& block) {
-        cuda::unpack_heads(block, shape, bias.data(), packed.data(), tensor);
+        cuda::unpack_heads(block, shape, packed.data() + firsts[i], tensors[i]);
       });
     }
     const PlainAttention plain{shape.batch, shape.sequence, shape.heads,
@@ -369,19 +380,18 @@ TEST_CASE(
     check_same(plain.run(q, k, v, &dout), expected_out);
     std::vector<double> norm_gradients(static_cast<size_t>(2 * d));
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const auto& tensor = tensors[i];
+      const cuda::HeadTensor<double>& tensor = tensors[i];
+      double* const rows = packed.data() + firsts[i];
       if (norms && i < 2) {
         add_column_sums_on_host(
             tokens * tensor.heads, d,
             [&](int64_t row, int64_t col) {
-              return cuda::head_norm_term(shape, bias.data(), packed.data(), tensor, row, col)
-                  .of_weight;
+              return cuda::head_norm_term(shape, rows, tensor, row, col).of_weight;
             },
             norm_gradients.data() + static_cast<int64_t>(i) * d);
       }
-      launch_on_host(3, 4, [&](HostBlock& block) {
-        cuda::pack_gradients(block, shape, bias.data(), tensor, packed.data());
-      });
+      launch_on_host(3, 4,
+                     [&](HostBlock& block) { cuda::pack_gradients(block, shape, tensor, rows); });
     }
     check_same(packed, expected_packed);
     if (norms) check_same(norm_gradients, expected_norms);

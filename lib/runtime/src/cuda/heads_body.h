@@ -5,26 +5,29 @@
 #include "cuda/block.h"
 #include "functions/attention.h"
 
-// Packed rows [q heads | k heads | v heads] of a combined projection, and the three tensors
-// [b, heads, s, d] that an attention kernel wants; the projection's bias, the norms of queries and
+// Heads as a projection leaves them, rows [tokens, heads | ...] (functions/attention.h), and as an
+// attention kernel wants them, [b, heads, s, d]; the projection's bias, the norms of queries and
 // keys and the rotary embedding are applied on the way, and undone for gradients on the way back.
 namespace smp::cuda {
 
-// One of the three.
+// The heads of the queries, the keys or the values.
 template <typename T>
 struct HeadTensor {
   T* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
-  int64_t first = 0;         // its first head among the packed ones
-  bool turns = false;        // q and k
+  int64_t sequence = 0;
+  int64_t stride = 0;        // between tokens in the projection's rows
+  const T* bias = nullptr;   // [heads * d] of the projection; null: none
+  bool turns = false;        // by its position
   HeadNorm<T> norm;          // weight and bias alone; null: none
   Wide<T>* stats = nullptr;  // of the norm: [b, s, heads, 1 or 2]
 };
 
 // Where head row i of `tensor` lies.
 struct HeadPlace {
-  int64_t packed;    // offset of its first element in the packed rows
+  int64_t token;     // offset of its first element in the projection's rows
   int64_t own;       // in the tensor
+  int64_t head;      // offset in the bias
   int64_t position;  // in the sequence
 };
 
@@ -33,9 +36,18 @@ SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T>
                                 int64_t i) {
   const int64_t d = shape.head_dim;
   const int64_t head = i % tensor.heads, token = i / tensor.heads;
-  const int64_t sample = token / shape.sequence, position = token % shape.sequence;
-  const int64_t row = (sample * tensor.heads + head) * shape.sequence + position;
-  return {token * shape.packed_cols() + (tensor.first + head) * d, row * d, position};
+  const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
+  const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
+  return {token * tensor.stride + head * d, row * d, head * d, position};
+}
+
+// Element c of what the projection made, with its bias.
+template <typename T>
+SMP_ANYWHERE Wide<T> projected(const HeadTensor<T>& tensor, const HeadPlace& place, const T* rows,
+                               int64_t c) {
+  using C = Wide<T>;
+  return C(rows[place.token + c]) +
+         (tensor.bias != nullptr ? C(tensor.bias[place.head + c]) : C(0));
 }
 
 // Turns element c of a head by its angle at `position`; sign -1 turns it back.
@@ -63,17 +75,13 @@ SMP_ANYWHERE Wide<T> normal_of(const HeadTensor<T>& tensor, Wide<T> mean, Wide<T
 
 // A block to each head's row of one token.
 template <typename Block, typename T>
-SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const T* bias,
-                               const T* packed, const HeadTensor<T>& tensor) {
+SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const T* rows,
+                               const HeadTensor<T>& tensor) {
   using C = Wide<T>;
-  const int64_t d = shape.head_dim, rows = shape.batch * shape.sequence * tensor.heads;
-  for_each_row(block, rows, [&](int64_t row) {
+  const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  for_each_row(block, count, [&](int64_t row) {
     const HeadPlace place = place_of(shape, tensor, row);
-    const T* const from = packed + place.packed;
-    const T* const shift = bias != nullptr ? bias + place.packed % shape.packed_cols() : nullptr;
-    const auto raw = [&](int64_t c) {
-      return C(from[c]) + (shift != nullptr ? C(shift[c]) : C(0));
-    };
+    const auto raw = [&](int64_t c) { return projected(tensor, place, rows, c); };
     C mean = 0, rstd = 1;
     if (tensor.norm.weight != nullptr) {
       if (shape.centered_norms) {
@@ -99,16 +107,17 @@ SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const 
   });
 }
 
-// tensor.rows are gradients; `packed` becomes their place's gradient. It is given as it was, since
-// a norm's backward needs it. The norms' own gradients are column sums of head_norm_term().
+// tensor.rows are gradients; `rows` become those of what the projection made. They are given as
+// they were, since a norm's backward needs them. The norms' own gradients are column sums of
+// head_norm_term().
 template <typename Block, typename T>
-SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape, const T* bias,
-                                 const HeadTensor<T>& tensor, T* packed) {
+SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape,
+                                 const HeadTensor<T>& tensor, T* rows) {
   using C = Wide<T>;
-  const int64_t d = shape.head_dim, rows = shape.batch * shape.sequence * tensor.heads;
-  for_each_row(block, rows, [&](int64_t row) {
+  const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  for_each_row(block, count, [&](int64_t row) {
     const HeadPlace place = place_of(shape, tensor, row);
-    T* const to = packed + place.packed;
+    T* const to = rows + place.token;
     const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
     const bool turns = tensor.turns && shape.rope_theta > 0;
     const auto straight = [&](int64_t c) {
@@ -118,12 +127,11 @@ SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape, cons
       for_each_column(block, d, [&](int64_t c) { to[c] = T(straight(c)); });
       return;
     }
-    const T* const shift = bias != nullptr ? bias + place.packed % shape.packed_cols() : nullptr;
     const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
     const C mean = shape.centered_norms ? stats[0] : C(0);
     const C rstd = stats[shape.centered_norms ? 1 : 0];
     const auto centred = [&](int64_t c) {
-      return (C(to[c]) + (shift != nullptr ? C(shift[c]) : C(0)) - mean) * rstd;
+      return (projected(tensor, place, rows, c) - mean) * rstd;
     };
     C sum = 0, product = 0;
     for_each_column(block, d, [&](int64_t c) {
@@ -148,19 +156,17 @@ struct HeadNormTerm {
 };
 
 template <typename T>
-SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T* bias,
-                                            const T* packed, const HeadTensor<T>& tensor,
-                                            int64_t row, int64_t col) {
+SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T* rows,
+                                            const HeadTensor<T>& tensor, int64_t row, int64_t col) {
   using C = Wide<T>;
   const HeadPlace place = place_of(shape, tensor, row);
   const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
-  const C dy =
-      shape.rope_theta > 0 ? rotated(shape, place.position, col, C(-1), given) : given(col);
+  const bool turns = tensor.turns && shape.rope_theta > 0;
+  const C dy = turns ? rotated(shape, place.position, col, C(-1), given) : given(col);
   const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
   const C mean = shape.centered_norms ? stats[0] : C(0);
-  const int64_t at = place.packed + col;
-  const C raw = C(packed[at]) + (bias != nullptr ? C(bias[at % shape.packed_cols()]) : C(0));
-  return {dy * (raw - mean) * stats[shape.centered_norms ? 1 : 0], dy};
+  const C rstd = stats[shape.centered_norms ? 1 : 0];
+  return {dy * (projected(tensor, place, rows, col) - mean) * rstd, dy};
 }
 
 }  // namespace smp::cuda

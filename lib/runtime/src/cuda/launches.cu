@@ -238,38 +238,34 @@ void Launches::softmax_gradient(int64_t rows, int64_t cols, int64_t begin, const
 }
 
 template <typename T>
-void Launches::unpack_heads(const AttentionShape& shape, const T* bias, const T* packed,
+void Launches::unpack_heads(const AttentionShape& shape, const T* rows,
                             const HeadTensor<T>& tensor) const {
-  launch(stream_, shape.batch * shape.sequence * tensor.heads,
-         [=] __device__(DeviceBlock & block) {
-           cuda::unpack_heads(block, shape, bias, packed, tensor);
-         });
+  launch(stream_, shape.batch * tensor.sequence * tensor.heads,
+         [=] __device__(DeviceBlock & block) { cuda::unpack_heads(block, shape, rows, tensor); });
 }
 
 template <typename T>
-void Launches::pack_gradients(const AttentionShape& shape, const T* bias,
-                              const HeadTensor<T>& tensor, Wide<T>* dweight, Wide<T>* dbias,
-                              T* packed, Wide<T>* scratch) const {
-  const int64_t rows = shape.batch * shape.sequence * tensor.heads;
+void Launches::pack_gradients(const AttentionShape& shape, const HeadTensor<T>& tensor,
+                              Wide<T>* dweight, Wide<T>* dbias, T* rows, Wide<T>* scratch) const {
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads;
   if (dweight != nullptr) {
     launch_column_sums(
-        stream_, rows, shape.head_dim,
+        stream_, count, shape.head_dim,
         [=] __device__(int64_t row, int64_t col) {
-          return head_norm_term(shape, bias, packed, tensor, row, col).of_weight;
+          return head_norm_term(shape, rows, tensor, row, col).of_weight;
         },
         dweight, scratch);
   }
   if (dbias != nullptr) {
     launch_column_sums(
-        stream_, rows, shape.head_dim,
+        stream_, count, shape.head_dim,
         [=] __device__(int64_t row, int64_t col) {
-          return head_norm_term(shape, bias, packed, tensor, row, col).of_bias;
+          return head_norm_term(shape, rows, tensor, row, col).of_bias;
         },
         dbias, scratch);
   }
-  launch(stream_, rows, [=] __device__(DeviceBlock & block) {
-    cuda::pack_gradients(block, shape, bias, tensor, packed);
-  });
+  launch(stream_, count,
+         [=] __device__(DeviceBlock & block) { cuda::pack_gradients(block, shape, tensor, rows); });
 }
 
 template <typename T>
@@ -323,10 +319,10 @@ void Launches::square_partials(int64_t count, const T* values, double* partials)
                                        const T*, Wide<T>*, Wide<T>*) const;                        \
   template void Launches::softmax_gradient(int64_t, int64_t, int64_t, const int64_t*,              \
                                            const Wide<T>*, const Wide<T>*, Wide<T>, T*) const;     \
-  template void Launches::unpack_heads(const AttentionShape&, const T*, const T*,                  \
-                                       const HeadTensor<T>&) const;                                \
-  template void Launches::pack_gradients(const AttentionShape&, const T*, const HeadTensor<T>&,    \
-                                         Wide<T>*, Wide<T>*, T*, Wide<T>*) const;
+  template void Launches::unpack_heads(const AttentionShape&, const T*, const HeadTensor<T>&)      \
+      const;                                                                                       \
+  template void Launches::pack_gradients(const AttentionShape&, const HeadTensor<T>&, Wide<T>*,    \
+                                         Wide<T>*, T*, Wide<T>*) const;
 
 SMP_INSTANTIATE(float)
 SMP_INSTANTIATE(double)

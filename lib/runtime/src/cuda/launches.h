@@ -10,8 +10,8 @@
 struct CUstream_st;  // a cudaStream_t is a pointer to it
 
 // The kernels' launches on one stream: each returns before its work is done. Pointers are to memory
-// of the GPU that is current; T is float, double, bf16 or fp16. What each computes is said where its
-// body is. Throws std::runtime_error where a launch is refused. Scratch is the caller's.
+// of the GPU that is current; T is float, double, bf16 or fp16. What each computes is said where
+// its body is. Throws std::runtime_error where a launch is refused. Scratch is the caller's.
 namespace smp::cuda {
 
 class Launches {
@@ -34,8 +34,8 @@ class Launches {
   void activation_forward(const ActivationShape& shape, const T* u, const T* bias, T* y) const;
   // Adds to dbias, unless bias is null. Scratch: column_sums_scratch() of u.
   template <typename T>
-  void activation_backward(const ActivationShape& shape, T* u, const T* bias, T* dy,
-                           Wide<T>* dbias, Wide<T>* scratch) const;
+  void activation_backward(const ActivationShape& shape, T* u, const T* bias, T* dy, Wide<T>* dbias,
+                           Wide<T>* scratch) const;
 
   // sums += the column sums of x.
   template <typename T>
@@ -61,17 +61,15 @@ class Launches {
                     Wide<T>* target_logits) const;
   template <typename T>
   void softmax_gradient(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,
-                        const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale,
-                        T* logits) const;
+                        const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale, T* logits) const;
 
   template <typename T>
-  void unpack_heads(const AttentionShape& shape, const T* bias, const T* packed,
-                    const HeadTensor<T>& tensor) const;
+  void unpack_heads(const AttentionShape& shape, const T* rows, const HeadTensor<T>& tensor) const;
   // Adds to the norm's gradients, where it has them. Scratch: column_sums_scratch() of the tensor's
-  // rows.
+  // head rows.
   template <typename T>
-  void pack_gradients(const AttentionShape& shape, const T* bias, const HeadTensor<T>& tensor,
-                      Wide<T>* dweight, Wide<T>* dbias, T* packed, Wide<T>* scratch) const;
+  void pack_gradients(const AttentionShape& shape, const HeadTensor<T>& tensor, Wide<T>* dweight,
+                      Wide<T>* dbias, T* rows, Wide<T>* scratch) const;
 
   // T: float or double.
   template <typename T>
