@@ -21,7 +21,8 @@ class FixedTimeLayer final : public Layer {
                  std::function<void(double seconds)> spend)
       : kind_(spec.kind), hidden_(hidden), pass_s_(pass_s), spend_(std::move(spend)) {}
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override {
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                  const CallContext& /*call*/, Saved* saved) override {
     const at::Tensor& x = inputs.at(0);
     if (saved != nullptr) *saved = {x};
     if (kind_ == LayerKind::kHead) return {at::full({}, 1.0, x.options())};
@@ -31,7 +32,7 @@ class FixedTimeLayer final : public Layer {
   }
 
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> /*gradients*/,
-                                   WeightWork* later) override {
+                                   const CallContext& /*call*/, WeightWork* later) override {
     if (kind_ == LayerKind::kEmbedding) return {at::Tensor()};
     const at::Tensor dx = at::zeros(saved.at(0).sizes(), saved.at(0).options());
     if (kind_ == LayerKind::kHead) return {dx, at::Tensor()};

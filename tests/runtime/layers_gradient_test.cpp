@@ -15,9 +15,11 @@ namespace {
 
 // Every `stride`-th element of every parameter against central differences: with step e the error
 // is e^2 f''' / 6, and rounding adds 1e-16 / e; both are near 1e-11 at e = 1e-5.
-void check_gradients(const ModelSpec& model, int64_t batch_size, int64_t sequence) {
+void check_gradients(const ModelSpec& model, int64_t batch_size, int64_t sequence,
+                     const CallContext& call = {}) {
   at::set_num_threads(1);
   ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+  rank.set_context(call);
   const auto batch = arbitrary_batch(model, batch_size, sequence);
   rank.run(batch, true);
   constexpr double kStep = 1e-5;
@@ -65,6 +67,20 @@ TEST_CASE("layers: gradients of blocks of neither family are those of central di
   }
 }
 
+TEST_CASE("layers: gradients with dropout are those of central differences of the same masks") {
+  const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
+  std::vector<ModelSpec> models = small_others();
+  models.insert(models.end(), {small_gpt2(), small_llama()});
+  for (ModelSpec& model : models) {
+    model.hidden_dropout = 0.2;
+    model.attention_dropout = 0.3;
+    INFO(model.name);
+    check_gradients(model, 2, 7, call);
+  }
+  models.back().num_layers = 1;
+  check_gradients(models.back(), 1, 70, call);  // longer than a block of queries
+}
+
 TEST_CASE("layers: sequences longer than a block of queries") {
   // 64 queries share a block: 70 positions need two, the second one short.
   ModelSpec model = small_llama();
@@ -79,20 +95,25 @@ TEST_CASE("layers: a block's input gradient is that of central differences") {
   for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
     ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
     const auto batch = arbitrary_batch(model, 2, 6);
-    const at::Tensor embedded = rank.layers()[0]->forward({batch[0]}, nullptr)[0];
+    const at::Tensor embedded = rank.layers()[0]->forward({batch[0]}, {}, nullptr)[0];
     const at::Tensor x = embedded.clone();
     Saved saved;
-    const at::Tensor y = rank.layers()[1]->forward({x}, &saved)[0];
+    const at::Tensor y = rank.layers()[1]->forward({x}, {}, &saved)[0];
     // The loss is the sum of y's elements times fixed weights.
     at::Tensor weights = at::empty_like(y.detach());
     for (int64_t i = 0; i < weights.numel(); ++i) {
       weights.data_ptr<double>()[i] = std::sin(static_cast<double>(i));
     }
-    const at::Tensor dx = rank.layers()[1]->backward(std::move(saved), {weights}, nullptr)[0];
+    const at::Tensor dx = rank.layers()[1]->backward(std::move(saved), {weights}, {}, nullptr)[0];
     const auto loss_at = [&](int64_t i, double step) {
       at::Tensor moved = embedded.clone();
       moved.data_ptr<double>()[i] += step;
-      return rank.layers()[1]->forward({moved}, nullptr)[0].mul(weights).sum().item().toDouble();
+      return rank.layers()[1]
+          ->forward({moved}, {}, nullptr)[0]
+          .mul(weights)
+          .sum()
+          .item()
+          .toDouble();
     };
     for (int64_t i = 0; i < x.numel(); i += 5) {
       const double expected = (loss_at(i, 1e-5) - loss_at(i, -1e-5)) / 2e-5;

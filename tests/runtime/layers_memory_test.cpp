@@ -19,6 +19,7 @@ namespace {
 LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at::Tensor& x,
                     LayerKind kind, MemoryLedger& ledger) {
   LayerMemory memory;
+  const CallContext call{.trains = true};
   const auto live = [&] { return ledger.live().bytes; };
   std::vector<at::Tensor> inputs{x};
   if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
@@ -26,7 +27,7 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
     ledger.reset_peak();
     const int64_t before = live();
     Saved saved;
-    at::Tensor y = layer.forward(inputs, &saved)[0];
+    at::Tensor y = layer.forward(inputs, call, &saved)[0];
     memory.output_bytes = static_cast<int64_t>(y.nbytes());
     memory.saved_bytes = live() - before;
     memory.forward_peak_bytes = ledger.peak().bytes - before;
@@ -36,7 +37,8 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
     ledger.reset_peak();
     const int64_t kept = live();
     if (!put_off) {
-      const std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, nullptr);
+      const std::vector<at::Tensor> dx =
+          layer.backward(std::move(saved), {gradient}, call, nullptr);
       memory.backward_peak_bytes = ledger.peak().bytes - kept;
       y.reset();
       // What is left is the gradient of the input, and that of the output, which this test holds.
@@ -44,7 +46,7 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
       continue;
     }
     WeightWork work;
-    std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, &work);
+    std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, call, &work);
     memory.put_off_backward_peak_bytes = ledger.peak().bytes - kept;
     y.reset();
     gradient.reset();
@@ -101,7 +103,7 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
                       call.dtype));
         CHECK(is_peak(counted.weight_peak_bytes, expected.weight_peak_bytes, call.dtype));
       }
-      if (i == 0) x = rank.layers()[0]->forward({x}, nullptr)[0];
+      if (i == 0) x = rank.layers()[0]->forward({x}, {}, nullptr)[0];
     }
   });
 }
@@ -124,6 +126,19 @@ TEST_CASE("layers: counted bytes of every layer are those of memory_of, to the b
           check_memory(model, degree, type, 3, 33);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("layers: counted bytes with dropout, of which nothing is kept") {
+  for (ModelSpec model : {small_gpt2(), small_llama(), small_others().at(2)}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      const LayerCall call{.micro_batch = 2, .sequence_length = 70, .dtype = dtype_of(type)};
+      const int64_t kept = memory_of(model, layers_of(model)[1], call).saved_bytes;
+      model.hidden_dropout = 0.1;
+      model.attention_dropout = 0.2;
+      CHECK(memory_of(model, layers_of(model)[1], call).saved_bytes == kept);
+      for (const int degree : {1, 2}) check_memory(model, degree, type, 2, 70);
     }
   }
 }

@@ -162,13 +162,13 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
   for (size_t i = 0; i < layers_.size(); ++i) {
     std::vector<at::Tensor> inputs{x};
     if (i + 1 == layers_.size()) inputs.push_back(batch.at(1));
-    x = layers_[i]->forward(inputs, backward ? &saved[i] : nullptr).at(0);
+    x = layers_[i]->forward(inputs, context_, backward ? &saved[i] : nullptr).at(0);
   }
   const double loss = x.item().toDouble();
   if (!backward) return loss;
   at::Tensor gradient = at::zeros_like(x).fill_(scale);
   for (size_t i = layers_.size(); i-- > 0;) {
-    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, later).at(0);
+    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, context_, later).at(0);
   }
   return loss;
 }

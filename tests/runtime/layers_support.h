@@ -32,6 +32,8 @@ class ModelOnRank {
   // communicator may be null for one rank.
   ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator);
 
+  // Of the runs from now on.
+  void set_context(const CallContext& context) { context_ = context; }
   // Loss of the batch; with `backward`, adds `scale` times its gradients, what `later` takes then.
   double run(const std::vector<at::Tensor>& batch, bool backward, double scale = 1,
              WeightWork* later = nullptr);
@@ -44,6 +46,7 @@ class ModelOnRank {
  private:
   std::vector<std::unique_ptr<Layer>> layers_;
   NamedTensors weights_, gradients_;
+  CallContext context_;
 };
 
 // What tensor rank `rank` of `degree` holds of a full tensor.

@@ -96,13 +96,13 @@ at::Tensor log_probabilities(const ModelOnRank& model, const std::vector<int64_t
   at::Tensor x = at::empty({1, length}, at::kLong);
   std::copy(tokens.begin(), tokens.end(), x.data_ptr<int64_t>());
   const auto& layers = model.layers();
-  for (size_t i = 0; i + 1 < layers.size(); ++i) x = layers[i]->forward({x}, nullptr).front();
+  for (size_t i = 0; i + 1 < layers.size(); ++i) x = layers[i]->forward({x}, {}, nullptr).front();
   const at::Tensor result = at::empty({length, vocab_size}, x.options());
   for (int64_t position = 0; position < length; ++position) {
     const at::Tensor here = x.narrow(1, position, 1).contiguous();
     for (int64_t target = 0; target < vocab_size; ++target) {
       const at::Tensor wanted = at::full({1, 1}, target, at::kLong);
-      result[position][target] = -layers.back()->forward({here, wanted}, nullptr).front();
+      result[position][target] = -layers.back()->forward({here, wanted}, {}, nullptr).front();
     }
   }
   return result;

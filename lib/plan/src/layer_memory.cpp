@@ -63,7 +63,9 @@ int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols)
 // Columns of one block's tensors, and the bytes of those.
 struct BlockTensors {
   BlockTensors(const ModelSpec& model, const LayerCall& call)
-      : is_parallel(model.parallel_residual), shares_norm(model.shared_norm) {
+      : is_parallel(model.parallel_residual),
+        shares_norm(model.shared_norm),
+        drops(model.hidden_dropout > 0) {
     const int64_t element = bytes_of(call.dtype), wide = wide_bytes(call);
     const int64_t s = call.sequence_length;
     const int64_t heads = model.num_heads / call.tensor_degree;
@@ -109,7 +111,7 @@ struct BlockTensors {
     head_norms = model.qk_norm ? wide * (centered ? 4 : 2) * model.head_dim : 0;
   }
 
-  bool is_parallel, shares_norm;
+  bool is_parallel, shares_norm, drops;
   int64_t tokens, h, packed_cols, attended_cols, width, up_cols;
   int64_t hidden, stats, packed, attended, log_sums, activated, up;
   int64_t qkv_gradient, output_gradient, up_gradient, down_gradient;
@@ -145,17 +147,22 @@ Alive block_backward(const BlockTensors& t, const LayerCall& call, bool put_off)
     backward.pass(bytes, 0);
     backward.drop(factors);
   };
+  // The output's gradient with its dropout.
+  const int64_t dropped = t.drops ? t.hidden : 0;
+  backward.add(dropped);
   // Gradient of the activation, exchanged with what was saved as `up`; the activation is made again
   // in one of the two.
   add_product(backward, call, t.tokens, t.h, t.width);
-  weight_gradient(t.down_gradient, t.activated);
+  weight_gradient(t.down_gradient, t.activated + dropped);
   add_product(backward, call, t.tokens, t.up_cols, t.h);  // gradient of x1
   backward.add(t.hidden);                                 // the norm's result again
   weight_gradient(t.up_gradient, t.hidden + t.up);
   if (!t.is_parallel) backward.drop(t.hidden);  // x1
   if (!t.shares_norm) backward.drop(t.stats);
+  backward.add(dropped);
   weight_gradient(t.output_gradient, 0);
   add_product(backward, call, t.tokens, t.h, t.attended_cols);  // of the attention's output
+  if (!put_off) backward.drop(dropped);
   backward.pass(t.backward_scratch + t.head_norms, 0);
   backward.drop(t.attended);
   if (!put_off) backward.drop(t.attended);
@@ -170,10 +177,11 @@ LayerMemory block_memory(const ModelSpec& model, const LayerCall& call) {
   const BlockTensors t(model, call);
   const Alive forward = block_forward(t, call);
   // Of the factors of the weights' gradients each lives until its last product; the output's
-  // gradient is one, and the caller's until then.
+  // gradient is one, and the caller's until then. With dropout each branch has its own.
+  const bool shares_gradient = t.is_parallel && !t.drops;
   Alive weights;
   weights.pass(t.down_gradient, 0);
-  weights.drop(t.activated + (t.is_parallel ? 0 : t.hidden));
+  weights.drop(t.activated + (shares_gradient ? 0 : t.hidden));
   weights.pass(t.up_gradient, 0);
   weights.drop(t.up + t.hidden);
   weights.pass(t.output_gradient, 0);
@@ -230,7 +238,12 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
 LayerMemory embedding_memory(const ModelSpec& model, const LayerCall& call) {
   const int64_t x =
       bytes_of(call.dtype) * call.micro_batch * call.sequence_length * model.hidden_size;
-  return {.output_bytes = x, .saved_bytes = x, .forward_peak_bytes = x};
+  const int64_t dropped = model.hidden_dropout > 0 ? x : 0;  // the output's gradient
+  return {.output_bytes = x,
+          .saved_bytes = x,
+          .forward_peak_bytes = x,
+          .backward_peak_bytes = dropped,
+          .put_off_backward_peak_bytes = dropped};
 }
 
 }  // namespace

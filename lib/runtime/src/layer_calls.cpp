@@ -34,6 +34,13 @@ double LayerCalls::mean_factor() const {
   return 1.0 / static_cast<double>(microbatch_count_ * plan_.degrees.data());
 }
 
+CallContext LayerCalls::context_of(const Action& action) const {
+  return {.seed = plan_.job.training.seed,
+          .step = step_,
+          .first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_,
+          .trains = !evaluates_};
+}
+
 // What the chunk wants of the data.
 void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& flight) {
   const CategoryScope category(MemoryCategory::kData);
@@ -43,18 +50,18 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
     tensor = empty_tensor(field_of(plan_.job.model, field, call_));
     buffers.at(field) = tensor.mutable_data_ptr();
   }
-  const int64_t first_sample = (data_rank_ * microbatch_count_ + action.microbatch) * micro_batch_;
-  read_(step_, first_sample, micro_batch_, buffers);
+  read_(step_, context_of(action).first_sample, micro_batch_, buffers);
 }
 
 KeptCall& LayerCalls::call_of(const Action& action) {
   return microbatches_.at(action.chunk, action.microbatch).calls.at(map_.of(action.layer).in_chunk);
 }
 
-std::vector<at::Tensor> LayerCalls::run(const LayerPlace& place,
-                                        const std::vector<at::Tensor>& inputs, Saved* saved) {
+std::vector<at::Tensor> LayerCalls::run(const Action& action, const std::vector<at::Tensor>& inputs,
+                                        Saved* saved) {
   const CategoryScope category(MemoryCategory::kActivations);
-  return model_.layers[place.in_stage]->forward(inputs, saved);
+  Layer& layer = *model_.layers[map_.of(action.layer).in_stage];
+  return layer.forward(inputs, context_of(action), saved);
 }
 
 void LayerCalls::forward(const Action& action) {
@@ -67,7 +74,7 @@ void LayerCalls::forward(const Action& action) {
   if (place.reads) inputs.push_back(flight.fields.at(*place.reads));
   KeptCall call;
   const bool keeps_all = !place.is_recomputed && !evaluates_;
-  std::vector<at::Tensor> outputs = run(place, inputs, keeps_all ? &call.saved : nullptr);
+  std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
     if (place.keeps_input) call.inputs = std::move(inputs);
@@ -93,7 +100,7 @@ void LayerCalls::recompute(const Action& action) {
   KeptCall& call = call_of(action);
   const std::vector<at::Tensor> inputs =
       std::exchange(place.keeps_input ? call.inputs : flight.again, {});
-  std::vector<at::Tensor> outputs = run(place, inputs, &call.saved);
+  std::vector<at::Tensor> outputs = run(action, inputs, &call.saved);
   if (place.feeds_recompute) flight.again = std::move(outputs);
 }
 
@@ -130,8 +137,8 @@ void LayerCalls::backward(const Action& action) {
   }
   SMP_CHECK(!gradients.empty());
   WeightWork* const later = map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;
-  gradients =
-      model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients), later);
+  gradients = model_.layers[place.in_stage]->backward(std::move(saved), std::move(gradients),
+                                                      context_of(action), later);
   if (check_ != nullptr) check_->backward(action.microbatch, action.layer, gradients);
   if (place.reads) gradients.pop_back();
   if (place.takes_from >= 0) {

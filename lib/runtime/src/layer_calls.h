@@ -41,8 +41,9 @@ class LayerCalls {
 
  private:
   KeptCall& call_of(const Action& action);
-  std::vector<at::Tensor> run(const LayerPlace& place, const std::vector<at::Tensor>& inputs,
+  std::vector<at::Tensor> run(const Action& action, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
+  CallContext context_of(const Action& action) const;
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
   double mean_factor() const;
 

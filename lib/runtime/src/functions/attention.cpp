@@ -48,6 +48,17 @@ bool gradients_beside(const AttentionShape& shape, bool narrow) {
   return narrow || shape.has_head_norms;
 }
 
+// Of a head's weights of one sample: the row of its first query.
+DropoutRow dropout_of_head(const AttentionShape& shape, int64_t sample, int64_t head) {
+  DropoutRow row = shape.dropout.row(sample * shape.dropout.sample_rows);
+  row.head = static_cast<uint32_t>(shape.first_head + head);
+  return row;
+}
+DropoutRow from_query(DropoutRow row, int64_t query) {
+  row.row += static_cast<uint32_t>(query);
+  return row;
+}
+
 // Hands out the parts of a call's scratch buffer, one after the other.
 template <typename T>
 class Parts {
@@ -85,6 +96,7 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
       load_head(shape, maker.value(b, kv), maker.value_steps(kv), v);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
         load_head(shape, maker.query(b, head), maker.query_steps(head, stats), q);
+        const DropoutRow dropout = dropout_of_head(shape, b, head);
         for (int64_t i = 0; i < s; i += kStrip) {
           const int64_t m = std::min(kStrip, s - i), seen = seen_from(shape, i + m - 1);
           block_product(m, round_up(seen, kProductOverread), d, scale, {q + i * d, d, 1}, keys, row,
@@ -94,6 +106,10 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
           }
           softmax(m, seen_from(shape, i), more_seen(shape), row, scores, inverse_sums,
                   log_sums + (b * shape.heads + head) * s + i);
+          if (dropout.threshold > 0) {
+            drop_strip(m, seen_from(shape, i), more_seen(shape), row, from_query(dropout, i),
+                       scores);
+          }
           T* out = output + (b * s + i) * stride + head * d;
           if constexpr (kIsNarrow<T>) {
             block_product(m, d, seen, C(1), {scores, row, 1}, v, d, false, strip, d);
@@ -119,6 +135,7 @@ struct HeadBackward {
   const T* output;
   int64_t output_stride;  // between rows
   const T* log_sums;
+  DropoutRow dropout;
   T *scores, *gradients;  // [kQueryBlock, row]
   const T* diagonal;      // null without relative positions
   T* diagonal_gradient;
@@ -142,7 +159,7 @@ struct HeadBackward {
                     row);
       softmax_backward(m, seen_from(shape, at), more_seen(shape), row, d,
                        output + at * output_stride, output_stride, output_gradient + at * d,
-                       log_sums + at, p, dp);
+                       log_sums + at, from_query(dropout, at), p, dp);
       if (diagonal != nullptr) add_to_diagonal(m, seen, dp, row, diagonal_gradient + offset);
       block_product(m, d, seen, scale, {dp, row, 1}, k, d, false, q_out + at * q_stride, q_stride);
     }
@@ -212,6 +229,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
                            .output = output_head,
                            .output_stride = d,
                            .log_sums = nullptr,
+                           .dropout = {},
                            .scores = scores,
                            .gradients = score_gradients,
                            .diagonal = nullptr,
@@ -235,6 +253,7 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
         const HeadSteps<C> query_steps = maker.query_steps(head, q_stats);
         load_head<T>(shape, query, query_steps, q);
         load_rows<T>(shape, s, output_gradient + offset, shape.output_cols(), nullptr, gradient);
+        work.dropout = dropout_of_head(shape, b, head);
         work.log_sums = log_sums + (b * shape.heads + head) * s;
         if (shape.relative_buckets > 0) {
           work.diagonal = diagonals + head * shape.distances();

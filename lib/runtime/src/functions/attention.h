@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "functions/dropout.h"
 #include "functions/wide.h"
 
 // Attention over rows of [q heads] and rows of [k heads | v heads], which lie side by side where a
@@ -28,6 +29,8 @@ struct AttentionShape {
   bool has_head_norms = false;   // of queries and keys, before they are rotated
   bool centered_norms = false;   // LayerNorm
   double norm_epsilon = 0;
+  Dropout dropout;         // of the softmax weights: rows are queries, columns keys
+  int64_t first_head = 0;  // of this rank, among those of all
 
   constexpr int64_t query_cols() const { return heads * head_dim; }
   constexpr int64_t kv_cols() const { return 2 * kv_heads * head_dim; }

@@ -1,8 +1,10 @@
 #include "functions/attention_loops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "functions/dropout_factors.h"
 #include "functions/vector_math.h"
 
 namespace smp {
@@ -74,6 +76,21 @@ SMP_INLINE void softmax_loop(int64_t rows, int64_t seen, int64_t more, int64_t r
 }
 
 template <typename T>
+SMP_INLINE void drop_strip_loop(int64_t rows, int64_t seen, int64_t more, int64_t row,
+                                DropoutRow dropout, T* scores) {
+  const T factor = static_cast<T>(dropout.factor());
+  T factors[kDropoutColumns];
+  for (int64_t r = 0; r < rows; ++r, scores += row, seen += more, ++dropout.row) {
+    for (int64_t k = 0; k < seen; k += kDropoutColumns) {
+      dropout_factors(dropout, k, factor, factors);
+      const int64_t n = std::min(kDropoutColumns, seen - k);
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) scores[k + i] *= factors[i];
+    }
+  }
+}
+
+template <typename T>
 SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, const T* factors,
                                 T* x) {
   for (int64_t r = 0; r < rows; ++r, x += stride) {
@@ -85,9 +102,11 @@ SMP_INLINE void scale_rows_loop(int64_t rows, int64_t cols, int64_t stride, cons
 template <typename T>
 SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t seen, int64_t more, int64_t row,
                                       int64_t head_dim, const T* output, int64_t output_stride,
-                                      const T* output_gradient, const T* log_sums, T* scores,
-                                      T* gradients) {
+                                      const T* output_gradient, const T* log_sums,
+                                      DropoutRow dropout, T* scores, T* gradients) {
   const int64_t cols = seen + (rows - 1) * more;
+  const T factor = static_cast<T>(dropout.factor());
+  T factors[kDropoutColumns];
   for (int64_t r = 0; r < rows; ++r, scores += row, gradients += row, seen += more) {
     T product = 0;
     const T* o = output + r * output_stride;
@@ -95,11 +114,25 @@ SMP_INLINE void softmax_backward_loop(int64_t rows, int64_t seen, int64_t more, 
 #pragma omp simd reduction(+ : product)
     for (int64_t c = 0; c < head_dim; ++c) product += o[c] * d[c];
     const T log_sum = log_sums[r];
+    if (dropout.threshold == 0) {
 #pragma omp simd
-    for (int64_t k = 0; k < seen; ++k) {
-      const T p = vector_exp(scores[k] - log_sum);
-      scores[k] = p;
-      gradients[k] = p * (gradients[k] - product);
+      for (int64_t k = 0; k < seen; ++k) {
+        const T p = vector_exp(scores[k] - log_sum);
+        scores[k] = p;
+        gradients[k] = p * (gradients[k] - product);
+      }
+    } else {
+      for (int64_t k = 0; k < seen; k += kDropoutColumns) {
+        dropout_factors(dropout, k, factor, factors);
+        const int64_t n = std::min(kDropoutColumns, seen - k);
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) {
+          const T p = vector_exp(scores[k + i] - log_sum);
+          scores[k + i] = p * factors[i];
+          gradients[k + i] = p * (gradients[k + i] * factors[i] - product);
+        }
+      }
+      ++dropout.row;
     }
     for (int64_t k = seen; k < cols; ++k) scores[k] = gradients[k] = 0;
   }
@@ -142,16 +175,20 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
                                  T* inverse_sums, T* log_sums) {                                   \
     softmax_loop(rows, seen, more, row, scores, inverse_sums, log_sums);                           \
   }                                                                                                \
+  SMP_VECTOR_CLONES void drop_strip(int64_t rows, int64_t seen, int64_t more, int64_t row,         \
+                                    DropoutRow dropout, T* scores) {                               \
+    drop_strip_loop(rows, seen, more, row, dropout, scores);                                       \
+  }                                                                                                \
   SMP_VECTOR_CLONES void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors,  \
                                     T* x) {                                                        \
     scale_rows_loop(rows, cols, stride, factors, x);                                               \
   }                                                                                                \
-  SMP_VECTOR_CLONES void softmax_backward(int64_t rows, int64_t seen, int64_t more, int64_t row,   \
-                                          int64_t head_dim, const T* output,                       \
-                                          int64_t output_stride, const T* output_gradient,         \
-                                          const T* log_sums, T* scores, T* gradients) {            \
+  SMP_VECTOR_CLONES void softmax_backward(                                                         \
+      int64_t rows, int64_t seen, int64_t more, int64_t row, int64_t head_dim, const T* output,    \
+      int64_t output_stride, const T* output_gradient, const T* log_sums, DropoutRow dropout,      \
+      T* scores, T* gradients) {                                                                   \
     softmax_backward_loop(rows, seen, more, row, head_dim, output, output_stride, output_gradient, \
-                          log_sums, scores, gradients);                                            \
+                          log_sums, dropout, scores, gradients);                                   \
   }                                                                                                \
   SMP_VECTOR_CLONES void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row,  \
                                       T* scores) {                                                 \

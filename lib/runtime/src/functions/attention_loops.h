@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "functions/dropout.h"
+
 // The inner loops of attention, over one head at a time; attention.cpp says how they make a whole.
 namespace smp {
 
@@ -18,12 +20,16 @@ namespace smp {
      these, zeros up to what the strip's last row sees. */                                         \
   void softmax(int64_t rows, int64_t seen, int64_t more, int64_t row, T* scores, T* inverse_sums,  \
                T* log_sums);                                                                       \
+  /* Of the strip's exponentials what dropout lets go becomes 0, the rest is scaled; `dropout` is  \
+     that of its first row. */                                                                     \
+  void drop_strip(int64_t rows, int64_t seen, int64_t more, int64_t row, DropoutRow dropout,       \
+                  T* scores);                                                                      \
   void scale_rows(int64_t rows, int64_t cols, int64_t stride, const T* factors, T* x);             \
-  /* scores become probabilities p; their gradients become p * (gradient - sum(output * its        \
-     gradient)). */                                                                                \
+  /* scores become probabilities p, their gradients p * (gradient - sum(output * its gradient)).   \
+     With dropout, of p and of the gradient. */                                                    \
   void softmax_backward(int64_t rows, int64_t seen, int64_t more, int64_t row, int64_t head_dim,   \
                         const T* output, int64_t output_stride, const T* output_gradient,          \
-                        const T* log_sums, T* scores, T* gradients);                               \
+                        const T* log_sums, DropoutRow dropout, T* scores, T* gradients);           \
   /* Row r of a strip and `diagonal` - r on: a query's neighbour sees the same distances, one      \
      earlier. To the scores is added the diagonal; to the diagonal the gradients. */               \
   void add_diagonal(int64_t rows, int64_t cols, const T* diagonal, int64_t row, T* scores);        \

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "functions/dropout.h"
 #include "functions/kernels.h"
 
 // The kernels of bf16 and fp16: a few rows at a time are widened to fp32, worked on by the fp32
@@ -145,6 +146,34 @@ void add_residual_of(int64_t rows, int64_t cols, const T* x, const T* bias, T* y
   });
 }
 
+Dropout from_row(const Dropout& dropout, int64_t first) {
+  Dropout result = dropout;
+  result.rows_before += first;
+  return result;
+}
+
+template <typename T>
+void drop_of(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) {
+  Rows block(cols);
+  for_blocks(rows, [&](int64_t first, int64_t count) {
+    float* wide = block.load(x, first, count);
+    drop(from_row(dropout, first), count, cols, wide, wide);
+    block.store(first, count, y);
+  });
+}
+
+template <typename T>
+void add_residual_dropped_of(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
+                             const T* bias, T* y) {
+  const WideVector<T> b(cols, bias);
+  Rows residuals(cols), sums(cols);
+  for_blocks(rows, [&](int64_t first, int64_t count) {
+    add_residual_dropped(from_row(dropout, first), count, cols, residuals.load(x, first, count),
+                         b.data(), sums.load(y, first, count));
+    sums.store(first, count, y);
+  });
+}
+
 }  // namespace
 
 #define SMP_DEFINE(T)                                                                           \
@@ -173,6 +202,13 @@ void add_residual_of(int64_t rows, int64_t cols, const T* x, const T* bias, T* y
   void accumulate(int64_t count, const T* x, float* sums) { accumulate_of(count, x, sums); }    \
   void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) {              \
     add_residual_of(rows, cols, x, bias, y);                                                    \
+  }                                                                                             \
+  void drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) {             \
+    drop_of(dropout, rows, cols, x, y);                                                         \
+  }                                                                                             \
+  void add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,     \
+                            const T* bias, T* y) {                                              \
+    add_residual_dropped_of(dropout, rows, cols, x, bias, y);                                   \
   }
 
 SMP_DEFINE(c10::BFloat16)

@@ -50,6 +50,17 @@ void all_reduce(const TensorParallel& group, at::Tensor& tensor, ReduceOp op,
   if (const WorkPtr work = start_all_reduce(group, tensor, op, label)) work->wait();
 }
 
+at::Tensor dropped(const Dropout& dropout, const at::Tensor& x) {
+  if (!dropout.is_on()) return x;
+  at::Tensor y = at::empty_like(x);
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t cols = x.size(-1);
+    drop(dropout, x.numel() / cols, cols, data_of<T>(x), data_of<T>(y));
+  });
+  return y;
+}
+
 NormShape Norm::shape_of(const at::Tensor& x) const {
   return {.rows = x.size(0), .cols = x.size(1), .centered = bias.defined()};
 }
@@ -143,11 +154,15 @@ void Linear::add_bias_gradient(const at::Tensor& dy) const {
 }
 
 at::Tensor Linear::forward_residual(const at::Tensor& x, const at::Tensor& residual,
-                                    const TensorParallel& group) const {
+                                    const TensorParallel& group, const Dropout& dropout) const {
   at::Tensor y = forward(x);
   all_reduce(group, y, ReduceOp::kSum, "tensor.forward");
   with_element_type(y, [&](auto zero) {
     using T = decltype(zero);
+    if (dropout.is_on()) {
+      return add_residual_dropped(dropout, y.size(0), y.size(1), data_of<T>(residual),
+                                  data_of<T>(bias.weight), data_of<T>(y));
+    }
     add_residual(y.size(0), y.size(1), data_of<T>(residual), data_of<T>(bias.weight),
                  data_of<T>(y));
   });

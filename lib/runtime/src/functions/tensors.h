@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "functions/attention.h"
+#include "functions/dropout.h"
 #include "functions/kernels.h"
 #include "smp/runtime/tensor_parallel.h"
 
@@ -40,6 +41,9 @@ T* data_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
+// x with its dropout: a tensor of its own, or x itself where it is off.
+at::Tensor dropped(const Dropout& dropout, const at::Tensor& x);
+
 struct Norm {
   Parameter weight;
   Parameter bias;  // LayerNorm has one, RMSNorm has not
@@ -76,9 +80,9 @@ struct Linear {
   void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
   void add_bias_gradient(const at::Tensor& dy) const;
 
-  // residual + x weight^T (summed over the group) + bias
+  // residual + dropout of (x weight^T (summed over the group) + bias)
   at::Tensor forward_residual(const at::Tensor& x, const at::Tensor& residual,
-                              const TensorParallel& group) const;
+                              const TensorParallel& group, const Dropout& dropout) const;
 };
 
 }  // namespace smp

@@ -84,7 +84,11 @@ void add_to(at::Tensor& sum, at::Tensor x) {
 AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& parameters,
                                  const std::string& name, bool causal, bool reads_memory,
                                  const TensorParallel& group)
-    : norm_(parameters.norm(name + "_norm", model.norm_epsilon)),
+    : layer_(parameters.layer()),
+      hidden_dropout_(model.hidden_dropout),
+      attention_dropout_(model.attention_dropout),
+      reads_memory_(reads_memory),
+      norm_(parameters.norm(name + "_norm", model.norm_epsilon)),
       q_norm_(parameters.norm(name + ".q_norm", model.norm_epsilon)),
       k_norm_(parameters.norm(name + ".k_norm", model.norm_epsilon)),
       bias_(parameters.joined(name + ".q.bias", name + ".v.bias")),
@@ -98,6 +102,7 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
   attention_.causal = causal;
   attention_.heads = parameters.at(name + ".q.weight").weight.size(0) / model.head_dim;
   attention_.kv_heads = parameters.at(name + ".k.weight").weight.size(0) / model.head_dim;
+  attention_.first_head = group.rank * attention_.heads;
   attention_.head_dim = model.head_dim;
   attention_.scale = score_scale(model);
   if (model.position_embedding == PositionKind::kRotary) attention_.rope_theta = model.rope_theta;
@@ -107,18 +112,27 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
 }
 
 AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
-                                         const AttentionSide& side) const {
+                                         const AttentionSide& side, const CallContext& call) const {
   AttentionShape shape = attention_;
   shape.batch = batch;
   shape.sequence = x.size(0) / batch;
   shape.keys = (side.memory.defined() ? side.memory : x).size(0) / batch;
   if (side.table.defined()) shape.relative_buckets = side.table.size(0);
+  const DropoutSite site = reads_memory_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention;
+  shape.dropout = dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
   return shape;
 }
 
+Dropout AttentionBranch::hidden_dropout(const AttentionShape& shape,
+                                        const CallContext& call) const {
+  const DropoutSite site =
+      reads_memory_ ? DropoutSite::kCrossAttentionOutput : DropoutSite::kAttentionOutput;
+  return dropout_of(hidden_dropout_, call, layer_, site, shape.sequence);
+}
+
 at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const AttentionSide& side,
-                                    Kept& kept) const {
-  const AttentionShape shape = shape_of(x, batch, side);
+                                    Kept& kept, const CallContext& call) const {
+  const AttentionShape shape = shape_of(x, batch, side, call);
   kept.stats = norm_.empty_stats(x);
   kept.packed = projection_.forward(norm_.forward(x, kept.stats));
   if (side.memory.defined()) kept.kv = kv_.forward(side.memory);
@@ -134,16 +148,22 @@ at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const At
                         data_of<Wide<T>>(scratch));
     });
   }
-  return output_.forward_residual(kept.attended, x, group_);
+  return output_.forward_residual(kept.attended, x, group_, hidden_dropout(shape, call));
 }
 
 at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                                      const AttentionSide& side, Kept& kept,
-                                     AttentionSide& gradients, WeightWork* later) const {
-  output_.add_bias_gradient(dy);
-  now_or_later(later,
-               [this, dy, attended = kept.attended] { output_.add_weight_gradient(dy, attended); });
-  backward_heads(dy, shape_of(x, batch, side), side, kept, gradients);
+                                     AttentionSide& gradients, const CallContext& call,
+                                     WeightWork* later) const {
+  const AttentionShape shape = shape_of(x, batch, side, call);
+  at::Tensor added = dropped(hidden_dropout(shape, call), dy);
+  output_.add_bias_gradient(added);
+  now_or_later(later, [this, added, attended = kept.attended] {
+    output_.add_weight_gradient(added, attended);
+  });
+  at::Tensor attended_gradient = output_.input_gradient(added);
+  added.reset();
+  backward_heads(std::move(attended_gradient), shape, side, kept, gradients);
   kept.attended.reset();
   kept.log_sums.reset();
 
@@ -167,18 +187,19 @@ void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
 }
 
 // What was kept of queries, keys and values becomes their gradients.
-void AttentionBranch::backward_heads(const at::Tensor& dy, const AttentionShape& shape,
+void AttentionBranch::backward_heads(at::Tensor attended_gradient, const AttentionShape& shape,
                                      const AttentionSide& side, Kept& kept,
                                      AttentionSide& gradients) const {
-  const at::Tensor attended_gradient = output_.input_gradient(dy);
+  const at::TensorOptions options = wide_options(attended_gradient);
   at::Tensor norm_gradients, table_gradient;
-  if (side.table.defined()) table_gradient = at::zeros(side.table.sizes(), wide_options(dy));
+  if (side.table.defined()) table_gradient = at::zeros(side.table.sizes(), options);
   {
-    const at::Tensor scratch = at::empty({shape.backward_scratch(is_narrow(dy))}, wide_options(dy));
+    const at::Tensor scratch =
+        at::empty({shape.backward_scratch(is_narrow(attended_gradient))}, options);
     if (shape.has_head_norms) {
-      norm_gradients = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, wide_options(dy));
+      norm_gradients = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
     }
-    with_element_type(dy, [&](auto zero) {
+    with_element_type(attended_gradient, [&](auto zero) {
       using T = decltype(zero);
       const SmallParameters<T> small(bias_, q_norm_, k_norm_, side.table);
       attention_backward(shape, small.given(norm_gradients, table_gradient),
@@ -187,7 +208,8 @@ void AttentionBranch::backward_heads(const at::Tensor& dy, const AttentionShape&
                          data_of<Wide<T>>(scratch));
     });
   }
-  if (side.table.defined()) add_to(gradients.table, table_gradient.to(dy.scalar_type()));
+  if (side.table.defined())
+    add_to(gradients.table, table_gradient.to(attended_gradient.scalar_type()));
   if (shape.has_head_norms) add_head_norms(norm_gradients);
 }
 

@@ -19,9 +19,10 @@ class Block final : public Layer {
     SMP_CHECK(is_parallel_ || !shares_norm_);
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
+                                  Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   WeightWork* later) override;
+                                   const CallContext& call, WeightWork* later) override;
 
  private:
   const bool is_parallel_, shares_norm_;
@@ -29,16 +30,17 @@ class Block final : public Layer {
   MlpBranch mlp_;
 };
 
-std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
+std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
+                                       const CallContext& call, Saved* saved) {
   const at::Tensor& input = inputs.at(0);  // [b, s, h]
   const int64_t batch = input.size(0);
   const at::Tensor x = input.view({batch * input.size(1), -1});
   AttentionBranch::Kept kept;
-  at::Tensor x1 = attention_.forward(x, batch, {}, kept);
+  at::Tensor x1 = attention_.forward(x, batch, {}, kept, call);
   at::Tensor mlp_stats, u;
   if (!shares_norm_) mlp_stats = mlp_.norm().empty_stats(x);
-  const at::Tensor y =
-      mlp_.forward(is_parallel_ ? x : x1, x1, shares_norm_ ? kept.stats : mlp_stats, u);
+  const at::Tensor y = mlp_.forward(is_parallel_ ? x : x1, x1, batch,
+                                    shares_norm_ ? kept.stats : mlp_stats, u, call);
   if (is_parallel_) x1.reset();
   if (saved != nullptr) {
     *saved = {input, kept.stats, kept.packed, kept.attended, kept.log_sums, x1, mlp_stats, u};
@@ -47,7 +49,7 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs, Sa
 }
 
 std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                        WeightWork* later) {
+                                        const CallContext& call, WeightWork* later) {
   SMP_CHECK_EQ(saved.size(), 8u);
   const at::Tensor input = std::move(saved[0]);
   AttentionBranch::Kept kept{.stats = std::move(saved[1]),
@@ -64,15 +66,15 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   gradients.clear();
   const at::Tensor x = input.view({tokens, -1});
 
-  at::Tensor dx1 =
-      mlp_.backward(dy, is_parallel_ ? x : x1, shares_norm_ ? kept.stats : mlp_stats, u, later);
+  at::Tensor dx1 = mlp_.backward(dy, is_parallel_ ? x : x1, batch,
+                                 shares_norm_ ? kept.stats : mlp_stats, u, call, later);
   if (!shares_norm_) mlp_.norm().backward(dx1, is_parallel_ ? x : x1, mlp_stats, dy);
   x1.reset();
   mlp_stats.reset();
 
   AttentionSide side_gradients;
   at::Tensor dx =
-      attention_.backward(is_parallel_ ? dy : dx1, x, batch, {}, kept, side_gradients, later);
+      attention_.backward(is_parallel_ ? dy : dx1, x, batch, {}, kept, side_gradients, call, later);
   if (shares_norm_) {  // both branches' gradients of the one norm's result
     with_element_type(dx, [&](auto zero) {
       using T = decltype(zero);

@@ -32,31 +32,37 @@ class AttentionBranch {
   };
 
   // x [batch * s, h] plus the branch; fills `kept`.
-  at::Tensor forward(const at::Tensor& x, int64_t batch, const AttentionSide& side,
-                     Kept& kept) const;
+  at::Tensor forward(const at::Tensor& x, int64_t batch, const AttentionSide& side, Kept& kept,
+                     const CallContext& call) const;
   // dy is the gradient of the branch's result. Gives the gradient of its norm's result, summed over
   // the group, and adds to `gradients`, which are this rank's part of a sum over the group; lets go
   // of all that was kept but the statistics.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                       const AttentionSide& side, Kept& kept, AttentionSide& gradients,
-                      WeightWork* later) const;
+                      const CallContext& call, WeightWork* later) const;
 
   const Norm& norm() const { return norm_; }
 
  private:
-  void backward_heads(const at::Tensor& dy, const AttentionShape& shape, const AttentionSide& side,
-                      Kept& kept, AttentionSide& gradients) const;
+  void backward_heads(at::Tensor attended_gradient, const AttentionShape& shape,
+                      const AttentionSide& side, Kept& kept, AttentionSide& gradients) const;
   void backward_memory(const at::Tensor& memory, at::Tensor kv, AttentionSide& gradients,
                        WeightWork* later) const;
   void add_head_norms(at::Tensor& gradients) const;
-  AttentionShape shape_of(const at::Tensor& x, int64_t batch, const AttentionSide& side) const;
+  AttentionShape shape_of(const at::Tensor& x, int64_t batch, const AttentionSide& side,
+                          const CallContext& call) const;
+  // Of what the branch adds to the residual.
+  Dropout hidden_dropout(const AttentionShape& shape, const CallContext& call) const;
 
+  int64_t layer_;
+  double hidden_dropout_, attention_dropout_;
+  bool reads_memory_;
   Norm norm_, q_norm_, k_norm_;
   Parameter bias_;     // of queries, keys and values
   Linear projection_;  // to all of these, or to queries alone
   Linear kv_;          // of the memory
   Linear output_;
-  AttentionShape attention_;  // without batch, sequence and keys
+  AttentionShape attention_;  // without batch, sequence, keys and dropout
   TensorParallel group_;
 };
 
@@ -64,19 +70,25 @@ class MlpBranch {
  public:
   MlpBranch(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group);
 
-  // residual + the branch of x, which may be the residual. The statistics of x are filled in, or,
-  // where the norm is shared with attention, those of attention. Fills `u`, which is kept.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& stats,
-                     at::Tensor& u) const;
+  // residual + the branch of x [batch * s, h], which may be the residual. The statistics of x are
+  // filled in, or, where the norm is shared with attention, those of attention. Fills `u`, which is
+  // kept.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
+                     const at::Tensor& stats, at::Tensor& u, const CallContext& call) const;
   // As that of attention; `u` is let go of.
-  at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
-                      at::Tensor& u, WeightWork* later) const;
+  at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
+                      const at::Tensor& stats, at::Tensor& u, const CallContext& call,
+                      WeightWork* later) const;
 
   const Norm& norm() const { return norm_; }
 
  private:
   ActivationShape shape_of(const at::Tensor& x) const;
+  // Of what the branch adds to the residual.
+  Dropout hidden_dropout(const at::Tensor& x, int64_t batch, const CallContext& call) const;
 
+  int64_t layer_;
+  double hidden_dropout_;
   const bool shares_norm_;
   Norm norm_;
   Linear up_, down_;

@@ -16,15 +16,18 @@ class Embedding final : public Layer {
   Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
       : tokens_(parameters.at("tokens.weight")),
         positions_(parameters.at("positions.weight")),
+        layer_(parameters.layer()),
+        hidden_dropout_(model.hidden_dropout),
         vocab_size_(model.vocab_size),
         begin_(part_begin(model.vocab_size, group.degree, group.rank)),
         group_(group) {
     SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, group.degree, group.rank));
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
+                                  Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   WeightWork* later) override;
+                                   const CallContext& call, WeightWork* later) override;
 
  private:
   // Row of `token` in this rank's part, or -1.
@@ -34,12 +37,20 @@ class Embedding final : public Layer {
     return row >= 0 && row < tokens_.weight.size(0) ? row : -1;
   }
 
+  // x [b, s, h]
+  Dropout dropout(const at::Tensor& x, const CallContext& call) const {
+    return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, x.size(1));
+  }
+
   Parameter tokens_, positions_;
+  int64_t layer_;
+  double hidden_dropout_;
   int64_t vocab_size_, begin_;
   TensorParallel group_;
 };
 
-std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
+std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
+                                           const CallContext& call, Saved* saved) {
   const at::Tensor& tokens = inputs.at(0);
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   const int64_t* ids = tokens.const_data_ptr<int64_t>();
@@ -67,14 +78,21 @@ std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs
       }
     });
   }
+  if (const Dropout drops = dropout(x, call); drops.is_on()) {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      drop(drops, batch * sequence, h, data_of<T>(x), data_of<T>(x));
+    });
+  }
   if (saved != nullptr) *saved = {tokens};
   return {std::move(x)};
 }
 
 // Adding rows is all there is to do: nothing is worth putting off.
 std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                            WeightWork* /*later*/) {
-  const at::Tensor dx = gradients.at(0).contiguous();
+                                            const CallContext& call, WeightWork* /*later*/) {
+  const at::Tensor given = gradients.at(0).contiguous();
+  const at::Tensor dx = dropped(dropout(given, call), given);
   const int64_t batch = dx.size(0), sequence = dx.size(1), h = dx.size(2);
   const int64_t* ids = saved.at(0).const_data_ptr<int64_t>();
   with_element_type(dx, [&](auto zero) {

@@ -31,9 +31,10 @@ class Head final : public Layer {
                  part_size(vocab_size_, group.degree, group.rank));
   }
 
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) override;
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
+                                  Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                   WeightWork* later) override;
+                                   const CallContext& call, WeightWork* later) override;
 
  private:
   // Of the softmax of each row, over the whole vocabulary.
@@ -146,7 +147,8 @@ void Head::narrow_gradient(const at::Tensor& logits, const int64_t* targets,
   }
 }
 
-std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs, Saved* saved) {
+std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
+                                      const CallContext& /*call*/, Saved* saved) {
   const at::Tensor& input = inputs.at(0);
   const at::Tensor& targets = inputs.at(1);
   const int64_t* ids = targets.const_data_ptr<int64_t>();
@@ -176,7 +178,7 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs, Sav
 
 // The logits' gradient is far larger than anything else: the schedules never put this off.
 std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                       WeightWork* /*later*/) {
+                                       const CallContext& /*call*/, WeightWork* /*later*/) {
   const at::Tensor input = std::move(saved[0]);
   const at::Tensor stats = std::move(saved[1]);
   at::Tensor logits_gradient = std::move(saved[2]);

@@ -20,7 +20,9 @@ Activation activation_of(MlpKind mlp) {
 
 MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
                      const TensorParallel& group)
-    : shares_norm_(model.shared_norm),
+    : layer_(parameters.layer()),
+      hidden_dropout_(model.hidden_dropout),
+      shares_norm_(model.shared_norm),
       norm_(parameters.norm(shares_norm_ ? "attention_norm" : "mlp_norm", model.norm_epsilon)),
       up_(parameters.linear("mlp.up")),
       down_(parameters.linear("mlp.down")),
@@ -40,8 +42,14 @@ ActivationShape MlpBranch::shape_of(const at::Tensor& x) const {
   return shape;
 }
 
-at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual,
-                              const at::Tensor& stats, at::Tensor& u) const {
+Dropout MlpBranch::hidden_dropout(const at::Tensor& x, int64_t batch,
+                                  const CallContext& call) const {
+  return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kMlpOutput, x.size(0) / batch);
+}
+
+at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
+                              const at::Tensor& stats, at::Tensor& u,
+                              const CallContext& call) const {
   at::Tensor normal = shares_norm_ ? norm_.recompute(x, stats) : norm_.forward(x, stats);
   u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
   normal.reset();
@@ -51,14 +59,16 @@ at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual,
     activation_forward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
                        data_of<T>(activated));
   });
-  return down_.forward_residual(activated, residual, group_);
+  return down_.forward_residual(activated, residual, group_, hidden_dropout(x, batch, call));
 }
 
-at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
-                               at::Tensor& u, WeightWork* later) const {
+at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
+                               const at::Tensor& stats, at::Tensor& u, const CallContext& call,
+                               WeightWork* later) const {
   at::Tensor activated, du;
+  at::Tensor added = dropped(hidden_dropout(x, batch, call), dy);
   {
-    at::Tensor gradient = down_.input_gradient(dy);
+    at::Tensor gradient = down_.input_gradient(added);
     with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
       activation_backward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
@@ -67,9 +77,9 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, const 
     activated = std::move(activation_.gated ? gradient : u);
     du = std::move(activation_.gated ? u : gradient);
   }
-  down_.add_bias_gradient(dy);
-  now_or_later(later, [this, dy, activated = std::move(activated)] {
-    down_.add_weight_gradient(dy, activated);
+  down_.add_bias_gradient(added);
+  now_or_later(later, [this, added = std::move(added), activated = std::move(activated)] {
+    down_.add_weight_gradient(added, activated);
   });
 
   at::Tensor dx = up_.input_gradient(du);

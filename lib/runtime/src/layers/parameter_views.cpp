@@ -7,7 +7,7 @@
 namespace smp {
 ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
                                LayerParameters parameters)
-    : parameters_(std::move(parameters)) {
+    : layer_(layer.index), parameters_(std::move(parameters)) {
   for (const ParameterSpec& spec : parameters_of(model, layer)) {
     SMP_CHECK(spec.name.starts_with(layer.name + "."));
     names_.push_back(spec.name.substr(layer.name.size() + 1));

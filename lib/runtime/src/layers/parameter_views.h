@@ -17,12 +17,15 @@ class ParameterViews {
   Parameter joined(const std::string& first, const std::string& last) const;
   Parameter tied() const;  // the token embedding that a tied head gets as its last entry
 
+  int64_t layer() const { return layer_; }  // its index in the model
+
   Linear linear(const std::string& name) const;
   Norm norm(const std::string& name, double epsilon) const;
 
  private:
   int index_of(const std::string& name) const;  // -1 when there is none
 
+  int64_t layer_;
   std::vector<std::string> names_;
   LayerParameters parameters_;
 };

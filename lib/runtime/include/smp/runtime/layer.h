@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "smp/plan/layers.h"
+#include "smp/runtime/call_context.h"
 #include "smp/runtime/tensor_parallel.h"
 
 namespace at {
@@ -52,14 +53,15 @@ class Layer {
   //   head       {x [b, s, h], targets [b, s] int64}     -> {loss [], mean over the b * s tokens}
   // Inputs are contiguous, and must not change until the backward. Appends to `saved` what backward
   // needs; nullptr: there will be none, and nothing is kept.
-  virtual std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, Saved* saved) = 0;
+  virtual std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs,
+                                          const CallContext& call, Saved* saved) = 0;
 
   // Gives the gradients of the inputs (undefined for integers) and adds those of the weights to
   // LayerParameters::gradients. With `later` the products of the weights' gradients are put off and
   // what they need lives until then; norms, biases and tables are added at once. Lets go of each
   // saved tensor as soon as it can.
   virtual std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
-                                           WeightWork* later) = 0;
+                                           const CallContext& call, WeightWork* later) = 0;
 };
 
 std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
