@@ -72,7 +72,7 @@ void Group::publish(Operation& op, int64_t wire_bytes) {
 
 void Group::take(int peer) {
   block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)]);
-  seat_->job->ring(global(peer));
+  seat_->job->ring(global(peer), global(rank_));
 }
 
 void Group::take_all() {

@@ -143,6 +143,7 @@ class Engine {
 
   bool pass();  // one round over all lanes; whether anything moved
   bool advance(Lane& lane);
+  uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
   void finish(Operation& op, std::exception_ptr error);
   void take_inbox();
@@ -161,6 +162,7 @@ class Engine {
   const int rank_;
   const std::chrono::milliseconds timeout_;
   int spins_;
+  bool yields_;
 
   std::atomic<bool> locked_{false};
   std::atomic<int> waiters_{0};

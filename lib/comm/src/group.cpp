@@ -247,7 +247,7 @@ Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {
 }
 
 void Group::ring_peers() const {
-  for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)));
+  for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)), global(rank_));
 }
 
 std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {

@@ -37,10 +37,19 @@ class Job {
   int size() const { return size_; }
   RankBoard& board(int rank) const { return boards_[rank]; }
 
-  // Wakes whoever sleeps in `rank`. Call after the counter has moved.
+  // Wakes whoever sleeps in `rank`.
   void ring(int rank) const {
     if (board(rank).sleeper.load() != RankBoard::kNobody) wake(rank);
   }
+  // The same if it waits for a counter of rank `mover`. Call after the counter has moved.
+  void ring(int rank, int mover) const {
+    const RankBoard& b = board(rank);
+    if (b.sleeper.load() != RankBoard::kNobody && (b.waits_for.load() & bit_of(mover)) != 0) {
+      wake(rank);
+    }
+  }
+  // A rank's place in RankBoard::waits_for, which it may share.
+  static uint64_t bit_of(int rank) { return uint64_t{1} << (rank % 64); }
 
   // The block of the group with this key, made by whoever comes first. Returns its place in the
   // table.

@@ -125,6 +125,7 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> sleeper;
   std::atomic<uint32_t> thread_bell;  // futex words
   std::atomic<uint32_t> waiter_bell;
+  std::atomic<uint64_t> waits_for;  // a bit of each rank whose counters may let the sleeper go on
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;  // 1 + global rank that a waiter waits for
   std::atomic<uint32_t> gone;                           // ended without dying
   LooseText last_call;

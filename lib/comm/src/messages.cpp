@@ -27,7 +27,7 @@ Program Group::run_send(Operation& op, ConstBytes in) {
     copy_bytes(block_.mail_chunk(rank_, to, peer.chunks_out), in + at, n);
     op.wire_bytes += n;
     mail.made.value.store(++peer.chunks_out);
-    seat_->job->ring(global(to));
+    seat_->job->ring(global(to), global(rank_));
     at += chunk;
   } while (at < bytes);
 }
@@ -53,7 +53,7 @@ Program Group::run_recv(Operation& op, Bytes out) {
     const int64_t n = std::min(chunk, bytes - at);
     copy_bytes(out + at, block_.mail_chunk(from, rank_, peer.chunks_in), n);
     block_.mail_taken(from, rank_).value.store(++peer.chunks_in);
-    seat_->job->ring(global(from));
+    seat_->job->ring(global(from), global(rank_));
     at += chunk;
   } while (at < bytes);
 }
