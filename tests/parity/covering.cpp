@@ -28,6 +28,7 @@ enum Factor {
   kActive,
   kFamily,
   kTied,
+  kDropout,
   kFactors
 };
 using Choice = std::array<int, kFactors>;
@@ -52,7 +53,7 @@ constexpr std::array<Again, 4> kRecomputes{{{"", Recompute::kNone, -1},
                                             {" selective recompute", Recompute::kSelective, -1}}};
 constexpr std::array<int64_t, 5> kMicrobatchCounts{1, 2, 3, 4, 6};
 
-constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 4, 4, 5, 2, 2, 2};
+constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 4, 4, 5, 2, 2, 2, 2};
 
 constexpr int64_t kBatch = 12;  // of layouts.h
 
@@ -79,11 +80,13 @@ Combination combination_of(const Choice& choice, Precision precision) {
   if (choice[kActive] == 1) layout.active_microbatches = (layout.microbatches + 1) / 2;
   made.llama = choice[kFamily] == 1;
   made.tied = choice[kTied] == 1;
+  made.dropout = choice[kDropout] == 1;
   made.precision = precision;
   const Degrees& d = layout.degrees;
   layout.name = fmt::format(
-      "{}{} p{} t{} z{} r{} sharding {} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
-      made.tied ? " tied" : "", d.pipeline, d.tensor, d.shard, d.replica,
+      "{}{}{} p{} t{} z{} r{} sharding {} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
+      made.tied ? " tied" : "",
+      made.dropout ? " dropout" : "", d.pipeline, d.tensor, d.shard, d.replica,
       static_cast<int>(layout.sharding), name_of(layout.pipeline), layout.microbatches,
       layout.active_microbatches > 0 ? fmt::format(" active {}", layout.active_microbatches) : "",
       value(kRecomputes, kRecompute).name, layout.offload_activations ? " offload" : "",
@@ -160,6 +163,10 @@ ModelSpec Combination::model() const {
   ModelSpec model = llama ? llama_model() : gpt2_untied_model();
   model.num_layers = 8;  // 2 chunks on each of 4 stages
   model.tied_embeddings = tied;
+  if (dropout) {
+    model.hidden_dropout = 0.1;
+    model.attention_dropout = 0.2;
+  }
   return model;
 }
 

@@ -13,13 +13,14 @@ struct Combination {
   LayoutCase layout;
   bool llama = false;  // 2 KV heads under up to 4 tensor ranks; else GPT-2
   bool tied = false;
+  bool dropout = false;
   Precision precision = Precision::kFp64;
 
   ModelSpec model() const;
 };
 
-// Combinations of degrees, sharding, replicas, schedule, recompute, offload, tying and KV heads on
-// up to 8 ranks in which every two values that may legally meet do meet, and at least `least` of
+// Combinations of degrees, sharding, replicas, schedule, recompute, offload, tying, KV heads
+// and dropout on up to 8 ranks in which every two values that may legally meet do meet, and at least `least` of
 // them. Legal is what `smp-plan check` passes. Deterministic. `data_path`: text to train on.
 struct CoveringSet {
   std::vector<Combination> combinations;

@@ -5,13 +5,13 @@
 
 #include <fstream>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "parity/comparison.h"
 #include "scratch_folder.h"
 
 // Everything legal is tried together with everything else it may meet: pairs of degrees, sharding,
-// schedule, recompute, offload, tying and KV heads, each against one rank and against its plan.
+// schedule, recompute, offload, tying, KV heads and dropout, each against one rank and against its plan.
 namespace smp::parity {
 namespace {
 
@@ -26,10 +26,10 @@ TEST_CASE("the covering set, fp64, 5 steps: every combination trains as one rank
   const CoveringSet set = covering_set(150, Precision::kFp64, text);
   MESSAGE(fmt::format("{} combinations cover {} pairs", set.combinations.size(), set.pairs));
   CHECK(set.combinations.size() >= 150);
-  std::map<std::pair<bool, bool>, Run> references;
+  std::map<std::tuple<bool, bool, bool>, Run> references;
   for (const Combination& combination : set.combinations) {
     INFO(combination.layout.name);
-    const auto key = std::pair(combination.llama, combination.tied);
+    const auto key = std::tuple(combination.llama, combination.tied, combination.dropout);
     const auto plan_for = [&](const LayoutCase& layout) {
       return plan_of(combination.model(), layout, combination.precision, text);
     };

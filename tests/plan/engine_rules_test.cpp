@@ -101,10 +101,6 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "model.num_mtp_layers: above 0 (the engine predicts the next token)");
   CHECK(refused([](JobSpec& j) { j.model.vocab_multiple_of = 128; }) ==
         "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)");
-  CHECK(refused([](JobSpec& j) { j.model.attention_dropout = 0.1; }) ==
-        "model.attention_dropout: above 0 (the engine runs without it)");
-  CHECK(refused([](JobSpec& j) { j.model.hidden_dropout = 0.1; }) ==
-        "model.hidden_dropout: above 0 (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
