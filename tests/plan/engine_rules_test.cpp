@@ -105,8 +105,6 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
         "parallel.sequence_parallel: true (the engine runs without it)");
-  CHECK(refused([](JobSpec& j) { j.parallel.recompute = Recompute::kSelective; }) ==
-        "parallel.recompute: selective (the engine runs none and full)");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) ==
         "parallel.offload_optimizer: true (the engine runs without it)");
   CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==

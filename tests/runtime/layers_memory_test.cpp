@@ -23,6 +23,17 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
   const auto live = [&] { return ledger.live().bytes; };
   std::vector<at::Tensor> inputs{x};
   if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
+  {
+    Saved saved;
+    const at::Tensor y = layer.forward(inputs, call, &saved)[0];
+    const int64_t whole = live();
+    layer.thin(saved);
+    memory.thinned_bytes = whole - live();
+    ledger.reset_peak();
+    layer.complete(saved);
+    memory.complete_peak_bytes = ledger.peak().bytes - whole + memory.thinned_bytes;
+    if (live() != whole) throw std::runtime_error("a completed call keeps something else");
+  }
   for (const bool put_off : {false, true}) {
     ledger.reset_peak();
     const int64_t before = live();
@@ -96,6 +107,8 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
         CHECK(counted.output_bytes == expected.output_bytes);
         CHECK(counted.saved_bytes == expected.saved_bytes);
         CHECK(is_peak(counted.forward_peak_bytes, expected.forward_peak_bytes, call.dtype));
+        CHECK(counted.thinned_bytes == expected.thinned_bytes);
+        CHECK(is_peak(counted.complete_peak_bytes, expected.complete_peak_bytes, call.dtype));
         CHECK(counted.input_gradient_bytes == expected.input_gradient_bytes);
         CHECK(is_peak(counted.backward_peak_bytes, expected.backward_peak_bytes, call.dtype));
         CHECK(counted.put_off_bytes == expected.put_off_bytes);

@@ -72,8 +72,6 @@ const Rule kRules[] = {
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
     {[](const Plan& plan) { return plan.job.parallel.sequence_parallel.value_or(false); },
      "parallel.sequence_parallel: true (the engine runs without it)"},
-    {[](const Plan& plan) { return plan.job.parallel.recompute == Recompute::kSelective; },
-     "parallel.recompute: selective (the engine runs none and full)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_optimizer.value_or(false); },
      "parallel.offload_optimizer: true (the engine runs without it)"},
     {[](const Plan& plan) { return plan.job.parallel.offload_parameters.value_or(false); },

@@ -189,11 +189,17 @@ LayerMemory block_memory(const ModelSpec& model, const LayerCall& call) {
   weights.pass(t.qkv_gradient, 0);
   weights.drop(t.packed + t.hidden);
 
+  Alive complete;
+  complete.add(t.hidden);
+  add_product(complete, call, t.tokens, t.h, t.up_cols);
+
   return {.output_bytes = t.hidden,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = t.hidden,
           .backward_peak_bytes = block_backward(t, call, false).peak(),
+          .thinned_bytes = t.up,
+          .complete_peak_bytes = complete.peak(),
           .put_off_bytes = -weights.now(),
           .put_off_backward_peak_bytes = block_backward(t, call, true).peak(),
           .weight_peak_bytes = weights.peak()};

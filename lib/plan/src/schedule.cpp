@@ -294,7 +294,8 @@ namespace {
 // blocks keep lies on the host.
 void set_memory_rules(const Plan& plan, const RankLayout& layout, ScheduleParameters& parameters) {
   const ParallelSpec& parallel = plan.job.parallel;
-  const bool recomputes = parallel.recompute == Recompute::kFull;
+  parameters.selective = parallel.recompute == Recompute::kSelective;
+  const bool recomputes = parameters.selective || parallel.recompute == Recompute::kFull;
   const bool offloads = parallel.offload_activations.value_or(false);
   const size_t layers = layers_of(plan.job.model).size();
   if (recomputes) parameters.checkpoints.resize(layers, -1);

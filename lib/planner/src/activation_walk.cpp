@@ -82,7 +82,7 @@ class Walk {
     instant.running = layer.kind;
     if (fuller(instant, peaks_.forward)) peaks_.forward = instant;
     Kept& kept = kept_by(layer);
-    kept.bytes += checkpointed(layer) ? layer.memory.output_bytes : layer.memory.saved_bytes;
+    kept.bytes += layer.memory.output_bytes + (checkpointed(layer) ? 0 : kept_beside_output(layer));
     if (stage_.in_engine && is_loss(layer)) kept.bytes -= layer.memory.output_bytes;  // a number
     ++kept.calls;
     if (checkpointed(layer) && !layer.keeps_input) release_input(layer);
@@ -92,11 +92,12 @@ class Walk {
   void recompute(const WalkedLayer& layer) {
     if (!stage_.in_engine) return;  // part of the backward's transient bytes
     ActivationBytes instant = now_;
-    instant.transient = layer.memory.forward_peak_bytes;
+    instant.transient =
+        layer.thinned ? layer.memory.complete_peak_bytes : layer.memory.forward_peak_bytes;
     instant.again = instant.transient;
     instant.running = layer.kind;
     if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-    now_.recomputed.bytes += beside_output(layer);
+    now_.recomputed.bytes += layer.thinned ? layer.memory.thinned_bytes : beside_output(layer);
     if (layer.feeds_recompute) now_.recomputed.bytes += layer.memory.output_bytes;
     ++now_.recomputed.calls;
   }
@@ -105,7 +106,7 @@ class Walk {
   void offload(const Action& action) {
     if (!stage_.in_engine) return;
     const WalkedLayer& layer = this->layer(action.layer);
-    if (!checkpointed(layer)) kept_by(layer).bytes -= beside_output(layer);
+    if (!checkpointed(layer)) kept_by(layer).bytes -= kept_beside_output(layer);
     release_input(layer);
     host_bytes_ += offloaded_bytes(layer);
     peaks_.host_bytes = std::max(peaks_.host_bytes, host_bytes_);
@@ -199,7 +200,11 @@ class Walk {
       --now_.recomputed.calls;
       if (!layer.keeps_input) now_.recomputed.bytes -= before(layer).memory.output_bytes;
     } else if (!was_fetched) {
-      kept_by(layer).bytes -= beside_output(layer);
+      kept_by(layer).bytes -= kept_beside_output(layer);
+    }
+    if (layer.thinned) {
+      now_.recomputed.bytes -= layer.memory.thinned_bytes;
+      --now_.recomputed.calls;
     }
     const bool has_input = !was_fetched && (!checkpointed(layer) || layer.keeps_input);
     if (has_input) release_input(layer);
@@ -236,12 +241,15 @@ class Walk {
   static int64_t beside_output(const WalkedLayer& layer) {
     return layer.memory.saved_bytes - layer.memory.output_bytes;
   }
+  static int64_t kept_beside_output(const WalkedLayer& layer) {
+    return beside_output(layer) - (layer.thinned ? layer.memory.thinned_bytes : 0);
+  }
   int64_t input_bytes(const WalkedLayer& layer) const {
     return layer.opens_chunk && !layer.takes_over ? before(layer).handed_bytes
                                                   : before(layer).memory.output_bytes;
   }
   int64_t offloaded_bytes(const WalkedLayer& layer) const {
-    return input_bytes(layer) + (layer.recomputed ? 0 : beside_output(layer));
+    return input_bytes(layer) + (layer.recomputed ? 0 : kept_beside_output(layer));
   }
 
   static bool is_loss(const WalkedLayer& layer) { return layer.kind == RunningLayer::kHead; }

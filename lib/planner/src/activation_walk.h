@@ -54,6 +54,7 @@ struct WalkedLayer {
   RunningLayer kind = RunningLayer::kBlock;
   LayerMemory memory;
   bool recomputed = false;  // keeps a checkpoint alone
+  bool thinned = false;     // in_engine: keeps all but LayerMemory::thinned_bytes
   // in_engine: computed again from its own input, not from what the layer before it gives then; and
   // the layer after it from its output.
   bool keeps_input = false;

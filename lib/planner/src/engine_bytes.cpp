@@ -22,7 +22,7 @@ DType dtype_of(Precision precision) {
 CallBytes call_of(const LayerMemory& memory) {
   CallBytes call;
   call.saved = static_cast<double>(memory.saved_bytes);
-  call.selective = call.saved;
+  call.selective = call.saved - static_cast<double>(memory.thinned_bytes);
   call.output = static_cast<double>(memory.output_bytes);
   call.checkpoint = call.output;
   call.recomputed = call.saved - call.output;

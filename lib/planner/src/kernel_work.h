@@ -19,7 +19,8 @@ struct KernelWork {
 struct LayerWork {
   KernelWork forward;
   KernelWork backward;
-  KernelWork attention_core;  // part of forward: what selective recomputation repeats
+  KernelWork attention_core;  // part of forward
+  KernelWork selective;       // part of forward: what selective recomputation repeats
 };
 
 // Everything that the formulas below read, once.

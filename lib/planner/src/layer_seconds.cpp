@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine_bytes.h"
 #include "kernel_work.h"
 #include "link_model.h"
 #include "rank_order.h"
@@ -90,7 +91,7 @@ CallSeconds seconds_of(const PricedCall& call, const LayoutChoice& choice, const
       launch_s(call, work.backward, tensor.backward + context.backward + expert.backward);
   if (choice.recompute == Recompute::kFull) seconds.recompute = seconds.forward();
   if (choice.recompute == Recompute::kSelective) {
-    seconds.recompute = work.attention_core.matmul_s + memory_s(call, work.attention_core.bytes);
+    seconds.recompute = work.selective.matmul_s + memory_s(call, work.selective.bytes);
   }
   return seconds;
 }
@@ -115,7 +116,15 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice) {
     add_share(work.backward, cross.backward, share);
     add_share(work.attention_core, cross.attention_core, share);
   }
-  mlp(work, call, call.tokens, static_cast<double>(call.model.ffn_hidden_size) / call.t);
+  const double width = static_cast<double>(call.model.ffn_hidden_size) / call.t;
+  work.selective = work.attention_core;
+  if (runs_in_engine(call.job)) {  // the MLP's first product again, of its norm again
+    LayerWork again;
+    norm(again, call, call.wide_tokens, call.h);
+    linear(again, call, call.tokens, call.h, is_gated(call.model.mlp) ? 2 * width : width, false);
+    work.selective = again.forward;
+  }
+  mlp(work, call, call.tokens, width);
   norms_and_residuals(work, call);
   const double pairs = call.model.parallel_residual ? 1 : 2;
   return seconds_of(call, choice, work, tensor_messages(call, choice, pairs),
@@ -135,6 +144,7 @@ CallSeconds moe_block(const PricedCall& call, const LayoutChoice& choice) {
   const double received = call.tokens * routed * expert_tensor / call.t;
   LayerWork work;
   attention(work, call);
+  work.selective = work.attention_core;
   linear(work, call, call.wide_tokens, call.h, experts, false);
   passes(work.forward, call, 2 * call.wide_tokens * experts, 4);  // softmax, top k
   passes(work.backward, call, 2 * call.wide_tokens * experts, 3);

@@ -162,8 +162,9 @@ void mark_recomputed(WalkedStage& stage, const ScheduleParameters& parameters) {
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     WalkedLayer& layer = stage.layers[i];
     const int64_t checkpoint = checkpoint_of(parameters, static_cast<int64_t>(i));
-    layer.recomputed = checkpoint >= 0;
-    layer.keeps_input = checkpoint == static_cast<int64_t>(i);
+    layer.thinned = checkpoint >= 0 && parameters.selective;
+    layer.recomputed = checkpoint >= 0 && !parameters.selective;
+    layer.keeps_input = layer.recomputed && checkpoint == static_cast<int64_t>(i);
     layer.feeds_recompute = layer.recomputed && !layer.closes_chunk &&
                             checkpoint_of(parameters, static_cast<int64_t>(i) + 1) == checkpoint;
   }

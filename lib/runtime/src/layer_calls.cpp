@@ -78,6 +78,7 @@ void LayerCalls::forward(const Action& action) {
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
     if (place.keeps_input) call.inputs = std::move(inputs);
+    if (place.is_thinned) model_.layers[place.in_stage]->thin(call.saved);
     flight.calls.push_back(std::move(call));
   }
   if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
@@ -98,6 +99,10 @@ void LayerCalls::recompute(const Action& action) {
   const LayerPlace& place = map_.of(action.layer);
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
   KeptCall& call = call_of(action);
+  if (place.is_thinned) {
+    const CategoryScope category(MemoryCategory::kActivations);
+    return model_.layers[place.in_stage]->complete(call.saved);
+  }
   const std::vector<at::Tensor> inputs =
       std::exchange(place.keeps_input ? call.inputs : flight.again, {});
   std::vector<at::Tensor> outputs = run(action, inputs, &call.saved);
@@ -110,7 +115,9 @@ void LayerCalls::offload(const Action& action) {
   const LedgerScope host(*model_.host);
   const CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
-    for (at::Tensor& tensor : *tensors) tensor = at::clone(tensor);
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.defined()) tensor = at::clone(tensor);
+    }
   }
 }
 
@@ -118,7 +125,9 @@ void LayerCalls::fetch(const Action& action) {
   KeptCall& call = call_of(action);
   const CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
-    for (at::Tensor& tensor : *tensors) tensor = at::clone(tensor);
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.defined()) tensor = at::clone(tensor);
+    }
   }
 }
 

@@ -39,8 +39,9 @@ StageMap::StageMap(const ScheduleParameters& parameters, const RankLayout& layou
       if (place.opens_chunk) place.takes_from = here(position - 1);
       if (place.closes_chunk) place.hands_to = here(position + 1);
       const int64_t checkpoint = checkpoint_of(parameters, layer.index);
-      place.is_recomputed = checkpoint >= 0;
-      place.keeps_input = checkpoint == layer.index;
+      place.is_thinned = checkpoint >= 0 && parameters.selective;
+      place.is_recomputed = checkpoint >= 0 && !parameters.selective;
+      place.keeps_input = place.is_recomputed && checkpoint == layer.index;
       place.feeds_recompute = place.is_recomputed && !place.closes_chunk &&
                               checkpoint_of(parameters, layer.index + 1) == checkpoint;
       LayerPlace& first = places_[static_cast<size_t>(layout.layers[opening].index - first_layer_)];

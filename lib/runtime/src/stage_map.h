@@ -21,6 +21,7 @@ struct LayerPlace {
   // It is computed again before its backward: from its own input, or from what the layer before it
   // gives then.
   bool is_recomputed = false;
+  bool is_thinned = false;  // it keeps what it saves but for what complete() makes again
   bool keeps_input = false;
   bool feeds_recompute = false;  // the layer after it is computed again from its output
   std::optional<BatchField> reads;

@@ -23,8 +23,13 @@ class Block final : public Layer {
                                   Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                    const CallContext& call, WeightWork* later) override;
+  void thin(Saved& saved) const override { saved.at(kU).reset(); }
+  void complete(Saved& saved) const override;
 
  private:
+  // Places in Saved.
+  static constexpr size_t kInput = 0, kStats = 1, kX1 = 5, kMlpStats = 6, kU = 7;
+
   const bool is_parallel_, shares_norm_;
   AttentionBranch attention_;
   MlpBranch mlp_;
@@ -46,6 +51,13 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
     *saved = {input, kept.stats, kept.packed, kept.attended, kept.log_sums, x1, mlp_stats, u};
   }
   return {y.view(input.sizes())};
+}
+
+// The widest of what is kept, for one product that needs no message.
+void Block::complete(Saved& saved) const {
+  const at::Tensor& read = saved.at(is_parallel_ ? kInput : kX1);
+  saved.at(kU) =
+      mlp_.up(read.view({-1, read.size(-1)}), saved.at(shares_norm_ ? kStats : kMlpStats));
 }
 
 std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,

@@ -75,6 +75,10 @@ class MlpBranch {
   // kept.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
                      const at::Tensor& stats, at::Tensor& u, const CallContext& call) const;
+  // `u` again, of an x whose statistics are known.
+  at::Tensor up(const at::Tensor& x, const at::Tensor& stats) const {
+    return up_.forward(norm_.recompute(x, stats));
+  }
   // As that of attention; `u` is let go of.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                       const at::Tensor& stats, at::Tensor& u, const CallContext& call,

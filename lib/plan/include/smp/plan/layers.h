@@ -135,6 +135,11 @@ struct LayerMemory {
   // and the gradient of the output; both are released as backward goes.
   int64_t backward_peak_bytes = 0;
 
+  // Selective recompute: of saved_bytes, what is let go of and made again before the backward; and
+  // the most bytes alive while it is.
+  int64_t thinned_bytes = 0;
+  int64_t complete_peak_bytes = 0;
+
   // Where the weights' gradients are put off. An embedding and a head put nothing off.
   int64_t put_off_bytes = 0;  // alive from the end of backward to the weights' gradients; the
                               // gradient of the output is among them

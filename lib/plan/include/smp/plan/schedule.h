@@ -109,6 +109,7 @@ struct ScheduleParameters {
   // By model index; empty = none. Of layers that are computed again before their backward: the
   // layer whose input is kept, the first of the run that shares it; -1 = kept whole.
   std::vector<int64_t> checkpoints;
+  bool selective = false;  // of those layers a part is kept too: LayerMemory::thinned_bytes less
   std::vector<bool> offloaded;  // by model index: what its calls keep lies on the host meanwhile
   int64_t loading_horizon = 0;  // how many calls ahead of its backward it is fetched
   // A bucket is updated as soon as it is reduced: nothing has to be known of the others before.

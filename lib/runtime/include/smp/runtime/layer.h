@@ -62,6 +62,11 @@ class Layer {
   // saved tensor as soon as it can.
   virtual std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                            const CallContext& call, WeightWork* later) = 0;
+
+  // Selective recompute: lets go of those saved tensors that complete() makes again of the others,
+  // to the bit; of LayerMemory::thinned_bytes. Most layers have none.
+  virtual void thin(Saved& /*saved*/) const {}
+  virtual void complete(Saved& /*saved*/) const {}
 };
 
 std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer,
