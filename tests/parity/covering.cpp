@@ -46,14 +46,18 @@ struct Again {
   const char* name;
   Recompute recompute;
   int64_t layers;
+  const char* strategy = "each";
 };
-constexpr std::array<Again, 4> kRecomputes{{{"", Recompute::kNone, -1},
-                                            {" full recompute", Recompute::kFull, -1},
-                                            {" recompute of 1 layer", Recompute::kFull, 1},
-                                            {" selective recompute", Recompute::kSelective, -1}}};
+constexpr std::array<Again, 6> kRecomputes{
+    {{"", Recompute::kNone, -1},
+     {" full recompute", Recompute::kFull, -1},
+     {" recompute of 1 layer", Recompute::kFull, 1},
+     {" selective recompute", Recompute::kSelective, -1},
+     {" group_2 recompute", Recompute::kFull, -1, "group_2"},
+     {" contiguous recompute", Recompute::kFull, -1, "contiguous"}}};
 constexpr std::array<int64_t, 5> kMicrobatchCounts{1, 2, 3, 4, 6};
 
-constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 4, 4, 5, 2, 2, 2, 2};
+constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 4, 5, 2, 2, 2, 2};
 
 constexpr int64_t kBatch = 12;  // of layouts.h
 
@@ -74,6 +78,7 @@ Combination combination_of(const Choice& choice, Precision precision) {
   layout.virtual_stages = has_two_chunks ? 2 : 1;
   layout.recompute = value(kRecomputes, kRecompute).recompute;
   layout.recompute_layers = value(kRecomputes, kRecompute).layers;
+  layout.strategy = value(kRecomputes, kRecompute).strategy;
   layout.offload_activations = choice[kOffload] % 2 == 1;
   layout.offload_optimizer = choice[kOffload] / 2 == 1;
   layout.microbatches = value(kMicrobatchCounts, kMicrobatches);
@@ -85,9 +90,8 @@ Combination combination_of(const Choice& choice, Precision precision) {
   const Degrees& d = layout.degrees;
   layout.name = fmt::format(
       "{}{}{} p{} t{} z{} r{} sharding {} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
-      made.tied ? " tied" : "",
-      made.dropout ? " dropout" : "", d.pipeline, d.tensor, d.shard, d.replica,
-      static_cast<int>(layout.sharding), name_of(layout.pipeline), layout.microbatches,
+      made.tied ? " tied" : "", made.dropout ? " dropout" : "", d.pipeline, d.tensor, d.shard,
+      d.replica, static_cast<int>(layout.sharding), name_of(layout.pipeline), layout.microbatches,
       layout.active_microbatches > 0 ? fmt::format(" active {}", layout.active_microbatches) : "",
       value(kRecomputes, kRecompute).name, layout.offload_activations ? " offload" : "",
       layout.offload_optimizer ? " optimizer offload" : "");

@@ -200,6 +200,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.recompute = layout.recompute;
   parallel.activation_checkpointing = layout.recompute == Recompute::kFull;
   if (layout.recompute_layers >= 0) parallel.recompute_layers = layout.recompute_layers;
+  parallel.activation_checkpointing_strategy = layout.strategy;
   parallel.offload_activations = layout.offload_activations;
   parallel.offload_optimizer = layout.offload_optimizer;
   parallel.delayed_parameter_initialization = true;

@@ -17,6 +17,7 @@ struct LayoutCase {
   int64_t virtual_stages = 1;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = -1;  // of each stage; -1 = all
+  std::string strategy = "each";  // of checkpoints
   bool offload_activations = false;
   bool offload_optimizer = false;
   int64_t microbatches = 3;

@@ -71,8 +71,10 @@ TEST_CASE("recompute and offload change no bit, and save what the plan says") {
     const Plan whole = plan_for(layout);
     const Run reference = run(whole, kSteps);
     check_memory(whole, reference.result);
+    LayoutCase group = with(layout.name + ", group_2", layout, Recompute::kFull, -1, false);
+    group.strategy = "group_2";
     for (const LayoutCase& less :
-         {with(layout.name + ", full", layout, Recompute::kFull, -1, false),
+         {group, with(layout.name + ", full", layout, Recompute::kFull, -1, false),
           with(layout.name + ", full for 1 layer", layout, Recompute::kFull, 1, false),
           with(layout.name + ", selective", layout, Recompute::kSelective, -1, false),
           with(layout.name + ", selective and offload", layout, Recompute::kSelective, -1, true),

@@ -146,6 +146,7 @@ parallel:
   activation_checkpointing: true
   recompute: full
   recompute_layers: 2
+  activation_checkpointing_strategy: group_3
   offload_activations: false
   partition_activations: false
   activation_loading_horizon: 3
@@ -239,6 +240,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  activation_checkpointing: auto\n"
                         "  recompute: auto\n"
                         "  recompute_layers: auto\n"
+                        "  activation_checkpointing_strategy: each\n"
                         "  offload_activations: auto\n"
                         "  partition_activations: false\n"
                         "  activation_loading_horizon: 2\n"

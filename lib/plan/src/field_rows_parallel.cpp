@@ -89,13 +89,21 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "recompute",
        SMP_AT(parallel.recompute),
-       "what the backward pass computes again: nothing, the core of attention, or whole layers",
+       "what the backward pass computes again: nothing, a part of each layer (see docs/runtime.md; "
+       "the "
+       "core of attention elsewhere than in our engine), or whole layers",
        {.also = {"recompute_granularity", "recompute_activations"}}},
       {kParallel,
        "recompute_layers",
        SMP_AT(parallel.recompute_layers),
        "layers of each stage that are computed again with recompute: full; auto = all",
        {.min = 1, .max = kMostLayers, .also = {"recompute_num_layers"}}},
+      {kParallel,
+       "activation_checkpointing_strategy",
+       SMP_AT(parallel.activation_checkpointing_strategy),
+       "consecutive layers that share a checkpoint with recompute: full: each = none; contiguous = "
+       "all of a stage's chunk; group_N = N of them, e.g. group_2",
+       {.also = {"checkpointing_strategy"}}},
       {kParallel,
        "offload_activations",
        SMP_AT(parallel.offload_activations),

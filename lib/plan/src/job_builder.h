@@ -68,6 +68,7 @@ class JobBuilder {
   void check_precision();
 
   void agree_on_sharding();
+  bool check_strategy();  // whether layers share a checkpoint
   void agree_on_recompute();
   void agree_on_pipeline();
   void check_parallel();

@@ -5,6 +5,7 @@
 
 #include "choices.h"
 #include "job_builder.h"
+#include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/forbid.h"
 #include "smp/plan/parameter_counts.h"
 
@@ -70,6 +71,19 @@ void JobBuilder::agree_on_sharding() {
   }
 }
 
+bool JobBuilder::check_strategy() {
+  constexpr std::string_view kStrategy = "parallel.activation_checkpointing_strategy";
+  if (!usable({kStrategy})) return false;
+  const std::string& strategy = spec_.parallel.activation_checkpointing_strategy;
+  const std::optional<int64_t> layers = layers_per_checkpoint(strategy);
+  if (!layers) {
+    error({kStrategy}, fmt::format("activation_checkpointing_strategy ({}) is none of each, "
+                                   "contiguous and group_N, where N is 1 or more",
+                                   strategy));
+  }
+  return layers.value_or(1) > 1;
+}
+
 void JobBuilder::agree_on_recompute() {
   ParallelSpec& parallel = spec_.parallel;
   constexpr std::string_view kFlag = "parallel.activation_checkpointing";
@@ -84,7 +98,8 @@ void JobBuilder::agree_on_recompute() {
                     *flag, *flag ? "full" : "none or selective", choice_name(*parallel.recompute)));
     return;
   }
-  if (!flag && !parallel.recompute && parallel.recompute_layers) {
+  const bool shares = check_strategy();
+  if (!flag && !parallel.recompute && (parallel.recompute_layers || shares)) {
     parallel.recompute = Recompute::kFull;
   }
   if (flag && !parallel.recompute) {
@@ -95,6 +110,13 @@ void JobBuilder::agree_on_recompute() {
     error({"parallel.recompute_layers"},
           fmt::format("recompute_layers ({}) needs recompute: full, and recompute is {}",
                       *parallel.recompute_layers, choice_name(*parallel.recompute)));
+  }
+  if (shares && parallel.recompute != Recompute::kFull) {
+    error(
+        {"parallel.activation_checkpointing_strategy"},
+        fmt::format("activation_checkpointing_strategy: {} needs recompute: full, and recompute "
+                    "is {}",
+                    parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
   }
   if (parallel.offload_activations == true && flag == false) {
     error({"parallel.offload_activations"},

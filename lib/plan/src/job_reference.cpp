@@ -69,8 +69,8 @@ parallel:
   1 alone is `sharding: none`. Keys that disagree are an error.
 - `partition` has one number per stage, and they add up to `num_layers`.
 - `activation_checkpointing: true` is `recompute: full`, and `false` alone is `recompute: none`; beside
-  `recompute: selective` it is `false`. `recompute_layers` needs `recompute: full`: alone it
-  means it.
+  `recompute: selective` it is `false`. `recompute_layers` and an `activation_checkpointing_strategy`
+  other than `each` need `recompute: full`: alone they mean it.
 - `offload_activations: true` needs activation checkpointing: alone it turns it on.
 - `offload_parameters: true` needs `sharding: parameters`: alone it means it.
 - `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.

@@ -11,6 +11,7 @@
 #include "receive_plan.h"
 #include "shard_actions.h"
 #include "smp/plan/check.h"
+#include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
@@ -290,7 +291,8 @@ ScheduleShape schedule_shape(const Plan& plan) {
 
 namespace {
 
-// The first `recompute_layers` blocks of the stage keep their input alone, and with offloading what
+// The first `recompute_layers` blocks of the stage keep their input alone, or that of the run of
+// blocks that share a checkpoint, and with offloading what
 // blocks keep lies on the host.
 void set_memory_rules(const Plan& plan, const RankLayout& layout, ScheduleParameters& parameters) {
   const ParallelSpec& parallel = plan.job.parallel;
@@ -300,12 +302,24 @@ void set_memory_rules(const Plan& plan, const RankLayout& layout, ScheduleParame
   const size_t layers = layers_of(plan.job.model).size();
   if (recomputes) parameters.checkpoints.resize(layers, -1);
   if (offloads) parameters.offloaded.resize(layers, false);
+  const auto group = layers_per_checkpoint(parallel.activation_checkpointing_strategy);
+  SMP_CHECK(group && (*group == 1 || !parameters.selective));
   int64_t left = parallel.recompute_layers.value_or(static_cast<int64_t>(layers));
-  for (const LayerSpec& layer : layout.layers) {
-    if (!is_transformer_block(layer.kind)) continue;
-    const auto index = static_cast<size_t>(layer.index);
-    if (recomputes && left-- > 0) parameters.checkpoints[index] = layer.index;
-    if (offloads) parameters.offloaded[index] = true;
+  auto layer = layout.layers.begin();
+  for (const int64_t count : layout.chunk_layers) {
+    int64_t sharing = 0, first = -1;  // of the run under way
+    for (const auto end = layer + count; layer != end; ++layer) {
+      if (!is_transformer_block(layer->kind)) {
+        sharing = 0;
+        continue;
+      }
+      const auto index = static_cast<size_t>(layer->index);
+      if (offloads) parameters.offloaded[index] = true;
+      if (!recomputes || left-- <= 0) continue;
+      if (sharing == 0) first = layer->index;
+      parameters.checkpoints[index] = first;
+      sharing = (sharing + 1) % *group;
+    }
   }
 }
 

@@ -214,7 +214,8 @@ struct ParallelSpec {
   std::optional<int64_t> virtual_pipeline_degree;  // chunks of layers a rank holds
   std::optional<bool> activation_checkpointing;    // true = recompute: full
   std::optional<Recompute> recompute;
-  std::optional<int64_t> recompute_layers;  // of each stage; auto: all
+  std::optional<int64_t> recompute_layers;                 // of each stage; auto: all
+  std::string activation_checkpointing_strategy = "each";  // checkpoint_strategy.h
   std::optional<bool> offload_activations;
   std::optional<bool> offload_optimizer;
   std::optional<bool> offload_parameters;
