@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "export_view.h"
+#include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/job_names.h"
 
 // A Megatron-LM command line. Rules: Megatron-LM d98e8a6, megatron/training/arguments.py,
@@ -184,9 +187,12 @@ void training_flags(const ExportView& view, Flags& flags) {
     flags.value("recompute-granularity", "selective");
   } else if (view.recompute == Recompute::kFull) {
     const auto layers = view.parallel.recompute_layers;
+    const int64_t stage =
+        (view.model.num_layers + view.degrees.pipeline - 1) / view.degrees.pipeline;
+    const auto group = layers_per_checkpoint(view.parallel.activation_checkpointing_strategy);
     flags.value("recompute-granularity", "full");
     flags.value("recompute-method", layers ? "block" : "uniform");
-    flags.value("recompute-num-layers", layers.value_or(1));
+    flags.value("recompute-num-layers", layers.value_or(std::min(group.value_or(1), stage)));
   }
   if (view.parallel.partition_activations) flags.flag("distribute-saved-activations");
   if (view.offload_optimizer) {

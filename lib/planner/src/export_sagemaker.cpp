@@ -101,10 +101,12 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
         (view.parallel.activation_loading_horizon + layers - 1) / layers;
   }
   if (view.recompute != Recompute::kNone) {
+    const std::string& strategy = view.parallel.activation_checkpointing_strategy;
     refusals.note(
         fmt::format("recompute: {} is the script's to turn on "
-                    "(smp.set_activation_checkpointing)",
-                    name_of(view.recompute)));
+                    "(smp.set_activation_checkpointing{})",
+                    name_of(view.recompute),
+                    strategy == "each" ? "" : fmt::format(", strategy=\"{}\"", strategy)));
   }
   refusals.note(
       fmt::format("estimator: instance_count={}; the batch is the script's: {} samples of "

@@ -202,11 +202,9 @@ void MegatronLine::recompute() {
   }
   if (layers && reader_.text("recompute-method") == "block") {
     set("recompute-num-layers", "parallel.recompute_layers", *layers);
-  } else if (layers && *layers > 1) {
-    reader_.warn("recompute-num-layers",
-                 fmt::format("uniform keeps one checkpoint for every {} layers; the plan keeps one "
-                             "for each",
-                             *layers));
+  } else if (layers && *layers > 1 && granularity == "full") {
+    set("recompute-num-layers", "parallel.activation_checkpointing_strategy",
+        fmt::format("group_{}", *layers));
   }
   if (has("distribute-saved-activations")) {
     set("distribute-saved-activations", "parallel.partition_activations", true);

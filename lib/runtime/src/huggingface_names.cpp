@@ -253,9 +253,9 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["n_inner"] = model.ffn_hidden_size;
     config["activation_function"] = "gelu_new";
     config["layer_norm_epsilon"] = model.norm_epsilon;
-    config["resid_pdrop"] = 0.0;
-    config["embd_pdrop"] = 0.0;
-    config["attn_pdrop"] = 0.0;
+    config["resid_pdrop"] = model.hidden_dropout;
+    config["embd_pdrop"] = model.hidden_dropout;
+    config["attn_pdrop"] = model.attention_dropout;
   } else {
     config["hidden_size"] = model.hidden_size;
     config["intermediate_size"] = model.ffn_hidden_size;
@@ -268,7 +268,7 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
       config["hidden_act"] = "gelu_new";
       config["layer_norm_eps"] = model.norm_epsilon;
       config["partial_rotary_factor"] = 1.0;
-      config["resid_pdrop"] = 0.0;
+      config["resid_pdrop"] = model.hidden_dropout;
     } else if (twin == Twin::kNone) {
       config["mlp"] = name_of(model.mlp);
       config["norm"] = name_of(model.norm);

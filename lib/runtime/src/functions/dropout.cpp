@@ -49,7 +49,7 @@ SMP_INLINE void drop_rows(const Dropout& dropout, int64_t rows, int64_t cols, co
 Dropout dropout_of(double share, const CallContext& call, int64_t layer, DropoutSite site,
                    int64_t sample_rows) {
   SMP_CHECK(share >= 0 && share < 1 && sample_rows > 0);
-  if (!call.trains) return {};
+  if (share == 0 || !call.trains) return {};
   const PhiloxKey stream = stream_key(call.seed, "dropout");
   const PhiloxBlock block =
       philox4x32_10({static_cast<uint32_t>(call.step), static_cast<uint32_t>(call.step >> 32),
