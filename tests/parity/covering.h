@@ -20,8 +20,9 @@ struct Combination {
 };
 
 // Combinations of degrees, sharding, replicas, schedule, recompute, offload, tying, KV heads
-// and dropout on up to 8 ranks in which every two values that may legally meet do meet, and at least `least` of
-// them. Legal is what `smp-plan check` passes. Deterministic. `data_path`: text to train on.
+// and dropout on up to 8 ranks in which every two values that may legally meet do meet, and at
+// least `least` of them. Legal is what `smp-plan check` passes. Deterministic. `data_path`: text to
+// train on.
 struct CoveringSet {
   std::vector<Combination> combinations;
   int64_t pairs = 0;  // of values, that meet in some legal combination and in one of these

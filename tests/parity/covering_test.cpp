@@ -11,7 +11,8 @@
 #include "scratch_folder.h"
 
 // Everything legal is tried together with everything else it may meet: pairs of degrees, sharding,
-// schedule, recompute, offload, tying, KV heads and dropout, each against one rank and against its plan.
+// schedule, recompute, offload, tying, KV heads and dropout, each against one rank and against its
+// plan.
 namespace smp::parity {
 namespace {
 
