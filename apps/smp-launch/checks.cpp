@@ -99,7 +99,7 @@ std::string memory_text(const Plan& plan) {
 }
 
 std::string check_data(const Plan& plan) {
-  const DataFiles files = find_data_files(plan.job.training);
+  const DataFiles files = find_data_files(plan.job.training, sequences_per_sample(plan.job.model));
   return fmt::format("{:.1f} MiB of text in {} file{} under {}",
                      static_cast<double>(files.total_bytes) / kMiB, files.files.size(),
                      files.files.size() == 1 ? "" : "s", files.path);

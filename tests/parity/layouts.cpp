@@ -99,6 +99,36 @@ std::vector<LayoutCase> unclipped() {
   return all;
 }
 
+std::vector<LayoutCase> stacks() {
+  const auto simple = PipelineKind::kSimple, one_f_one_b = PipelineKind::kInterleaved;
+  LayoutCase again{"p2 recompute", {.pipeline = 2}};
+  again.recompute = Recompute::kFull;
+  LayoutCase partly{"p3 recompute 1", {.pipeline = 3}};
+  partly.recompute = Recompute::kFull;
+  partly.recompute_layers = 1;
+  LayoutCase away{"offload", {}};
+  away.offload_activations = true;
+  LayoutCase both{"p2 recompute offload", {.pipeline = 2}};
+  both.recompute = Recompute::kFull;
+  both.offload_activations = true;
+  return {
+      {"p2", {.pipeline = 2}},
+      {"p3", {.pipeline = 3}},
+      {"p4 simple", {.pipeline = 4}, simple},
+      {"t2", {.tensor = 2}},
+      {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+      {"d2 ZeRO-2", {.shard = 2}, one_f_one_b, Sharding::kGradients},
+      {"p2d2 ZeRO-3", {.pipeline = 2, .shard = 2}, one_f_one_b, Sharding::kParameters},
+      {"p2 virtual", {.pipeline = 2}, PipelineKind::kVirtual, Sharding::kNone, 2},
+      {"p3 zb_h1", {.pipeline = 3}, PipelineKind::kZbH1},
+      {"p2 zb_v", {.pipeline = 2}, PipelineKind::kZbV, Sharding::kNone, 2},
+      again,
+      partly,
+      away,
+      both,
+  };
+}
+
 ModelSpec gpt2_model() {
   ModelSpec model;
   model.name = "gpt2-like";
@@ -153,6 +183,29 @@ ModelSpec phi_model() {
   model.name = "phi-like";
   model.position_embedding = PositionKind::kRotary;
   model.head_bias = model.parallel_residual = model.shared_norm = true;
+  return model;
+}
+
+ModelSpec t5_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "t5-like";
+  model.stack = Stack::kEncoderDecoder;
+  model.num_layers = 2;
+  model.decoder_layers = 3;
+  model.norm = NormKind::kRmsNorm;
+  model.mlp = MlpKind::kRelu;
+  model.position_embedding = PositionKind::kRelative;
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+  model.head_dim = 10;
+  return model;
+}
+
+ModelSpec t5_gated_model() {
+  ModelSpec model = t5_model();
+  model.name = "t5-1.1-like";
+  model.mlp = MlpKind::kGeglu;
+  model.ffn_hidden_size = 132;
+  model.tied_embeddings = false;
   return model;
 }
 

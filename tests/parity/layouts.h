@@ -32,12 +32,18 @@ std::vector<LayoutCase> schedules();
 // Without clipping, so that each bucket is updated as soon as it is reduced.
 std::vector<LayoutCase> unclipped();
 
+// Of an encoder and a decoder of 5 blocks in all: cut inside either and between them.
+std::vector<LayoutCase> stacks();
+
 ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();
 ModelSpec llama_model();
 ModelSpec llama_tied_model();
 ModelSpec qwen3_model();  // norms of queries and keys, heads of a size of their own
 ModelSpec phi_model();    // parallel residual, one norm, rotary positions, biases in the head too
+// T5's: 2 blocks of an encoder, 3 of a decoder; 1.0 is tied, 1.1 gated and untied.
+ModelSpec t5_model();
+ModelSpec t5_gated_model();
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 

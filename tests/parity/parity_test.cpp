@@ -80,4 +80,12 @@ TEST_CASE("Phi, fp64, 5 steps: every layout trains as one rank does") {
   compare(phi_model(), Precision::kFp64, layouts(), 5);
 }
 
+// An encoder and a decoder.
+TEST_CASE("T5, fp64, 10 steps: every layout trains as one rank does") {
+  compare(t5_model(), Precision::kFp64, stacks(), 10);
+}
+TEST_CASE("T5 1.1, fp32, 5 steps: every layout trains as one rank does") {
+  compare(t5_gated_model(), Precision::kFp32, stacks(), 5);
+}
+
 }  // namespace smp::parity

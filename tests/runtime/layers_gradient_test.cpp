@@ -70,7 +70,7 @@ TEST_CASE("layers: gradients of blocks of neither family are those of central di
 TEST_CASE("layers: gradients with dropout are those of central differences of the same masks") {
   const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
   std::vector<ModelSpec> models = small_others();
-  models.insert(models.end(), {small_gpt2(), small_llama()});
+  models.insert(models.end(), {small_t5(), small_gpt2(), small_llama()});
   for (ModelSpec& model : models) {
     model.hidden_dropout = 0.2;
     model.attention_dropout = 0.3;
@@ -79,6 +79,14 @@ TEST_CASE("layers: gradients with dropout are those of central differences of th
   }
   models.back().num_layers = 1;
   check_gradients(models.back(), 1, 70, call);  // longer than a block of queries
+}
+
+TEST_CASE("layers: T5 gradients are those of central differences") {
+  for (const ModelSpec& model : {small_t5(), small_t5_gated()}) {
+    INFO(model.name);
+    check_gradients(model, 2, 7);
+    check_gradients(model, 1, 70);  // longer than a block of queries
+  }
 }
 
 TEST_CASE("layers: sequences longer than a block of queries") {
@@ -168,7 +176,7 @@ TEST_CASE("layers: fp32 agrees with fp64 and repeats to the bit") {
 TEST_CASE("layers: weights' gradients that are put off are those of at once, to the bit") {
   at::set_num_threads(1);
   std::vector<ModelSpec> models = small_others();
-  models.insert(models.end(), {small_gpt2(), small_llama()});
+  models.insert(models.end(), {small_t5(), small_gpt2(), small_llama()});
   for (const ModelSpec& model : models) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       const auto weights = arbitrary_weights(model, type);
@@ -197,7 +205,7 @@ TEST_CASE("layers: bf16 and fp16 agree with fp32 on the same weights") {
   at::set_num_threads(1);
   constexpr double kRoundings = 40;
   std::vector<ModelSpec> models = small_others();
-  models.insert(models.end(), {small_gpt2(), small_llama()});
+  models.insert(models.end(), {small_t5(), small_gpt2(), small_llama()});
   for (ModelSpec& model : models) {
     // Where rounding changes the sign of what ReLU sees, its slope changes by all of it.
     if (model.mlp == MlpKind::kRelu) model.mlp = MlpKind::kGelu;

@@ -2,6 +2,7 @@
 #include <ATen/ops/ones_like.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <stdexcept>
 
@@ -15,17 +16,15 @@ using namespace smp::test;
 
 namespace {
 
-// Two calls: one with its weights' gradients at once, one with them put off.
-LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at::Tensor& x,
-                    LayerKind kind, MemoryLedger& ledger) {
+// Two calls: one with its weights' gradients at once, one with them put off. Inputs are what the
+// layer before hands on, and a field of the batch.
+LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryLedger& ledger) {
   LayerMemory memory;
   const CallContext call{.trains = true};
   const auto live = [&] { return ledger.live().bytes; };
-  std::vector<at::Tensor> inputs{x};
-  if (kind == LayerKind::kHead) inputs.push_back(batch[1]);
   {
     Saved saved;
-    const at::Tensor y = layer.forward(inputs, call, &saved)[0];
+    const std::vector<at::Tensor> outputs = layer.forward(inputs, call, &saved);
     const int64_t whole = live();
     layer.thin(saved);
     memory.thinned_bytes = whole - live();
@@ -38,29 +37,39 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& batch, const at
     ledger.reset_peak();
     const int64_t before = live();
     Saved saved;
-    at::Tensor y = layer.forward(inputs, call, &saved)[0];
-    memory.output_bytes = static_cast<int64_t>(y.nbytes());
+    std::vector<at::Tensor> outputs = layer.forward(inputs, call, &saved);
     memory.saved_bytes = live() - before;
     memory.forward_peak_bytes = ledger.peak().bytes - before;
+    // What it made, and not what it only hands on.
+    memory.output_bytes = 0;
+    for (const at::Tensor& output : outputs) {
+      const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) {
+        return output.data_ptr() == input.data_ptr();
+      });
+      if (!is_input) memory.output_bytes += static_cast<int64_t>(output.nbytes());
+    }
 
-    at::Tensor gradient = at::ones_like(y);
-    const auto gradient_bytes = static_cast<int64_t>(gradient.nbytes());
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& output : outputs) gradients.push_back(at::ones_like(output));
+    at::Tensor first = gradients.front();  // a put-off call keeps it
+    const auto first_bytes = static_cast<int64_t>(first.nbytes());
     ledger.reset_peak();
     const int64_t kept = live();
     if (!put_off) {
       const std::vector<at::Tensor> dx =
-          layer.backward(std::move(saved), {gradient}, call, nullptr);
+          layer.backward(std::move(saved), std::move(gradients), call, nullptr);
       memory.backward_peak_bytes = ledger.peak().bytes - kept;
-      y.reset();
-      // What is left is the gradient of the input, and that of the output, which this test holds.
-      memory.input_gradient_bytes = live() - before - gradient_bytes;
+      outputs.clear();
+      // What is left is the gradients of the inputs, and the first output's, which this test holds.
+      memory.input_gradient_bytes = live() - before - first_bytes;
       continue;
     }
     WeightWork work;
-    std::vector<at::Tensor> dx = layer.backward(std::move(saved), {gradient}, call, &work);
+    std::vector<at::Tensor> dx =
+        layer.backward(std::move(saved), std::move(gradients), call, &work);
     memory.put_off_backward_peak_bytes = ledger.peak().bytes - kept;
-    y.reset();
-    gradient.reset();
+    outputs.clear();
+    first.reset();
     dx.clear();
     memory.put_off_bytes = live() - before;
     ledger.reset_peak();
@@ -96,9 +105,10 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
                          .tensor_rank = comm.rank(),
                          .dtype = dtype_of(type)};
     const auto layers = layers_of(model);
-    at::Tensor x = batch[0];
-    for (size_t i : {size_t{0}, size_t{1}, layers.size() - 1}) {
-      const LayerMemory counted = measure(*rank.layers()[i], batch, x, layers[i].kind, ledger);
+    std::vector<at::Tensor> inputs{batch[0]};
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (i + 1 == layers.size()) inputs.push_back(batch[1]);
+      const LayerMemory counted = measure(*rank.layers()[i], inputs, ledger);
       const LayerMemory expected = memory_of(model, layers[i], call);
       {
         const std::lock_guard lock(mutex);  // doctest's checks come one at a time
@@ -116,7 +126,7 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
                       call.dtype));
         CHECK(is_peak(counted.weight_peak_bytes, expected.weight_peak_bytes, call.dtype));
       }
-      if (i == 0) x = rank.layers()[0]->forward({x}, {}, nullptr)[0];
+      inputs = rank.layers()[i]->forward(inputs, {}, nullptr);
     }
   });
 }
@@ -144,7 +154,7 @@ TEST_CASE("layers: counted bytes of every layer are those of memory_of, to the b
 }
 
 TEST_CASE("layers: counted bytes with dropout, of which nothing is kept") {
-  for (ModelSpec model : {small_gpt2(), small_llama(), small_others().at(2)}) {
+  for (ModelSpec model : {small_gpt2(), small_llama(), small_others().at(2), small_t5()}) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       const LayerCall call{.micro_batch = 2, .sequence_length = 70, .dtype = dtype_of(type)};
       const int64_t kept = memory_of(model, layers_of(model)[1], call).saved_bytes;
@@ -162,6 +172,16 @@ TEST_CASE("layers: counted bytes with replicated KV heads") {
 
 TEST_CASE("layers: counted bytes of blocks of neither family") {
   for (const ModelSpec& model : small_others()) {
+    for (const int degree : {1, 2}) {
+      for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+        check_memory(model, degree, type, 2, 70);
+      }
+    }
+  }
+}
+
+TEST_CASE("layers: counted bytes of the blocks of an encoder and a decoder") {
+  for (const ModelSpec& model : {small_t5(), small_t5_gated()}) {
     for (const int degree : {1, 2}) {
       for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
         check_memory(model, degree, type, 2, 70);

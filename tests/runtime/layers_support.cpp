@@ -6,6 +6,7 @@
 #include <random>
 
 #include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
 #include "smp/plan/model_family.h"
 
 namespace smp::test {
@@ -29,6 +30,28 @@ ModelSpec small_llama() {
   set_family(model, ModelFamily::kLlama);
   model.num_kv_heads = 2;
   model.ffn_hidden_size = 40;
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec small_t5() {
+  ModelSpec model = small_gpt2();
+  model.name = "t5";
+  model.stack = Stack::kEncoderDecoder;
+  model.decoder_layers = 3;
+  model.norm = NormKind::kRmsNorm;
+  model.mlp = MlpKind::kRelu;
+  model.position_embedding = PositionKind::kRelative;
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+  model.head_dim = 6;
+  return model;
+}
+
+ModelSpec small_t5_gated() {
+  ModelSpec model = small_t5();
+  model.name = "t5 1.1";
+  model.decoder_layers = 1;
+  model.mlp = MlpKind::kGeglu;
   model.tied_embeddings = false;
   return model;
 }
@@ -92,8 +115,9 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence) {
   std::mt19937_64 engine(11);
   std::vector<at::Tensor> tensors;
-  for (int i = 0; i < 2; ++i) {
-    at::Tensor ids = at::empty({batch, sequence}, at::kLong);
+  for (const BatchField field : {BatchField::kTokens, BatchField::kTargets}) {
+    const LayerCall call{.micro_batch = batch, .sequence_length = sequence};
+    at::Tensor ids = at::empty(field_of(model, field, call).shape, at::kLong);
     for (int64_t n = 0; n < ids.numel(); ++n) {
       ids.data_ptr<int64_t>()[n] =
           static_cast<int64_t>(engine() % static_cast<uint64_t>(model.vocab_size));
@@ -158,17 +182,17 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
 double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, double scale,
                         WeightWork* later) {
   std::vector<Saved> saved(layers_.size());
-  at::Tensor x = batch.at(0);
+  std::vector<at::Tensor> tensors{batch.at(0)};
   for (size_t i = 0; i < layers_.size(); ++i) {
-    std::vector<at::Tensor> inputs{x};
-    if (i + 1 == layers_.size()) inputs.push_back(batch.at(1));
-    x = layers_[i]->forward(inputs, context_, backward ? &saved[i] : nullptr).at(0);
+    if (i + 1 == layers_.size()) tensors.push_back(batch.at(1));
+    tensors = layers_[i]->forward(tensors, context_, backward ? &saved[i] : nullptr);
   }
-  const double loss = x.item().toDouble();
+  const double loss = tensors.at(0).item().toDouble();
   if (!backward) return loss;
-  at::Tensor gradient = at::zeros_like(x).fill_(scale);
+  tensors = {at::zeros_like(tensors.at(0)).fill_(scale)};
   for (size_t i = layers_.size(); i-- > 0;) {
-    gradient = layers_[i]->backward(std::move(saved[i]), {gradient}, context_, later).at(0);
+    tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, later);
+    if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets
   }
   return loss;
 }

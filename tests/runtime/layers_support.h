@@ -22,9 +22,14 @@ ModelSpec small_llama();  // 4 heads, 2 KV heads
 // trained, which between them have every attribute that the engine runs.
 std::vector<ModelSpec> small_others();
 
+// T5 1.0's (ReLU, tied head, heads wider together than the hidden state) and 1.1's (gated GELU,
+// untied) attributes.
+ModelSpec small_t5();
+ModelSpec small_t5_gated();
+
 // Arbitrary but fixed weights, far enough from their usual initial values that each matters.
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);
-// Tokens [b, s] and targets [b, s].
+// Tokens [b, s], of an encoder_decoder [2, b, s], and targets [b, s].
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence);
 
 class ModelOnRank {

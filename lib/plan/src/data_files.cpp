@@ -87,7 +87,7 @@ std::string list_of(const std::vector<std::string>& suffixes) {
 
 }  // namespace
 
-DataFiles find_data_files(const TrainingSpec& training) {
+DataFiles find_data_files(const TrainingSpec& training, int64_t sequences) {
   if (training.data_path.empty()) {
     throw ConfigError(
         "training.data.path: no training data given: name a file or a folder of text, or "
@@ -118,6 +118,12 @@ DataFiles find_data_files(const TrainingSpec& training) {
   }
   found.total_bytes = static_cast<int64_t>(found.files.size()) - 1;
   for (const DataFile& file : found.files) found.total_bytes += file.bytes;
+  if (sequences == 2 && found.total_bytes < 2 * training.sequence_length) {
+    throw ConfigError(fmt::format(
+        "training.data.path: {} holds {} bytes, fewer than one sample of {} (2 x sequence_length "
+        "{}: the encoder reads one sequence, the decoder writes the next)",
+        found.path, found.total_bytes, 2 * training.sequence_length, training.sequence_length));
+  }
   if (found.total_bytes < training.sequence_length + 1) {
     throw ConfigError(fmt::format(
         "training.data.path: {} holds {} bytes, fewer than one sample of {} "
@@ -126,13 +132,18 @@ DataFiles find_data_files(const TrainingSpec& training) {
   }
   const int64_t samples = held_out_samples(training);
   // In samples, that no product overflows.
-  if (samples > 0 && (found.total_bytes - 1) / training.sequence_length < samples + 1) {
+  if (samples > 0 &&
+      (found.total_bytes - 1) / (sequences * training.sequence_length) < samples + 1) {
     throw ConfigError(fmt::format(
         "training.evaluation.samples: {} holds {} bytes, which is not {} held-out samples of {} "
         "bytes and one to train on",
-        found.path, found.total_bytes, samples, training.sequence_length));
+        found.path, found.total_bytes, samples, sequences * training.sequence_length));
   }
   return found;
+}
+
+int64_t sequences_per_sample(const ModelSpec& model) {
+  return model.stack == Stack::kEncoderDecoder ? 2 : 1;
 }
 
 int64_t held_out_samples(const TrainingSpec& training) {

@@ -46,13 +46,29 @@ const Rule kRules[] = {
      "training.accumulate_gradients_in_fp32: false (the engine sums gradients in fp32)"},
     {[](const Plan& plan) { return plan.job.training.batch_ramp_start > 0; },
      "training.batch_ramp_start: above 0 (the engine runs one batch size)"},
-    {[](const Plan& plan) { return plan.job.model.stack != Stack::kDecoder; },
-     "model.stack: encoder or encoder_decoder (the engine runs decoders)"},
+    {[](const Plan& plan) { return plan.job.model.stack == Stack::kEncoder; },
+     "model.stack: encoder (the engine runs decoder and encoder_decoder)"},
+    {[](const Plan& plan) { return plan.job.model.position_embedding == PositionKind::kAlibi; },
+     "model.position_embedding: alibi (the engine runs learned, rotary, relative and none)"},
     {[](const Plan& plan) {
-       const PositionKind positions = plan.job.model.position_embedding;
-       return positions == PositionKind::kAlibi || positions == PositionKind::kRelative;
+       const ModelSpec& model = plan.job.model;
+       return model.stack != Stack::kEncoder &&
+              (model.stack == Stack::kEncoderDecoder) !=
+                  (model.position_embedding == PositionKind::kRelative);
      },
-     "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)"},
+     "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
+     "engine runs them together)"},
+    {[](const Plan& plan) {
+       return plan.job.model.stack == Stack::kEncoderDecoder && plan.job.model.parallel_residual;
+     },
+     "model.parallel_residual: true in an encoder_decoder (the engine runs its branches one after "
+     "the other)"},
+    {[](const Plan& plan) {
+       const ModelSpec& model = plan.job.model;
+       return model.stack == Stack::kEncoderDecoder && kv_copies(model, plan.degrees.tensor) > 1;
+     },
+     "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine replicates no KV "
+     "heads of two attentions)"},
     {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
        return model.qkv_bias && model.kv_lora_rank == 0 &&

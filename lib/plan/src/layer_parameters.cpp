@@ -184,7 +184,6 @@ void add_embedding(ParameterList& list, const ModelSpec& model) {
 
 void add_head(ParameterList& list, const ModelSpec& model) {
   const int64_t h = model.hidden_size;
-  if (model.stack == Stack::kEncoderDecoder) list.norm("encoder_norm", h);
   list.norm("norm", h);
   if (model.stack == Stack::kEncoder) {
     list.matrix("transform.weight", h, h, TensorSplit::kReplicated);
@@ -212,7 +211,10 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
     case LayerKind::kLlamaBlock:
     case LayerKind::kBlock: add_block(list, model, false, false); break;
     case LayerKind::kMoeBlock: add_block(list, model, false, true); break;
-    case LayerKind::kCrossBlock: add_block(list, model, true, false); break;
+    case LayerKind::kCrossBlock:
+      if (opens_decoder(model, layer)) list.norm("encoder_norm", model.hidden_size);
+      add_block(list, model, true, false);
+      break;
     case LayerKind::kMtpBlock: add_mtp_block(list, model); break;
     case LayerKind::kHead: add_head(list, model); break;
   }

@@ -2,6 +2,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/plan/plan.h"
 
 namespace smp {
@@ -15,12 +16,30 @@ int64_t TensorSpec::elements() const {
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call) {
   if (makes_loss(layer.kind)) return {};
-  return {{{call.micro_batch, call.sequence_length, model.hidden_size}, call.dtype}};
+  const TensorSpec hidden{{call.micro_batch, call.sequence_length, model.hidden_size}, call.dtype};
+  if (model.stack != Stack::kEncoderDecoder) return {hidden};
+  const TensorSpec table{{kRelativeBuckets, model.num_heads / call.tensor_degree}, call.dtype};
+  if (layer.kind == LayerKind::kCrossBlock) {
+    if (closes_stack(model, layer)) return {hidden};
+    return {hidden, hidden, table};
+  }
+  if (closes_stack(model, layer)) return {hidden, hidden, table};
+  return {hidden, table, hidden, table};
 }
 
-TensorSpec field_of(const ModelSpec& /*model*/, BatchField field, const LayerCall& call) {
+int64_t shared_inputs_of(const ModelSpec& model, const LayerSpec& layer) {
+  if (layer.kind == LayerKind::kCrossBlock) return 2;
+  return is_in_encoder(model, layer) ? 3 : 0;
+}
+
+TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& call) {
   switch (field) {
     case BatchField::kTokens:
+      // The encoder's, then the decoder's.
+      if (model.stack == Stack::kEncoderDecoder) {
+        return {{2, call.micro_batch, call.sequence_length}, DType::kI64};
+      }
+      [[fallthrough]];
     case BatchField::kTargets: return {{call.micro_batch, call.sequence_length}, DType::kI64};
   }
   check_failed(__FILE__, __LINE__, "unknown field of a batch");

@@ -44,6 +44,25 @@ int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree) {
   return std::max<int64_t>(1, tensor_degree / model.num_kv_heads);
 }
 
+bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer) {
+  return model.stack == Stack::kEncoderDecoder && is_transformer_block(layer.kind) &&
+         layer.kind != LayerKind::kCrossBlock;
+}
+
+bool opens_decoder(const ModelSpec& model, const LayerSpec& layer) {
+  return layer.kind == LayerKind::kCrossBlock && layer.index == model.num_layers + 1;
+}
+
+bool closes_stack(const ModelSpec& model, const LayerSpec& layer) {
+  if (layer.kind == LayerKind::kCrossBlock) return layer.index == block_count(model);
+  return is_in_encoder(model, layer) && layer.index == model.num_layers;
+}
+
+double head_scale(const ModelSpec& model) {
+  const bool scaled = model.stack == Stack::kEncoderDecoder && model.tied_embeddings;
+  return scaled ? 1 / std::sqrt(static_cast<double>(model.hidden_size)) : 1;
+}
+
 double score_scale(const ModelSpec& model) {
   if (model.position_embedding == PositionKind::kRelative) return 1;
   return 1 / std::sqrt(static_cast<double>(model.head_dim));

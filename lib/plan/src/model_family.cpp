@@ -38,4 +38,10 @@ bool is_dense_decoder(const ModelSpec& model) {
          model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
 }
 
+bool is_dense_encoder_decoder(const ModelSpec& model) {
+  return model.stack == Stack::kEncoderDecoder &&
+         model.position_embedding == PositionKind::kRelative && !model.parallel_residual &&
+         model.kv_lora_rank == 0;
+}
+
 }  // namespace smp

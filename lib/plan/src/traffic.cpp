@@ -76,19 +76,27 @@ class StepTraffic {
   // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,
   // section 3); the vocabulary is cut in embedding and head.
   void tensor_parallel() {
-    int64_t blocks = 0;
-    bool has_embedding = false, has_head = false;
-    for (const LayerSpec& layer : layout_.layers) {
-      blocks += is_block(layer) ? 1 : 0;
-      has_embedding |= layer.kind == LayerKind::kEmbedding;
-      has_head |= layer.kind == LayerKind::kHead;
-    }
+    const ModelSpec& model = plan_.job.model;
     const ParallelSpec& parallel = plan_.job.parallel;
-    const int64_t again = parallel.recompute == Recompute::kFull
-                              ? std::min(blocks, parallel.recompute_layers.value_or(blocks))
-                              : 0;
-    const int64_t forward = 2 * (blocks + again) + (has_embedding ? 1 : 0);
-    const int64_t backward = 2 * blocks + (has_head ? 1 : 0);
+    const auto layers = static_cast<int64_t>(layout_.layers.size());
+    const int64_t most_again =
+        parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
+    int64_t blocks = 0, attentions = 0, forward = 0, backward = 0;
+    bool has_head = false;
+    for (const LayerSpec& layer : layout_.layers) {
+      if (is_block(layer)) {
+        const int64_t branches = layer.kind == LayerKind::kCrossBlock ? 3 : 2;
+        attentions += branches - 1;
+        forward += branches * (blocks < most_again ? 2 : 1);
+        backward += branches + (opens_decoder(model, layer) ? 1 : 0);  // and of the memory
+        ++blocks;
+      } else if (layer.kind == LayerKind::kEmbedding) {
+        forward += model.stack == Stack::kEncoderDecoder ? 2 : 1;
+      } else {
+        has_head = true;
+        ++backward;
+      }
+    }
     tensor("tensor.forward", dtype_, hidden(), forward * microbatches_);
     tensor("tensor.backward", dtype_, hidden(), backward * microbatches_);
     if (has_head) {
@@ -96,10 +104,10 @@ class StepTraffic {
       tensor("tensor.loss", wide(dtype_), 2 * tokens_,
              microbatches_);  // sum of exponentials, target
     }
-    const ModelSpec& model = plan_.job.model;
     if (model.qk_norm) {  // each rank has worked on its own heads
       const int64_t vectors = model.norm == NormKind::kLayerNorm ? 4 : 2;
-      tensor("tensor.head_norms", wide(dtype_), vectors * model.head_dim, blocks * microbatches_);
+      tensor("tensor.head_norms", wide(dtype_), vectors * model.head_dim,
+             attentions * microbatches_);
     }
     if (kv_copies(model, plan_.degrees.tensor) > 1) {
       list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),

@@ -36,7 +36,7 @@ class Walk {
         // Where it is kept, what was sent forward is the last layer's output.
         if (action.payload == Payload::kActivation && frees_sent_outputs()) {
           const WalkedLayer& sender = closing(action.chunk);
-          kept_by(sender).bytes -= sender.handed_bytes;
+          kept_by(sender).bytes -= freed_when_sent(sender);
         }
         break;
       case ActionKind::kStep: peaks_.step = now_; break;
@@ -85,7 +85,7 @@ class Walk {
     kept.bytes += layer.memory.output_bytes + (checkpointed(layer) ? 0 : kept_beside_output(layer));
     if (stage_.in_engine && is_loss(layer)) kept.bytes -= layer.memory.output_bytes;  // a number
     ++kept.calls;
-    if (checkpointed(layer) && !layer.keeps_input) release_input(layer);
+    if (checkpointed(layer) && !layer.keeps_input) release_own_input(layer);
   }
 
   // The forward again; its output lives on where the next layer is computed again from it.
@@ -107,7 +107,7 @@ class Walk {
     if (!stage_.in_engine) return;
     const WalkedLayer& layer = this->layer(action.layer);
     if (!checkpointed(layer)) kept_by(layer).bytes -= kept_beside_output(layer);
-    release_input(layer);
+    release_own_input(layer);
     host_bytes_ += offloaded_bytes(layer);
     peaks_.host_bytes = std::max(peaks_.host_bytes, host_bytes_);
   }
@@ -137,8 +137,9 @@ class Walk {
     if (engine_puts_off(layer)) {
       now_.put_off.bytes += beside_gradient(layer);
       ++now_.put_off.calls;
+      release_gradient(layer, layer.passed_gradient_bytes);
     } else {
-      release_gradient(layer);
+      release_gradient(layer, layer.handed_gradient_bytes);
     }
     now_.gradients += layer.memory.input_gradient_bytes;
     if (!stage_.weights_put_off) end_unit(layer);
@@ -153,7 +154,7 @@ class Walk {
       if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
       now_.put_off.bytes -= beside_gradient(layer);
       --now_.put_off.calls;
-      release_gradient(layer);
+      release_gradient(layer, put_off_gradient(layer));
     }
     // The loss is released by its backward already.
     if (!stage_.in_engine && !is_loss(layer)) release(layer);
@@ -165,7 +166,10 @@ class Walk {
   }
   // What is put off beside the gradient of the output, which stays where it is counted.
   static int64_t beside_gradient(const WalkedLayer& layer) {
-    return layer.memory.put_off_bytes - layer.handed_gradient_bytes;
+    return layer.memory.put_off_bytes - put_off_gradient(layer);
+  }
+  static int64_t put_off_gradient(const WalkedLayer& layer) {
+    return layer.handed_gradient_bytes - layer.passed_gradient_bytes;
   }
 
   // A microbatch has left a chunk with its last gradient.
@@ -182,7 +186,7 @@ class Walk {
     kept.bytes -= layer.memory.saved_bytes;
     --kept.calls;
     const bool sent = layer.closes_chunk && !layer.hands_over && !is_loss(layer);
-    if (sent && frees_sent_outputs()) kept.bytes += layer.handed_bytes;  // gone already
+    if (sent && frees_sent_outputs()) kept.bytes += freed_when_sent(layer);  // gone already
   }
 
   // What a call of the engine kept, and its input, wherever they are. The output lives by a rule of
@@ -207,24 +211,30 @@ class Walk {
       --now_.recomputed.calls;
     }
     const bool has_input = !was_fetched && (!checkpointed(layer) || layer.keeps_input);
-    if (has_input) release_input(layer);
+    if (has_input) release_own_input(layer);
+    release_shared_input(layer);
   }
 
   // The gradient of the output is used up. It came from the next layer or the next stage; the head,
   // whose output is the loss, has none.
-  void release_gradient(const WalkedLayer& layer) {
+  void release_gradient(const WalkedLayer& layer, int64_t bytes) {
     if (!layer.closes_chunk || layer.hands_over) {
-      now_.gradients -= layer.handed_gradient_bytes;
+      now_.gradients -= bytes;
     } else if (!is_loss(layer)) {
-      now_.messages -= layer.handed_gradient_bytes;
+      now_.messages -= bytes;
     }
   }
 
-  // The input has been used for the last time: it is what the layer before made, or a message.
-  void release_input(const WalkedLayer& layer) {
-    if (is_first(layer)) return;
-    if (layer.opens_chunk && !layer.takes_over) return release_received(layer);
-    kept_by(before(layer)).bytes -= before(layer).memory.output_bytes;
+  // The input has been used for the last time: it is what the layer before made, or a message. What
+  // layers behind use as well lives until the layer's backward, whatever becomes of the rest.
+  void release_own_input(const WalkedLayer& layer) {
+    if (!is_first(layer)) input_of(layer) -= own_input_bytes(layer);
+  }
+  void release_shared_input(const WalkedLayer& layer) {
+    if (!is_first(layer)) input_of(layer) -= input_bytes(layer) - own_input_bytes(layer);
+  }
+  int64_t& input_of(const WalkedLayer& layer) {
+    return is_message(layer) ? now_.messages : kept_by(before(layer)).bytes;
   }
 
   void release_received(const WalkedLayer& layer) {
@@ -244,12 +254,22 @@ class Walk {
   static int64_t kept_beside_output(const WalkedLayer& layer) {
     return beside_output(layer) - (layer.thinned ? layer.memory.thinned_bytes : 0);
   }
+  static bool is_message(const WalkedLayer& layer) {
+    return layer.opens_chunk && !layer.takes_over;
+  }
   int64_t input_bytes(const WalkedLayer& layer) const {
-    return layer.opens_chunk && !layer.takes_over ? before(layer).handed_bytes
-                                                  : before(layer).memory.output_bytes;
+    return is_message(layer) ? before(layer).handed_bytes : before(layer).memory.output_bytes;
+  }
+  int64_t own_input_bytes(const WalkedLayer& layer) const {
+    if (layer.shared_input_bytes == 0) return input_bytes(layer);
+    return before(layer).handed_bytes - layer.shared_input_bytes;
+  }
+  // What it hands on beside that was there before it, and stays.
+  int64_t freed_when_sent(const WalkedLayer& layer) const {
+    return stage_.in_engine ? layer.memory.output_bytes : layer.handed_bytes;
   }
   int64_t offloaded_bytes(const WalkedLayer& layer) const {
-    return input_bytes(layer) + (layer.recomputed ? 0 : kept_beside_output(layer));
+    return own_input_bytes(layer) + (layer.recomputed ? 0 : kept_beside_output(layer));
   }
 
   static bool is_loss(const WalkedLayer& layer) { return layer.kind == RunningLayer::kHead; }

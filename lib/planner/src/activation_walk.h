@@ -68,6 +68,10 @@ struct WalkedLayer {
   // What it hands to the next layer, as a message or within the stage, and the gradients of that.
   int64_t handed_bytes = 0;
   int64_t handed_gradient_bytes = 0;
+  // Of what it takes, the bytes that layers behind it use as well; of the gradients of what it
+  // hands on, those that it hands back as they are, added to.
+  int64_t shared_input_bytes = 0;
+  int64_t passed_gradient_bytes = 0;
 };
 
 // What one stage's actions move.

@@ -37,7 +37,7 @@ CallBytes call_of(const LayerMemory& memory) {
 bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu &&
          job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
-         is_dense_decoder(job.model);
+         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model));
 }
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {

@@ -88,6 +88,7 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
                        compute_dtype(plan)};
   const bool exact = runs_in_engine(plan.job);
   std::vector<WalkedLayer> layers;
+  std::vector<TensorSpec> taken;  // what the layer before hands on
   for (const LayerSpec& spec : layers_of(model)) {
     const RunningLayer kind = running_kind(spec.kind);
     const bool block = kind == RunningLayer::kBlock;
@@ -100,6 +101,13 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
       const std::vector<TensorSpec> outputs = outputs_of(model, spec, call);
       layer.handed_bytes = bytes_of(outputs);
       layer.handed_gradient_bytes = gradient_bytes_of(outputs);
+      if (model.stack == Stack::kEncoderDecoder && !outputs.empty()) {
+        layer.passed_gradient_bytes = layer.handed_gradient_bytes - outputs.front().bytes();
+      }
+      for (int64_t i = 0; i < shared_inputs_of(model, spec); ++i) {
+        layer.shared_input_bytes += taken[taken.size() - 1 - static_cast<size_t>(i)].bytes();
+      }
+      taken = outputs;
       layer.memory = memory_of(model, spec, call);
       layer.again_bytes = 0;
     } else if (block && choice.offload_activations) {

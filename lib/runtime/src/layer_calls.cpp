@@ -3,6 +3,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "empty_tensor.h"
@@ -22,7 +23,11 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
       micro_batch_(plan.job.training.micro_batch.value()),
       microbatch_count_(plan.job.training.microbatches.value()),
       data_rank_(model.parameters->layout().coord.data(plan.degrees)),
-      call_(layer_call(plan, model.parameters->layout().coord.tensor)) {}
+      call_(layer_call(plan, model.parameters->layout().coord.tensor)) {
+  for (const LayerSpec& layer : model.parameters->layout().layers) {
+    shared_inputs_.push_back(static_cast<size_t>(shared_inputs_of(plan.job.model, layer)));
+  }
+}
 
 void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
@@ -77,6 +82,7 @@ void LayerCalls::forward(const Action& action) {
   std::vector<at::Tensor> outputs = run(action, inputs, keeps_all ? &call.saved : nullptr);
   if (!evaluates_) {
     SMP_CHECK_EQ(flight.calls.size(), place.in_chunk);
+    call.shared.assign(inputs.end() - shared_inputs_.at(place.in_stage), inputs.end());
     if (place.keeps_input) call.inputs = std::move(inputs);
     if (place.is_thinned) model_.layers[place.in_stage]->thin(call.saved);
     flight.calls.push_back(std::move(call));
@@ -109,33 +115,33 @@ void LayerCalls::recompute(const Action& action) {
   if (place.feeds_recompute) flight.again = std::move(outputs);
 }
 
-// A layer that is computed again has its inputs there, any other all that it saved.
-void LayerCalls::offload(const Action& action) {
-  KeptCall& call = call_of(action);
-  const LedgerScope host(*model_.host);
+// A layer that is computed again has its inputs there, any other all that it saved. What other
+// layers use as well stays.
+void LayerCalls::move(KeptCall& call) {
   const CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
     for (at::Tensor& tensor : *tensors) {
-      if (tensor.defined()) tensor = at::clone(tensor);
+      if (!tensor.defined()) continue;
+      const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
+                                     [&](const auto& shared) { return tensor.is_same(shared); });
+      if (!stays) tensor = at::clone(tensor);
     }
   }
 }
 
-void LayerCalls::fetch(const Action& action) {
-  KeptCall& call = call_of(action);
-  const CategoryScope category(MemoryCategory::kActivations);
-  for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
-    for (at::Tensor& tensor : *tensors) {
-      if (tensor.defined()) tensor = at::clone(tensor);
-    }
-  }
+void LayerCalls::offload(const Action& action) {
+  const LedgerScope host(*model_.host);
+  move(call_of(action));
 }
+
+void LayerCalls::fetch(const Action& action) { move(call_of(action)); }
 
 void LayerCalls::backward(const Action& action) {
   const LayerPlace& place = map_.of(action.layer);
   InFlight& flight = microbatches_.at(action.chunk, action.microbatch);
   SMP_CHECK_EQ(flight.calls.size(), place.in_chunk + 1);
   Saved saved = std::move(flight.calls.back().saved);
+  const std::vector<at::Tensor> shared = std::move(flight.calls.back().shared);
   flight.calls.pop_back();
 
   std::vector<at::Tensor> gradients = std::exchange(flight.gradients, {});

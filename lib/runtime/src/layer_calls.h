@@ -41,6 +41,7 @@ class LayerCalls {
 
  private:
   KeptCall& call_of(const Action& action);
+  static void move(KeptCall& call);
   std::vector<at::Tensor> run(const Action& action, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
   CallContext context_of(const Action& action) const;
@@ -54,6 +55,7 @@ class LayerCalls {
   const StageMap map_;
   const int64_t micro_batch_, microbatch_count_, data_rank_;
   const LayerCall call_;
+  std::vector<size_t> shared_inputs_;  // by layer of the stage
   int64_t step_ = 0;
   bool evaluates_ = false;
   double loss_scale_ = 1;

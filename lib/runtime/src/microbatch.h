@@ -17,6 +17,7 @@ namespace smp {
 struct KeptCall {
   std::vector<at::Tensor> inputs;  // of a layer that is computed again, where it keeps them
   Saved saved;                     // of the others, and once it was computed again
+  std::vector<at::Tensor> shared;  // inputs that flow on to layers behind it; they stay here
 };
 
 // A microbatch on its way through one chunk of this stage.

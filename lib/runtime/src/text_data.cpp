@@ -56,19 +56,22 @@ void read_file(const DataFile& file, int64_t offset, int64_t count, unsigned cha
 }  // namespace
 
 TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
-                   int64_t held_out_samples)
+                   int64_t held_out_samples, int64_t sequences_per_sample)
     : files_(std::move(files)),
       sequence_length_(sequence_length),
+      sequences_(sequences_per_sample),
+      sample_bytes_(sequences_ * sequence_length),
+      window_bytes_(sequences_ == 1 ? sequence_length + 1 : sample_bytes_),
       seed_(seed),
       trained_bytes_(files_.total_bytes -
-                     (held_out_samples > 0 ? held_out_samples * sequence_length + 1 : 0)),
+                     (held_out_samples > 0 ? held_out_samples * sample_bytes_ + 1 : 0)),
       held_out_samples_(held_out_samples) {
   int64_t begin = 0;
   for (const DataFile& file : files_.files) {
     begins_.push_back(begin);
     begin += file.bytes + 1;
   }
-  SMP_CHECK(trained_bytes_ > sequence_length_);
+  SMP_CHECK(trained_bytes_ >= window_bytes_);
 }
 
 int64_t TextData::window_start(int64_t step, int64_t sample) const {
@@ -80,7 +83,7 @@ int64_t TextData::window_start(int64_t step, int64_t sample) const {
                     stream_key(seed_, "data"));
   const uint64_t random = uint64_t{block[1]} << 32 | block[0];
   // Any start from which a whole window fits; the remainder's bias is below starts / 2^64.
-  const auto starts = static_cast<uint64_t>(trained_bytes_ - sequence_length_);
+  const auto starts = static_cast<uint64_t>(trained_bytes_ - window_bytes_ + 1);
   return static_cast<int64_t>(random % starts);
 }
 
@@ -101,17 +104,26 @@ void TextData::read_bytes(int64_t begin, int64_t count, unsigned char* out) cons
   }
 }
 
-void TextData::read_window(int64_t start, int64_t* tokens, int64_t* targets) const {
-  std::vector<unsigned char> window(static_cast<size_t>(sequence_length_ + 1));
-  read_bytes(start, sequence_length_ + 1, window.data());
-  if (tokens != nullptr) std::copy(window.begin(), window.end() - 1, tokens);
-  if (targets != nullptr) std::copy(window.begin() + 1, window.end(), targets);
+void TextData::read_window(int64_t start, int64_t k, int64_t count, int64_t* tokens,
+                           int64_t* targets) const {
+  std::vector<unsigned char> window(static_cast<size_t>(window_bytes_));
+  read_bytes(start, window_bytes_, window.data());
+  const auto first_target =
+      sequences_ == 1 ? window.begin() + 1 : window.begin() + sequence_length_;
+  int64_t* to = targets == nullptr ? nullptr : targets + k * sequence_length_;
+  if (to != nullptr) std::copy_n(first_target, sequence_length_, to);
+  if (tokens == nullptr) return;
+  std::copy_n(window.begin(), sequence_length_, tokens + k * sequence_length_);
+  if (sequences_ == 1) return;
+  int64_t* decoder = tokens + (count + k) * sequence_length_;
+  decoder[0] = 0;
+  std::copy_n(first_target, sequence_length_ - 1, decoder + 1);
 }
 
 void TextData::read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
                     int64_t* targets) const {
   for (int64_t k = 0; k < count; ++k) {
-    read_window(window_start(step, first_sample + k), sample_of(tokens, k), sample_of(targets, k));
+    read_window(window_start(step, first_sample + k), k, count, tokens, targets);
   }
 }
 
@@ -119,8 +131,7 @@ void TextData::read_held_out(int64_t first_sample, int64_t count, int64_t* token
                              int64_t* targets) const {
   SMP_CHECK(first_sample + count <= held_out_samples_);
   for (int64_t k = 0; k < count; ++k) {
-    read_window(trained_bytes_ + (first_sample + k) * sequence_length_, sample_of(tokens, k),
-                sample_of(targets, k));
+    read_window(trained_bytes_ + (first_sample + k) * sample_bytes_, k, count, tokens, targets);
   }
 }
 

@@ -234,8 +234,9 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     model = apply_parallelism(plan, world, ledger);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     const TrainingSpec& training = plan.job.training;
-    const TextData data(find_data_files(training), training.sequence_length, training.seed,
-                        held_out_samples(training));
+    const int64_t sequences = sequences_per_sample(plan.job.model);
+    const TextData data(find_data_files(training, sequences), training.sequence_length,
+                        training.seed, held_out_samples(training), sequences);
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, data.trained_bytes());
     RunResult result;
     run_steps(plan, options, data, model, *checkpoints, ledger, result);

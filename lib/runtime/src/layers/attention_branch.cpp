@@ -174,16 +174,17 @@ at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, 
   now_or_later(later, [this, packed = std::move(packed), normal = norm_.recompute(x, kept.stats)] {
     projection_.add_weight_gradient(packed, normal);
   });
-  if (side.memory.defined()) backward_memory(side.memory, std::move(kept.kv), gradients, later);
+  if (side.memory.defined()) backward_memory(side.memory, std::move(kept.kv), gradients);
   if (reduction) reduction->wait();
   return dx;
 }
 
+// The weight's gradient is never put off: its factor, the memory, belongs to other blocks as well.
 void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
-                                      AttentionSide& gradients, WeightWork* later) const {
+                                      AttentionSide& gradients) const {
   add_to(gradients.memory, kv_.input_gradient(kv));
   kv_.add_bias_gradient(kv);
-  now_or_later(later, [this, kv = std::move(kv), memory] { kv_.add_weight_gradient(kv, memory); });
+  kv_.add_weight_gradient(kv, memory);
 }
 
 // What was kept of queries, keys and values becomes their gradients.

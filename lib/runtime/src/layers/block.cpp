@@ -9,12 +9,17 @@ namespace {
 //   y = x1 + mlp(x1)
 // or, with a parallel residual, where both read x, and may share its norm:
 //   y = x + attention(x) + mlp(x)
+// An encoder's has a table of relative positions beside x, and hands on what flows past it; the
+// last one keeps the table.
 class Block final : public Layer {
  public:
-  Block(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
+  Block(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
+        const TensorParallel& group)
       : is_parallel_(model.parallel_residual),
         shares_norm_(model.shared_norm),
-        attention_(model, parameters, "attention", true, false, group),
+        has_table_(is_in_encoder(model, layer)),
+        keeps_table_(closes_stack(model, layer)),
+        attention_(model, parameters, "attention", !is_in_encoder(model, layer), false, group),
         mlp_(model, parameters, group) {
     SMP_CHECK(is_parallel_ || !shares_norm_);
   }
@@ -30,7 +35,7 @@ class Block final : public Layer {
   // Places in Saved.
   static constexpr size_t kInput = 0, kStats = 1, kX1 = 5, kMlpStats = 6, kU = 7;
 
-  const bool is_parallel_, shares_norm_;
+  const bool is_parallel_, shares_norm_, has_table_, keeps_table_;
   AttentionBranch attention_;
   MlpBranch mlp_;
 };
@@ -40,8 +45,10 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor& input = inputs.at(0);  // [b, s, h]
   const int64_t batch = input.size(0);
   const at::Tensor x = input.view({batch * input.size(1), -1});
+  AttentionSide side;
+  if (has_table_) side.table = inputs.at(1);
   AttentionBranch::Kept kept;
-  at::Tensor x1 = attention_.forward(x, batch, {}, kept, call);
+  at::Tensor x1 = attention_.forward(x, batch, side, kept, call);
   at::Tensor mlp_stats, u;
   if (!shares_norm_) mlp_stats = mlp_.norm().empty_stats(x);
   const at::Tensor y = mlp_.forward(is_parallel_ ? x : x1, x1, batch,
@@ -49,8 +56,12 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
   if (is_parallel_) x1.reset();
   if (saved != nullptr) {
     *saved = {input, kept.stats, kept.packed, kept.attended, kept.log_sums, x1, mlp_stats, u};
+    if (has_table_) saved->push_back(side.table);
   }
-  return {y.view(input.sizes())};
+  std::vector<at::Tensor> outputs{y.view(input.sizes())};
+  if (has_table_)
+    outputs.insert(outputs.end(), inputs.begin() + (keeps_table_ ? 2 : 1), inputs.end());
+  return outputs;
 }
 
 // The widest of what is kept, for one product that needs no message.
@@ -62,7 +73,7 @@ void Block::complete(Saved& saved) const {
 
 std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gradients,
                                         const CallContext& call, WeightWork* later) {
-  SMP_CHECK_EQ(saved.size(), 8u);
+  SMP_CHECK_EQ(saved.size(), has_table_ ? 9u : 8u);
   const at::Tensor input = std::move(saved[0]);
   AttentionBranch::Kept kept{.stats = std::move(saved[1]),
                              .packed = std::move(saved[2]),
@@ -72,6 +83,13 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   at::Tensor x1 = std::move(saved[5]);
   at::Tensor mlp_stats = std::move(saved[6]);
   at::Tensor u = std::move(saved[7]);
+  AttentionSide side, side_gradients;
+  std::vector<at::Tensor> passed;  // gradients of what flows past
+  if (has_table_) {
+    side.table = std::move(saved[8]);
+    if (!keeps_table_) side_gradients.table = gradients.at(1);
+    passed.assign(gradients.begin() + (keeps_table_ ? 1 : 2), gradients.end());
+  }
   saved.clear();
   const int64_t batch = input.size(0), tokens = batch * input.size(1);
   const at::Tensor dy = std::move(gradients[0]).contiguous().view({tokens, -1});
@@ -84,9 +102,8 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
   x1.reset();
   mlp_stats.reset();
 
-  AttentionSide side_gradients;
-  at::Tensor dx =
-      attention_.backward(is_parallel_ ? dy : dx1, x, batch, {}, kept, side_gradients, call, later);
+  at::Tensor dx = attention_.backward(is_parallel_ ? dy : dx1, x, batch, side, kept, side_gradients,
+                                      call, later);
   if (shares_norm_) {  // both branches' gradients of the one norm's result
     with_element_type(dx, [&](auto zero) {
       using T = decltype(zero);
@@ -94,14 +111,17 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
     });
   }
   attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1);
-  return {dx.view(input.sizes())};
+  std::vector<at::Tensor> input_gradients{dx.view(input.sizes())};
+  if (has_table_) input_gradients.push_back(std::move(side_gradients.table));
+  input_gradients.insert(input_gradients.end(), passed.begin(), passed.end());
+  return input_gradients;
 }
 
 }  // namespace
 
-std::unique_ptr<Layer> make_block(const ModelSpec& model, const ParameterViews& parameters,
-                                  const TensorParallel& group) {
-  return std::make_unique<Block>(model, parameters, group);
+std::unique_ptr<Layer> make_block(const ModelSpec& model, const LayerSpec& layer,
+                                  const ParameterViews& parameters, const TensorParallel& group) {
+  return std::make_unique<Block>(model, layer, parameters, group);
 }
 
 }  // namespace smp

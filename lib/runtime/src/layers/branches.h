@@ -46,8 +46,7 @@ class AttentionBranch {
  private:
   void backward_heads(at::Tensor attended_gradient, const AttentionShape& shape,
                       const AttentionSide& side, Kept& kept, AttentionSide& gradients) const;
-  void backward_memory(const at::Tensor& memory, at::Tensor kv, AttentionSide& gradients,
-                       WeightWork* later) const;
+  void backward_memory(const at::Tensor& memory, at::Tensor kv, AttentionSide& gradients) const;
   void add_head_norms(at::Tensor& gradients) const;
   AttentionShape shape_of(const at::Tensor& x, int64_t batch, const AttentionSide& side,
                           const CallContext& call) const;

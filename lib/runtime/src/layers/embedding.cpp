@@ -10,7 +10,9 @@ namespace smp {
 namespace {
 
 // Token rows, cut by vocabulary over the tensor ranks and summed, plus (GPT-2) position rows, which
-// every rank holds and adds after the sum.
+// every rank holds and adds after the sum. In an encoder_decoder it embeds the tokens of both, [2,
+// b, s], and hands on copies of the tables of relative positions: with ZeRO-3 the buffer of its
+// weights serves other layers once it has run.
 class Embedding final : public Layer {
  public:
   Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
@@ -18,6 +20,9 @@ class Embedding final : public Layer {
         positions_(parameters.at("positions.weight")),
         layer_(parameters.layer()),
         hidden_dropout_(model.hidden_dropout),
+        encoder_table_(parameters.at("relative.weight")),
+        decoder_table_(parameters.at("decoder_relative.weight")),
+        is_of_two_(model.stack == Stack::kEncoderDecoder),
         vocab_size_(model.vocab_size),
         begin_(part_begin(model.vocab_size, group.degree, group.rank)),
         group_(group) {
@@ -37,21 +42,27 @@ class Embedding final : public Layer {
     return row >= 0 && row < tokens_.weight.size(0) ? row : -1;
   }
 
-  // x [b, s, h]
-  Dropout dropout(const at::Tensor& x, const CallContext& call) const {
-    return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, x.size(1));
+  // Of x [b, s, h]; `stack` is 1 for the decoder's tokens, rows of a sample behind the encoder's.
+  Dropout dropout(const at::Tensor& x, int64_t stack, const CallContext& call) const {
+    Dropout drops = dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, x.size(1));
+    drops.first_row = stack * x.size(1);
+    return drops;
   }
+  at::Tensor embed(const at::Tensor& tokens, int64_t stack, const CallContext& call) const;
+  void add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
+                    const CallContext& call) const;
 
   Parameter tokens_, positions_;
   int64_t layer_;
   double hidden_dropout_;
+  Parameter encoder_table_, decoder_table_;
+  bool is_of_two_;
   int64_t vocab_size_, begin_;
   TensorParallel group_;
 };
 
-std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
-                                           const CallContext& call, Saved* saved) {
-  const at::Tensor& tokens = inputs.at(0);
+at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
+                            const CallContext& call) const {
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   const int64_t* ids = tokens.const_data_ptr<int64_t>();
   at::Tensor x = at::empty({batch, sequence, h}, tokens_.weight.options());
@@ -78,23 +89,30 @@ std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs
       }
     });
   }
-  if (const Dropout drops = dropout(x, call); drops.is_on()) {
+  if (const Dropout drops = dropout(x, stack, call); drops.is_on()) {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       drop(drops, batch * sequence, h, data_of<T>(x), data_of<T>(x));
     });
   }
-  if (saved != nullptr) *saved = {tokens};
-  return {std::move(x)};
+  return x;
 }
 
-// Adding rows is all there is to do: nothing is worth putting off.
-std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                            const CallContext& call, WeightWork* /*later*/) {
-  const at::Tensor given = gradients.at(0).contiguous();
-  const at::Tensor dx = dropped(dropout(given, call), given);
+std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
+                                           const CallContext& call, Saved* saved) {
+  const at::Tensor& tokens = inputs.at(0);
+  if (saved != nullptr) *saved = {tokens};
+  if (!is_of_two_) return {embed(tokens, 0, call)};
+  return {embed(tokens.select(0, 0), 0, call), encoder_table_.weight.clone(),
+          embed(tokens.select(0, 1), 1, call), decoder_table_.weight.clone()};
+}
+
+void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
+                             const CallContext& call) const {
+  const at::Tensor given = gradient.contiguous();
+  const at::Tensor dx = dropped(dropout(given, stack, call), given);
   const int64_t batch = dx.size(0), sequence = dx.size(1), h = dx.size(2);
-  const int64_t* ids = saved.at(0).const_data_ptr<int64_t>();
+  const int64_t* ids = tokens.const_data_ptr<int64_t>();
   with_element_type(dx, [&](auto zero) {
     using T = decltype(zero);
     const T* rows = data_of<T>(dx);
@@ -107,6 +125,27 @@ std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor>
       accumulate(sequence * h, rows + b * sequence * h, data_of<Wide<T>>(positions_.gradient));
     }
   });
+}
+
+void add_table_gradient(const Parameter& table, const at::Tensor& gradient) {
+  with_element_type(gradient, [&](auto zero) {
+    using T = decltype(zero);
+    accumulate(gradient.numel(), data_of<T>(gradient), data_of<Wide<T>>(table.gradient));
+  });
+}
+
+// Adding rows is all there is to do: nothing is worth putting off.
+std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor> gradients,
+                                            const CallContext& call, WeightWork* /*later*/) {
+  const at::Tensor& tokens = saved.at(0);
+  if (!is_of_two_) {
+    add_gradient(tokens, gradients.at(0), 0, call);
+    return {at::Tensor()};
+  }
+  add_gradient(tokens.select(0, 0), gradients.at(0), 0, call);
+  add_table_gradient(encoder_table_, gradients.at(1));
+  add_gradient(tokens.select(0, 1), gradients.at(2), 1, call);
+  add_table_gradient(decoder_table_, gradients.at(3));
   return {at::Tensor()};
 }
 

@@ -24,6 +24,7 @@ class Head final : public Layer {
       : norm_(parameters.norm("norm", model.norm_epsilon)),
         projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"),
                     parameters.at("bias")},
+        scale_(head_scale(model)),
         vocab_size_(model.vocab_size),
         begin_(part_begin(model.vocab_size, group.degree, group.rank)),
         group_(group) {
@@ -57,6 +58,7 @@ class Head final : public Layer {
 
   Norm norm_;
   Linear projection_;
+  double scale_;  // of what is projected
   int64_t vocab_size_, begin_;
   TensorParallel group_;
 };
@@ -156,7 +158,10 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor x = input.view({targets.numel(), -1});  // [n, h]
 
   const at::Tensor stats = norm_.empty_stats(x);
-  const at::Tensor logits = projection_.forward(norm_.forward(x, stats));  // [n, vocabulary/t]
+  at::Tensor normal = norm_.forward(x, stats);
+  if (scale_ != 1) normal.mul_(scale_);
+  const at::Tensor logits = projection_.forward(normal);  // [n, vocabulary/t]
+  normal.reset();
   if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
   Statistics statistics = empty_statistics(logits);
   double mean = 0;
@@ -196,10 +201,10 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
   if (is_narrow(x) || projection_.bias.defined()) scale = 1;
   saved.clear();
 
-  at::Tensor dx = projection_.input_gradient(logits_gradient, scale);
+  at::Tensor dx = projection_.input_gradient(logits_gradient, scale * scale_);
   const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
   projection_.add_bias_gradient(logits_gradient);
-  projection_.add_weight_gradient(logits_gradient, norm_.recompute(x, stats), scale);
+  projection_.add_weight_gradient(logits_gradient, norm_.recompute(x, stats), scale * scale_);
   logits_gradient.reset();
   if (reduction) reduction->wait();
   norm_.backward(dx, x, stats, {});

@@ -21,10 +21,10 @@ std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer
     case LayerKind::kEmbedding: return make_embedding(model, views, group);
     case LayerKind::kGpt2Block:
     case LayerKind::kLlamaBlock:
-    case LayerKind::kBlock: return make_block(model, views, group);
+    case LayerKind::kBlock: return make_block(model, layer, views, group);
+    case LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
     case LayerKind::kHead: return make_head(model, views, group);
     case LayerKind::kMoeBlock:
-    case LayerKind::kCrossBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");

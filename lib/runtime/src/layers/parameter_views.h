@@ -32,8 +32,11 @@ class ParameterViews {
 
 std::unique_ptr<Layer> make_embedding(const ModelSpec& model, const ParameterViews& parameters,
                                       const TensorParallel& group);
-std::unique_ptr<Layer> make_block(const ModelSpec& model, const ParameterViews& parameters,
-                                  const TensorParallel& group);
+std::unique_ptr<Layer> make_block(const ModelSpec& model, const LayerSpec& layer,
+                                  const ParameterViews& parameters, const TensorParallel& group);
+std::unique_ptr<Layer> make_cross_block(const ModelSpec& model, const LayerSpec& layer,
+                                        const ParameterViews& parameters,
+                                        const TensorParallel& group);
 std::unique_ptr<Layer> make_head(const ModelSpec& model, const ParameterViews& parameters,
                                  const TensorParallel& group);
 

@@ -24,6 +24,11 @@ struct DataFiles {
   int64_t total_bytes = 0;      // of the text: all files and one 0 byte between two
 };
 
+// Sequences of a sample: one, whose tokens are predicted from those before them; of an
+// encoder_decoder two that follow each other, of which the encoder reads the first and the decoder
+// writes the second (prefix language modelling: Raffel et al. 2020, section 3.3.1).
+int64_t sequences_per_sample(const ModelSpec& model);
+
 // Samples at the end of the text that are kept for evaluation and never trained on; 0 without
 // evaluation. Throws ConfigError when they are not whole batches.
 int64_t held_out_samples(const TrainingSpec& training);
@@ -32,8 +37,8 @@ int64_t held_out_samples(const TrainingSpec& training);
 // are none; hidden files and folders, and symbolic links to folders, are left out); or
 // "python-stdlib", the .py files of the standard library of the python3 on PATH, without
 // site-packages. Throws ConfigError, with the path, for what is missing, unreadable, empty, or
-// shorter than one window of sequence_length + 1 bytes beside what is held out.
-DataFiles find_data_files(const TrainingSpec& training);
+// shorter than one sample beside what is held out.
+DataFiles find_data_files(const TrainingSpec& training, int64_t sequences_per_sample = 1);
 
 // Throws ConfigError when the model cannot take bytes as tokens (vocab_size < 256).
 void check_byte_vocabulary(const ModelSpec& model);

@@ -20,11 +20,11 @@ enum class LayerKind {
   kGpt2Block,   // LayerNorm, attention, LayerNorm, GELU MLP; biases everywhere
   kLlamaBlock,  // RMSNorm, attention with RoPE and grouped KV heads, RMSNorm, SwiGLU MLP; no biases
   kBlock,       // a dense block with any other attributes
+  kCrossBlock,  // a block of the decoder of an encoder_decoder: attends to the encoder as well
   kHead,        // final norm, vocabulary projection, cross-entropy
   // Priced, and not run by the engine yet:
-  kMoeBlock,    // a block whose MLP is a router and experts
-  kCrossBlock,  // a block of the decoder of an encoder_decoder: attends to the encoder as well
-  kMtpBlock,    // predicts a further token: norms, projection, a block; lies before the head
+  kMoeBlock,  // a block whose MLP is a router and experts
+  kMtpBlock,  // predicts a further token: norms, projection, a block; lies before the head
 };
 
 constexpr bool is_transformer_block(LayerKind kind) {
@@ -98,6 +98,15 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
 
 // Ranks that hold the same KV head: max(1, t / num_kv_heads).
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree);
+
+// In an encoder_decoder: whether a block is one of the encoder's, the first or last of its stack.
+bool is_in_encoder(const ModelSpec& model, const LayerSpec& layer);
+bool opens_decoder(const ModelSpec& model, const LayerSpec& layer);
+bool closes_stack(const ModelSpec& model, const LayerSpec& layer);
+
+// What the hidden state is multiplied with before a head: hidden_size^-0.5 where an
+// encoder_decoder's is tied (Raffel et al. 2020: T5), 1 else.
+double head_scale(const ModelSpec& model);
 
 // What scores are multiplied with before their softmax: 1 / sqrt(head_dim), and 1 with relative
 // positions (Raffel et al. 2020: T5 has it in the initial weights instead).

@@ -20,4 +20,8 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family);
 // blocks with plain attention and learned, rotary or no positions, whatever else its blocks are.
 bool is_dense_decoder(const ModelSpec& model);
 
+// Whether the model is an encoder and a decoder as the engine runs them: T5's, with whatever norms,
+// biases and MLP.
+bool is_dense_encoder_decoder(const ModelSpec& model);
+
 }  // namespace smp

@@ -1,0 +1,180 @@
+#include <ATen/ops/empty.h>
+
+#include <array>
+
+#include "layers/branches.h"
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), -1}); }
+
+// A block of a decoder that reads an encoder's result, the memory:
+//   x1 = x + attention(x)
+//   x2 = x1 + cross_attention(x1, memory)
+//   y = x2 + mlp(x2)
+// The first one makes the memory, the encoder's norm of what its last block gave; the others hand
+// it on, and each adds to its gradient. Tensor ranks add their own heads' parts, which are summed
+// once, where the memory was made.
+class CrossBlock final : public Layer {
+ public:
+  CrossBlock(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
+             const TensorParallel& group)
+      : opens_(opens_decoder(model, layer)),
+        closes_(closes_stack(model, layer)),
+        encoder_norm_(parameters.norm("encoder_norm", model.norm_epsilon)),
+        self_(model, parameters, "attention", true, false, group),
+        cross_(model, parameters, "cross_attention", false, true, group),
+        mlp_(model, parameters, group),
+        group_(group) {
+    SMP_CHECK(!model.parallel_residual);
+  }
+
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
+                                  Saved* saved) override;
+  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                   const CallContext& call, WeightWork* later) override;
+
+ private:
+  // What a call keeps, in the order of its Saved.
+  struct Kept {
+    at::Tensor input;          // [b, s, h]
+    at::Tensor memory;         // [b, s, h]; of the first block what the encoder's last one gave
+    at::Tensor encoder_stats;  // of the first block
+    at::Tensor table;
+    AttentionBranch::Kept self;  // without kv
+    at::Tensor x1;
+    AttentionBranch::Kept cross;
+    at::Tensor x2, mlp_stats, u;
+  };
+  static Saved saved_of(const Kept& kept);
+  static Kept kept_of(Saved saved);
+  at::Tensor memory_of(const Kept& kept) const;  // [n, h]
+  at::Tensor encoder_gradient(at::Tensor memory_gradient, const Kept& kept) const;
+
+  const bool opens_, closes_;
+  Norm encoder_norm_;  // of the first block
+  AttentionBranch self_, cross_;
+  MlpBranch mlp_;
+  TensorParallel group_;
+};
+
+Saved CrossBlock::saved_of(const Kept& kept) {
+  return {kept.input,
+          kept.memory,
+          kept.encoder_stats,
+          kept.table,
+          kept.self.stats,
+          kept.self.packed,
+          kept.self.attended,
+          kept.self.log_sums,
+          kept.x1,
+          kept.cross.stats,
+          kept.cross.packed,
+          kept.cross.kv,
+          kept.cross.attended,
+          kept.cross.log_sums,
+          kept.x2,
+          kept.mlp_stats,
+          kept.u};
+}
+
+CrossBlock::Kept CrossBlock::kept_of(Saved saved) {
+  SMP_CHECK_EQ(saved.size(), 17u);
+  return {
+      saved[0],
+      saved[1],
+      saved[2],
+      saved[3],
+      {.stats = saved[4], .packed = saved[5], .kv = {}, .attended = saved[6], .log_sums = saved[7]},
+      saved[8],
+      {saved[9], saved[10], saved[11], saved[12], saved[13]},
+      saved[14],
+      saved[15],
+      saved[16]};
+}
+
+at::Tensor CrossBlock::memory_of(const Kept& kept) const {
+  const at::Tensor rows = rows_of(kept.memory);
+  return opens_ ? encoder_norm_.recompute(rows, kept.encoder_stats) : rows;
+}
+
+std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& inputs,
+                                            const CallContext& call, Saved* saved) {
+  Kept kept;
+  kept.input = inputs.at(opens_ ? 1 : 0);
+  kept.memory = inputs.at(opens_ ? 0 : 1);
+  kept.table = inputs.at(2);
+  const int64_t batch = kept.input.size(0);
+  const at::Tensor x = rows_of(kept.input);
+  at::Tensor memory = rows_of(kept.memory);
+  if (opens_) {
+    kept.encoder_stats = encoder_norm_.empty_stats(memory);
+    memory = encoder_norm_.forward(memory, kept.encoder_stats);
+  }
+  kept.x1 = self_.forward(x, batch, {.table = kept.table, .memory = {}}, kept.self, call);
+  kept.x2 = cross_.forward(kept.x1, batch, {.table = {}, .memory = memory}, kept.cross, call);
+  kept.mlp_stats = mlp_.norm().empty_stats(x);
+  const at::Tensor y = mlp_.forward(kept.x2, kept.x2, batch, kept.mlp_stats, kept.u, call);
+  if (saved != nullptr) *saved = saved_of(kept);
+  std::vector<at::Tensor> outputs{y.view(kept.input.sizes())};
+  if (!closes_) {
+    outputs.push_back(memory.view(kept.memory.sizes()));
+    outputs.push_back(kept.table);
+  }
+  return outputs;
+}
+
+std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor> gradients,
+                                             const CallContext& call, WeightWork* later) {
+  Kept kept = kept_of(std::move(saved));
+  const std::vector<int64_t> sizes = kept.input.sizes().vec();
+  const int64_t batch = sizes[0];
+  const at::Tensor x = rows_of(kept.input);
+  const at::Tensor dy = rows_of(std::move(gradients[0]).contiguous());
+  AttentionSide side_gradients;
+  if (!closes_) {
+    side_gradients.memory = rows_of(gradients.at(1));
+    side_gradients.table = gradients.at(2);
+  }
+  gradients.clear();
+
+  at::Tensor dx2 = mlp_.backward(dy, kept.x2, batch, kept.mlp_stats, kept.u, call, later);
+  mlp_.norm().backward(dx2, kept.x2, kept.mlp_stats, dy);
+  kept.x2.reset();
+  kept.mlp_stats.reset();
+
+  at::Tensor dx1 = cross_.backward(dx2, kept.x1, batch, {.table = {}, .memory = memory_of(kept)},
+                                   kept.cross, side_gradients, call, later);
+  cross_.norm().backward(dx1, kept.x1, kept.cross.stats, dx2);
+  dx2.reset();
+  kept.x1.reset();
+  kept.cross.stats.reset();
+
+  at::Tensor dx = self_.backward(dx1, x, batch, {.table = kept.table, .memory = {}}, kept.self,
+                                 side_gradients, call, later);
+  self_.norm().backward(dx, x, kept.self.stats, dx1);
+  at::Tensor memory_gradient = std::move(side_gradients.memory);
+  if (opens_) {
+    return {encoder_gradient(std::move(memory_gradient), kept).view(sizes), dx.view(sizes),
+            side_gradients.table};
+  }
+  return {dx.view(sizes), memory_gradient.view(sizes), side_gradients.table};
+}
+
+at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept) const {
+  all_reduce(group_, memory_gradient, ReduceOp::kSum, "tensor.backward");
+  encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {});
+  return memory_gradient;
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_cross_block(const ModelSpec& model, const LayerSpec& layer,
+                                        const ParameterViews& parameters,
+                                        const TensorParallel& group) {
+  return std::make_unique<CrossBlock>(model, layer, parameters, group);
+}
+
+}  // namespace smp
