@@ -20,8 +20,8 @@ inline constexpr Parity kParityF32{1e-4, 1e-3, 1e-4, 1e-2};
 inline constexpr double kHuggingFaceF64 = 1e-10;
 inline constexpr double kHuggingFaceF32 = 1e-5;
 
-// Gradients against central differences with a step of 1e-5, absolute: of the model's loss, and of
-// a weighted sum of one layer's outputs, which is larger.
+// Gradients against central differences with a step near 1e-5, absolute: of the model's loss, and
+// of a weighted sum of one layer's outputs, which is larger.
 inline constexpr double kCentralDifferenceOfLoss = 2e-9;
 inline constexpr double kCentralDifference = 1e-7;
 // The mean over microbatches against the whole batch: loss, gradients.

@@ -106,6 +106,8 @@ std::vector<LayoutCase> stacks() {
   LayoutCase partly{"p3 recompute 1", {.pipeline = 3}};
   partly.recompute = Recompute::kFull;
   partly.recompute_layers = 1;
+  LayoutCase chunks{"p2 virtual", {.pipeline = 2}, PipelineKind::kVirtual};
+  chunks.virtual_stages = chunks.microbatches = 2;
   LayoutCase away{"offload", {}};
   away.offload_activations = true;
   LayoutCase both{"p2 recompute offload", {.pipeline = 2}};
@@ -119,7 +121,7 @@ std::vector<LayoutCase> stacks() {
       {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
       {"d2 ZeRO-2", {.shard = 2}, one_f_one_b, Sharding::kGradients},
       {"p2d2 ZeRO-3", {.pipeline = 2, .shard = 2}, one_f_one_b, Sharding::kParameters},
-      {"p2 virtual", {.pipeline = 2}, PipelineKind::kVirtual, Sharding::kNone, 2},
+      chunks,
       {"p3 zb_h1", {.pipeline = 3}, PipelineKind::kZbH1},
       {"p2 zb_v", {.pipeline = 2}, PipelineKind::kZbV, Sharding::kNone, 2},
       again,

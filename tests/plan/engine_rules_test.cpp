@@ -7,6 +7,16 @@
 using namespace smp;
 using Texts = std::vector<std::string>;
 
+namespace {
+
+void set_t5(JobSpec& job) {
+  job.model.stack = Stack::kEncoderDecoder;
+  job.model.decoder_layers = job.model.num_layers;
+  job.model.position_embedding = PositionKind::kRelative;
+}
+
+}  // namespace
+
 TEST_CASE("the engine runs what it can, drawing each rank's own weights included") {
   Plan plan = sample_plan(gpt2_124m(), {.pipeline = 2, .tensor = 2, .shard = 2});
   CHECK(what_engine_cannot_run(plan).empty());
@@ -76,11 +86,25 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
         "training.batch_ramp_start: above 0 (the engine runs one batch size)");
   CHECK(refused([](JobSpec& j) { j.model.stack = Stack::kEncoder; }) ==
-        "model.stack: encoder or encoder_decoder (the engine runs decoders)");
+        "model.stack: encoder (the engine runs decoder and encoder_decoder)");
   CHECK(refused([](JobSpec& j) { j.model.position_embedding = PositionKind::kAlibi; }) ==
-        "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)");
+        "model.position_embedding: alibi (the engine runs learned, rotary, relative and none)");
+  const char* const kTogether =
+      "model.position_embedding: relative in a decoder, or another one in an encoder_decoder (the "
+      "engine runs them together)";
   CHECK(refused([](JobSpec& j) { j.model.position_embedding = PositionKind::kRelative; }) ==
-        "model.position_embedding: alibi or relative (the engine runs learned, rotary and none)");
+        kTogether);
+  CHECK(refused(set_t5) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.model.position_embedding = PositionKind::kRotary;
+        }) == kTogether);
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.model.parallel_residual = true;
+        }) ==
+        "model.parallel_residual: true in an encoder_decoder (the engine runs its branches one "
+        "after the other)");
   // Of dense decoders every other attribute runs.
   CHECK(refused([](JobSpec& j) {
           j.model.family = ModelFamily::kTransformer;

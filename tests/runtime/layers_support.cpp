@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <random>
 
 #include "smp/plan/check.h"
@@ -105,6 +106,10 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
       const double base = spec.init == Init::kOnes ? 1.0 : 0.0;
       for (int64_t i = 0; i < weight.numel(); ++i) {
         weight.data_ptr<double>()[i] = base + 0.4 * uniform();
+      }
+      // Where scores are not scaled, queries are.
+      if (score_scale(model) == 1 && spec.name.ends_with("attention.q.weight")) {
+        weight.div_(std::sqrt(static_cast<double>(model.head_dim)));
       }
       weights[spec.name] = weight.to(type);
     }

@@ -47,7 +47,7 @@ void add_model_fields(std::vector<Field>& out) {
       {kModel,
        "position_embedding",
        SMP_AT(model.position_embedding),
-       "relative = T5's table of 32 buckets for each head",
+       "relative = T5's: a table of 32 buckets for each head, and scores that are not scaled",
        {.required_by = {kTransformer},
         .computed = "gpt2: learned; llama: rotary",
         .also = {"position_embedding_type"}}},

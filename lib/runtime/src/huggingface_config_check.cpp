@@ -18,8 +18,9 @@ using Json = nlohmann::ordered_json;
 // Keys of ours that another file may set as it likes: they say how weights were drawn, stored,
 // trained or sampled from.
 constexpr std::array kCosmetic = {
-    "architectures", "initializer_range", "resid_pdrop", "embd_pdrop", "attn_pdrop",
-    "bos_token_id",  "eos_token_id",      "torch_dtype", "dtype",      "rope_parameters"};
+    "architectures", "initializer_range", "resid_pdrop",  "embd_pdrop",
+    "attn_pdrop",    "bos_token_id",      "eos_token_id", "dropout_rate",
+    "pad_token_id",  "torch_dtype",       "dtype",        "rope_parameters"};
 
 // transformers' configuration_gpt2.py and configuration_llama.py, where a key is absent.
 const Json& defaults_of(const std::string& type) {
@@ -31,6 +32,12 @@ const Json& defaults_of(const std::string& type) {
                               {"hidden_act", "silu"},           {"rms_norm_eps", 1e-6},
                               {"rope_theta", 10000.0},          {"tie_word_embeddings", false},
                               {"max_position_embeddings", 2048}};
+  static const Json kT5 = {
+      {"feed_forward_proj", "relu"},          {"layer_norm_epsilon", 1e-6},
+      {"relative_attention_num_buckets", 32}, {"relative_attention_max_distance", 128},
+      {"is_encoder_decoder", true},           {"decoder_start_token_id", 0},
+      {"tie_word_embeddings", true}};
+  if (type == "t5") return kT5;
   return type == "gpt2" ? kGpt2 : kLlama;
 }
 
@@ -78,6 +85,7 @@ class ConfigCheck {
     if (key == "head_dim" && has("hidden_size") && has("num_attention_heads")) {
       return number("hidden_size") / std::max<int64_t>(1, number("num_attention_heads"));
     }
+    if (key == "num_decoder_layers" && has("num_layers")) return number("num_layers");
     refuse(fmt::format("it has no '{}'", key));
   }
 

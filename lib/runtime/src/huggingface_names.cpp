@@ -6,15 +6,23 @@
 #include "smp/plan/check.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/parameter_counts.h"
 #include "smp/runtime/huggingface_export.h"
 
-// Names and shapes: transformers/models/{gpt2,llama,qwen2,qwen3,phi}/modeling_*.py; keys of
+// Names and shapes: transformers/models/{gpt2,llama,phi,qwen2,qwen3,t5}/modeling_*.py; keys of
 // config.json: their configuration_*.py, in the spelling of transformers 4 and of 5.
 namespace smp {
 namespace {
 
 // The class of transformers that computes what the model does.
-enum class Twin { kGpt2, kLlama, kQwen2, kQwen3, kPhi, kNone };
+enum class Twin { kGpt2, kLlama, kQwen2, kQwen3, kPhi, kT5, kNone };
+
+// Its dense MLP is ReLU, or gated by GELU (in its tanh form) or SiLU.
+bool is_t5(const ModelSpec& model) {
+  return is_dense_encoder_decoder(model) && model.norm == NormKind::kRmsNorm &&
+         model.mlp != MlpKind::kGelu && model.num_kv_heads == model.num_heads && !model.qkv_bias &&
+         !model.attention_output_bias && !model.mlp_bias && !model.head_bias && !model.qk_norm;
+}
 
 Twin twin_of(const ModelSpec& model) {
   const auto is_llama_but_for = [&](bool ModelSpec::*attribute) {
@@ -22,6 +30,7 @@ Twin twin_of(const ModelSpec& model) {
     plain.*attribute = false;
     return model.*attribute && has_blocks_of(plain, ModelFamily::kLlama);
   };
+  if (is_t5(model)) return Twin::kT5;
   if (has_blocks_of(model, ModelFamily::kGpt2)) return Twin::kGpt2;
   if (has_blocks_of(model, ModelFamily::kLlama)) return Twin::kLlama;
   if (is_llama_but_for(&ModelSpec::qkv_bias)) return Twin::kQwen2;
@@ -41,7 +50,7 @@ Twin twin_of(const ModelSpec& model) {
 // Ours -> theirs, within one layer.
 struct Name {
   std::vector<const char*> sources;
-  const char* target;
+  std::string target;
   bool transposed = false;
 };
 
@@ -109,6 +118,57 @@ const std::vector<Name>& phi_block_names() {
   return names;
 }
 
+// Of one attention or MLP and its norm; `part` is its place in the block.
+void add_t5_attention(std::vector<Name>& names, const char* const (&sources)[5],
+                      const std::string& part, const char* attention) {
+  const char* const targets[] = {".q.weight", ".k.weight", ".v.weight", ".o.weight"};
+  for (size_t i = 0; i < 4; ++i) {
+    names.push_back({{sources[i]}, fmt::format("{}.{}{}", part, attention, targets[i])});
+  }
+  names.push_back({{sources[4]}, part + ".layer_norm.weight"});
+}
+
+// Of blocks of both stacks, with their whole names: the first of the decoder has the encoder's last
+// norm.
+std::vector<Name> t5_block_names(const ModelSpec& model, const LayerSpec& layer) {
+  const bool cross = layer.kind == LayerKind::kCrossBlock;
+  const std::string block =
+      cross ? fmt::format("decoder.block.{}", layer.index - 1 - model.num_layers)
+            : fmt::format("encoder.block.{}", layer.index - 1);
+  std::vector<Name> names;
+  if (opens_decoder(model, layer)) {
+    names.push_back({{"encoder_norm.weight"}, "encoder.final_layer_norm.weight"});
+  }
+  add_t5_attention(names,
+                   {"attention.q.weight", "attention.k.weight", "attention.v.weight",
+                    "attention.output.weight", "attention_norm.weight"},
+                   block + ".layer.0", "SelfAttention");
+  if (cross) {
+    add_t5_attention(
+        names,
+        {"cross_attention.q.weight", "cross_attention.k.weight", "cross_attention.v.weight",
+         "cross_attention.output.weight", "cross_attention_norm.weight"},
+        block + ".layer.1", "EncDecAttention");
+  }
+  const std::string mlp = block + (cross ? ".layer.2" : ".layer.1");
+  if (is_gated(model.mlp)) {
+    names.push_back({{"mlp.gate.weight"}, mlp + ".DenseReluDense.wi_0.weight"});
+    names.push_back({{"mlp.up.weight"}, mlp + ".DenseReluDense.wi_1.weight"});
+  } else {
+    names.push_back({{"mlp.up.weight"}, mlp + ".DenseReluDense.wi.weight"});
+  }
+  names.push_back({{"mlp.down.weight"}, mlp + ".DenseReluDense.wo.weight"});
+  names.push_back({{"mlp_norm.weight"}, mlp + ".layer_norm.weight"});
+  return names;
+}
+
+std::vector<Name> t5_embedding_names() {
+  const std::string table = ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+  return {{{"tokens.weight"}, "shared.weight"},
+          {{"relative.weight"}, "encoder" + table},
+          {{"decoder_relative.weight"}, "decoder" + table}};
+}
+
 std::vector<Name> head_names(const ModelSpec& model, Twin twin) {
   std::vector<Name> names;
   switch (twin) {
@@ -121,6 +181,7 @@ std::vector<Name> head_names(const ModelSpec& model, Twin twin) {
                {{"norm.bias"}, "model.final_layernorm.bias"},
                {{"bias"}, "lm_head.bias"}};
       break;
+    case Twin::kT5: names = {{{"norm.weight"}, "decoder.final_layer_norm.weight"}}; break;
     default: names = {{{"norm.weight"}, "model.norm.weight"}};
   }
   if (!model.tied_embeddings) names.push_back({{"weight"}, "lm_head.weight"});
@@ -133,6 +194,7 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const
   const bool gpt2 = twin == Twin::kGpt2;
   switch (layer.kind) {
     case LayerKind::kEmbedding:
+      if (twin == Twin::kT5) return {"", t5_embedding_names()};
       if (gpt2) {
         return {"transformer.",
                 {{{"tokens.weight"}, "wte.weight"}, {{"positions.weight"}, "wpe.weight"}}};
@@ -141,12 +203,13 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const
     case LayerKind::kGpt2Block:
     case LayerKind::kLlamaBlock:
     case LayerKind::kBlock:
+      if (twin == Twin::kT5) return {"", t5_block_names(model, layer)};
       if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
       return {fmt::format("model.layers.{}.", layer.index - 1),
               twin == Twin::kPhi ? phi_block_names() : llama_block_names(twin)};
+    case LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
     case LayerKind::kHead: return {"", head_names(model, twin)};
     case LayerKind::kMoeBlock:
-    case LayerKind::kCrossBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }
   check_failed(__FILE__, __LINE__, "a kind of layer that the engine does not run");
@@ -207,6 +270,7 @@ TwinNames names_of(Twin twin) {
     case Twin::kQwen2: return {"Qwen2ForCausalLM", "qwen2"};
     case Twin::kQwen3: return {"Qwen3ForCausalLM", "qwen3"};
     case Twin::kPhi: return {"PhiForCausalLM", "phi"};
+    case Twin::kT5: return {"T5ForConditionalGeneration", "t5"};
     case Twin::kNone: return {"SmpForCausalLM", "smp"};
   }
   check_failed(__FILE__, __LINE__, "unknown twin");
@@ -256,6 +320,23 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["resid_pdrop"] = model.hidden_dropout;
     config["embd_pdrop"] = model.hidden_dropout;
     config["attn_pdrop"] = model.attention_dropout;
+  } else if (twin == Twin::kT5) {
+    config["is_encoder_decoder"] = true;
+    config["d_model"] = model.hidden_size;
+    config["d_ff"] = model.ffn_hidden_size;
+    config["d_kv"] = model.head_dim;
+    config["num_heads"] = model.num_heads;
+    config["num_layers"] = model.num_layers;
+    config["num_decoder_layers"] = model.decoder_layers;
+    config["feed_forward_proj"] = model.mlp == MlpKind::kRelu    ? "relu"
+                                  : model.mlp == MlpKind::kGeglu ? "gated-gelu"
+                                                                 : "gated-silu";
+    config["layer_norm_epsilon"] = model.norm_epsilon;
+    config["relative_attention_num_buckets"] = kRelativeBuckets;
+    config["relative_attention_max_distance"] = kRelativeDistance;
+    config["decoder_start_token_id"] = 0;
+    config["pad_token_id"] = 0;
+    config["dropout_rate"] = model.hidden_dropout;
   } else {
     config["hidden_size"] = model.hidden_size;
     config["intermediate_size"] = model.ffn_hidden_size;

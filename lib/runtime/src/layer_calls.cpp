@@ -124,7 +124,7 @@ void LayerCalls::move(KeptCall& call) {
       if (!tensor.defined()) continue;
       const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
                                      [&](const auto& shared) { return tensor.is_same(shared); });
-      if (!stays) tensor = at::clone(tensor);
+      if (tensor.defined() && !stays) tensor = at::clone(tensor);
     }
   }
 }

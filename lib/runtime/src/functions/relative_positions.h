@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "functions/attention.h"
+#include "smp/plan/parameter_counts.h"
 
 // Relative positions (Raffel et al. 2020, section 2.1): a learnt number is added to each score, by
 // head and by the bucket that the distance of key and query falls in. Half of the buckets are of
@@ -11,8 +12,6 @@
 // buckets. A head's numbers by distance are a diagonal of its scores: entry i is of the key
 // i - (sequence - 1) positions after the query.
 namespace smp {
-
-inline constexpr int64_t kRelativeDistance = 128;  // transformers' relative_attention_max_distance
 
 // The bucket of a key `distance` positions after the query (before it, where negative).
 int64_t relative_bucket(int64_t distance, int64_t buckets, bool causal);

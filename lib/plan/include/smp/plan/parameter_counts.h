@@ -62,6 +62,7 @@ int64_t padded_vocab_rows(const ModelSpec& model, int64_t tensor_degree = 1);
 
 // Buckets of relative positions (T5), each with a bias for every head.
 inline constexpr int64_t kRelativeBuckets = 32;
+inline constexpr int64_t kRelativeDistance = 128;  // from which on all share a bucket
 // Kinds of token of an encoder: first and second sentence (BERT).
 inline constexpr int64_t kTokenTypes = 2;
 
