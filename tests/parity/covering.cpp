@@ -57,7 +57,7 @@ constexpr std::array<Again, 6> kRecomputes{
      {" contiguous recompute", Recompute::kFull, -1, "contiguous"}}};
 constexpr std::array<int64_t, 5> kMicrobatchCounts{1, 2, 3, 4, 6};
 
-constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 4, 5, 2, 2, 2, 2};
+constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 6, 5, 2, 2, 2, 2};
 
 constexpr int64_t kBatch = 12;  // of layouts.h
 
@@ -80,7 +80,8 @@ Combination combination_of(const Choice& choice, Precision precision) {
   layout.recompute_layers = value(kRecomputes, kRecompute).layers;
   layout.strategy = value(kRecomputes, kRecompute).strategy;
   layout.offload_activations = choice[kOffload] % 2 == 1;
-  layout.offload_optimizer = choice[kOffload] / 2 == 1;
+  layout.offload_optimizer = choice[kOffload] / 2 >= 1;
+  layout.offload_parameters = choice[kOffload] / 2 == 2;
   layout.microbatches = value(kMicrobatchCounts, kMicrobatches);
   if (choice[kActive] == 1) layout.active_microbatches = (layout.microbatches + 1) / 2;
   made.llama = choice[kFamily] == 1;
@@ -94,7 +95,9 @@ Combination combination_of(const Choice& choice, Precision precision) {
       d.replica, static_cast<int>(layout.sharding), name_of(layout.pipeline), layout.microbatches,
       layout.active_microbatches > 0 ? fmt::format(" active {}", layout.active_microbatches) : "",
       value(kRecomputes, kRecompute).name, layout.offload_activations ? " offload" : "",
-      layout.offload_optimizer ? " optimizer offload" : "");
+      layout.offload_parameters  ? " optimizer and parameter offload"
+      : layout.offload_optimizer ? " optimizer offload"
+                                 : "");
   return made;
 }
 

@@ -258,6 +258,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.activation_checkpointing_strategy = layout.strategy;
   parallel.offload_activations = layout.offload_activations;
   parallel.offload_optimizer = layout.offload_optimizer;
+  parallel.offload_parameters = layout.offload_parameters;
   parallel.delayed_parameter_initialization = true;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   plan.degrees = degrees_of(job);

@@ -20,6 +20,7 @@ struct LayoutCase {
   std::string strategy = "each";  // of checkpoints
   bool offload_activations = false;
   bool offload_optimizer = false;
+  bool offload_parameters = false;
   int64_t microbatches = 3;
   int64_t active_microbatches = 0;  // 0 = all
   double gradient_clipping = 1;

@@ -96,6 +96,47 @@ TEST_CASE("recompute and offload change no bit, and save what the plan says") {
   }
 }
 
+TEST_CASE("optimizer state and weights on the host change no bit, and save what the plan says") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  LayoutCase deep{"p2 t2", {.pipeline = 2, .tensor = 2}};
+  LayoutCase sharded{"z2", {.shard = 2}};
+  LayoutCase gradients{"z3 gradients", {.shard = 3}};
+  gradients.sharding = Sharding::kGradients;
+  gradients.microbatches = 4;
+  LayoutCase parameters{"p2 z2 parameters", {.pipeline = 2, .shard = 2}};
+  parameters.sharding = Sharding::kParameters;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    for (const LayoutCase& layout :
+         {LayoutCase{"one rank", {}}, deep, sharded, gradients, parameters}) {
+      const auto plan_for = [&](const LayoutCase& which) {
+        return plan_of(wider(llama_tied_model()), which, precision, folder / "text.txt");
+      };
+      const Plan whole = plan_for(layout);
+      const Run reference = run(whole, kSteps);
+      for (const bool weights_too : {false, true}) {
+        if (weights_too && layout.sharding != Sharding::kParameters) continue;
+        LayoutCase less = layout;
+        less.offload_optimizer = true;
+        less.offload_parameters = weights_too;
+        CAPTURE(layout.name);
+        CAPTURE(weights_too);
+        const Plan plan = plan_for(less);
+        const Run one_run = run(plan, kSteps);
+        check_equal(one_run, reference);
+        check_memory(plan, one_run.result);
+        check_wire(plan, one_run.result);
+        const int64_t saved = peak_bytes(reference.result) - peak_bytes(one_run.result);
+        MESSAGE(fmt::format("{}{}: saves {} bytes of {}", layout.name,
+                            weights_too ? ", weights too" : "", saved,
+                            peak_bytes(reference.result)));
+        CHECK(saved == predicted_bytes(whole) - predicted_bytes(plan));
+        CHECK(saved > 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("the horizon of loading: more fetched ahead, more held, the same numbers") {
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << sample_text(20000);

@@ -129,12 +129,29 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
         "parallel.sequence_parallel: true (the engine runs without it)");
-  CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) ==
-        "parallel.offload_optimizer: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.offload_optimizer = true;
+          j.training.precision = Precision::kFp32;
+          j.training.optimizer.kind = OptimizerKind::kSgd;
+          j.training.optimizer.momentum = 0;
+        }) ==
+        "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
+        "state to offload)");
   CHECK(refused([](JobSpec& j) { j.parallel.partition_activations = true; }) ==
         "parallel.partition_activations: true (the engine runs without it)");
-  CHECK(refused([](JobSpec& j) { j.parallel.offload_parameters = true; }) ==
-        "parallel.offload_parameters: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.offload_parameters = true;
+          j.parallel.sharded_data_parallel_degree = 2;
+        }) ==
+        "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
+        "weights where they lie, by state that lies there)");
+  CHECK(refused([](JobSpec& j) {
+          j.parallel.offload_parameters = j.parallel.offload_optimizer = true;
+          j.parallel.sharded_data_parallel_degree = 1;
+        }) ==
+        "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine "
+        "fetches shards, above 1)");
   CHECK(refused([](JobSpec& j) { j.parallel.profile = Profile::kMegatron; }) ==
         "parallel.profile: another framework's (the engine runs smp)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==

@@ -126,7 +126,12 @@ TEST_CASE("a job on CPUs gets only what the engine runs") {
   job.parallel.offload_parameters = true;
   CHECK(error_of(job) ==
         "device cpu is run by the engine of this version, which lacks\n"
-        "  parallel.offload_parameters: true (the engine runs without it)");
+        "  parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
+        "weights where they lie, by state that lies there)");
+  job.parallel.offload_optimizer = true;
+  const Plan offloaded = plan_of(job);
+  CHECK(runs(offloaded));
+  CHECK(offloaded.predictions.ranks.front().host_bytes > 0);
 }
 
 TEST_CASE("a larger cluster of the same accelerators never shards over more than fits need") {

@@ -123,7 +123,12 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
                                 {"p2d2 ZeRO-3",
                                  {.pipeline = 2, .shard = 2},
                                  PipelineKind::kInterleaved,
-                                 Sharding::kParameters}};
+                                 Sharding::kParameters},
+                                {.name = "d2 ZeRO-3, on the host",
+                                 .degrees = {.shard = 2},
+                                 .sharding = Sharding::kParameters,
+                                 .offload_optimizer = true,
+                                 .offload_parameters = true}};
   for (const LayoutCase& layout : layouts) {
     for (const Precision precision : {Precision::kFp32, Precision::kFp64}) {
       INFO(layout.name);

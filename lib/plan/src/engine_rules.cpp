@@ -23,6 +23,13 @@ int64_t groups_of(const Plan& plan) {
 // Whether a rule is about the place where all ranks run together, or about each rank's share.
 enum class Concerns { kShare, kPlace };
 
+bool keeps_no_state(const TrainingSpec& training) {
+  const bool half =
+      training.precision == Precision::kBf16 || training.precision == Precision::kFp16;
+  return !half && training.optimizer.kind == OptimizerKind::kSgd &&
+         training.optimizer.momentum == 0;
+}
+
 struct Rule {
   bool (*broken)(const Plan&);
   const char* text;
@@ -88,10 +95,23 @@ const Rule kRules[] = {
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
     {[](const Plan& plan) { return plan.job.parallel.sequence_parallel.value_or(false); },
      "parallel.sequence_parallel: true (the engine runs without it)"},
-    {[](const Plan& plan) { return plan.job.parallel.offload_optimizer.value_or(false); },
-     "parallel.offload_optimizer: true (the engine runs without it)"},
-    {[](const Plan& plan) { return plan.job.parallel.offload_parameters.value_or(false); },
-     "parallel.offload_parameters: true (the engine runs without it)"},
+    {[](const Plan& plan) {
+       return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
+     },
+     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no state "
+     "to offload)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return parallel.offload_parameters == true && parallel.offload_optimizer != true;
+     },
+     "parallel.offload_parameters: true without offload_optimizer: true (the engine updates weights "
+     "where they lie, by state that lies there)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return parallel.offload_parameters == true && parallel.sharded_data_parallel_degree == 1;
+     },
+     "parallel.offload_parameters: true with sharded_data_parallel_degree: 1 (the engine fetches "
+     "shards, above 1)"},
     {[](const Plan& plan) {
        return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
      },

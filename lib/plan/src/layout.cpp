@@ -176,6 +176,10 @@ std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
   return partition;
 }
 
+int64_t host_update_elements(const RankLayout& layout) {
+  return std::min(layout.optimizer_elements, kHostUpdateElements);
+}
+
 bool shards_gradients(const Plan& plan) {
   return plan.degrees.shard > 1 &&
          plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;

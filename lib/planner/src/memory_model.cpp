@@ -197,8 +197,8 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
                     [](const LayerSpec& layer) { return is_transformer_block(layer.kind); });
   RankPrediction best;
   const auto consider = [&](const char* phase, const ActivationBytes& now) {
-    Terms terms;
-    add_states(terms, plan, layout);
+    Terms terms, host;
+    add_states(terms, host, plan, layout);
     add_working_set(terms, plan, layout);
     add_activations(terms, plan, now, std::string_view(phase) == "forward");
     add_constants(terms, plan, layout.rank, blocks);
@@ -207,6 +207,7 @@ RankPrediction predict_on_cpu(const Plan& plan, const RankLayout& layout,
       best.peak_bytes = terms.total();
       best.peak_phase = phase;
       best.terms = terms.take();
+      best.host_bytes = host.total() + peaks.host_bytes;
     }
   };
   consider("forward", peaks.forward);
@@ -294,7 +295,6 @@ RankPrediction predict_class(const Plan& plan, const RankLayout& layout,
                              const ActivationPeaks& peaks, std::vector<PhasePeak>& phases) {
   RankPrediction rank = on_cpu(plan) ? predict_on_cpu(plan, layout, peaks, phases)
                                      : predict_on_accelerator(plan, layout, peaks, phases);
-  if (runs_in_engine(plan.job)) rank.host_bytes = peaks.host_bytes;
   rank.stage = layout.coord.pipeline;
   rank.tensor = layout.coord.tensor;
   return rank;
@@ -396,14 +396,13 @@ int64_t allowed_bytes(const ClusterSpec& cluster) {
 }
 
 int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) {
+  if (runs_in_engine(plan.job)) return predict(plan, stage, 0).host_bytes;
   const LayoutChoice choice = nearest_choice_of(plan);
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
   double bytes =
       stage_terms(plan.job, choice, layers, StateRules(plan.job, choice), holds).host_bytes;
-  if (runs_in_engine(plan.job)) {
-    bytes += static_cast<double>(walks_->of(plan, layout_of(plan, stage, 0)).host_bytes);
-  } else if (choice.offload_activations) {
+  if (choice.offload_activations) {
     const auto live =
         static_cast<double>(walks_->schedule.live_bound.at(static_cast<size_t>(stage)));
     const double chunks = choice.virtual_stages;

@@ -92,11 +92,16 @@ int64_t boundary_bytes(const Plan& plan) {
          plan.job.model.hidden_size * bytes_of(compute_dtype(plan));
 }
 
-void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
+void add_states(Terms& device, Terms& host, const Plan& plan, const RankLayout& layout) {
   const BytesPerParameter bytes = bytes_per_parameter(plan.job);
   const Sharding sharding = sharding_of(plan);
   const int64_t z = plan.degrees.shard;
+  const bool weights_there = plan.job.parallel.offload_parameters == true;
+  const bool optimizer_there = plan.job.parallel.offload_optimizer == true;
   const auto add = [&](const char* name, MemoryCategory category, int64_t each, bool sharded) {
+    const bool there = (category == MemoryCategory::kWeights && weights_there) ||
+                       (category == MemoryCategory::kOptimizer && optimizer_there);
+    Terms& terms = there ? host : device;
     const int64_t elements = sharded ? layout.elements / z : layout.elements;
     std::string formula = product(each, layout.elements);
     if (sharded && z > 1) formula += fmt::format(" / {}", z);
@@ -120,11 +125,16 @@ void add_states(Terms& terms, const Plan& plan, const RankLayout& layout) {
       sharding >= Sharding::kOptimizerState);
   if (layout.tied_copy) {
     const int64_t elements = layout.tied_copy->box.size();
-    terms.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
+    device.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
               product(bytes.weight, elements), kLayoutSource);
-    terms.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
+    device.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
               product(bytes.gradient, elements), kLayoutSource);
   }
+  if (!optimizer_there) return;
+  const int64_t chunk = host_update_elements(layout);
+  const int64_t moved = bytes.gradient + (weights_there ? 0 : bytes.weight);
+  host.add("buffers of the update", MemoryCategory::kOptimizer, moved * chunk, product(moved, chunk),
+           "chunks of gradients and weights");
 }
 
 void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout) {

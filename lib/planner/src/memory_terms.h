@@ -32,8 +32,9 @@ class Terms {
   std::vector<MemoryTerm> list_;
 };
 
-// Weights, gradients and optimizer state of the rank, which live through the whole step.
-void add_states(Terms& terms, const Plan& plan, const RankLayout& layout);
+// Weights, gradients and optimizer state of the rank, which live through the whole step: on the
+// device, and what is offloaded, with the buffers of its update, on the host.
+void add_states(Terms& device, Terms& host, const Plan& plan, const RankLayout& layout);
 // The buffers that sharded gradients and weights need besides their shards; they are never given
 // back.
 void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout);

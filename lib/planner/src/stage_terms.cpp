@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine_bytes.h"
+#include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/habits.h"
@@ -65,6 +66,11 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoic
     layers.head_parameters -= copy;
     if (choice.sharding >= Sharding::kGradients) terms.gradients += rules.state.gradient * rest;
     if (choice.sharding == Sharding::kParameters) terms.weights += rules.state.weight * rest;
+    if (choice.offload_parameters) {
+      const double share = rules.state.weight * copy * rules.dense_share;
+      terms.host_bytes -= share;
+      terms.weights += share;
+    }
   }
   const bool put_off = puts_weights_off(choice.schedule);
   if (choice.sharding >= Sharding::kGradients) {
@@ -200,8 +206,13 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   terms.gradients = state.gradient * reduced;
   terms.gradient_copy = state.gradient_copy * (state.copy_sharded ? updated : all);
   if (choice.offload_optimizer) {
-    // With the fp32 gradients that the update on the host reads.
-    terms.host_bytes += (state.master + state.momentum + state.variance + 4) * updated;
+    terms.host_bytes += (state.master + state.momentum + state.variance) * updated;
+    // What the update on the host reads: a chunk at a time in our engine, else all fp32 gradients.
+    const double weight = choice.offload_parameters ? 0 : state.weight;
+    terms.host_bytes +=
+        runs_in_engine(job)
+            ? (state.gradient + weight) * std::min<double>(updated, kHostUpdateElements)
+            : 4 * updated;
   } else {
     terms.master = state.master * updated;
     terms.momentum = state.momentum * updated;

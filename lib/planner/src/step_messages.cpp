@@ -162,7 +162,9 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     if (whole) {
       double gather =
           std::max(gather_s(job, choice, elements, width, blocks), over(elements * width, slow));
-      if (choice.offload_parameters) {
+      if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
+        gather += over(2 * elements * width / choice.shard, job.cluster.memory_bytes_per_s);
+      } else if (choice.offload_parameters) {
         gather = std::max(gather,
                           over(elements * width / choice.shard, job.cluster.host_link_bytes_per_s));
       }
@@ -222,7 +224,13 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;
   const double touched = owned * update_bytes(width, gradient, job.training.optimizer);
-  if (choice.offload_optimizer) {
+  const bool cpu = job.cluster.device == DeviceKind::kCpu;
+  if (choice.offload_optimizer && cpu) {
+    // The host's pool is the same memory: gradients and weights are read and written once more.
+    const double weights = choice.offload_parameters ? 0 : width > 2 ? 2 * width : width;
+    messages.offload_s = over(2 * owned * (gradient + weights), job.cluster.memory_bytes_per_s);
+    messages.optimizer_s = over(touched, job.cluster.memory_bytes_per_s);
+  } else if (choice.offload_optimizer) {
     const double processes = static_cast<double>(job.cluster.processes_per_host);
     messages.offload_s = over(owned * (gradient + width), job.cluster.host_link_bytes_per_s);
     messages.optimizer_s = touched * processes / kHostBytesPerS;

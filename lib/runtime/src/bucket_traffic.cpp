@@ -92,8 +92,11 @@ void BucketTraffic::wait_sums(int64_t bucket) {
 
 void BucketTraffic::start_gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
-  const at::Tensor part = parameters_.owned(bucket).weights;
+  at::Tensor part = parameters_.owned(bucket).weights;
   const at::Tensor whole = parameters_.whole_weights(bucket);
+  if (parameters_.weights_on_host()) {  // comes to its own place in what is gathered
+    part = whole.narrow(0, shard_->rank() * part.numel(), part.numel()).copy_(part);
+  }
   gathers_.at(static_cast<size_t>(bucket)) =
       shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
                          parameters_.dtype(), "shard.weights");

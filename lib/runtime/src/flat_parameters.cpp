@@ -88,6 +88,7 @@ struct FlatParameters::Impl {
   RankLayout layout;
   DType dtype;
   DType gradient_dtype;
+  MemoryLedger* host = nullptr;  // of sharded weights; null = the device
   FlatSide weights, gradients;
   at::Tensor tied_weight, tied_gradient;
 
@@ -96,7 +97,12 @@ struct FlatParameters::Impl {
                      const std::vector<int64_t>& elements, int32_t Bucket::*buffer,
                      Communicator* peers) {
     const int64_t flat = elements.empty() ? layout.elements : layout.optimizer_elements;
-    side.flat = allocate(names.flat, category, flat, type, peers);
+    if (host != nullptr && category == MemoryCategory::kWeights) {
+      const LedgerScope scope(*host);
+      side.flat = allocate(names.flat, category, flat, type);
+    } else {
+      side.flat = allocate(names.flat, category, flat, type, peers);
+    }
     side.flat.zero_();
     for (const int64_t size : elements) {
       side.buffers.push_back(allocate(names.buffer, category, size, type, peers));
@@ -129,10 +135,13 @@ struct FlatParameters::Impl {
   }
 };
 
-FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* peers)
+FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* peers,
+                               MemoryLedger* host)
     : impl_(std::make_unique<Impl>()) {
   Impl& self = *impl_;
   self.layout = std::move(layout);
+  SMP_CHECK(host == nullptr || self.layout.shards_weights());
+  self.host = host;
   self.dtype = dtype;
   self.gradient_dtype = bytes_of(dtype) == 2 ? DType::kF32 : dtype;
   self.allocate_side(self.weights, kWeightNames, MemoryCategory::kWeights, dtype,
@@ -157,6 +166,7 @@ FlatParameters::~FlatParameters() = default;
 const RankLayout& FlatParameters::layout() const { return impl_->layout; }
 DType FlatParameters::dtype() const { return impl_->dtype; }
 DType FlatParameters::gradient_dtype() const { return impl_->gradient_dtype; }
+bool FlatParameters::weights_on_host() const { return impl_->host != nullptr; }
 
 // Whole weights are drawn whole; of sharded ones each rank draws its own part and no more.
 void FlatParameters::initialise(uint64_t seed) {

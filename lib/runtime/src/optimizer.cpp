@@ -4,8 +4,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "host_update.h"
 #include "owned_part.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -74,6 +76,7 @@ struct Optimizer::Impl {
   std::vector<const char*> names;  // of `states`
   std::vector<at::Tensor> states;
   at::Tensor master;  // undefined where weights are fp32 or fp64
+  std::optional<HostUpdate> on_host;
   std::vector<OwnedRange> owned;
   std::vector<BucketPart> parts;
   int64_t steps_done = 0;
@@ -130,7 +133,12 @@ void Optimizer::Impl::update(const BucketPart& part) {
     } else {
       range.weights = static_cast<T*>(weights) + begin;
     }
-    rule->update(range);
+    if (on_host) {
+      on_host->run(*rule, range, held.weights.narrow(0, begin, range.count),
+                   held.gradients.narrow(0, begin, range.count));
+    } else {
+      rule->update(range);
+    }
   }
 }
 
@@ -144,7 +152,8 @@ void Optimizer::Impl::add_norms(const BucketPart& part, std::vector<double>& by_
   }
 }
 
-Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters)
+Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters,
+                     MemoryLedger* host)
     : impl_(std::make_unique<Impl>()) {
   const RankLayout& layout = parameters.layout();
   impl_->parameters = &parameters;
@@ -158,6 +167,8 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
   }
   SMP_CHECK_EQ(elements, layout.optimizer_elements);
   const CategoryScope scope(MemoryCategory::kOptimizer);
+  std::optional<LedgerScope> pool;
+  if (host != nullptr) pool.emplace(*host);
   const at::ScalarType dtype = scalar_type_of(parameters.gradient_dtype());
   for (size_t i = 0; i < impl_->names.size(); ++i) {
     const ItemScope item(impl_->names[i]);
@@ -168,6 +179,7 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
     impl_->master = at::zeros({elements}, dtype);
     adopt_weights();
   }
+  if (host != nullptr) impl_->on_host.emplace(parameters, *host);
 }
 
 Optimizer::~Optimizer() = default;

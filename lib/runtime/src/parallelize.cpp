@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "smp/plan/check.h"
@@ -32,10 +33,15 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   const std::vector<LayerSpec> layers = layout.layers;
 
   // One flat buffer of weights and one of gradients, so that a bucket is a range and no reduction
-  // copies; both where the peers can read them. Weights are drawn by their place in the whole
-  // model: the layout does not change them.
+  // copies; both where the peers can read them, but for shards of weights that live on the host.
+  // Weights are drawn by their place in the whole model: the layout does not change them.
+  const auto pool = [&](const std::optional<bool>& offloaded) {
+    return offloaded == true ? model.host.get() : nullptr;
+  };
+  const ParallelSpec& parallel = plan.job.parallel;
   model.parameters = std::make_unique<FlatParameters>(
-      std::move(layout), compute_dtype(plan), world.size() > 1 ? &model.groups->world() : nullptr);
+      std::move(layout), compute_dtype(plan), world.size() > 1 ? &model.groups->world() : nullptr,
+      pool(parallel.offload_parameters));
   model.parameters->initialise(plan.job.training.seed);
 
   // Layers compute on views of those buffers and talk to their tensor group themselves.
@@ -48,7 +54,8 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   // The optimizer after the weights: master weights start as they are, and its state covers this
   // rank's part of each bucket only.
   model.optimizer =
-      std::make_unique<Optimizer>(plan.job.training.optimizer, plan.degrees, *model.parameters);
+      std::make_unique<Optimizer>(plan.job.training.optimizer, plan.degrees, *model.parameters,
+                                  pool(parallel.offload_optimizer));
 
   const TrainingSpec& training = plan.job.training;
   if (training.precision == Precision::kFp16) model.loss_scale = LossScale(training.loss_scale);

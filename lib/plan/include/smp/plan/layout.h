@@ -65,6 +65,11 @@ struct RankLayout {
   int64_t shard_degree() const { return elements == 0 ? 1 : elements / optimizer_elements; }
 };
 
+// Elements that the update of optimizer state in host memory moves at once: 1 MiB of gradients, so
+// that they are still in the cache when they are used.
+inline constexpr int64_t kHostUpdateElements = 256 << 10;
+int64_t host_update_elements(const RankLayout& layout);
+
 // Number of blocks (without embedding and head) of each stage: `partition` if given, else
 // floor(L/p) + [i < L mod p].
 std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,

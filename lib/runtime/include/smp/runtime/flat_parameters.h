@@ -21,14 +21,17 @@ class Tensor;
 namespace smp {
 
 class Communicator;
+class MemoryLedger;
 struct LayerParameters;  // layer.h
 
 class FlatParameters {
  public:
   // Allocates all buffers (categories weights and gradients), zeroed. Gradients are fp32 where
   // `dtype`, the weights', has 16 bits, else of the same type. `peers` gives memory that the other
-  // ranks read in place, so that their collectives copy once.
-  FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr);
+  // ranks read in place, so that their collectives copy once. With `host` sharded weights lie
+  // there: a rank's part is brought to the device when its bucket is gathered.
+  FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr,
+                 MemoryLedger* host = nullptr);
   ~FlatParameters();
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
@@ -36,6 +39,7 @@ class FlatParameters {
   const RankLayout& layout() const;
   DType dtype() const;           // of the weights
   DType gradient_dtype() const;  // of the gradients
+  bool weights_on_host() const;
 
   // Initial weights (weight_init.h), the tied copy included: it equals its owner's.
   void initialise(uint64_t seed);

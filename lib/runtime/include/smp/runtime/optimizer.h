@@ -19,13 +19,15 @@ class Tensor;
 namespace smp {
 
 class FlatParameters;
+class MemoryLedger;
 
 class Optimizer {
  public:
   // Allocates the state (category optimizer), layout().optimizer_elements of each kind. The weights
   // are drawn already: master weights start as they are. degrees: those of the plan; with shard > 1
-  // the state is sharded.
-  Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters);
+  // the state is sharded. With `host` the state lies there, and is updated there.
+  Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters,
+            MemoryLedger* host = nullptr);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
