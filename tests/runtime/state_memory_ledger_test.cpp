@@ -160,6 +160,19 @@ TEST_CASE("a request that is too large by itself is what the advice is about") {
       OutOfMemory);
 }
 
+TEST_CASE("an error of the host's pool is about the host") {
+  MemoryLedger ledger(1, 100, MemoryPool::kHost);
+  const ItemScope item("momentum");
+  const MemoryCharge state(ledger, MemoryCategory::kOptimizer, 60);
+  CHECK_THROWS_WITH_AS(
+      MemoryCharge(ledger, MemoryCategory::kOptimizer, 60),
+      "rank 1: out of host memory in setup: asked for 60 bytes (optimizer) while 60 of 100 are "
+      "live "
+      "(optimizer 60); raise cluster.host_memory, of which each process has its share, or offload "
+      "less; largest: 60 bytes of optimizer (momentum)",
+      OutOfMemory);
+}
+
 TEST_CASE("after the last step no degree or batch helps any more") {
   MemoryLedger ledger(1, 100);
   ledger.set_phase({kSavePhase.data()});

@@ -98,13 +98,15 @@ const Rule kRules[] = {
     {[](const Plan& plan) {
        return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
      },
-     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no state "
+     "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
+     "state "
      "to offload)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return parallel.offload_parameters == true && parallel.offload_optimizer != true;
      },
-     "parallel.offload_parameters: true without offload_optimizer: true (the engine updates weights "
+     "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
+     "weights "
      "where they lie, by state that lies there)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;

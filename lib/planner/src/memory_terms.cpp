@@ -126,15 +126,15 @@ void add_states(Terms& device, Terms& host, const Plan& plan, const RankLayout& 
   if (layout.tied_copy) {
     const int64_t elements = layout.tied_copy->box.size();
     device.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
-              product(bytes.weight, elements), kLayoutSource);
+               product(bytes.weight, elements), kLayoutSource);
     device.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
-              product(bytes.gradient, elements), kLayoutSource);
+               product(bytes.gradient, elements), kLayoutSource);
   }
   if (!optimizer_there) return;
   const int64_t chunk = host_update_elements(layout);
   const int64_t moved = bytes.gradient + (weights_there ? 0 : bytes.weight);
-  host.add("buffers of the update", MemoryCategory::kOptimizer, moved * chunk, product(moved, chunk),
-           "chunks of gradients and weights");
+  host.add("buffers of the update", MemoryCategory::kOptimizer, moved * chunk,
+           product(moved, chunk), "chunks of gradients and weights");
 }
 
 void add_working_set(Terms& terms, const Plan& plan, const RankLayout& layout) {

@@ -209,10 +209,9 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
     terms.host_bytes += (state.master + state.momentum + state.variance) * updated;
     // What the update on the host reads: a chunk at a time in our engine, else all fp32 gradients.
     const double weight = choice.offload_parameters ? 0 : state.weight;
-    terms.host_bytes +=
-        runs_in_engine(job)
-            ? (state.gradient + weight) * std::min<double>(updated, kHostUpdateElements)
-            : 4 * updated;
+    terms.host_bytes += runs_in_engine(job) ? (state.gradient + weight) *
+                                                  std::min<double>(updated, kHostUpdateElements)
+                                            : 4 * updated;
   } else {
     terms.master = state.master * updated;
     terms.momentum = state.momentum * updated;

@@ -75,7 +75,9 @@ struct Engine::Impl {
 };
 
 void Engine::Impl::enter(const char* phase, const Action& action) {
-  ledger.set_phase({phase, step_index + 1, action.microbatch, action.layer});
+  const Phase now{phase, step_index + 1, action.microbatch, action.layer};
+  ledger.set_phase(now);
+  model.host->set_phase(now);
 }
 
 void Engine::Impl::execute(const Action& action) {

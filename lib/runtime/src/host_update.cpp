@@ -41,7 +41,8 @@ void HostUpdate::run(const UpdateRule& rule, const UpdateRange<T>& range, const 
     }
     chunk.weights += begin;
     if (chunk.copy != nullptr) chunk.copy += begin;
-    if (weights_.defined() && chunk.copy != nullptr) {  // master weights are on the host: write only
+    if (weights_.defined() &&
+        chunk.copy != nullptr) {  // master weights are on the host: write only
       chunk.copy = static_cast<uint16_t*>(weights_.mutable_data_ptr());
     } else if (weights_.defined()) {
       there(weights_).copy_(here(weights));

@@ -25,7 +25,7 @@ static_assert(sizeof(LiveItem) == 64);
 // What a MemoryLedger points at. It lives as long as the ledger or any item that it counts:
 // `owners` is 1 for the ledger and 1 for each of those.
 struct MemoryLedger::State {
-  State(int64_t of_rank, int64_t limit);
+  State(int64_t of_rank, int64_t limit, MemoryPool of_pool);
 
   void charge(MemoryCategory category, int64_t bytes);  // throws OutOfMemory
   void release(MemoryCategory category, int64_t bytes);
@@ -44,6 +44,7 @@ struct MemoryLedger::State {
 
   const int64_t rank;
   const int64_t limit_bytes;
+  const MemoryPool pool;
 
   std::mutex mutex;  // guards what follows
   int64_t owners = 1;

@@ -59,10 +59,17 @@ std::string refusal(const MemoryLedger::State& state, MemoryCategory category, i
     live += fmt::format("{}{} {}", live.empty() ? "" : ", ",
                         name_of(static_cast<MemoryCategory>(i)), held);
   }
+  const bool on_host = state.pool == MemoryPool::kHost;
   std::string text = fmt::format(
-      "rank {}: out of memory in {}: asked for {} bytes ({}) while {} of {} are live ({})",
-      state.rank, to_string(state.phase), bytes, name_of(category), state.live.bytes,
-      state.limit_bytes, live.empty() ? "nothing" : live);
+      "rank {}: out of {}memory in {}: asked for {} bytes ({}) while {} of {} are live ({})",
+      state.rank, on_host ? "host " : "", to_string(state.phase), bytes, name_of(category),
+      state.live.bytes, state.limit_bytes, live.empty() ? "nothing" : live);
+  if (on_host) {
+    return text +
+           "; raise cluster.host_memory, of which each process has its share, or offload "
+           "less" +
+           largest_items(state);
+  }
   // After the last step no degree or batch matters any more.
   if (state.phase.name == kSavePhase) {
     return text + "; raise cluster.memory_per_process" + largest_items(state);
@@ -86,7 +93,8 @@ std::string to_string(const Phase& phase) {
   return text;
 }
 
-MemoryLedger::State::State(int64_t of_rank, int64_t limit) : rank(of_rank), limit_bytes(limit) {
+MemoryLedger::State::State(int64_t of_rank, int64_t limit, MemoryPool of_pool)
+    : rank(of_rank), limit_bytes(limit), pool(of_pool) {
   items.before = items.behind = &items;
 }
 
@@ -212,8 +220,8 @@ MemoryLedger::State* current_ledger() {
 
 MemoryCategory current_category() { return thread_category; }
 
-MemoryLedger::MemoryLedger(int64_t rank, int64_t limit_bytes)
-    : state_(new State(rank, limit_bytes)) {}
+MemoryLedger::MemoryLedger(int64_t rank, int64_t limit_bytes, MemoryPool pool)
+    : state_(new State(rank, limit_bytes, pool)) {}
 
 MemoryLedger::~MemoryLedger() {
   State* self = state_;

@@ -16,7 +16,8 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   ParallelModel model;
   const ClusterSpec& cluster = plan.job.cluster;
   model.host = std::make_unique<MemoryLedger>(
-      world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, cluster.processes_per_host));
+      world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, cluster.processes_per_host),
+      MemoryPool::kHost);
 
   // Groups first: everything below asks them who its peers are.
   model.groups = std::make_unique<RankGroups>(plan, world);

@@ -61,10 +61,13 @@ struct MemoryItem {
 
 inline constexpr size_t kItemsNamed = 10;  // in reports and errors
 
+// Which of a rank's two memories a ledger is of.
+enum class MemoryPool { kDevice, kHost };
+
 class MemoryLedger {
  public:
   // limit_bytes 0 = none.
-  MemoryLedger(int64_t rank, int64_t limit_bytes);
+  MemoryLedger(int64_t rank, int64_t limit_bytes, MemoryPool pool = MemoryPool::kDevice);
   ~MemoryLedger();
   MemoryLedger(const MemoryLedger&) = delete;
   MemoryLedger& operator=(const MemoryLedger&) = delete;
