@@ -17,7 +17,6 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
   const ScheduleShape& shape = parameters.shape;
   const int64_t positions = shape.stages * shape.chunks();
   WalkedStage stage;
-  stage.boundary_bytes = 10;
   stage.weights_put_off = puts_weights_off(shape.kind);
   for (int64_t position = 0; position < positions; ++position) {
     const ChunkPlace place = place_of_chunk(shape, position);
@@ -26,6 +25,7 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
     };
     const auto& chunks = parameters.layers[static_cast<size_t>(place.stage)];
     const std::vector<int64_t>& layers = chunks[static_cast<size_t>(place.chunk)];
+    if (place.stage == at) stage.chunks.emplace_back(layers.front(), layers.back());
     for (const int64_t layer : layers) {
       WalkedLayer walked;
       const bool head = layer == parameters.head_layer;
@@ -41,6 +41,7 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
                        .put_off_backward_peak_bytes = 15,
                        .weight_peak_bytes = 5};
       if (layer == 0) walked.memory.saved_bytes = 10;
+      walked.handed_bytes = walked.handed_gradient_bytes = head ? 0 : 10;
       walked.opens_chunk = layer == layers.front();
       walked.closes_chunk = layer == layers.back();
       walked.takes_over = walked.opens_chunk && is_here(position - 1);

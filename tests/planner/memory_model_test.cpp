@@ -188,7 +188,8 @@ TEST_CASE("a walk adds and releases what each action does") {
   // Stage 1 of 2, layers 2 and 3 (the head), one microbatch.
   WalkedStage stage;
   stage.layers.resize(4);
-  stage.layers[1] = {.handed_bytes = 14, .handed_gradient_bytes = 9};  // 5 of integers
+  stage.layers[1].handed_bytes = 14;  // 5 of integers
+  stage.layers[1].handed_gradient_bytes = 9;
   stage.layers[2] = {.memory = {.output_bytes = 10,
                                 .saved_bytes = 50,
                                 .forward_peak_bytes = 60,
