@@ -12,6 +12,8 @@
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/image_file.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
 #include "smp/runtime/checkpoint_reader.h"
@@ -99,6 +101,11 @@ std::string memory_text(const Plan& plan) {
 }
 
 std::string check_data(const Plan& plan) {
+  if (is_list(plan.job.model)) {
+    const ImageFile file = read_image_file(plan.job);
+    return fmt::format("{} images in {}, {} of them held out", file.images(), file.path,
+                       file.images() - file.trained);
+  }
   const DataFiles files = find_data_files(plan.job.training, sequences_per_sample(plan.job.model));
   return fmt::format("{:.1f} MiB of text in {} file{} under {}",
                      static_cast<double>(files.total_bytes) / kMiB, files.files.size(),

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/list_samples.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/model_family.h"
 #include "smp/planner/memory_model.h"
@@ -220,6 +221,8 @@ ModelSpec wider(ModelSpec model) {
   return model;
 }
 
+ModelSpec image_model() { return small_list(); }
+
 Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precision,
              const std::string& data_path) {
   Plan plan;
@@ -230,7 +233,8 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   job.cluster.processes_per_host = layout.degrees.world();
   job.cluster.memory_per_process_bytes = 1 << 30;
   TrainingSpec& training = job.training;
-  training.sequence_length = 32;
+  training.sequence_length = is_list(model) ? 1 : 32;
+  training.images = {model.input_channels, model.input_height, model.input_width, 255};
   training.microbatches = layout.microbatches;
   training.micro_batch = kGlobalBatch / layout.microbatches / layout.degrees.data();
   training.global_batch = kGlobalBatch;
@@ -279,6 +283,23 @@ std::string sample_text(int64_t bytes) {
   }
   text.resize(static_cast<size_t>(bytes));
   return text;
+}
+
+std::string sample_images(const ModelSpec& model, int64_t count) {
+  const int64_t numbers = elements_of(input_of(model));
+  std::string text;
+  for (int64_t image = 0; image < count; ++image) {
+    const int64_t label = image % model.vocab_size;
+    for (int64_t i = 0; i < numbers; ++i) {
+      text += fmt::format("{},", (i * (label + 2) * 37 + image * 11) % 256);
+    }
+    text += fmt::format("{}\n", label);
+  }
+  return text;
+}
+
+std::string sample_data(const ModelSpec& model) {
+  return is_list(model) ? sample_images(model, model.vocab_size) : sample_text(20000);
 }
 
 }  // namespace smp::parity

@@ -45,6 +45,7 @@ ModelSpec phi_model();    // parallel residual, one norm, rotary positions, bias
 // T5's: 2 blocks of an encoder, 3 of a decoder; 1.0 is tied, 1.1 gated and untied.
 ModelSpec t5_model();
 ModelSpec t5_gated_model();
+ModelSpec image_model();  // a list with every kind of operator; shapes differ between all layers
 // The same model with twice the width and heads.
 ModelSpec wider(ModelSpec model);
 
@@ -55,5 +56,9 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
 
 // Deterministic text to train on.
 std::string sample_text(int64_t bytes);
+// Deterministic images for a list, with their labels.
+std::string sample_images(const ModelSpec& model, int64_t count);
+// What plan_of()'s data_path may hold for the model.
+std::string sample_data(const ModelSpec& model);
 
 }  // namespace smp::parity

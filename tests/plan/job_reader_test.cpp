@@ -86,8 +86,10 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  paralel.sharding=none\n"
        "  ^"},
       {"a.b=none",
-       "--set: unknown section 'a'; there are model, cluster, training, training.optimizer, "
-       "training.loss_scale, training.data, training.checkpoint, training.evaluation, parallel\n"
+       "--set: unknown section 'a'; there are model, model.input, cluster, training, "
+       "training.optimizer, "
+       "training.loss_scale, training.data, training.data.images, training.checkpoint, "
+       "training.evaluation, parallel\n"
        "  a.b=none\n"
        "  ^"},
       {"steps=3",

@@ -162,7 +162,7 @@ int64_t held_out_samples(const TrainingSpec& training) {
 }
 
 void check_byte_vocabulary(const ModelSpec& model) {
-  if (model.vocab_size < 256) {
+  if (model.operators.empty() && model.vocab_size < 256) {
     throw ConfigError(fmt::format(
         "model.vocab_size: {} is too small for byte tokens: give at least 256", model.vocab_size));
   }

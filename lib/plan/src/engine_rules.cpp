@@ -2,6 +2,7 @@
 
 #include "smp/plan/collective.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/rank_groups.h"
 
@@ -83,6 +84,14 @@ const Rule kRules[] = {
      },
      "model.qkv_bias: true on more tensor ranks than KV heads (the engine sums the gradients of "
      "replicated KV weights, not of their biases)"},
+    {[](const Plan& plan) { return is_list(plan.job.model) && bytes_of(compute_dtype(plan)) == 2; },
+     "model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 and fp64)"},
+    {[](const Plan& plan) {
+       const ParallelSpec& parallel = plan.job.parallel;
+       return is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||
+                                          parallel.context_parallel_degree.value_or(1) > 1);
+     },
+     "model.layers with sequence_parallel or context_parallel_degree (a list reads no sequences)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
      "model.num_experts: above 0 (the engine runs dense layers)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },

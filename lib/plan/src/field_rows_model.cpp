@@ -1,4 +1,5 @@
 #include "field_rows.h"
+#include "smp/plan/operators.h"
 
 // What is trained: the section model.
 namespace smp {
@@ -14,11 +15,53 @@ const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: en
 const Condition kMixture = {is_mixture, "model.num_experts", "num_experts"};
 const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
 
+bool is_transformer(const JobSpec& job) { return !is_list(job.model); }
+bool has_layer_list(const JobSpec& job) { return is_list(job.model); }
+
+}  // namespace
+
+const Condition kTransformerModel = {is_transformer, "model.layers",
+                                     "a transformer: this model is a list of layers"};
+const Condition kLayerList = {has_layer_list, "model.layers", "layers"};
+
+namespace {
+
+void add_list_fields(std::vector<Field>& out) {
+  const std::vector<Field> fields = {
+      {kModel,
+       "layers",
+       SMP_AT(model.operators),
+       "the model as a list, instead of all other keys: see adding-a-layer.md",
+       {.also = {"sequential", "modules"}}},
+      {kModel,
+       "loss",
+       SMP_AT(model.loss),
+       "of what the last layer gives, one number for each class",
+       {.words = {"cross_entropy"}, .condition = kLayerList}},
+      {kInput,
+       "channels",
+       SMP_AT(model.input_channels),
+       "of an image",
+       {.required = true, .min = 1, .max = kMostPixels, .condition = kLayerList}},
+      {kInput,
+       "height",
+       SMP_AT(model.input_height),
+       "pixels",
+       {.required = true, .min = 1, .max = kMostPixels, .condition = kLayerList}},
+      {kInput,
+       "width",
+       SMP_AT(model.input_width),
+       "pixels",
+       {.required = true, .min = 1, .max = kMostPixels, .condition = kLayerList}},
+  };
+  out.insert(out.end(), fields.begin(), fields.end());
+}
+
 }  // namespace
 
 void add_model_fields(std::vector<Field>& out) {
-  const std::vector<Field> fields = {
-      {kModel, "name", SMP_AT(model.name), "for people"},
+  out.push_back({kModel, "name", SMP_AT(model.name), "for people"});
+  std::vector<Field> fields = {
       {kModel, "hf_config", SMP_AT(model.hf_config),
        "a Hugging Face config.json, relative to this file, that gives the sizes; keys beside it "
        "replace what it says"},
@@ -277,7 +320,11 @@ void add_model_fields(std::vector<Field>& out) {
         .computed = "none: kv_lora_rank needs it",
         .condition = kLatent}},
   };
+  for (Field& field : fields) {
+    if (field.rule.condition.holds == nullptr) field.rule.condition = kTransformerModel;
+  }
   out.insert(out.end(), fields.begin(), fields.end());
+  add_list_fields(out);
 }
 
 }  // namespace smp

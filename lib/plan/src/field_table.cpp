@@ -10,13 +10,15 @@ const std::vector<Section>& job_sections() {
   static const std::vector<Section> kSections = {
       {"", "the job itself"},
       {kModel, "the model's sizes (required)"},
+      {kInput, "the images that a list of layers reads"},
       {kCluster, "the hosts; rates are per rank, links per direction"},
       {kTraining, "batch, precision, length"},
       {kOptimizer, "how gradients change the weights, and how fast"},
       {kLossScale, "what fp16 multiplies the loss with: SMP's parameters"},
-      {kData, "the text to train on"},
+      {kData, "the text or images to train on"},
+      {kImageFile, "the numbers of each line of the file of images; resized to model.input"},
       {kCheckpoint, "when the run saves its state"},
-      {kEvaluation, "the loss of text that is never trained on: the last of it is held out"},
+      {kEvaluation, "the loss of samples that are never trained on: the last of it is held out"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
   };
   return kSections;

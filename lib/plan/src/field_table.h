@@ -22,9 +22,10 @@ using Target =
     std::variant<Member<int64_t>, Member<std::optional<int64_t>>, Member<uint64_t>, Member<double>,
                  Member<bool>, Member<std::optional<bool>>, Member<std::string>,
                  Member<std::vector<int64_t>>, Member<std::vector<std::string>>,
-                 Member<std::vector<LinkPoint>>, Member<ModelFamily>, Member<Stack>,
-                 Member<MlpKind>, Member<NormKind>, Member<PositionKind>, Member<DeviceKind>,
-                 Member<AttentionKind>, Member<OptimizerKind>, Member<LearningRateSchedule>,
+                 Member<std::vector<LinkPoint>>, Member<std::vector<OperatorSpec>>,
+                 Member<ModelFamily>, Member<Stack>, Member<MlpKind>, Member<NormKind>,
+                 Member<PositionKind>, Member<DeviceKind>, Member<AttentionKind>,
+                 Member<OptimizerKind>, Member<LearningRateSchedule>,
                  Member<std::optional<Precision>>, Member<std::optional<Sharding>>,
                  Member<std::optional<PipelineKind>>, Member<std::optional<Recompute>>,
                  Member<std::optional<Profile>>, Member<std::optional<CollectivesKind>>>;
@@ -85,7 +86,8 @@ enum class Shape {
   kChoice,
   kWholeList,
   kTextList,
-  kPointList
+  kPointList,
+  kLayerList
 };
 Shape shape_of(const Field& field);
 std::vector<std::string> choices_of(const Field& field);  // of a kChoice
@@ -93,9 +95,9 @@ std::vector<std::string> choices_of(const Field& field);  // of a kChoice
 // Whether `auto` may stand for the key: an open choice, or a default that follows from other keys.
 bool takes_auto(const Field& field);
 
-// Stores what `node` says. Returns what is wrong with it (words that follow the key), or "".
-// The word `auto` puts the default back.
-std::string assign(const Field& field, JobSpec& spec, const YamlNode& node);
+// Stores what `node` says. Returns what is wrong with it (words that follow the key), or ""; the
+// part of the node in question may be put in `where`. The word `auto` puts the default back.
+std::string assign(const Field& field, JobSpec& spec, const YamlNode& node, const YamlNode*& where);
 
 // The value as the writer shows it: YAML on one line, `auto` for an open choice; nothing for an
 // empty text, which a job file cannot write.

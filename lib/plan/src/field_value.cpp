@@ -6,7 +6,9 @@
 
 #include "choices.h"
 #include "field_table.h"
+#include "job_layer_list.h"
 #include "scalar.h"
+#include "smp/plan/operators.h"
 #include "yaml_writer.h"
 
 // What each kind of key takes and how it is written: the two visits of a field's target.
@@ -81,6 +83,7 @@ std::string read_point(const YamlNode& node, LinkPoint& point) {
 struct Assign {
   const Rule& rule;
   const YamlNode& node;
+  const YamlNode*& where;
   std::string_view or_auto;
 
   std::string operator()(int64_t& member) const {
@@ -161,6 +164,10 @@ struct Assign {
     return "";
   }
 
+  std::string operator()(std::vector<OperatorSpec>& member) const {
+    return read_layer_list(node, member, where);
+  }
+
   template <class E>
   requires std::is_enum_v<E> std::string operator()(E& member) const {
     std::vector<std::string> names = choice_names<E>();
@@ -206,6 +213,10 @@ struct Write {
                                 number_text(point.seconds)));
     }
     return fmt::format("[{}]", fmt::join(out, ", "));
+  }
+  std::optional<std::string> operator()(const std::vector<OperatorSpec>& operators) const {
+    if (operators.empty()) return std::nullopt;
+    return layer_list_text(operators);
   }
   template <class E>
   requires std::is_enum_v<E> std::optional<std::string>
@@ -253,6 +264,8 @@ template <>
 constexpr Shape kShape<std::vector<std::string>> = Shape::kTextList;
 template <>
 constexpr Shape kShape<std::vector<LinkPoint>> = Shape::kPointList;
+template <>
+constexpr Shape kShape<std::vector<OperatorSpec>> = Shape::kLayerList;
 
 }  // namespace
 
@@ -276,7 +289,8 @@ bool takes_auto(const Field& field) {
   return open || !field.rule.computed.empty();
 }
 
-std::string assign(const Field& field, JobSpec& spec, const YamlNode& node) {
+std::string assign(const Field& field, JobSpec& spec, const YamlNode& node,
+                   const YamlNode*& where) {
   const bool open = takes_auto(field);
   return std::visit(
       [&](auto member) -> std::string {
@@ -285,7 +299,7 @@ std::string assign(const Field& field, JobSpec& spec, const YamlNode& node) {
           member(spec) = member(defaults);
           return "";
         }
-        return Assign{field.rule, node, open ? " or auto" : ""}(member(spec));
+        return Assign{field.rule, node, where, open ? " or auto" : ""}(member(spec));
       },
       field.target);
 }

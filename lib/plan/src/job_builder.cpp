@@ -23,7 +23,8 @@ YamlNode scalar_node(std::string text, Place place) {
 bool takes_list(const Field& field) {
   return std::holds_alternative<Member<std::vector<int64_t>>>(field.target) ||
          std::holds_alternative<Member<std::vector<std::string>>>(field.target) ||
-         std::holds_alternative<Member<std::vector<LinkPoint>>>(field.target);
+         std::holds_alternative<Member<std::vector<LinkPoint>>>(field.target) ||
+         std::holds_alternative<Member<std::vector<OperatorSpec>>>(field.target);
 }
 
 }  // namespace
@@ -83,7 +84,12 @@ void JobBuilder::read_value(const Field& field, const YamlNode& node,
     entry.state = State::kBad;
     return;
   }
-  const std::string problem = assign(field, spec_, node);
+  const YamlNode* part = nullptr;
+  const std::string problem = assign(field, spec_, node, part);
+  if (shape_of(field) == Shape::kLayerList) {
+    layer_places_.clear();
+    for (const YamlNode& item : node.items) layer_places_.push_back(item.place);
+  }
   if (problem.empty()) {
     entry.state = takes_auto(field) && node.kind == YamlNode::Kind::kScalar && node.text == "auto"
                       ? State::kAbsent
@@ -91,7 +97,7 @@ void JobBuilder::read_value(const Field& field, const YamlNode& node,
     return;
   }
   entry.state = State::kBad;
-  diagnostics_.error(node.place, shown_name + " " + problem);
+  diagnostics_.error(part == nullptr ? node.place : part->place, shown_name + " " + problem);
 }
 
 void JobBuilder::report_unknown(const std::string& section, const std::string& key, Place place) {
@@ -180,6 +186,8 @@ void JobBuilder::require_all(const Section& section) {
         usable({"model.family"}) &&
         std::find(families.begin(), families.end(), spec_.model.family) != families.end();
     if (field.section != section.path || !(field.rule.required || by_family)) continue;
+    const Condition& condition = field.rule.condition;
+    if (condition.holds && (!condition.holds(spec_) || !usable({condition.key}))) continue;
     Entry& entry = entries_[path_of(field)];
     if (entry.state != State::kAbsent) continue;
     entry.state = State::kBad;

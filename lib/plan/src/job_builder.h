@@ -53,6 +53,8 @@ class JobBuilder {
   void error(std::initializer_list<std::string_view> paths, std::string message);
 
   void resolve_attributes();
+  void resolve_layer_list();
+  void bad_layer_list();
   void resolve_model();
   void check_model();
   void check_conditions();
@@ -83,6 +85,7 @@ class JobBuilder {
   std::map<std::string, Entry, std::less<>> entries_;   // by path
   std::map<std::string, Place, std::less<>> sections_;  // where each was last opened
   std::set<std::string, std::less<>> misspelt_sections_;
+  std::vector<Place> layer_places_;  // of the items of model.layers
 };
 
 }  // namespace smp

@@ -6,6 +6,7 @@
 #include "key_hint.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 
 // Defaults that follow from other keys, and what the keys of model, cluster and training must say
@@ -36,8 +37,9 @@ void JobBuilder::resolve_attributes() {
 }
 
 void JobBuilder::resolve_model() {
-  resolve_attributes();
   ModelSpec& model = spec_.model;
+  if (is_list(model) || !usable({"model.layers"})) return resolve_layer_list();
+  resolve_attributes();
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   if (!given("model.num_kv_heads")) model.num_kv_heads = model.num_heads;
   if (!given("model.tied_embeddings")) model.tied_embeddings = gpt2;
@@ -157,8 +159,8 @@ void JobBuilder::check_blocks() {
 }
 
 void JobBuilder::check_size() {
-  for (const char* key : {"num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim",
-                          "ffn_hidden_size", "vocab_size", "num_experts"}) {
+  for (const char* key : {"layers", "num_layers", "hidden_size", "num_heads", "num_kv_heads",
+                          "head_dim", "ffn_hidden_size", "vocab_size", "num_experts"}) {
     if (!usable({joined_path("model", key)})) return;
   }
   const double parameters = parameter_counts(spec_.model).total();
@@ -171,8 +173,9 @@ void JobBuilder::check_size() {
 
 void JobBuilder::check_model() {
   const ModelSpec& model = spec_.model;
-  if (!usable({"model.family"})) return;
+  if (!usable({"model.family", "model.layers"})) return;
   check_conditions();
+  if (is_list(model)) return check_size();
   check_heads();
   check_blocks();
   check_size();
@@ -187,6 +190,21 @@ void JobBuilder::check_model() {
 void JobBuilder::resolve_training() {
   TrainingSpec& training = spec_.training;
   if (!given("training.sequence_length")) training.sequence_length = spec_.model.max_positions;
+  if (is_list(spec_.model)) {
+    training.sequence_length = 1;
+    const auto fill = [&](std::string_view path, int64_t& value, int64_t of_model) {
+      if (!given(path)) value = of_model;
+    };
+    fill("training.data.images.channels", training.images.channels, spec_.model.input_channels);
+    fill("training.data.images.height", training.images.height, spec_.model.input_height);
+    fill("training.data.images.width", training.images.width, spec_.model.input_width);
+    const int64_t channels = training.images.channels;
+    if (channels != 1 && channels != spec_.model.input_channels) {
+      error({"training.data.images.channels"},
+            fmt::format("channels ({}) must be 1, which is copied, or model.input's ({})", channels,
+                        spec_.model.input_channels));
+    }
+  }
   resolve_optimizer();
   if (spec_.cluster.device == DeviceKind::kCuda && usable({"cluster.memory_per_process"}) &&
       spec_.cluster.memory_per_process_bytes == 0) {

@@ -89,6 +89,8 @@ parallel:
 - `suffixes` beside `path: python-stdlib` are `[.py]` or none.
 - `reserved_memory` is below `memory_per_process`.
 - `sequence_length` is at most `max_positions`.
+- `model.layers` replaces all other keys of `model` but `name`, `input` and `loss`; the job then reads images, and
+  has no `sequence_length` (it counts as 1: tokens are samples).
 - `device: cuda` needs `memory_per_process`.
 )";
 
@@ -145,6 +147,7 @@ std::string kind_text(const Field& field) {
     case Shape::kWholeList: return "list of whole numbers";
     case Shape::kTextList: return "list of texts";
     case Shape::kPointList: return "list of `{ranks, bytes, seconds}`";
+    case Shape::kLayerList: return "list of names and maps with `type`";
   }
   return "";
 }

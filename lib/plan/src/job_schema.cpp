@@ -4,6 +4,7 @@
 #include "field_table.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/job_format.h"
+#include "smp/plan/operators.h"
 
 namespace smp {
 
@@ -26,6 +27,28 @@ void add_range(const Rule& rule, Json& out) {
   if (std::isfinite(rule.max)) {
     out[rule.max_excluded ? "exclusiveMaximum" : "maximum"] = number(rule.max);
   }
+}
+
+// A name, or a map of the type's keys.
+Json layer_list_form() {
+  Json names = Json::array(), entries = Json::array();
+  for (const OperatorRules& rules : all_operator_rules()) {
+    Json entry = {{"type", "object"}, {"additionalProperties", false}, {"required", {"type"}}};
+    entry["properties"]["type"] = {{"const", rules.type}};
+    for (const OperatorKey& key : rules.keys) {
+      entry["properties"][std::string(key.name)] = {
+          {"type", "integer"}, {"minimum", key.min}, {"maximum", key.max}};
+      if (!key.otherwise) entry["required"].push_back(key.name);
+    }
+    if (rules.takes_p) {
+      entry["properties"]["p"] = {{"type", "number"}, {"minimum", 0}, {"exclusiveMaximum", 1}};
+      entry["required"].push_back("p");
+    }
+    if (entry["required"].size() == 1) names.push_back(rules.type);
+    entries.push_back(entry);
+  }
+  entries.push_back({{"enum", names}});
+  return {{"type", "array"}, {"minItems", 1}, {"items", {{"anyOf", entries}}}};
 }
 
 // The ways to write the value, without `auto`.
@@ -67,6 +90,7 @@ std::vector<Json> forms(const Field& field) {
       point["properties"]["seconds"] = {{"type", "number"}, {"exclusiveMinimum", 0}};
       return {{{"type", "array"}, {"items", point}}};
     }
+    case Shape::kLayerList: return {layer_list_form()};
   }
   return {};
 }
@@ -125,7 +149,13 @@ std::string job_schema() {
       if (field.section != section.path) continue;
       (*object)["properties"][std::string(field.key)] = described_field(field);
       if (!field.rule.required) continue;
-      (*object)["required"].push_back(field.key);
+      if (section.path == "model") {  // a transformer has these, or the model is a list
+        Json& ways = (*object)["anyOf"];
+        if (ways.is_null()) ways = {{{"required", {"layers"}}}, {{"required", Json::array()}}};
+        ways[1]["required"].push_back(field.key);
+      } else {
+        (*object)["required"].push_back(field.key);
+      }
       (*object)["type"] = "object";  // an empty section will not do
     }
   }

@@ -1,9 +1,11 @@
 #include <algorithm>
 
+#include "alive_bytes.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 
 // Follows lib/runtime/src/layers allocation by allocation: each add() and drop() below is one
@@ -11,33 +13,9 @@
 namespace smp {
 namespace {
 
-// Bytes alive above those at the start, and the most there ever were.
-class Alive {
- public:
-  void add(int64_t bytes) {
-    now_ += bytes;
-    peak_ = std::max(peak_, now_);
-  }
-  void drop(int64_t bytes) { now_ -= bytes; }
-  // A tensor that lives only while `during` more bytes are added.
-  void pass(int64_t bytes, int64_t during) {
-    add(bytes);
-    add(during);
-    drop(bytes);
-  }
-
-  int64_t now() const { return now_; }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t now_ = 0;
-  int64_t peak_ = 0;
-};
-
 int64_t tokens_of(const LayerCall& call) { return call.micro_batch * call.sequence_length; }
 bool is_narrow(const LayerCall& call) { return bytes_of(call.dtype) == 2; }
-// Of statistics, scratch buffers and the gradients of weights.
-int64_t wide_bytes(const LayerCall& call) { return is_narrow(call) ? 4 : bytes_of(call.dtype); }
+int64_t wide_bytes(const LayerCall& call) { return wide_bytes(call.dtype); }
 
 // The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 goes by way
 // of fp32 copies.
@@ -53,13 +31,8 @@ void add_product(Alive& alive, const LayerCall& call, int64_t rows, int64_t dept
   alive.drop(wide_result);
 }
 
-// What lives while the gradient of a matrix [rows, cols] is made. In fp32: the product, before it
-// is added to the flat buffer, and a transposed copy of the narrower factor, which has a row per
-// token. In fp64 the product adds to the buffer itself. 16-bit factors are both widened.
 int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {
-  if (call.dtype == DType::kF64) return 0;
-  const int64_t factors = is_narrow(call) ? rows + cols : std::min(rows, cols);
-  return wide_bytes(call) * (rows * cols + tokens_of(call) * factors);
+  return weight_gradient_bytes(call.dtype, tokens_of(call), rows, cols);
 }
 
 // Columns of one block's tensors, and the bytes of those.
@@ -390,6 +363,8 @@ LayerMemory memory_of(const ModelSpec& model, const LayerSpec& layer, const Laye
     case LayerKind::kBlock: return block_memory(model, layer, call);
     case LayerKind::kCrossBlock: return cross_block_memory(model, layer, call);
     case LayerKind::kHead: return head_memory(model, call);
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators: return operator_memory(model, layer, call);
     case LayerKind::kMoeBlock:
     case LayerKind::kMtpBlock: break;
   }

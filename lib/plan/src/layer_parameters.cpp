@@ -2,6 +2,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 
 // The parameters of each kind of layer, one by one. parameter_counts.cpp adds up the same.
@@ -217,6 +218,8 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec
       break;
     case LayerKind::kMtpBlock: add_mtp_block(list, model); break;
     case LayerKind::kHead: add_head(list, model); break;
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators: return operator_parameters(model, layer);
   }
   return list.take();
 }

@@ -2,6 +2,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/plan.h"
 
@@ -13,9 +14,20 @@ int64_t TensorSpec::elements() const {
   return elements;
 }
 
+namespace {
+
+TensorSpec batch_of(const SampleShape& sample, const LayerCall& call) {
+  TensorSpec tensor{{call.micro_batch}, call.dtype};
+  tensor.shape.insert(tensor.shape.end(), sample.begin(), sample.end());
+  return tensor;
+}
+
+}  // namespace
+
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call) {
   if (makes_loss(layer.kind)) return {};
+  if (is_list(model)) return {batch_of(operators_of(model, layer).back().out, call)};
   const TensorSpec hidden{{call.micro_batch, call.sequence_length, model.hidden_size}, call.dtype};
   if (model.stack != Stack::kEncoderDecoder) return {hidden};
   const TensorSpec table{{kRelativeBuckets, model.num_heads / call.tensor_degree}, call.dtype};
@@ -41,6 +53,8 @@ TensorSpec field_of(const ModelSpec& model, BatchField field, const LayerCall& c
       }
       [[fallthrough]];
     case BatchField::kTargets: return {{call.micro_batch, call.sequence_length}, DType::kI64};
+    case BatchField::kImages: return batch_of(input_of(model), call);
+    case BatchField::kLabels: return {{call.micro_batch}, DType::kI64};
   }
   check_failed(__FILE__, __LINE__, "unknown field of a batch");
 }

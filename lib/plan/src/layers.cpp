@@ -6,6 +6,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 
 namespace smp {
@@ -21,10 +22,11 @@ LayerKind block_kind(const ModelSpec& model, int64_t block) {
 }  // namespace
 
 std::vector<LayerSpec> layers_of(const ModelSpec& model) {
+  if (is_list(model)) return operator_layers(model);
   std::vector<LayerSpec> layers;
   const auto add = [&](LayerKind kind, std::string name,
                        std::optional<BatchField> reads = std::nullopt) {
-    layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name), reads});
+    layers.push_back({kind, static_cast<int64_t>(layers.size()), std::move(name), reads, 0, 0});
   };
   add(LayerKind::kEmbedding, "embedding", BatchField::kTokens);
   for (int64_t i = 0; i < model.num_layers; ++i) {
@@ -41,6 +43,7 @@ std::vector<LayerSpec> layers_of(const ModelSpec& model) {
 }
 
 int64_t kv_copies(const ModelSpec& model, int64_t tensor_degree) {
+  if (is_list(model)) return 1;
   return std::max<int64_t>(1, tensor_degree / model.num_kv_heads);
 }
 
@@ -98,6 +101,11 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
 
 LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   if (layer.kind == LayerKind::kEmbedding) return {};
+  if (is_list(model)) {
+    const double multiply_adds = operator_multiply_adds(model, layer, call.micro_batch);
+    // The batch itself needs no gradient.
+    return {.forward = 2 * multiply_adds, .backward = (layer.index == 0 ? 2 : 4) * multiply_adds};
+  }
   const double b = static_cast<double>(call.micro_batch);
   const double s = static_cast<double>(call.sequence_length);
   const bool is_head = layer.kind == LayerKind::kHead;

@@ -33,9 +33,9 @@ bool has_blocks_of(const ModelSpec& model, ModelFamily family) {
 
 bool is_dense_decoder(const ModelSpec& model) {
   const PositionKind positions = model.position_embedding;
-  return model.stack == Stack::kDecoder && positions != PositionKind::kAlibi &&
-         positions != PositionKind::kRelative && model.num_experts == 0 &&
-         model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
+  return model.operators.empty() && model.stack == Stack::kDecoder &&
+         positions != PositionKind::kAlibi && positions != PositionKind::kRelative &&
+         model.num_experts == 0 && model.kv_lora_rank == 0 && model.num_mtp_layers == 0;
 }
 
 bool is_dense_encoder_decoder(const ModelSpec& model) {

@@ -1,5 +1,10 @@
 #include "smp/plan/parameter_counts.h"
 
+#include <cmath>
+
+#include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
+
 namespace smp {
 namespace {
 
@@ -83,7 +88,29 @@ int64_t padded_vocab_rows(const ModelSpec& model, int64_t tensor_degree) {
   return (model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
+namespace {
+
+// A block is then the mean of all layers but the last; the embedding has what that leaves over.
+ParameterCounts counts_of_list(const ModelSpec& model) {
+  ParameterCounts counts;
+  for (const LayerSpec& layer : layers_of(model)) {
+    double& sum = makes_loss(layer.kind) ? counts.head.whole : counts.block.whole;
+    for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+      sum += static_cast<double>(parameter.rows) * static_cast<double>(parameter.cols);
+    }
+  }
+  counts.blocks = model.num_layers;
+  const auto blocks = static_cast<double>(counts.blocks);
+  const double all = counts.block.whole;
+  counts.block.whole = std::floor(all / blocks);
+  counts.embedding.whole = all - blocks * counts.block.whole;
+  return counts;
+}
+
+}  // namespace
+
 ParameterCounts parameter_counts(const ModelSpec& model) {
+  if (is_list(model)) return counts_of_list(model);
   const auto h = static_cast<double>(model.hidden_size);
   const auto rows = static_cast<double>(padded_vocab_rows(model));
   ParameterCounts counts;

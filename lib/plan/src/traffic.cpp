@@ -5,6 +5,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/layout.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 
@@ -77,6 +78,7 @@ class StepTraffic {
   // section 3); the vocabulary is cut in embedding and head.
   void tensor_parallel() {
     const ModelSpec& model = plan_.job.model;
+    if (is_list(model)) return;  // every rank computes all
     const ParallelSpec& parallel = plan_.job.parallel;
     const auto layers = static_cast<int64_t>(layout_.layers.size());
     const int64_t most_again =

@@ -258,6 +258,7 @@ class Walk {
     return layer.opens_chunk && !layer.takes_over;
   }
   int64_t input_bytes(const WalkedLayer& layer) const {
+    if (is_first(layer)) return layer.field_bytes;
     return is_message(layer) ? before(layer).handed_bytes : before(layer).memory.output_bytes;
   }
   int64_t own_input_bytes(const WalkedLayer& layer) const {

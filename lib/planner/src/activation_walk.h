@@ -65,6 +65,7 @@ struct WalkedLayer {
   bool takes_over = false;    // opens a chunk whose input another chunk of this stage makes
   bool hands_over = false;    // closes a chunk whose output another chunk of this stage uses
   int64_t data_bytes = 0;     // of the batch, with its chunk's first layer
+  int64_t field_bytes = 0;    // of these, what the layer itself reads
   // What it hands to the next layer, as a message or within the stage, and the gradients of that.
   int64_t handed_bytes = 0;
   int64_t handed_gradient_bytes = 0;

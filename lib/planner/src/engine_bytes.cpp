@@ -3,6 +3,7 @@
 #include "smp/plan/dtype.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/operators.h"
 
 namespace smp {
 namespace {
@@ -32,18 +33,38 @@ CallBytes call_of(const LayerMemory& memory) {
   return call;
 }
 
+// A block is the mean of all layers but the last.
+void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const LayerCall& call) {
+  const double share = 1 / static_cast<double>(model.num_layers);
+  for (const LayerSpec& layer : layers_of(model)) {
+    const CallBytes bytes = call_of(memory_of(model, layer, call));
+    if (makes_loss(layer.kind)) {
+      layers.head = bytes;
+      continue;
+    }
+    for (double CallBytes::*part :
+         {&CallBytes::saved, &CallBytes::selective, &CallBytes::checkpoint, &CallBytes::recomputed,
+          &CallBytes::workspace, &CallBytes::output, &CallBytes::forward,
+          &CallBytes::input_gradient}) {
+      layers.block.*part += share * bytes.*part;
+    }
+  }
+}
+
 }  // namespace
 
 bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu &&
          job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
-         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model));
+         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) ||
+          is_list(job.model));
 }
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {
   const ModelSpec& model = job.model;
   const LayerCall call{choice.micro_batch, job.training.sequence_length, choice.tensor, 0,
                        dtype_of(choice.precision)};
+  if (is_list(model)) return add_list_bytes(layers, model, call);
   layers.embedding = call_of(memory_of(model, {LayerKind::kEmbedding, 0, ""}, call));
   layers.block = call_of(memory_of(model, {LayerKind::kBlock, 1, ""}, call));
   layers.head = call_of(memory_of(model, {LayerKind::kHead, model.num_layers + 1, ""}, call));

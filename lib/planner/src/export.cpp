@@ -9,6 +9,7 @@
 #include "export_view.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/operators.h"
 
 namespace smp {
 namespace {
@@ -43,6 +44,12 @@ std::optional<ExportTarget> export_target_named(std::string_view name) {
 }
 
 Exported export_plan(const Plan& plan, ExportTarget target, const std::string& name) {
+  if (is_list(plan.job.model)) {
+    throw ConfigError(fmt::format(
+        "export {}: the other frameworks' files describe transformers, and this model is a list of "
+        "layers",
+        name));
+  }
   const ExportView view(plan);
   Refusals refusals(view);
   Exported out;

@@ -5,6 +5,7 @@
 
 #include "engine_bytes.h"
 #include "layer_parameters.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 
@@ -268,7 +269,7 @@ uint64_t bits(int64_t value, int width) {
 LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice) {
   LayerBytes layers;
   count_parameters(layers, job, choice);
-  if (runs_in_engine(job)) {
+  if (runs_in_engine(job) || is_list(job.model)) {
     add_engine_bytes(layers, job, choice);
     return layers;
   }

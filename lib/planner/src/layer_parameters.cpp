@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 
 namespace smp {
@@ -42,6 +43,11 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
     return sum.of_rank(choice.tensor, model.num_kv_heads);
   };
   layers.block_parameters = of_rank(counts.block);
+  if (is_list(model)) {
+    layers.head_parameters = of_rank(counts.head);
+    layers.largest_layer_parameters = std::max(layers.block_parameters, layers.head_parameters);
+    return;
+  }
   if (model.decoder_layers > 0) {  // an encoder's and a decoder's blocks, on the average
     const auto decoders = static_cast<double>(model.decoder_layers);
     const double share = decoders / static_cast<double>(block_count(model));

@@ -7,6 +7,7 @@
 #include "kernel_work.h"
 #include "link_model.h"
 #include "rank_order.h"
+#include "smp/plan/operators.h"
 
 namespace smp {
 namespace {
@@ -215,10 +216,55 @@ CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   return seconds_of(call, kept, work, messages, {}, {});
 }
 
+// One layer of a list: its product, and a pass of each operator over what it reads and writes,
+// three more where a product's patches are copied.
+CallSeconds operators(const PricedCall& call, const LayoutChoice& choice, const LayerSpec& layer) {
+  LayerWork work;
+  for (const PlacedOperator& placed : operators_of(call.model, layer)) {
+    const OperatorRules& rules = rules_of(placed.spec.kind);
+    const auto in = static_cast<double>(elements_of(placed.in));
+    const auto out = static_cast<double>(elements_of(placed.out));
+    double values = call.batch * (in + out);
+    if (rules.has_matrix) {
+      const ParameterSpec matrix = rules.parameters(placed.spec, placed.in)[0];
+      const double rows = call.batch * out / static_cast<double>(matrix.rows);
+      const auto cols = static_cast<double>(matrix.cols);
+      linear(work, call, rows, cols, static_cast<double>(matrix.rows), true);
+      values = placed.in.size() == 1 ? 0 : 3 * rows * cols;
+    }
+    passes(work.forward, call, values, 1);
+    passes(work.backward, call, values, 1);
+  }
+  LayoutChoice here = choice;
+  if (makes_loss(layer.kind)) here.recompute = Recompute::kNone;
+  return seconds_of(call, here, work, {}, {}, {});
+}
+
+// A block is the mean of all layers but the last.
+LayerSeconds list_seconds(const PricedCall& call, const LayoutChoice& choice) {
+  LayerSeconds seconds;
+  const double share = 1 / static_cast<double>(call.model.num_layers);
+  for (const LayerSpec& layer : layers_of(call.model)) {
+    const CallSeconds of_layer = operators(call, choice, layer);
+    if (makes_loss(layer.kind)) {
+      seconds.head = of_layer;
+      continue;
+    }
+    for (double CallSeconds::*part :
+         {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
+          &CallSeconds::memory_backward, &CallSeconds::launch_forward,
+          &CallSeconds::launch_backward, &CallSeconds::recompute}) {
+      seconds.block.*part += share * of_layer.*part;
+    }
+  }
+  return seconds;
+}
+
 }  // namespace
 
 LayerSeconds layer_seconds(const JobSpec& job, const LayoutChoice& choice) {
   const PricedCall call(job, choice);
+  if (is_list(job.model)) return list_seconds(call, choice);
   LayerSeconds seconds;
   seconds.block = dense_block(call, choice);
   if (job.model.num_experts > 0) seconds.moe_block = moe_block(call, choice);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/layout_rules.h"
 
@@ -141,6 +142,7 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   if (processes % tensor != 0) {
     return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
   }
+  if (is_list(model)) return std::nullopt;  // every rank holds all
   if (model.num_heads % tensor != 0) {
     return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);
   }

@@ -40,13 +40,15 @@ int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
 const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
   switch (kind) {
     case LayerKind::kEmbedding: return layers.embedding;
-    case LayerKind::kHead: return layers.head;
+    case LayerKind::kHead:
+    case LayerKind::kLastOperators: return layers.head;
     case LayerKind::kMoeBlock: return layers.moe_block;
     case LayerKind::kMtpBlock:
       return has_experts(model, model.num_layers - 1) ? layers.moe_block : layers.block;
     case LayerKind::kGpt2Block:
     case LayerKind::kLlamaBlock:
     case LayerKind::kBlock:
+    case LayerKind::kOperators:
     case LayerKind::kCrossBlock: return layers.block;
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
@@ -76,7 +78,7 @@ WalkedLayer walked_layer(const CallBytes& call, RunningLayer kind, Recompute rec
 
 RunningLayer running_kind(LayerKind kind) {
   if (kind == LayerKind::kEmbedding) return RunningLayer::kEmbedding;
-  return kind == LayerKind::kHead ? RunningLayer::kHead : RunningLayer::kBlock;
+  return makes_loss(kind) ? RunningLayer::kHead : RunningLayer::kBlock;
 }
 
 // One entry per model layer, as seen by tensor rank `tensor`.
@@ -145,8 +147,9 @@ void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout
       walked.takes_over = walked.opens_chunk && is_here(position - 1);
       walked.hands_over = walked.closes_chunk && is_here(position + 1);
       if (layer->reads) {
-        first.data_bytes += stage.in_engine ? field_of(plan.job.model, *layer->reads, call).bytes()
-                                            : tokens * kTokenBytes;
+        walked.field_bytes = stage.in_engine ? field_of(plan.job.model, *layer->reads, call).bytes()
+                                             : tokens * kTokenBytes;
+        first.data_bytes += walked.field_bytes;
       }
       if (walked.kind == RunningLayer::kBlock && !stage.in_engine && choice.recompute_layers >= 0 &&
           ++block > choice.recompute_layers) {
@@ -223,7 +226,7 @@ StageHolds holds_of(const RankLayout& layout, const ModelSpec& model) {
         layer.kind == LayerKind::kMoeBlock ||
         (layer.kind == LayerKind::kMtpBlock && has_experts(model, model.num_layers - 1));
     holds.embedding |= layer.kind == LayerKind::kEmbedding;
-    holds.head |= layer.kind == LayerKind::kHead;
+    holds.head |= makes_loss(layer.kind);
     if (is_transformer_block(layer.kind)) ++(experts ? holds.blocks.moe : holds.blocks.dense);
   }
   return holds;

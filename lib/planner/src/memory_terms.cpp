@@ -60,6 +60,7 @@ std::string for_each_call(const Kept& blocks, int64_t live) {
 
 // "1,024 B x 2 + 4 B"
 std::string multiples(int64_t bytes, int64_t each) {
+  if (bytes < each) return with_commas(bytes) + " B";
   std::string text = fmt::format("{} B x {}", with_commas(each), bytes / each);
   if (bytes % each != 0) text += fmt::format(" + {} B", with_commas(bytes % each));
   return text;

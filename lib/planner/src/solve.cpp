@@ -12,6 +12,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/legality.h"
 #include "smp/planner/units.h"
@@ -261,6 +262,12 @@ std::optional<Quantity> quantity_of(std::string_view name) {
 }
 
 SolveResult solve(const JobSpec& job, const SolveRequest& request) {
+  const bool resizes = request.quantity != Quantity::kBatch && request.quantity != Quantity::kHosts;
+  if (is_list(job.model) && resizes) {
+    throw ConfigError(fmt::format(
+        "solve {}: a list of layers has the size that it has; batch and hosts can be solved for",
+        name_of(request.quantity)));
+  }
   return Solver(job, request).run();
 }
 

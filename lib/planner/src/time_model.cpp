@@ -65,7 +65,7 @@ StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayo
 
 double cost_of(const LayerSpec& layer, const LayerSeconds& layers) {
   const CallSeconds& call = layer.kind == LayerKind::kEmbedding  ? layers.embedding
-                            : layer.kind == LayerKind::kHead     ? layers.head
+                            : makes_loss(layer.kind)             ? layers.head
                             : layer.kind == LayerKind::kMoeBlock ? layers.moe_block
                                                                  : layers.block;
   return call.forward() + call.backward();

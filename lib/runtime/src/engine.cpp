@@ -60,6 +60,7 @@ struct Engine::Impl {
   StepResult result;
 
   std::vector<Action> evaluation;  // made when first asked for
+  double accuracy = 0;
 
   void execute_all(const std::vector<Action>& actions);
   void execute(const Action& action);
@@ -201,6 +202,8 @@ void Engine::Impl::execute_all(const std::vector<Action>& actions) {
   SMP_CHECK(microbatches.empty() && messages.empty());
 }
 
+double Engine::accuracy() const { return impl_->accuracy; }
+
 StepResult Engine::step(int64_t step, double learning_rate) {
   Impl& self = *impl_;
   self.step_index = step;
@@ -239,12 +242,14 @@ double Engine::evaluate(int64_t step) {
   self.calls.begin_step(step, true);
   self.execute_all(self.evaluation);
   self.enter("evaluate", {});
-  double loss = self.model.parameters->layout().coord.tensor == 0 ? self.calls.loss() : 0.0;
+  const bool counts = self.model.parameters->layout().coord.tensor == 0;
+  double sums[2] = {counts ? self.calls.loss() : 0.0, counts ? self.calls.correct() : 0.0};
   Communicator& world = self.model.groups->world();
   if (world.size() > 1) {
-    world.all_reduce(&loss, &loss, 1, DType::kF64, ReduceOp::kSum, "evaluate.loss")->wait();
+    world.all_reduce(sums, sums, 2, DType::kF64, ReduceOp::kSum, "evaluate.loss")->wait();
   }
-  return loss;
+  self.accuracy = sums[1] / static_cast<double>(*self.plan.job.training.global_batch);
+  return sums[0];
 }
 
 }  // namespace smp

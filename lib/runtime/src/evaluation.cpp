@@ -1,25 +1,25 @@
 #include "evaluation.h"
 
 #include "smp/plan/data_files.h"
+#include "smp/plan/operators.h"
 #include "smp/runtime/run_report.h"
 
 namespace smp {
 
-Evaluation::Evaluation(const Plan& plan, const TextData& data, RankGroups& groups)
+Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& groups)
     : data_(data),
       groups_(groups),
+      classifies_(is_list(plan.job.model)),
       every_steps_(plan.job.training.evaluation.every_steps),
       global_batch_(plan.job.training.global_batch.value()),
       batches_(held_out_samples(plan.job.training) / global_batch_) {}
 
 ReadSamples Evaluation::reader() {
   return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
-    int64_t* tokens = out.integers(BatchField::kTokens);
-    int64_t* targets = out.integers(BatchField::kTargets);
     if (reads_held_out_) {
-      data_.read_held_out(step * global_batch_ + first, count, tokens, targets);
+      data_.read_held_out(step * global_batch_ + first, count, out);
     } else {
-      data_.read(step, first, count, tokens, targets);
+      data_.read(step, first, count, out);
     }
   };
 }
@@ -33,8 +33,12 @@ double Evaluation::loss(Engine& engine) {
   const double waited_s = groups_.waited_s();
   const std::vector<TrafficCount> before = groups_.traffic();
   reads_held_out_ = true;
-  double sum = 0;
-  for (int64_t batch = 0; batch < batches_; ++batch) sum += engine.evaluate(batch);
+  double sum = 0, accuracy = 0;
+  for (int64_t batch = 0; batch < batches_; ++batch) {
+    sum += engine.evaluate(batch);
+    accuracy += engine.accuracy();
+  }
+  if (classifies_) accuracy_ = accuracy / static_cast<double>(batches_);
   reads_held_out_ = false;
   std::vector<TrafficCount> sent = groups_.traffic();
   subtract_traffic(sent, before);

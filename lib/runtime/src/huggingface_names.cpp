@@ -6,6 +6,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/runtime/huggingface_export.h"
 
@@ -209,6 +210,8 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const
               twin == Twin::kPhi ? phi_block_names() : llama_block_names(twin)};
     case LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
     case LayerKind::kHead: return {"", head_names(model, twin)};
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators:  // under their own names
     case LayerKind::kMoeBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }
@@ -305,6 +308,14 @@ std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model) {
 
 std::string huggingface_config(const ModelSpec& model, DType dtype) {
   nlohmann::ordered_json config;
+  if (is_list(model)) {
+    config["model_type"] = "smp";
+    config["layers"] = layer_list_text(model.operators);
+    config["input"] = {model.input_channels, model.input_height, model.input_width};
+    config["loss"] = model.loss;
+    config["dtype"] = torch_name_of(dtype);
+    return config.dump(2) + "\n";
+  }
   const Twin twin = twin_of(model);
   config["architectures"] = {names_of(twin).architecture};
   config["model_type"] = names_of(twin).model_type;

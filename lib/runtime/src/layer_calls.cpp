@@ -32,7 +32,7 @@ LayerCalls::LayerCalls(const Plan& plan, ParallelModel& model, Microbatches& mic
 void LayerCalls::begin_step(int64_t step, bool evaluates) {
   step_ = step;
   evaluates_ = evaluates;
-  loss_sum_ = 0;
+  loss_sum_ = correct_ = 0;
 }
 
 double LayerCalls::mean_factor() const {
@@ -90,6 +90,7 @@ void LayerCalls::forward(const Action& action) {
   if (check_ != nullptr) check_->forward(action.microbatch, action.layer, outputs);
   if (place.makes_loss) {
     loss_sum_ += outputs.at(0).item<double>();
+    if (outputs.size() > 1) correct_ += outputs[1].item<double>();
   } else if (place.hands_to >= 0) {
     microbatches_.admit(place.hands_to, action.microbatch).hidden = std::move(outputs);
   } else {

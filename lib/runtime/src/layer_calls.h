@@ -38,6 +38,7 @@ class LayerCalls {
   // Of this rank's microbatches so far: the sum of their mean losses, scaled to the global batch;
   // without the loss scale.
   double loss() const { return loss_sum_ * mean_factor(); }
+  double correct() const { return correct_; }  // samples, where the model counts them
 
  private:
   KeptCall& call_of(const Action& action);
@@ -60,7 +61,7 @@ class LayerCalls {
   bool evaluates_ = false;
   double loss_scale_ = 1;
   FiniteCheck* check_ = nullptr;
-  double loss_sum_ = 0;
+  double loss_sum_ = 0, correct_ = 0;
 };
 
 }  // namespace smp

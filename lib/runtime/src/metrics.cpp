@@ -52,7 +52,11 @@ std::string to_json(const StepMetrics& metrics) {
   }
   if (metrics.evaluation_loss) {
     json["evaluation_loss"] = *metrics.evaluation_loss;
-    json["perplexity"] = std::exp(*metrics.evaluation_loss);
+    if (metrics.accuracy) {
+      json["accuracy"] = *metrics.accuracy;
+    } else {
+      json["perplexity"] = std::exp(*metrics.evaluation_loss);
+    }
   }
   json["tokens_per_s"] = metrics.tokens_per_s;
   json["step_s"] = metrics.step_s;
@@ -102,7 +106,9 @@ std::string step_line(const StepMetrics& metrics, int64_t steps, double seconds_
           ? fmt::format("  loss scale {}, {} skipped", *metrics.loss_scale, metrics.skipped_steps)
           : "";
   const std::string held_out =
-      metrics.evaluation_loss
+      metrics.accuracy ? fmt::format("  held out {:.4f}, accuracy {:.1f} %",
+                                     *metrics.evaluation_loss, 100 * *metrics.accuracy)
+      : metrics.evaluation_loss
           ? fmt::format("  held out {:.4f}, perplexity {:.4g}", *metrics.evaluation_loss,
                         std::exp(*metrics.evaluation_loss))
           : "";

@@ -249,7 +249,8 @@ std::string report_json(const Plan& plan, const RunFacts& run,
   }
   if (run.evaluation_loss) {
     json["evaluation"] = {{"loss", *run.evaluation_loss},
-                          {"perplexity", std::exp(*run.evaluation_loss)},
+                          run.accuracy ? Json{"accuracy", *run.accuracy}
+                                       : Json{"perplexity", std::exp(*run.evaluation_loss)},
                           {"samples", held_out_samples(plan.job.training)}};
   }
   json["tokens_per_s"] = run.tokens_per_s;

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "philox_rounds.h"
+#include "data_draw.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 
@@ -75,13 +75,7 @@ TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
 }
 
 int64_t TextData::window_start(int64_t step, int64_t sample) const {
-  const auto s = static_cast<uint64_t>(step);
-  const auto i = static_cast<uint64_t>(sample);
-  const PhiloxBlock block =
-      philox_rounds({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32),
-                     static_cast<uint32_t>(s), static_cast<uint32_t>(s >> 32)},
-                    stream_key(seed_, "data"));
-  const uint64_t random = uint64_t{block[1]} << 32 | block[0];
+  const uint64_t random = data_draw(seed_, step, sample);
   // Any start from which a whole window fits; the remainder's bias is below starts / 2^64.
   const auto starts = static_cast<uint64_t>(trained_bytes_ - window_bytes_ + 1);
   return static_cast<int64_t>(random % starts);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "checkpoints.h"
+#include "data_source.h"
 #include "evaluation.h"
 #include "functions/tensors.h"
 #include "smp/plan/data_files.h"
@@ -23,7 +24,6 @@
 #include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
-#include "smp/runtime/text_data.h"
 
 namespace smp {
 namespace {
@@ -133,7 +133,7 @@ RunFacts run_facts(const RunResult& result, int64_t tokens_per_step) {
 }
 
 // All steps of one rank; the model is whole when this returns.
-void run_steps(const Plan& plan, const TrainOptions& options, const TextData& data,
+void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& data,
                ParallelModel& model, Checkpoints& checkpoints, MemoryLedger& ledger,
                RunResult& result) {
   const TrainingSpec& training = plan.job.training;
@@ -178,6 +178,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const TextData& da
     }
     if (evaluation.is_due(step + 1, steps)) {
       metrics.evaluation_loss = result.run.evaluation_loss = evaluation.loss(engine);
+      metrics.accuracy = result.run.accuracy = evaluation.accuracy();
     }
     voice.say(metrics);
     if (options.on_step) options.on_step(metrics);
@@ -233,13 +234,10 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   try {
     model = apply_parallelism(plan, world, ledger);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
-    const TrainingSpec& training = plan.job.training;
-    const int64_t sequences = sequences_per_sample(plan.job.model);
-    const TextData data(find_data_files(training, sequences), training.sequence_length,
-                        training.seed, held_out_samples(training), sequences);
-    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data.trained_bytes());
+    const std::unique_ptr<DataSource> data = open_data(plan);
+    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data->trained_size());
     RunResult result;
-    run_steps(plan, options, data, model, *checkpoints, ledger, result);
+    run_steps(plan, options, *data, model, *checkpoints, ledger, result);
     result.ranks = gather_rank_facts(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;

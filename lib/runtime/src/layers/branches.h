@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "layers/now_or_later.h"
 #include "layers/parameter_views.h"
 
 // What a block adds to its residual stream: output(attention(norm(x))) and
@@ -98,15 +99,5 @@ class MlpBranch {
   ActivationShape activation_;  // without rows
   TensorParallel group_;
 };
-
-// Runs a product of a weight's gradient, at once or put off.
-template <typename Piece>
-void now_or_later(WeightWork* later, Piece piece) {
-  if (later == nullptr) {
-    piece();
-  } else {
-    later->put_off(std::move(piece));
-  }
-}
 
 }  // namespace smp

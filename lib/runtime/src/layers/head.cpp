@@ -2,17 +2,14 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "functions/softmax_loss.h"
 #include "layers/parameter_views.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 
 namespace smp {
 namespace {
-
-// Rows whose softmax is worked through at once, so that they stay in cache between the passes.
-constexpr int64_t kRowsAtOnce = 8;
 
 // Final norm, projection to this rank's part of the vocabulary, cross-entropy. One buffer holds the
 // logits, then their exponentials, then the gradient of the loss by the logits. Of 16-bit logits
@@ -44,10 +41,6 @@ class Head final : public Layer {
     at::Tensor sums;    // [2, n]: sums of exponentials, then targets' logits, less the maximum
   };
   Statistics empty_statistics(const at::Tensor& logits) const;
-  // Mean loss; with `keep`, logits become its gradient.
-  template <typename T>
-  double loss(const at::Tensor& logits, const int64_t* targets, Statistics& statistics,
-              bool keep) const;
   // Of 16-bit logits: the mean loss; and the logits become `scale` times its gradient.
   template <typename T>
   double narrow_loss(const at::Tensor& logits, const int64_t* targets,
@@ -62,39 +55,6 @@ class Head final : public Layer {
   int64_t vocab_size_, begin_;
   TensorParallel group_;
 };
-
-// Of the rows' sums of exponentials and, behind them, their targets' logits.
-template <typename T>
-double mean_loss(int64_t rows, const T* sums) {
-  double total = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    total += std::log(static_cast<double>(sums[r])) - static_cast<double>(sums[rows + r]);
-  }
-  return total / static_cast<double>(rows);
-}
-
-template <typename T>
-double Head::loss(const at::Tensor& logits, const int64_t* targets, Statistics& statistics,
-                  bool keep) const {
-  const int64_t rows = logits.size(0), cols = logits.size(1);
-  T* x = data_of<T>(logits);
-  T* maxima = data_of<T>(statistics.maxima);
-  T* sums = data_of<T>(statistics.sums);
-  T* target_logits = sums + rows;
-  const T scale = T(1) / T(rows);
-  // Alone, each few rows go through all steps; a group exchanges between the steps.
-  const int64_t step = group_.degree == 1 ? kRowsAtOnce : std::max<int64_t>(rows, 1);
-  for (int64_t r = 0; r < rows; r += step) {
-    const int64_t n = std::min(step, rows - r);
-    row_maxima(n, cols, x + r * cols, maxima + r);
-    all_reduce(group_, statistics.maxima, ReduceOp::kMax, "tensor.loss");
-    exponentials(n, cols, begin_, targets + r, maxima + r, x + r * cols, sums + r,
-                 target_logits + r);
-    all_reduce(group_, statistics.sums, ReduceOp::kSum, "tensor.loss");
-    if (keep) softmax_gradient(n, cols, begin_, targets + r, sums + r, scale, x + r * cols);
-  }
-  return mean_loss(rows, sums);
-}
 
 Head::Statistics Head::empty_statistics(const at::Tensor& logits) const {
   return {at::empty({logits.size(0)}, wide_options(logits)),
@@ -170,7 +130,8 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
     if constexpr (kIsNarrow<T>) {
       mean = narrow_loss<T>(logits, ids, statistics);
     } else {
-      mean = loss<T>(logits, ids, statistics, saved != nullptr);
+      mean = softmax_loss<T>(logits, ids, begin_, statistics.maxima, statistics.sums, group_,
+                             saved != nullptr);
     }
   });
   if (saved != nullptr) {

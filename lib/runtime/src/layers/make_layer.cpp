@@ -24,6 +24,8 @@ std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer
     case LayerKind::kBlock: return make_block(model, layer, views, group);
     case LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
     case LayerKind::kHead: return make_head(model, views, group);
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators: return make_operator_list(model, layer, views);
     case LayerKind::kMoeBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "smp/plan/dtype.h"
+#include "smp/plan/operator_spec.h"
 
 // A JobSpec is what a user asks for: model.yaml after strict parsing, before anything is chosen.
 // An empty optional means "auto": the planner decides. Plain data; no invariants but those the
@@ -80,6 +81,14 @@ struct ModelSpec {
   int64_t qk_head_dim = 0;
   int64_t qk_rope_head_dim = 0;
   int64_t v_head_dim = 0;
+
+  // A model that is a list of operators instead; then what is above follows from it where it means
+  // anything (set_list_sizes() in operators.h). It reads images and ends with a cross-entropy.
+  std::vector<OperatorSpec> operators;
+  std::string loss = "cross_entropy";
+  int64_t input_channels = 0;
+  int64_t input_height = 0;
+  int64_t input_width = 0;
 };
 
 constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
@@ -167,6 +176,15 @@ struct EvaluationSpec {
   std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
 };
 
+// Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the
+// model's input.
+struct ImageFileSpec {
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  double largest = 255;  // of the numbers: they become -1 to 1
+};
+
 struct TrainingSpec {
   int64_t sequence_length = 0;
   std::optional<int64_t> micro_batch;      // samples of one microbatch of one data-parallel rank
@@ -193,6 +211,7 @@ struct TrainingSpec {
   std::string data_path;  // file or folder of text; "python-stdlib" = the source of
                           // the standard library of the python3 on PATH
   std::vector<std::string> data_suffixes;  // files of a folder that count, e.g. [".py"]
+  ImageFileSpec images;                    // of a model that reads images
   CheckpointSpec checkpoint;
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
 };

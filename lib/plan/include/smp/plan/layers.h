@@ -22,26 +22,32 @@ enum class LayerKind {
   kBlock,       // a dense block with any other attributes
   kCrossBlock,  // a block of the decoder of an encoder_decoder: attends to the encoder as well
   kHead,        // final norm, vocabulary projection, cross-entropy
+  kOperators,   // of a list (operators.h)
+  kLastOperators,  // the last of a list, and cross-entropy
   // Priced, and not run by the engine yet:
   kMoeBlock,  // a block whose MLP is a router and experts
   kMtpBlock,  // predicts a further token: norms, projection, a block; lies before the head
 };
 
-constexpr bool is_transformer_block(LayerKind kind) {
-  return kind != LayerKind::kEmbedding && kind != LayerKind::kHead;
+constexpr bool makes_loss(LayerKind kind) {
+  return kind == LayerKind::kHead || kind == LayerKind::kLastOperators;
 }
 
-constexpr bool makes_loss(LayerKind kind) { return kind == LayerKind::kHead; }
+// What may be computed again or offloaded, and is dealt to stages by count.
+constexpr bool is_transformer_block(LayerKind kind) {
+  return kind != LayerKind::kEmbedding && !makes_loss(kind);
+}
 
 // What a data set gives of each sample.
-enum class BatchField { kTokens, kTargets };
-inline constexpr int kBatchFields = 2;
+enum class BatchField { kTokens, kTargets, kImages, kLabels };
+inline constexpr int kBatchFields = 4;
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kEmbedding;
   int64_t index = 0;  // in the model's sequence: 0 = embedding, 1..L = blocks, last = head
   std::string name;   // "embedding", "layers.0", ..., "head"
   std::optional<BatchField> reads = std::nullopt;  // of the batch, behind its other inputs
+  int64_t first_operator = 0, end_operator = 0;    // of model.operators
 };
 
 // The kind of a block follows from the model's attributes: kGpt2Block and kLlamaBlock where they

@@ -25,9 +25,8 @@ class TrainingError : public std::runtime_error {
 class SampleBuffers {
  public:
   void*& at(BatchField field) { return buffers_[static_cast<size_t>(field)]; }
-  int64_t* integers(BatchField field) const {
-    return static_cast<int64_t*>(buffers_[static_cast<size_t>(field)]);
-  }
+  void* get(BatchField field) const { return buffers_[static_cast<size_t>(field)]; }
+  int64_t* integers(BatchField field) const { return static_cast<int64_t*>(get(field)); }
 
  private:
   std::array<void*, kBatchFields> buffers_{};
@@ -72,6 +71,9 @@ class Engine {
   // The mean loss over the batch that the reader gives for `step`, forward alone; the same on all
   // ranks. Nothing changes. Collective over the world, and throws as step() does.
   double evaluate(int64_t step);
+  // Of the samples of the last evaluate(), the share whose label had the largest logit; of models
+  // that classify samples (lists of layers), else 0. The same on all ranks.
+  double accuracy() const;
 
  private:
   struct Impl;

@@ -18,7 +18,8 @@ struct StepMetrics {
   // and that therefore updated nothing.
   std::optional<double> loss_scale;
   int64_t skipped_steps = 0;
-  std::optional<double> evaluation_loss;  // of held-out text, where it was taken after this step
+  std::optional<double> evaluation_loss;  // of held-out data, where it was taken after this step
+  std::optional<double> accuracy;         // of these, where samples are classified
   double tokens_per_s = 0;
   double step_s = 0;
   int64_t memory_live_bytes = 0;

@@ -42,6 +42,7 @@ struct RunFacts {
   std::optional<double> loss_scale;       // fp16: after the last step
   int64_t skipped_steps = 0;              // fp16: whose gradients overflowed
   std::optional<double> evaluation_loss;  // the last one
+  std::optional<double> accuracy;         // of that evaluation, where samples are classified
   double tokens_per_s = 0;                // of the measured steps
   double measured_step_s = 0;             // median
 };

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/layers.h"
+#include "smp/plan/operator_spec.h"
+
+// What can be known of each kind of operator without running it: its keys, shapes, parameters, work
+// and memory. A kind is one file in src/operators and one in lib/runtime/src/operators, which must
+// agree to the byte (a test compares them). See docs/adding-a-layer.md.
+//
+// A *layer*, the unit that is placed, sharded and computed again, is an operator with a matrix and
+// those without one that follow it; what leads the list belongs to the first layer, and the loss to
+// the last one. All parameters are held by every tensor rank.
+namespace smp {
+
+// One operator of one call.
+struct OperatorCall {
+  const OperatorSpec& spec;
+  SampleShape in, out;
+  int64_t batch = 1;
+  DType dtype = DType::kF32;
+};
+
+// The tensors of one call, as lib/runtime allocates them.
+struct OperatorMemory {
+  bool is_view = false;         // nothing is allocated or kept: the output is the input
+  bool works_in_place = false;  // the output takes the input's place, unless that is the layer's
+  bool keeps_input = false;     // until its backward
+  int64_t kept_bytes = 0;       // beside it
+  int64_t forward_scratch_bytes = 0;   // beside the output and what is kept
+  bool gradient_in_place = false;      // the input's takes the place of the output's
+  int64_t gradient_scratch_bytes = 0;  // beside the input's gradient
+  int64_t weight_scratch_bytes = 0;    // while the matrix's gradient is made
+};
+
+inline constexpr int64_t kMostOut = 1 << 20;
+inline constexpr int64_t kMostKernel = 1 << 10;
+
+// A key of an operator in a job file: a whole number.
+struct OperatorKey {
+  std::string_view name;
+  int64_t OperatorSpec::*member;
+  int64_t min = 1;
+  int64_t max = kMostKernel;
+  std::optional<int64_t> otherwise = std::nullopt;  // none: it is required
+};
+
+struct OperatorRules {
+  std::string_view type;  // its name in a job file
+  std::vector<OperatorKey> keys;
+  // Throws ConfigError with what is wrong.
+  SampleShape (*output)(const OperatorSpec& spec, const SampleShape& in);
+  OperatorMemory (*memory)(const OperatorCall& call);
+  // The first is the matrix; names are within the operator. None: nullptr.
+  std::vector<ParameterSpec> (*parameters)(const OperatorSpec& spec,
+                                           const SampleShape& in) = nullptr;
+  bool has_matrix = false;  // it begins a layer
+  bool takes_p = false;     // its key p: a number from 0 to below 1
+};
+const OperatorRules& rules_of(OperatorKind kind);
+const std::vector<OperatorRules>& all_operator_rules();  // in the order of OperatorKind
+
+std::string to_string(const SampleShape& shape);  // "64 x 27 x 27"
+int64_t elements_of(const SampleShape& shape);
+
+// Whether the model is a list of operators; else it is a transformer.
+inline bool is_list(const ModelSpec& model) { return !model.operators.empty(); }
+
+SampleShape input_of(const ModelSpec& model);
+// Of all operators, in order; throws as OperatorRules::output does.
+std::vector<SampleShape> output_shapes(const ModelSpec& model);
+
+// One operator of a layer, with its shapes.
+struct PlacedOperator {
+  int64_t index = 0;  // in model.layers
+  OperatorSpec spec;
+  SampleShape in, out;
+};
+std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer);
+
+// layers.h of a list.
+std::vector<LayerSpec> operator_layers(const ModelSpec& model);
+std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
+double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer, int64_t batch);
+LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
+
+// As a job file writes them, on one line.
+std::string layer_list_text(const std::vector<OperatorSpec>& operators);
+
+// Sets what else a ModelSpec says of its size: num_layers (without the last one, which makes the
+// loss), vocab_size (the classes), hidden_size (the widest tensor between two layers).
+void set_list_sizes(ModelSpec& model);
+
+// Windows of a pooling or a convolution along one axis: (size + 2 padding - kernel) / stride + 1,
+// rounded down; throws ConfigError where none fits.
+int64_t windows_along(const OperatorSpec& spec, int64_t size);
+// Samples whose patches a convolution multiplies at once: as many as fill a matrix product.
+int64_t samples_at_once(int64_t batch, int64_t windows);
+
+}  // namespace smp

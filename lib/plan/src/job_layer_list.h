@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "smp/plan/operator_spec.h"
+#include "smp/plan/yaml_tree.h"
+
+// model.layers as a job file writes it: a list of names (relu) and maps ({type: conv2d, out: 64,
+// kernel: 11}). Pure; any thread.
+namespace smp {
+
+// Returns what is wrong (words that follow the key), or ""; `where` is then the entry in question.
+std::string read_layer_list(const YamlNode& node, std::vector<OperatorSpec>& operators,
+                            const YamlNode*& where);
+
+}  // namespace smp

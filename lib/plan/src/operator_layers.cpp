@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <cmath>
+
+#include "alive_bytes.h"
+#include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
+#include "smp/plan/operators.h"
+
+// The layers of a list, made of what is known of its operators.
+namespace smp {
+namespace {
+
+bool has_matrix(const OperatorSpec& spec) { return rules_of(spec.kind).has_matrix; }
+
+OperatorMemory memory_of(const PlacedOperator& placed, const LayerCall& call) {
+  return rules_of(placed.spec.kind)
+      .memory({placed.spec, placed.in, placed.out, call.micro_batch, call.dtype});
+}
+
+int64_t bytes_of(const SampleShape& shape, const LayerCall& call) {
+  return smp::bytes_of(call.dtype) * call.micro_batch * elements_of(shape);
+}
+
+// Follows lib/runtime/src/layers/operator_list.cpp allocation by allocation.
+class LayerWalk {
+ public:
+  LayerWalk(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call)
+      : operators_(operators_of(model, layer)),
+        call_(call),
+        is_first_(layer.index == 0),
+        makes_loss_(makes_loss(layer.kind)) {}
+
+  LayerMemory memory() {
+    LayerMemory memory;
+    const Alive forward = this->forward();
+    const Alive backward = this->backward(false);
+    memory.output_bytes = makes_loss_ ? loss_bytes() : bytes_of(operators_.back().out, call_);
+    memory.saved_bytes = forward.now();
+    memory.forward_peak_bytes = forward.peak();
+    memory.input_gradient_bytes = is_first_ ? 0 : bytes_of(operators_.front().in, call_);
+    memory.backward_peak_bytes = backward.peak();
+    memory.put_off_backward_peak_bytes =
+        makes_loss_ ? backward.peak() : this->backward(true).peak();
+    if (!makes_loss_) {
+      const auto matrix = std::find_if(operators_.begin(), operators_.end(),
+                                       [](const auto& placed) { return has_matrix(placed.spec); });
+      SMP_CHECK(matrix != operators_.end());
+      // Its two factors; the batch itself lives anyway.
+      const bool of_batch = is_first_ && owner_of_input(matrix - operators_.begin()) < 0;
+      memory.put_off_bytes =
+          bytes_of(matrix->out, call_) + (of_batch ? 0 : bytes_of(matrix->in, call_));
+      memory.weight_peak_bytes = memory_of(*matrix, call_).weight_scratch_bytes;
+    }
+    return memory;
+  }
+
+ private:
+  int64_t loss_bytes() const { return wide_bytes(call_.dtype); }
+
+  // The operator that made what operator i reads; -1: the layer before.
+  std::ptrdiff_t owner_of_input(std::ptrdiff_t i) const {
+    do {
+      --i;
+    } while (i >= 0 && memory_of(operators_[static_cast<size_t>(i)], call_).is_view);
+    return i;
+  }
+  bool owns_input(size_t i) const { return owner_of_input(static_cast<std::ptrdiff_t>(i)) >= 0; }
+
+  Alive forward() const {
+    Alive alive;
+    for (size_t i = 0; i < operators_.size(); ++i) {
+      const OperatorMemory op = memory_of(operators_[i], call_);
+      if (op.is_view) continue;
+      const bool in_place = op.works_in_place && owns_input(i);
+      if (!in_place) alive.add(bytes_of(operators_[i].out, call_));
+      alive.add(op.kept_bytes);
+      alive.pass(op.forward_scratch_bytes, 0);
+      const bool lets_go = !in_place && !op.keeps_input && owns_input(i);
+      if (lets_go) alive.drop(bytes_of(operators_[i].in, call_));
+    }
+    if (makes_loss_) {
+      // Maximum, sum and target's logit of each row.
+      alive.pass(wide_bytes(call_.dtype) * 3 * call_.micro_batch, 0);
+      alive.add(loss_bytes());
+    }
+    return alive;
+  }
+
+  Alive backward(bool put_off) const {
+    Alive alive;
+    if (makes_loss_) alive.drop(loss_bytes());  // the logits' own gradient is among what was saved
+    for (size_t i = operators_.size(); i-- > 0;) {
+      const OperatorMemory op = memory_of(operators_[i], call_);
+      if (op.is_view) continue;
+      const bool is_matrix = has_matrix(operators_[i].spec);
+      const bool wanted = !is_first_ || owns_input(i);
+      if (wanted && !op.gradient_in_place) {
+        alive.add(bytes_of(operators_[i].in, call_));
+        alive.pass(op.gradient_scratch_bytes, 0);
+      }
+      if (is_matrix && put_off) continue;  // both factors stay
+      if (is_matrix) alive.pass(op.weight_scratch_bytes, 0);
+      if (!op.gradient_in_place || !wanted) alive.drop(bytes_of(operators_[i].out, call_));
+      alive.drop(op.kept_bytes);
+      if (op.keeps_input && owns_input(i)) alive.drop(bytes_of(operators_[i].in, call_));
+    }
+    return alive;
+  }
+
+  const std::vector<PlacedOperator> operators_;
+  const LayerCall& call_;
+  const bool is_first_, makes_loss_;
+};
+
+}  // namespace
+
+std::vector<LayerSpec> operator_layers(const ModelSpec& model) {
+  std::vector<LayerSpec> layers;
+  const auto count = static_cast<int64_t>(model.operators.size());
+  for (int64_t i = 0; i < count; ++i) {
+    if (!has_matrix(model.operators[static_cast<size_t>(i)])) continue;
+    LayerSpec layer;
+    layer.kind = LayerKind::kOperators;
+    layer.index = static_cast<int64_t>(layers.size());
+    layer.name = "layers." + std::to_string(i);
+    layer.first_operator = layers.empty() ? 0 : i;
+    if (!layers.empty()) layers.back().end_operator = i;
+    layers.push_back(std::move(layer));
+  }
+  SMP_CHECK(!layers.empty());
+  layers.front().reads = BatchField::kImages;
+  layers.back().end_operator = count;
+  layers.back().kind = LayerKind::kLastOperators;
+  layers.back().reads = BatchField::kLabels;
+  return layers;
+}
+
+std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer) {
+  std::vector<PlacedOperator> placed;
+  SampleShape in = input_of(model);
+  for (int64_t i = 0; i < layer.end_operator; ++i) {
+    const OperatorSpec& spec = model.operators.at(static_cast<size_t>(i));
+    SampleShape out = rules_of(spec.kind).output(spec, in);
+    if (i >= layer.first_operator) placed.push_back({i, spec, in, out});
+    in = std::move(out);
+  }
+  return placed;
+}
+
+// The matrix goes by the layer's name, which is its own; what else has parameters by its place in
+// the list.
+std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer) {
+  std::vector<ParameterSpec> parameters;
+  for (const PlacedOperator& placed : operators_of(model, layer)) {
+    const OperatorRules& rules = rules_of(placed.spec.kind);
+    if (rules.parameters == nullptr) continue;
+    for (ParameterSpec& parameter : rules.parameters(placed.spec, placed.in)) {
+      const std::string place = rules.has_matrix ? "" : std::to_string(placed.index) + ".";
+      parameter.name = layer.name + "." + place + parameter.name;
+      parameters.push_back(std::move(parameter));
+    }
+  }
+  return parameters;
+}
+
+double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer, int64_t batch) {
+  double sum = 0;
+  for (const PlacedOperator& placed : operators_of(model, layer)) {
+    if (!has_matrix(placed.spec)) continue;
+    const ParameterSpec matrix = rules_of(placed.spec.kind).parameters(placed.spec, placed.in)[0];
+    const int64_t uses = elements_of(placed.out) / matrix.rows;  // of the matrix, in a sample
+    sum += static_cast<double>(batch * uses) * static_cast<double>(matrix.size());
+  }
+  return sum;
+}
+
+LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
+  return LayerWalk(model, layer, call).memory();
+}
+
+void set_list_sizes(ModelSpec& model) {
+  model.stack = Stack::kDecoder;
+  model.position_embedding = PositionKind::kNone;
+  model.tied_embeddings = false;
+  model.num_heads = model.num_kv_heads = model.head_dim = 1;
+  model.ffn_hidden_size = 0;
+  const std::vector<SampleShape> shapes = output_shapes(model);
+  const std::vector<LayerSpec> layers = operator_layers(model);
+  model.num_layers = static_cast<int64_t>(layers.size()) - 1;
+  model.vocab_size = elements_of(shapes.back());
+  model.hidden_size = 1;
+  for (size_t i = 0; i + 1 < layers.size(); ++i) {
+    const SampleShape& handed = shapes[static_cast<size_t>(layers[i].end_operator - 1)];
+    model.hidden_size = std::max(model.hidden_size, elements_of(handed));
+  }
+}
+
+}  // namespace smp

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "smp/plan/image_file.h"
+
+// Training data: images of a file, resized to what the model reads. Sample i of step s is the image
+// drawn from (seed, "data", s, i); those held out for evaluation come one after the other.
+// Immutable; safe from any thread.
+namespace smp {
+
+class ImageData {
+ public:
+  explicit ImageData(const JobSpec& job);
+
+  int64_t drawn(int64_t step, int64_t sample) const;  // the image of a sample
+  int64_t trained() const { return file_.trained; }
+
+  // images [count, channels, height, width] of fp32 or fp64 as the model's input, labels [count];
+  // what is null is left out. From the images `first` on, or those of a step's samples.
+  template <typename T>
+  void read(int64_t step, int64_t first_sample, int64_t count, T* images, int64_t* labels) const;
+  template <typename T>
+  void read_held_out(int64_t first_sample, int64_t count, T* images, int64_t* labels) const;
+
+ private:
+  template <typename T>
+  void put(int64_t image, int64_t k, T* images, int64_t* labels) const;
+  template <typename T>
+  void resize(const float* from, T* to) const;  // one channel
+
+  ImageFile file_;
+  ImageFileSpec stored_;
+  int64_t channels_, height_, width_;
+  uint64_t seed_;
+};
+
+}  // namespace smp

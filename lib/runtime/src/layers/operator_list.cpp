@@ -1,0 +1,129 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <utility>
+
+#include "functions/softmax_loss.h"
+#include "operators/operator.h"
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& parameters,
+                          double epsilon) {
+  const Linear linear{parameters.at("weight"), parameters.at("bias")};
+  switch (placed.spec.kind) {
+    case OperatorKind::kConv2d: return make_convolution(placed, linear);
+    case OperatorKind::kLinear: return make_linear(linear);
+    case OperatorKind::kRelu:
+    case OperatorKind::kGelu:
+    case OperatorKind::kTanh: return make_activation(placed.spec.kind);
+    case OperatorKind::kMaxPool2d: return make_max_pool(placed);
+    case OperatorKind::kAvgPool2d:
+    case OperatorKind::kAdaptiveAvgPool2d: return make_mean_pool(placed);
+    case OperatorKind::kFlatten: return make_flatten();
+    case OperatorKind::kDropout: return make_dropout(placed);
+    case OperatorKind::kLayerNorm:
+    case OperatorKind::kRmsNorm:
+      return make_feature_norm(parameters.norm(std::to_string(placed.index), epsilon));
+  }
+  check_failed(__FILE__, __LINE__, "unknown operator");
+}
+
+// A layer of a list: its operators one after the other, and of the last layer the mean
+// cross-entropy of the batch. Every tensor rank computes the same.
+class OperatorList final : public Layer {
+ public:
+  OperatorList(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters)
+      : is_first_(layer.index == 0), makes_loss_(makes_loss(layer.kind)) {
+    bool reads_batch = is_first_;  // or a view of it
+    for (const PlacedOperator& placed : operators_of(model, layer)) {
+      operators_.push_back(make_operator(placed, parameters, model.norm_epsilon));
+      wants_gradient_.push_back(!reads_batch);
+      reads_batch = reads_batch && placed.spec.kind == OperatorKind::kFlatten;
+    }
+  }
+
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
+                                  Saved* saved) override {
+    Saved kept;
+    at::Tensor x = inputs.at(0);
+    for (const OperatorPtr& one : operators_) {
+      const bool is_own = x.data_ptr() != inputs[0].data_ptr();
+      x = one->forward(x, is_own, call, kept);
+    }
+    std::vector<at::Tensor> outputs;
+    if (makes_loss_) {
+      outputs = loss(x, inputs.at(1), saved == nullptr);
+      kept.push_back(x);  // the gradient by now
+    } else {
+      outputs = {std::move(x)};
+    }
+    if (saved != nullptr) *saved = std::move(kept);
+    return outputs;
+  }
+
+  std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
+                                   const CallContext& call, WeightWork* later) override {
+    at::Tensor gradient = std::move(gradients.at(0)).contiguous();
+    gradients.clear();
+    if (makes_loss_) {
+      const double scale = gradient.item().toDouble();
+      gradient = std::move(saved.back());
+      saved.pop_back();
+      gradient.mul_(scale);
+      later = nullptr;  // as every head: the schedules never put it off
+    }
+    for (size_t i = operators_.size(); i-- > 0;) {
+      const size_t count = operators_[i]->kept();
+      Saved kept(std::make_move_iterator(saved.end() - static_cast<std::ptrdiff_t>(count)),
+                 std::make_move_iterator(saved.end()));
+      saved.resize(saved.size() - count);
+      gradient = operators_[i]->backward(std::move(kept), std::move(gradient), wants_gradient_[i],
+                                         call, later);
+    }
+    std::vector<at::Tensor> of_inputs;
+    of_inputs.push_back(is_first_ ? at::Tensor() : std::move(gradient));
+    if (makes_loss_) of_inputs.emplace_back();
+    return of_inputs;
+  }
+
+ private:
+  // The mean loss, and for evaluations how many samples of the batch have their label's logit as
+  // the largest.
+  static std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
+                                      bool counts) {
+    const int64_t rows = logits.size(0);
+    const int64_t* targets = labels.const_data_ptr<int64_t>();
+    for (int64_t r = 0; r < rows; ++r) {
+      SMP_CHECK(targets[r] >= 0 && targets[r] < logits.size(1));
+    }
+    at::Tensor maxima = at::empty({rows}, logits.options());
+    at::Tensor sums = at::empty({2, rows}, logits.options());
+    double mean = 0, correct = 0;
+    with_element_type(logits, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      mean = softmax_loss<T>(logits, targets, 0, maxima, sums, TensorParallel{}, !counts);
+      for (int64_t r = 0; r < rows; ++r) correct += data_of<T>(sums)[rows + r] == 0 ? 1 : 0;
+    });
+    maxima.reset();
+    sums.reset();
+    std::vector<at::Tensor> outputs = {at::full({}, mean, logits.options())};
+    if (counts) outputs.push_back(at::full({}, correct, logits.options()));
+    return outputs;
+  }
+
+  const bool is_first_, makes_loss_;
+  std::vector<OperatorPtr> operators_;
+  std::vector<bool> wants_gradient_;  // of what each reads; the batch needs none
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_operator_list(const ModelSpec& model, const LayerSpec& layer,
+                                          const ParameterViews& parameters) {
+  return std::make_unique<OperatorList>(model, layer, parameters);
+}
+
+}  // namespace smp

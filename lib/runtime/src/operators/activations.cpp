@@ -1,0 +1,116 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+
+#include "operators/operator.h"
+
+namespace smp {
+namespace {
+
+class Relu final : public Operator {
+ public:
+  at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& /*call*/,
+                     Saved& saved) const override {
+    at::Tensor y = may_overwrite ? x : at::empty_like(x);
+    at::Tensor passes = at::empty({x.numel()}, x.options().dtype(at::kByte));
+    with_element_type(x, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      const T* from = data_of<T>(x);
+      T* to = data_of<T>(y);
+      auto* pass = data_of<uint8_t>(passes);
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        pass[i] = from[i] > 0 ? 1 : 0;
+        // What is no number stays so, and the loss shows it.
+        to[i] = from[i] <= 0 ? T(0) : from[i];
+      }
+    });
+    saved.push_back(std::move(passes));
+    return y;
+  }
+  size_t kept() const override { return 1; }
+
+  at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
+                      WeightWork* /*later*/) const override {
+    with_element_type(dy, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      const auto* pass = data_of<uint8_t>(kept[0]);
+      T* gradient = data_of<T>(dy);
+      for (int64_t i = 0; i < dy.numel(); ++i) gradient[i] = pass[i] != 0 ? gradient[i] : T(0);
+    });
+    return dy;
+  }
+};
+
+class Gelu final : public Operator {
+ public:
+  at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
+                     Saved& saved) const override {
+    at::Tensor y = at::empty_like(x);
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      activation_forward(shape_of(x), data_of<T>(x), static_cast<const T*>(nullptr), data_of<T>(y));
+    });
+    saved.push_back(x);
+    return y;
+  }
+  size_t kept() const override { return 1; }
+
+  // The kernel leaves its result where the input was, which nobody else reads any more.
+  at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
+                      WeightWork* /*later*/) const override {
+    with_element_type(dy, [&](auto zero) {
+      using T = decltype(zero);
+      activation_backward(shape_of(dy), data_of<T>(kept[0]), static_cast<const T*>(nullptr),
+                          data_of<T>(dy), static_cast<Wide<T>*>(nullptr));
+    });
+    return dy;
+  }
+
+ private:
+  static ActivationShape shape_of(const at::Tensor& x) {
+    return {.rows = x.size(0), .cols = x.numel() / x.size(0), .activation = Activation::kGelu};
+  }
+};
+
+class Tanh final : public Operator {
+ public:
+  at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
+                     Saved& saved) const override {
+    at::Tensor y = at::empty_like(x);
+    for_each(x, y, [](auto from, auto& to) { to = std::tanh(from); });
+    saved.push_back(x);
+    return y;
+  }
+  size_t kept() const override { return 1; }
+
+  at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
+                      WeightWork* /*later*/) const override {
+    for_each(kept[0], dy, [](auto from, auto& gradient) {
+      const auto y = std::tanh(from);
+      gradient *= 1 - y * y;
+    });
+    return dy;
+  }
+
+ private:
+  template <typename Body>
+  static void for_each(const at::Tensor& x, const at::Tensor& y, const Body& body) {
+    with_element_type(x, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      const T* from = data_of<T>(x);
+      T* to = data_of<T>(y);
+      for (int64_t i = 0; i < x.numel(); ++i) body(from[i], to[i]);
+    });
+  }
+};
+
+}  // namespace
+
+OperatorPtr make_activation(OperatorKind kind) {
+  if (kind == OperatorKind::kRelu) return std::make_unique<Relu>();
+  if (kind == OperatorKind::kGelu) return std::make_unique<Gelu>();
+  return std::make_unique<Tanh>();
+}
+
+}  // namespace smp

@@ -1,0 +1,116 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "functions/image_kernels.h"
+#include "layers/now_or_later.h"
+#include "operators/operator.h"
+
+namespace smp {
+namespace {
+
+// Samples go through the product in groups (samples_at_once()), as rows of patches; outputs and
+// their gradients are turned between [channels, pixels] and [pixels, channels].
+class Convolution final : public Operator {
+ public:
+  Convolution(const PlacedOperator& placed, const Linear& linear)
+      : linear_(linear), channels_(placed.out[0]) {
+    shape_ = {.channels = placed.in[0],
+              .height = placed.in[1],
+              .width = placed.in[2],
+              .kernel = placed.spec.kernel,
+              .stride = placed.spec.stride,
+              .padding = placed.spec.padding,
+              .out_height = placed.out[1],
+              .out_width = placed.out[2]};
+  }
+
+  at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
+                     Saved& saved) const override {
+    at::Tensor y =
+        at::empty({x.size(0), channels_, shape_.out_height, shape_.out_width}, x.options());
+    for_each_group(x, [&](int64_t first, int64_t count) {
+      const at::Tensor rows = linear_.forward(patches(x, first, count));
+      with_element_type(x, [&](auto zero) {
+        using T = Wide<decltype(zero)>;
+        channels_first(count, channels_, shape_.windows(), data_of<T>(rows),
+                       data_of<T>(linear_.bias.weight), output_of<T>(y, first));
+      });
+    });
+    saved.push_back(x);
+    return y;
+  }
+  size_t kept() const override { return 1; }
+
+  at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const CallContext& /*call*/,
+                      WeightWork* later) const override {
+    const at::Tensor x = std::move(kept[0]);
+    kept.clear();
+    at::Tensor dx;
+    if (wanted) {
+      dx = at::zeros(x.sizes(), x.options());
+      for_each_group(x, [&](int64_t first, int64_t count) {
+        const at::Tensor of_patches = linear_.input_gradient(rows_of(dy, first, count));
+        with_element_type(x, [&](auto zero) {
+          using T = Wide<decltype(zero)>;
+          add_patches(shape_, count, data_of<T>(of_patches),
+                      data_of<T>(dx) + first * shape_.elements());
+        });
+      });
+    }
+    now_or_later(later, [this, x, dy = std::move(dy)] {
+      for_each_group(x, [&](int64_t first, int64_t count) {
+        const at::Tensor rows = rows_of(dy, first, count);
+        linear_.add_bias_gradient(rows);
+        linear_.add_weight_gradient(rows, patches(x, first, count));
+      });
+    });
+    return dx;
+  }
+
+ private:
+  template <typename Body>
+  void for_each_group(const at::Tensor& x, const Body& body) const {
+    const int64_t samples = x.size(0);
+    const int64_t step = samples_at_once(samples, shape_.windows());
+    for (int64_t first = 0; first < samples; first += step) {
+      body(first, std::min(step, samples - first));
+    }
+  }
+
+  at::Tensor patches(const at::Tensor& x, int64_t first, int64_t count) const {
+    at::Tensor rows = at::empty({count * shape_.windows(), shape_.patch()}, x.options());
+    with_element_type(x, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      copy_patches(shape_, count, data_of<T>(x) + first * shape_.elements(), data_of<T>(rows));
+    });
+    return rows;
+  }
+
+  at::Tensor rows_of(const at::Tensor& dy, int64_t first, int64_t count) const {
+    at::Tensor rows = at::empty({count * shape_.windows(), channels_}, dy.options());
+    with_element_type(dy, [&](auto zero) {
+      using T = Wide<decltype(zero)>;
+      channels_last(count, channels_, shape_.windows(), output_of<T>(dy, first), data_of<T>(rows));
+    });
+    return rows;
+  }
+
+  template <typename T>
+  T* output_of(const at::Tensor& y, int64_t sample) const {
+    return data_of<T>(y) + sample * channels_ * shape_.windows();
+  }
+
+  const Linear linear_;
+  const int64_t channels_;
+  PatchShape shape_;
+};
+
+}  // namespace
+
+OperatorPtr make_convolution(const PlacedOperator& placed, const Linear& linear) {
+  return std::make_unique<Convolution>(placed, linear);
+}
+
+}  // namespace smp

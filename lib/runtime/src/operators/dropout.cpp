@@ -1,0 +1,50 @@
+#include "functions/dropout.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include "operators/operator.h"
+
+namespace smp {
+namespace {
+
+// Which elements go is a function of their place, the sample and the step: nothing is kept, and a
+// call that does not train drops nothing.
+class DropoutOperator final : public Operator {
+ public:
+  explicit DropoutOperator(const PlacedOperator& placed)
+      : share_(placed.spec.p), place_(placed.index) {}
+
+  at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& call,
+                     Saved& /*saved*/) const override {
+    at::Tensor y = may_overwrite ? x : at::empty_like(x);
+    apply(x, call, y);
+    return y;
+  }
+  size_t kept() const override { return 0; }
+
+  at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool /*wanted*/, const CallContext& call,
+                      WeightWork* /*later*/) const override {
+    apply(dy, call, dy);
+    return dy;
+  }
+
+ private:
+  void apply(const at::Tensor& x, const CallContext& call, const at::Tensor& y) const {
+    const Dropout dropout = dropout_of(share_, call, place_, DropoutSite::kOutput, 1);
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      drop(dropout, x.size(0), x.numel() / x.size(0), data_of<T>(x), data_of<T>(y));
+    });
+  }
+
+  const double share_;
+  const int64_t place_;  // in the list
+};
+
+}  // namespace
+
+OperatorPtr make_dropout(const PlacedOperator& placed) {
+  return std::make_unique<DropoutOperator>(placed);
+}
+
+}  // namespace smp

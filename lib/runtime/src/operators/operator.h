@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "functions/tensors.h"
+#include "layers/parameter_views.h"
+#include "smp/plan/operators.h"
+
+// One operator of a list of layers (operators.h), on fp32 or fp64 tensors [batch, sample's shape].
+// Not thread-safe; calls for several microbatches may be under way at once.
+namespace smp {
+
+class Operator {
+ public:
+  virtual ~Operator() = default;
+
+  // Appends kept() tensors that backward needs. The result may take the input's place where
+  // `may_overwrite`.
+  virtual at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& call,
+                             Saved& saved) const = 0;
+  virtual size_t kept() const = 0;
+
+  // The gradient of the input, which may take the place of the output's; undefined unless `wanted`.
+  // Adds those of parameters; a matrix's may be put off.
+  virtual at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const CallContext& call,
+                              WeightWork* later) const = 0;
+};
+using OperatorPtr = std::unique_ptr<Operator>;
+
+// A matrix and its bias, which each have one name in a layer.
+OperatorPtr make_convolution(const PlacedOperator& placed, const Linear& linear);
+OperatorPtr make_linear(const Linear& linear);
+OperatorPtr make_activation(OperatorKind kind);
+OperatorPtr make_max_pool(const PlacedOperator& placed);
+OperatorPtr make_mean_pool(const PlacedOperator& placed);
+OperatorPtr make_flatten();
+OperatorPtr make_dropout(const PlacedOperator& placed);
+OperatorPtr make_feature_norm(const Norm& norm);
+
+}  // namespace smp

@@ -1,0 +1,186 @@
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/ones_like.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "layers_support.h"
+#include "operators/operator.h"
+#include "plan/list_samples.h"
+#include "smp/plan/layer_tensors.h"
+#include "smp/runtime/memory_ledger.h"
+#include "tolerances.h"
+#include "torch_dtype.h"
+
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+at::Tensor arbitrary(std::vector<int64_t> sizes, at::ScalarType type) {
+  at::Tensor tensor = at::empty(sizes, at::kDouble);
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    tensor.data_ptr<double>()[i] = std::sin(1.7 * static_cast<double>(i * i % 97) + 0.3);
+  }
+  return tensor.to(type);
+}
+
+std::vector<at::Tensor> images_and_labels(const ModelSpec& model, int64_t batch,
+                                          at::ScalarType type) {
+  at::Tensor labels = at::empty({batch}, at::kLong);
+  for (int64_t i = 0; i < batch; ++i) labels.data_ptr<int64_t>()[i] = i % model.vocab_size;
+  return {arbitrary({batch, model.input_channels, model.input_height, model.input_width}, type),
+          labels};
+}
+
+// What oneDNN blocks a product of fp32 in, where it has few rows or columns.
+constexpr int64_t kProductWorkspace = 132096;
+
+bool is_peak(int64_t counted, int64_t expected, at::ScalarType type) {
+  if (type == at::kDouble) return counted == expected;
+  return counted >= expected && counted <= expected + kProductWorkspace;
+}
+
+}  // namespace
+
+TEST_CASE("operators: gradients of lists are those of central differences") {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  for (const ModelSpec& model : {small_list(), flat_list()}) {
+    ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+    const auto batch = images_and_labels(model, 3, at::kDouble);
+    rank.set_context({.seed = 3, .step = 1, .first_sample = 4, .trains = true});  // dropout
+    rank.run(batch, true);
+    constexpr double kStep = 1e-5;
+    for (const auto& [name, weight] : rank.weights()) {
+      const at::Tensor gradient = rank.gradients().at(name);
+      const int64_t stride = std::max<int64_t>(1, weight.numel() / 12);
+      for (int64_t i = 0; i < weight.numel(); i += stride) {
+        double& element = weight.data_ptr<double>()[i];
+        const double kept = element;
+        element = kept + kStep;
+        const double above = rank.run(batch, false);
+        element = kept - kStep;
+        const double below = rank.run(batch, false);
+        element = kept;
+        INFO(name, " element ", i);
+        CHECK(std::abs(gradient.data_ptr<double>()[i] - (above - below) / (2 * kStep)) <
+              tolerance::kCentralDifferenceOfLoss);
+      }
+    }
+  }
+}
+
+TEST_CASE("operators: convolutions and poolings are torch's") {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = arbitrary({3, 2, 11, 9}, at::kDouble);
+  const auto run = [&](const OperatorSpec& spec, const Linear& linear) {
+    PlacedOperator placed{0, spec, {2, 11, 9}, rules_of(spec.kind).output(spec, {2, 11, 9})};
+    const bool is_max = spec.kind == OperatorKind::kMaxPool2d;
+    const OperatorPtr one = spec.kind == OperatorKind::kConv2d ? make_convolution(placed, linear)
+                            : is_max                           ? make_max_pool(placed)
+                                                               : make_mean_pool(placed);
+    Saved saved;
+    return one->forward(x, false, {}, saved);
+  };
+  const at::Tensor weight = arbitrary({4, 18}, at::kDouble), bias = arbitrary({4}, at::kDouble);
+  const Linear linear{{weight, {}}, {bias, {}}};
+  for (const int64_t stride : {1, 2, 3}) {
+    for (const int64_t padding : {0, 1, 2}) {
+      CHECK(relative_difference(run({.kind = OperatorKind::kConv2d,
+                                     .out = 4,
+                                     .kernel = 3,
+                                     .stride = stride,
+                                     .padding = padding},
+                                    linear),
+                                at::conv2d(x, weight.view({4, 2, 3, 3}), bias, stride, padding)) <
+            1e-14);
+    }
+    CHECK(relative_difference(
+              run({.kind = OperatorKind::kMaxPool2d, .kernel = 3, .stride = stride, .padding = 1},
+                  {}),
+              at::max_pool2d(x, 3, stride, 1)) == 0);
+    CHECK(relative_difference(
+              run({.kind = OperatorKind::kAvgPool2d, .kernel = 3, .stride = stride}, {}),
+              at::avg_pool2d(x, 3, stride)) < 1e-15);
+  }
+  for (const int64_t out : {1, 2, 5, 13}) {
+    CHECK(relative_difference(run({.kind = OperatorKind::kAdaptiveAvgPool2d, .out = out}, {}),
+                              at::adaptive_avg_pool2d(x, {out, out})) < 1e-15);
+  }
+}
+
+TEST_CASE("operators: counted bytes of every layer of a list are those of memory_of, to the byte") {
+  install_counting_allocator();
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {small_list(), flat_list()}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      for (const int64_t batch_size : {1, 5, 70}) {
+        MemoryLedger ledger(0, 0);
+        const LedgerScope scope(ledger);
+        ModelOnRank rank(model, arbitrary_weights(model, type), nullptr);
+        const auto batch = images_and_labels(model, batch_size, type);
+        const LayerCall call{
+            .micro_batch = batch_size, .sequence_length = 1, .dtype = dtype_of(type)};
+        const auto live = [&] { return ledger.live().bytes; };
+        at::Tensor x = batch[0];
+        const auto layers = layers_of(model);
+        for (size_t i = 0; i < layers.size(); ++i) {
+          Layer& layer = *rank.layers()[i];
+          const LayerMemory expected = memory_of(model, layers[i], call);
+          INFO(layers[i].name, " batch ", batch_size, " element bytes ", bytes_of(call.dtype));
+          std::vector<at::Tensor> inputs{x};
+          if (makes_loss(layers[i].kind)) inputs.push_back(batch[1]);
+          at::Tensor next;
+          for (const bool put_off : {false, true}) {
+            next.reset();
+            ledger.reset_peak();
+            const int64_t before = live();
+            Saved saved;
+            at::Tensor y = layer.forward(inputs, {.trains = true}, &saved)[0];
+            CHECK(static_cast<int64_t>(y.nbytes()) == expected.output_bytes);
+            CHECK(live() - before == expected.saved_bytes);
+            CHECK(is_peak(ledger.peak().bytes - before, expected.forward_peak_bytes, type));
+            at::Tensor gradient = at::ones_like(y);
+            ledger.reset_peak();
+            const int64_t kept = live();
+            WeightWork work;
+            std::vector<at::Tensor> gradients;
+            gradients.push_back(std::move(gradient));
+            std::vector<at::Tensor> dx =
+                layer.backward(std::move(saved), std::move(gradients), {.trains = true},
+                               put_off ? &work : nullptr);
+            CHECK(is_peak(
+                ledger.peak().bytes - kept,
+                put_off ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes,
+                type));
+            next = std::move(y);
+            const int64_t next_bytes = static_cast<int64_t>(next.nbytes());
+            if (!put_off) CHECK(live() - before - next_bytes == expected.input_gradient_bytes);
+            dx.clear();
+            // A matrix that reads the layer's input holds it, as this test does.
+            const bool reads_input = i > 0;
+            const int64_t input = reads_input ? static_cast<int64_t>(x.nbytes()) : 0;
+            if (put_off && !makes_loss(layers[i].kind)) {
+              const int64_t held = live();
+              CHECK(held - before - next_bytes == expected.put_off_bytes - input);
+              ledger.reset_peak();
+              work.run();
+              CHECK(is_peak(ledger.peak().bytes - held, expected.weight_peak_bytes, type));
+            }
+            CHECK(live() - before == next_bytes);
+          }
+          x = std::move(next);
+        }
+      }
+    }
+  }
+}
