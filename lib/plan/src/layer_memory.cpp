@@ -228,16 +228,20 @@ void attention_weights(Alive& weights, const BlockTensors& t, int64_t projection
   weights.drop(projected + t.hidden);
 }
 
+// The MLP's first product again, of what a thinned call has kept.
+int64_t complete_peak(const BlockTensors& t, const LayerCall& call) {
+  Alive complete;
+  complete.add(t.hidden);
+  add_product(complete, call, t.tokens, t.h, t.up_cols);
+  return complete.peak();
+}
+
 LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   const BlockTensors t(model, call);
   const Alive forward = block_forward(t, call);
   Alive weights;
   mlp_weights(weights, t);
   attention_weights(weights, t, t.qkv_gradient, t.packed);
-
-  Alive complete;
-  complete.add(t.hidden);
-  add_product(complete, call, t.tokens, t.h, t.up_cols);
 
   const bool keeps_table = closes_stack(model, layer);
   // The decoder's embedded tokens and both tables flow past an encoder's block.
@@ -248,7 +252,7 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
           .input_gradient_bytes = t.hidden + past,
           .backward_peak_bytes = block_backward(t, call, keeps_table, false).peak(),
           .thinned_bytes = t.up,
-          .complete_peak_bytes = complete.peak(),
+          .complete_peak_bytes = complete_peak(t, call),
           .put_off_bytes = -weights.now(),
           .put_off_backward_peak_bytes = block_backward(t, call, keeps_table, true).peak(),
           .weight_peak_bytes = weights.peak()};
@@ -299,6 +303,8 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
           .forward_peak_bytes = forward.peak(),
           .input_gradient_bytes = 2 * t.hidden + t.table,
           .backward_peak_bytes = cross_block_backward(t, call, opens, closes, false).peak(),
+          .thinned_bytes = t.up,
+          .complete_peak_bytes = complete_peak(t, call),
           .put_off_bytes = -weights.now(),
           .put_off_backward_peak_bytes = cross_block_backward(t, call, opens, closes, true).peak(),
           .weight_peak_bytes = weights.peak()};

@@ -94,7 +94,7 @@ class StepTraffic {
         ++blocks;
       } else if (layer.kind == LayerKind::kEmbedding) {
         forward += model.stack == Stack::kEncoderDecoder ? 2 : 1;
-      } else {
+      } else if (layer.kind == LayerKind::kHead) {
         has_head = true;
         ++backward;
       }

@@ -122,7 +122,6 @@ void LayerCalls::move(KeptCall& call) {
   const CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
     for (at::Tensor& tensor : *tensors) {
-      if (!tensor.defined()) continue;
       const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
                                      [&](const auto& shared) { return tensor.is_same(shared); });
       if (tensor.defined() && !stays) tensor = at::clone(tensor);

@@ -35,8 +35,15 @@ class CrossBlock final : public Layer {
                                   Saved* saved) override;
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> gradients,
                                    const CallContext& call, WeightWork* later) override;
+  void thin(Saved& saved) const override { saved.at(kU).reset(); }
+  void complete(Saved& saved) const override {
+    saved.at(kU) = mlp_.up(saved.at(kX2), saved.at(kMlpStats));
+  }
 
  private:
+  // Places in Saved.
+  static constexpr size_t kX2 = 14, kMlpStats = 15, kU = 16;
+
   // What a call keeps, in the order of its Saved.
   struct Kept {
     at::Tensor input;          // [b, s, h]
