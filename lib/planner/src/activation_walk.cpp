@@ -257,15 +257,11 @@ class Walk {
   static bool is_message(const WalkedLayer& layer) {
     return layer.opens_chunk && !layer.takes_over;
   }
-<<<<<<< ours
   int64_t input_bytes(const WalkedLayer& layer) const {
     if (is_first(layer)) return layer.field_bytes;
-=======
-  static int64_t input_bytes(const WalkedLayer& layer) {
->>>>>>> theirs
     return is_message(layer) ? before(layer).handed_bytes : before(layer).memory.output_bytes;
   }
-  static int64_t own_input_bytes(const WalkedLayer& layer) {
+  int64_t own_input_bytes(const WalkedLayer& layer) const {
     if (layer.shared_input_bytes == 0) return input_bytes(layer);
     return before(layer).handed_bytes - layer.shared_input_bytes;
   }
