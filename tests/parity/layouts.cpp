@@ -66,7 +66,15 @@ std::vector<LayoutCase> schedules() {
     layout.active_microbatches = active;
     return layout;
   };
+  const auto uneven = [](LayoutCase layout, std::vector<int64_t> partition) {
+    layout.name += " uneven";
+    layout.partition = std::move(partition);
+    return layout;
+  };
   return {
+      uneven(with(interleaved, {.pipeline = 3}, 2), {1, 3, 1}),
+      uneven(with(zb_v, {.pipeline = 2}, 3), {1, 2, 1, 1}),
+      uneven(with(chunks, {.pipeline = 2}, 2), {1, 1, 2, 1}),
       with(zb_h1, {.pipeline = 2}, 1),
       with(zb_h1, {.pipeline = 2}, 3),
       with(zb_h1, {.pipeline = 3}, 6),
@@ -254,6 +262,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
       parallel.sharding == Sharding::kOptimizerState && layout.degrees.replica == 1;
   parallel.pipeline = layout.pipeline;
   parallel.virtual_pipeline_degree = layout.virtual_stages;
+  parallel.partition = layout.partition;
   parallel.active_microbatches =
       layout.active_microbatches > 0 ? layout.active_microbatches : layout.microbatches;
   parallel.recompute = layout.recompute;

@@ -349,7 +349,8 @@ TEST_CASE("the schema names every key that is written, and no other") {
     }
   };
   walk(walk, schema, "");
-  std::istringstream lines(kEverything + "  decoder_layers: 2\n" + kFp16Sgd);
+  std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
+                           kFp16Sgd);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));
@@ -364,6 +365,9 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(job.find(kFp16Sgd) != std::string::npos);
   CHECK(job.find("beta1") == std::string::npos);
   CHECK(rewritten(kSmall).find("loss_scale") == std::string::npos);
+  const std::string by_type = "\n  partition_method: type:gpt2_block\n";
+  CHECK(rewritten(kSmall + "parallel:" + by_type).find(by_type) != std::string::npos);
+  CHECK(rewritten(kSmall).find("partition_method") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
   CHECK(model["required"] ==

@@ -20,27 +20,6 @@ std::vector<std::string> layer_names(const RankLayout& layout) {
 
 }  // namespace
 
-TEST_CASE("stages share the layers evenly, the first ones hold one more") {
-  CHECK(blocks_per_stage(5, 3, {}) == std::vector<int64_t>{2, 2, 1});
-  CHECK(blocks_per_stage(8, 1, {}) == std::vector<int64_t>{8});
-  CHECK(blocks_per_stage(5, 2, {1, 4}) == std::vector<int64_t>{1, 4});
-}
-
-TEST_CASE("a partition that does not fit is refused with its numbers") {
-  CHECK_THROWS_WITH_AS(blocks_per_stage(2, 3, {}),
-                       "pipeline_parallel_degree (3) exceeds num_layers (2): every stage needs at "
-                       "least one layer",
-                       ConfigError);
-  CHECK_THROWS_WITH_AS(
-      blocks_per_stage(5, 3, {2, 3}),
-      "partition has 2 entries, pipeline_parallel_degree is 3: give one layer count for each stage",
-      ConfigError);
-  CHECK_THROWS_WITH_AS(blocks_per_stage(5, 2, {2, 2}),
-                       "partition sums to 4 layers, num_layers is 5", ConfigError);
-  CHECK_THROWS_WITH_AS(blocks_per_stage(5, 2, {5, 0}),
-                       "partition: every stage needs at least one layer", ConfigError);
-}
-
 TEST_CASE("embedding lies on the first stage, head on the last") {
   const Plan plan = sample_plan(small_gpt2(), {.pipeline = 3});
   CHECK(layer_names(rank_layout(plan, 0)) ==

@@ -81,8 +81,15 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "partition",
        SMP_AT(parallel.partition),
-       "layers of each stage, e.g. [3, 3, 2]; auto = as even as possible",
+       "layers of each stage, e.g. [3, 3, 2], or of each chunk in the order of the model; auto = "
+       "by "
+       "partition_method",
        {.min = 1, .max = kMostLayers}},
+      {kParallel, "partition_method", SMP_AT(parallel.partition_method),
+       "how layers are dealt to the stages, or to their chunks: uniform = as many each; parameters "
+       "= as many parameters each; type:REGEX = as many layers each whose kind or name matches; "
+       "auto = the slowest as fast as possible; if none is given even, or what the search finds "
+       "faster"},
       {kParallel, "activation_checkpointing", SMP_AT(parallel.activation_checkpointing),
        "keep the input of each layer alone and compute the rest again in the backward pass: true = "
        "recompute: full"},

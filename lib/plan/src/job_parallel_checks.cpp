@@ -6,8 +6,10 @@
 #include "choices.h"
 #include "job_builder.h"
 #include "smp/plan/checkpoint_strategy.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/forbid.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/partition.h"
 
 // What the keys of parallel must say together, and what some of them mean for others. A check is
 // silent when a key that it looks at is wrong by itself.
@@ -210,15 +212,46 @@ void JobBuilder::check_experts() {
                     degree));
 }
 
+int64_t JobBuilder::chunks_of_stage() const {
+  const ParallelSpec& parallel = spec_.parallel;
+  if (parallel.pipeline == PipelineKind::kZbV) return 2;
+  return parallel.virtual_pipeline_degree.value_or(1);
+}
+
+void JobBuilder::check_partition_method() {
+  constexpr std::string_view kMethod = "parallel.partition_method";
+  if (!usable({kMethod})) return;
+  const PartitionReading reading = read_partition_method(spec_.parallel.partition_method);
+  if (!reading.problem.empty()) {
+    error({kMethod}, fmt::format("partition_method {}", reading.problem));
+    return;
+  }
+  if (reading.method != PartitionMethod::kUnsaid && !spec_.parallel.partition.empty()) {
+    error({kMethod},
+          "keys disagree: partition lists the layers of each stage, which partition_method would "
+          "find: write one of them");
+    return;
+  }
+  // The patterns of a model that is wrong itself are not tried.
+  if (reading.method != PartitionMethod::kType || diagnostics_.any()) return;
+  try {
+    type_weights(spec_.model, reading.pattern);
+  } catch (const ConfigError& problem) {
+    error({kMethod}, problem.what());
+  }
+}
+
 void JobBuilder::check_partition() {
   const ParallelSpec& parallel = spec_.parallel;
   if (parallel.partition.empty() || !usable({"parallel.partition"})) return;
-  const auto stages = static_cast<int64_t>(parallel.partition.size());
-  if (usable({"parallel.pipeline_parallel_degree"}) &&
-      parallel.pipeline_parallel_degree.value_or(stages) != stages) {
+  const auto entries = static_cast<int64_t>(parallel.partition.size());
+  const int64_t stages = parallel.pipeline_parallel_degree.value_or(entries);
+  const int64_t chunks = chunks_of_stage();
+  if (usable({"parallel.pipeline_parallel_degree", "parallel.virtual_pipeline_degree"}) &&
+      entries != stages && entries != stages * chunks) {
     error({"parallel.partition"},
-          fmt::format("partition has {} stages, but pipeline_parallel_degree is {}", stages,
-                      *parallel.pipeline_parallel_degree));
+          fmt::format("partition has {} stages, but pipeline_parallel_degree is {}{}", entries,
+                      stages, chunks == 1 ? "" : fmt::format(" with {} chunks each", chunks)));
   }
   const int64_t layers =
       std::accumulate(parallel.partition.begin(), parallel.partition.end(), int64_t{0});
@@ -261,6 +294,7 @@ void JobBuilder::check_parallel() {
   }
   check_sequence_axes();
   check_experts();
+  check_partition_method();
   check_partition();
   check_forbidden();
 }

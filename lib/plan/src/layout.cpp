@@ -1,12 +1,12 @@
 #include "smp/plan/layout.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/partition.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 
@@ -21,27 +21,19 @@ ScheduleShape chunks_of(const Plan& plan) {
           .virtual_stages = parallel.virtual_pipeline_degree.value_or(1)};
 }
 
-// Layers of each chunk of a stage: its blocks are dealt to the chunks as those of the model are to
-// the stages, the embedding comes to the first chunk of the model, the head (with what
-// predicts further tokens) to the last one.
+// Layers of each chunk of a stage: the embedding comes to the first chunk of the model, the head
+// (with what predicts further tokens) to the last one.
 std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t stage) {
-  const std::vector<int64_t> blocks = blocks_per_stage(
-      block_count(plan.job.model), plan.degrees.pipeline, plan.job.parallel.partition);
   const std::vector<LayerSpec> all = layers_of(plan.job.model);
   const ScheduleShape shape = chunks_of(plan);
   const int64_t chunks = shape.chunks();
-  const int64_t fewest = *std::min_element(blocks.begin(), blocks.end());
-  if (fewest < chunks) {
-    throw ConfigError("a stage has " + std::to_string(fewest) +
-                      (fewest == 1 ? " layer" : " layers") + ", fewer than its " +
-                      std::to_string(chunks) + " chunks: every chunk needs at least one layer");
-  }
+  const std::vector<int64_t> blocks =
+      blocks_per_chunk(shape, block_count(plan.job.model), plan.job.parallel.partition);
   std::vector<std::vector<LayerSpec>> found(static_cast<size_t>(chunks));
   auto next = all.begin();
   for (int64_t position = 0; position < shape.stages * chunks; ++position) {
     const ChunkPlace place = place_of_chunk(shape, position);
-    const int64_t of_stage = blocks[static_cast<size_t>(place.stage)];
-    int64_t count = of_stage / chunks + (place.chunk < of_stage % chunks ? 1 : 0);
+    int64_t count = blocks[static_cast<size_t>(position)];
     if (position == 0) ++count;
     if (position + 1 == shape.stages * chunks) count = all.end() - next;
     if (place.stage == stage) found[static_cast<size_t>(place.chunk)] = {next, next + count};
@@ -145,36 +137,6 @@ int64_t round_up(int64_t value, int64_t multiple) {
 }
 
 }  // namespace
-
-std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
-                                      const std::vector<int64_t>& partition) {
-  SMP_CHECK(stages >= 1);
-  if (partition.empty()) {
-    if (stages > num_layers) {
-      throw ConfigError("pipeline_parallel_degree (" + std::to_string(stages) +
-                        ") exceeds num_layers (" + std::to_string(num_layers) +
-                        "): every stage needs at least one layer");
-    }
-    std::vector<int64_t> blocks(static_cast<size_t>(stages), num_layers / stages);
-    for (int64_t i = 0; i < num_layers % stages; ++i) ++blocks[static_cast<size_t>(i)];
-    return blocks;
-  }
-  const auto entries = static_cast<int64_t>(partition.size());
-  if (entries != stages) {
-    throw ConfigError("partition has " + std::to_string(entries) +
-                      (entries == 1 ? " entry" : " entries") + ", pipeline_parallel_degree is " +
-                      std::to_string(stages) + ": give one layer count for each stage");
-  }
-  if (*std::min_element(partition.begin(), partition.end()) < 1) {
-    throw ConfigError("partition: every stage needs at least one layer");
-  }
-  const int64_t sum = std::accumulate(partition.begin(), partition.end(), int64_t{0});
-  if (sum != num_layers) {
-    throw ConfigError("partition sums to " + std::to_string(sum) + " layers, num_layers is " +
-                      std::to_string(num_layers));
-  }
-  return partition;
-}
 
 int64_t host_update_elements(const RankLayout& layout) {
   return std::min(layout.optimizer_elements, kHostUpdateElements);

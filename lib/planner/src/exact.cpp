@@ -4,7 +4,7 @@
 
 #include "collectives_choice.h"
 #include "smp/planner/memory_model.h"
-#include "smp/planner/predict.h"
+#include "stage_balance.h"
 
 namespace smp {
 
@@ -38,14 +38,10 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   ++pricer.effort().exact;
   ExactLayout exact;
   exact.plan = resolve(settled.job, choice);
-  // A partition that no choice says was pinned; the closed form took its ends.
-  if (!settled.job.parallel.partition.empty()) {
-    exact.plan.job.parallel.partition = settled.job.parallel.partition;
-  }
   if (settled.job.cluster.device == DeviceKind::kCuda) {
     exact.plan.job.parallel.data_collectives = choose_collectives(settled.job, choice).kind;
   }
-  exact.plan.predictions = predict(exact.plan);
+  exact.partition_reason = deal_blocks(settled, choice, exact.plan);
   const PricedLayout layout = pricer.detail(choice);
 
   int64_t peak = 0;

@@ -9,8 +9,9 @@ namespace smp {
 
 // A layout priced again by walking and simulating its very schedule.
 struct ExactLayout {
-  Candidate candidate;  // with the exact step time and peak
-  Plan plan;            // with its predictions; reasons left empty
+  Candidate candidate;           // with the exact step time and peak
+  Plan plan;                     // with its predictions; reasons left empty
+  std::string partition_reason;  // why its stages are not even; empty = they are
 };
 
 // Nothing when the exact prices say that it does not fit after all; the pricer then refuses it.

@@ -126,6 +126,10 @@ void model_flags(const ModelSpec& model, Flags& flags) {
 void partition_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   if (view.degrees.pipeline == 1 || view.partition_is_even()) return;
   const std::vector<int64_t> layers = view.partition();
+  if (static_cast<int64_t>(layers.size()) != view.degrees.pipeline) {
+    refusals.refuse_if(true, "a partition by chunks", "as many layers in each chunk");
+    return;
+  }
   const size_t last = layers.size() - 1;
   for (size_t stage = 2; stage < last; ++stage) {
     if (layers[stage] == layers[1]) continue;

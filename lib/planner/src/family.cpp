@@ -64,14 +64,26 @@ class FamilySearch {
   }
 
  private:
-  std::optional<LayoutChoice> choice_of(const BatchShape& batch, Sharding kind, int64_t z,
-                                        bool offload) const {
-    LayoutChoice choice = space_.first_choice(split_, batch);
+  // The first schedule that is open; with even stages if that is all that fits.
+  std::optional<Candidate> price_of(const BatchShape& batch, Sharding kind, int64_t z,
+                                    bool offload) {
+    std::optional<Candidate> priced;
     const auto schedules = space_.schedules(split_, batch);
-    if (schedules.empty()) return std::nullopt;
+    for (const SearchSpace::ScheduleChoice& schedule : schedules) {
+      if (&schedule != &schedules.front() && !schedule.even) break;
+      if (priced && pricer_.accepts(priced->fit)) break;
+      const auto choice = choice_of(batch, schedule, kind, z, offload);
+      if (choice) priced = pricer_.price(*choice);
+    }
+    return priced;
+  }
+
+  std::optional<LayoutChoice> choice_of(const BatchShape& batch,
+                                        const SearchSpace::ScheduleChoice& schedule, Sharding kind,
+                                        int64_t z, bool offload) const {
+    LayoutChoice choice = space_.first_choice(split_, batch);
     const ParallelSpec& parallel = space_.job().parallel;
-    choice.schedule = schedules.front().kind;
-    choice.virtual_stages = schedules.front().virtual_stages;
+    space_.set_schedule(split_, schedule, choice);
     choice.sequence_parallel = split_.tensor > 1 && parallel.sequence_parallel.value_or(false);
     choice.spread_placement = space_.spread_placement(split_).front();
     choice.sharding = kind;
@@ -94,9 +106,9 @@ class FamilySearch {
       std::optional<Candidate> fastest;
       std::optional<Candidate> failed;
       for (const Sharding kind : kinds) {
-        const std::optional<LayoutChoice> choice = choice_of(batch, kind, z, offload);
-        if (!choice) continue;
-        const Candidate candidate = pricer_.price(*choice);
+        const std::optional<Candidate> priced = price_of(batch, kind, z, offload);
+        if (!priced) continue;
+        const Candidate& candidate = *priced;
         if (!pricer_.accepts(candidate.fit)) {
           keep_closest(failed, candidate);
           const auto known = result.closest.find(kind);

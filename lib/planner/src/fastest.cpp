@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "smp/plan/parameter_counts.h"
+#include "stage_balance.h"
 
 namespace smp {
 namespace {
@@ -85,8 +86,7 @@ class Search {
   void add_nodes(const SearchSpace::Split& split, const BatchShape& batch, int32_t index) {
     LayoutChoice choice = space_.first_choice(split, batch);
     for (const auto& schedule : space_.schedules(split, batch)) {
-      choice.schedule = schedule.kind;
-      choice.virtual_stages = schedule.virtual_stages;
+      space_.set_schedule(split, schedule, choice);
       for (const bool sequence : space_.sequence_parallel(split)) {
         choice.sequence_parallel = sequence;
         for (const bool spread : space_.spread_placement(split)) {
@@ -233,7 +233,8 @@ class Search {
   // The first and the last stage carry embedding and head: with fewer blocks there the best splits
   // may be faster, or fit with less recomputing.
   void try_uneven_stages() {
-    if (!space_.job().parallel.partition.empty()) return;
+    const ParallelSpec& parallel = space_.job().parallel;
+    if (!parallel.partition.empty() || !parallel.partition_method.empty()) return;
     std::vector<SplitResult*> staged;
     for (SplitResult& split : result_.splits) {
       if (split.split.pipeline > 1 && !split.fits.empty()) staged.push_back(&split);
@@ -245,7 +246,10 @@ class Search {
     if (staged.size() > kTried) staged.resize(kTried);
     for (SplitResult* split : staged) {
       LayoutChoice choice = split->fits.fastest()->choice;
-      if (choice.virtual_stages > 1 || choice.schedule == PipelineKind::kZbV) continue;
+      if (choice.virtual_stages > 1) {
+        offer_filled(choice, *split);
+        continue;
+      }
       const auto share = static_cast<int32_t>(blocks_ / choice.pipeline);
       for (int32_t first = share + 1; first >= std::max(1, share - 2); --first) {
         for (int32_t last = share + 1; last >= std::max(1, share - 2); --last) {
@@ -257,6 +261,18 @@ class Search {
         }
       }
     }
+  }
+
+  // Stages of several chunks: those that keep the busiest one shortest.
+  void offer_filled(LayoutChoice choice, SplitResult& split) {
+    const ScheduleShape shape{.kind = choice.schedule,
+                              .stages = choice.pipeline,
+                              .virtual_stages = choice.virtual_stages};
+    const std::vector<int64_t> blocks =
+        filled_stages(seconds_of_chunks(space_.job(), choice), shape);
+    choice.first_stage_layers = static_cast<int32_t>(blocks.front());
+    choice.last_stage_layers = static_cast<int32_t>(blocks.back());
+    offer(choice, split);
   }
 
   Pricer& pricer_;

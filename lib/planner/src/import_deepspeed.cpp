@@ -62,6 +62,24 @@ struct Layout {
   int64_t tensor = 1;
 };
 
+// DeepSpeed searches the names of Python classes; what those of a transformer's layers find are its
+// blocks.
+void read_partition(ForeignReader& reader) {
+  constexpr std::string_view kPartition = "pipeline.partition";
+  const std::string method = reader.text(kPartition).value_or("best");
+  if (method == "uniform" || method == "parameters") {
+    reader.set_from(kPartition, "parallel.partition_method", method);
+  } else if (method.starts_with("type:")) {
+    reader.set_from(kPartition, "parallel.partition_method", "type:block");
+    reader.warn(kPartition, fmt::format("{} finds Python classes by their names, and here stages "
+                                        "get as many blocks each (type:block)",
+                                        method));
+  } else if (method != "best") {
+    reader.error(kPartition,
+                 fmt::format("{} is none of uniform, parameters, type:REGEX and best", method));
+  }
+}
+
 Layout read_degrees(ForeignReader& reader) {
   Layout layout;
   layout.stage = reader.whole(zero("stage")).value_or(0);
@@ -76,6 +94,7 @@ Layout read_degrees(ForeignReader& reader) {
                     fmt::format("{}", layout.pipeline));
     if (layout.pipeline > 1) {
       reader.set("parallel.pipeline", "interleaved", "DeepSpeed's pipeline is 1F1B");
+      read_partition(reader);
     }
   }
   if (layout.pipeline > 1 && layout.stage >= 2) {

@@ -154,8 +154,10 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"scheduler.params.*", Form::kAny, Use::kIgnored, "", "a cosine after the warm-up"},
       {"pipeline.stages", Form::kWhole, Use::kRead, "parallel.pipeline_parallel_degree",
        "the same; auto is left to the planner. Below ZeRO-2 only", "", "", 1},
-      {"pipeline.partition", Form::kText, Use::kIgnored, "",
-       "parallel.partition is the job's to say"},
+      {"pipeline.partition", Form::kText, Use::kRead, "parallel.partition_method",
+       "uniform, parameters: the same; type:REGEX names Python classes and becomes type:block; "
+       "best "
+       "(the default) is left to the planner"},
       {"pipeline.activation_checkpoint_interval", Form::kWhole, Use::kRead,
        "parallel.activation_checkpointing", "0 = false, 1 = true"},
       {"pipeline.*", Form::kAny, Use::kIgnored, "", "how a pipeline starts"},

@@ -28,15 +28,18 @@ const std::vector<ForeignKey>& smp_v1_keys() {
       {"placement_strategy", Form::kText, Use::kCopied, "parallel.placement_strategy",
        "the same words, permutations of D, P, T included", "",
        "cluster spread DPT DTP PDT PTD TDP TPD"},
-      {"auto_partition", Form::kBool, Use::kRead, "parallel.partition",
-       "true (the default) = auto; false leaves the partition to calls in the script, and is "
+      {"auto_partition", Form::kBool, Use::kRead, "parallel.partition_method",
+       "true (the default) = by memory_weight; false leaves the partition to calls in the script, "
+       "and is "
        "refused "
        "with more than one stage"},
       {"default_partition", Form::kWhole, Use::kRead, "parallel.partition",
        "only with auto_partition: false"},
-      {"memory_weight", Form::kNumber, Use::kIgnored, "",
-       "how SMP's automatic partition weighs memory; the planner prices memory itself", "", "", 0,
-       1},
+      {"memory_weight", Form::kNumber, Use::kRead, "parallel.partition_method",
+       "how SMP's automatic partition weighs parameters against time (0.8 with optimize: memory, "
+       "0.2 "
+       "with speed): from 0.5 on parameters, below it auto",
+       "", "", 0, 1},
       {"tensor_parallel_degree", Form::kWhole, Use::kCopied, "parallel.tensor_parallel_degree",
        "the same; above 1 it needs ddp: true", "", "", 1},
       {"ddp", Form::kBool, Use::kRead, "",
@@ -231,6 +234,14 @@ void read_pipeline(ForeignReader& reader, const Degrees1& degrees) {
   reader.set("parallel.active_microbatches",
              fmt::format("{}", active.value_or(degrees.pipeline + 2)),
              active ? "active_microbatches" : "active_microbatches, by default stages + 2");
+  if (!reader.boolean("auto_partition").value_or(true)) return;
+  // Both are SMP's ends of one scale: parameters alone, and time alone.
+  const double by_default = reader.text("optimize") == "speed" ? 0.2 : 0.8;
+  const auto given = reader.number("memory_weight");
+  const double weight = given.value_or(by_default);
+  reader.set(
+      "parallel.partition_method", weight >= 0.5 ? "parameters" : "auto",
+      fmt::format("auto_partition with memory_weight {}{}", weight, given ? "" : ", by default"));
 }
 
 void read_tensor(ForeignReader& reader, const Degrees1& degrees) {

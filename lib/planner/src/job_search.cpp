@@ -252,10 +252,14 @@ SearchResult JobSearch::told() {
       difference_of(job_, practice() ? Strategy::kFastest : Strategy::kBestPractice, closed);
   if (options_.explain) result.purchases = purchases_of(job_, pricer_, closed);
 
-  chosen_->plan.reasons = reasons(chosen);
+  const auto tell = [&](ExactLayout& layout) {
+    layout.plan.reasons = reasons(layout.candidate);
+    if (!layout.partition_reason.empty()) layout.plan.reasons.push_back(layout.partition_reason);
+  };
+  tell(*chosen_);
   for (ExactLayout& other : others_) {
     if (static_cast<int64_t>(result.others.size()) + 1 >= options_.top) break;
-    other.plan.reasons = reasons(other.candidate);
+    tell(other);
     result.others.push_back(std::move(other.plan));
   }
   result.best = std::move(chosen_->plan);

@@ -83,7 +83,8 @@ std::optional<std::string> virtual_stages_problem(const JobSpec& job, const Layo
   }
   const int64_t blocks = block_count(job.model);
   const int64_t chunks = choice.pipeline * v;
-  if (v > 1 && choice.first_stage_layers == 0 && choice.last_stage_layers == 0 &&
+  const bool dealt = static_cast<int64_t>(job.parallel.partition.size()) == chunks;
+  if (v > 1 && !dealt && choice.first_stage_layers == 0 && choice.last_stage_layers == 0 &&
       blocks % chunks != 0) {
     return fmt::format("{} layers are not divisible by {} stages x {} chunks = {}", blocks,
                        choice.pipeline, v, chunks);

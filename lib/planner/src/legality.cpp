@@ -124,6 +124,21 @@ void require_legal_shard(const JobSpec& job) {
                                 nearest_legal({legal.begin(), legal.end()}, z)));
 }
 
+// Whether parallel.partition has a number for each stage, or for each chunk of a schedule that
+// is open.
+bool names_stages_or_chunks(const JobSpec& job, int64_t pipeline) {
+  const ParallelSpec& parallel = job.parallel;
+  const auto entries = static_cast<int64_t>(parallel.partition.size());
+  if (entries == pipeline) return true;
+  if (entries % pipeline != 0) return false;
+  const int64_t chunks = entries / pipeline;
+  switch (parallel.pipeline.value_or(PipelineKind::kVirtual)) {
+    case PipelineKind::kVirtual: return parallel.virtual_pipeline_degree.value_or(chunks) == chunks;
+    case PipelineKind::kZbV: return chunks == 2;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 int64_t world_size(const ClusterSpec& cluster) {
@@ -173,7 +188,7 @@ std::optional<std::string> pipeline_problem(const JobSpec& job, int64_t tensor, 
                        tensor, product, world_size(job.cluster));
   }
   const auto& partition = job.parallel.partition;
-  if (!partition.empty() && static_cast<int64_t>(partition.size()) != pipeline) {
+  if (!partition.empty() && !names_stages_or_chunks(job, pipeline)) {
     return fmt::format("parallel.partition names {} stages", partition.size());
   }
   return std::nullopt;

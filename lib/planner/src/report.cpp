@@ -18,6 +18,7 @@
 #include "smp/planner/memory_model.h"
 #include "smp/planner/time_model.h"
 #include "smp/planner/units.h"
+#include "stage_balance.h"
 #include "state_bytes.h"
 
 namespace smp {
@@ -265,6 +266,10 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
       cluster.hosts, cluster.hosts == 1 ? "" : "s", cluster.processes_per_host,
       cluster.accelerator.empty() ? std::string(name_of(cluster.device)) : cluster.accelerator);
   text += fmt::format("layout   {}\n", layout_line(plan));
+  if (degrees.pipeline > 1) {
+    text += fmt::format("         {}; the busiest stage computes {:.1f} % more than the average\n",
+                        layers_of_stages(plan), (stage_balance(plan) - 1) * 100);
+  }
   text += fmt::format("         SMP counts dp {} = world / pp, rdp {} = our data degree\n",
                       degrees.data() * degrees.tensor * degrees.context, degrees.data());
   text += fmt::format("batch    {}  (limit {})\n",

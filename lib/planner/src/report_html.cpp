@@ -13,6 +13,7 @@
 #include "smp/planner/pipeline_timeline.h"
 #include "smp/planner/report.h"
 #include "smp/planner/units.h"
+#include "stage_balance.h"
 
 namespace smp {
 namespace {
@@ -263,7 +264,8 @@ std::string report_html(const SearchResult& result) {
     sections.push_back({"Time of a step, by part", time_section(*plan, *result.best_priced)});
   }
   if (plan->degrees.pipeline > 1) {
-    sections.push_back({fmt::format("Pipeline: {}", name_of(*plan->job.parallel.pipeline)),
+    sections.push_back({fmt::format("Pipeline: {}, {}", name_of(*plan->job.parallel.pipeline),
+                                    layers_of_stages(*plan)),
                         timeline_section(*plan)});
   }
   sections.push_back({"Best layouts, and what each trades", top_section(result, *plan)});

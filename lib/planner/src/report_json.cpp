@@ -5,6 +5,7 @@
 #include "smp/plan/layers.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/report.h"
+#include "stage_balance.h"
 
 namespace smp {
 namespace {
@@ -46,6 +47,8 @@ Json plan_json(const Plan& plan, bool terms) {
                {"offload_activations", *parallel.offload_activations},
                {"delayed_parameter_initialization", *parallel.delayed_parameter_initialization},
                {"pipeline", name_of(*parallel.pipeline)},
+               {"partition", parallel.partition},
+               {"stage_balance", stage_balance(plan)},
                {"micro_batch", *training.micro_batch},
                {"microbatches", *training.microbatches},
                {"global_batch", *training.global_batch},

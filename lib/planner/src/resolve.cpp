@@ -74,13 +74,14 @@ void settle_initialisation(SettledJob& settled) {
 }  // namespace
 
 SettledJob settle(const JobSpec& job, Strategy strategy) {
-  SettledJob settled{job, {}, parameter_count(job.model)};
+  SettledJob settled{job, {}, parameter_count(job.model), false};
   settle_precision(settled);
   if (strategy == Strategy::kBestPractice) {
     settle_checkpointing(settled);
     ParallelSpec& parallel = settled.job.parallel;
     if (!parallel.pipeline) parallel.pipeline = PipelineKind::kInterleaved;
   }
+  settled.balances_stages = strategy == Strategy::kFastest;
   settle_initialisation(settled);
   return settled;
 }

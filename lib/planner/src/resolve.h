@@ -17,6 +17,7 @@ struct SettledJob {
   JobSpec job;
   std::vector<std::string> reasons;
   int64_t parameters = 0;
+  bool balances_stages = false;  // where the job says nothing of its partition
 };
 
 // Mixed precision where the accelerator has it (bf16, else fp16), delayed initialisation above 60 B

@@ -6,9 +6,11 @@
 #include "smp/plan/check.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/partition.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/layout_rules.h"
 #include "smp/planner/legality.h"
+#include "stage_balance.h"
 
 namespace smp {
 namespace {
@@ -146,6 +148,12 @@ SearchSpace::SearchSpace(const SettledJob& settled)
   const ParallelSpec& parallel = job_.parallel;
   const ClusterSpec& cluster = job_.cluster;
   const Reach reach = reach_of(profile_of(job_));
+  const PartitionMethod method = read_partition_method(parallel.partition_method).method;
+  balances_ =
+      method == PartitionMethod::kAuto ||
+      (method == PartitionMethod::kUnsaid && parallel.partition.empty() && settled.balances_stages);
+  deals_to_chunks_ = !parallel.partition.empty() ||
+                     (method != PartitionMethod::kUnsaid && method != PartitionMethod::kUniform);
   engine_ = cluster.device == DeviceKind::kCpu && profile_of(job_) == Profile::kSmp;
   if (engine_) {
     Plan plan;
@@ -245,12 +253,61 @@ void SearchSpace::open_splits() {
         if (world % (p * t * c) != 0) continue;
         const int64_t data = world / (p * t * c);
         for (const ExpertDegrees& e : expert_degrees(job_, experts_open, t, t * c * data)) {
-          splits_.push_back(
-              {narrow(t), narrow(p), narrow(c), narrow(e.expert), narrow(e.tensor), data});
+          Split& split = splits_.emplace_back();
+          split.tensor = narrow(t);
+          split.pipeline = narrow(p);
+          split.context = narrow(c);
+          split.expert = narrow(e.expert);
+          split.expert_tensor = narrow(e.tensor);
+          split.data = data;
+          split.ends = ends_of(split, PipelineKind::kInterleaved);
+          split.ends_together = ends_of(split, PipelineKind::kZbV);
         }
       }
     }
   }
+}
+
+// The closed form knows the ends of a partition; the exact prices know all of it.
+SearchSpace::Split::Ends SearchSpace::ends_of(const Split& split, PipelineKind kind) const {
+  if (split.pipeline == 1) return {};
+  const ScheduleShape shape{.kind = kind, .stages = split.pipeline};
+  std::vector<int64_t> of_stage;
+  if (balances_) {
+    LayoutChoice choice;
+    choice.schedule = kind;
+    choice.pipeline = split.pipeline;
+    choice.tensor = split.tensor;
+    choice.context = split.context;
+    choice.precision = *job_.training.precision;
+    choice.recompute = recomputes_.front();
+    choice.micro_batch = narrow(job_.training.micro_batch.value_or(1));
+    const PartitionWeights weights = seconds_of_chunks(job_, choice);
+    if (evens_out(weights, shape)) of_stage = filled_stages(weights, shape);
+  } else {
+    const std::vector<int64_t> given = given_partition(job_, shape);
+    const auto parts = static_cast<int64_t>(given.size());
+    if (parts == shape.stages) {
+      of_stage = given;
+    } else if (parts == shape.stages * shape.chunks()) {
+      of_stage = blocks_of_stages(shape, given);
+    }
+  }
+  if (of_stage.empty()) return {};
+  return {narrow(of_stage.front()), narrow(of_stage.back())};
+}
+
+void SearchSpace::set_schedule(const Split& split, const ScheduleChoice& schedule,
+                               LayoutChoice& choice) const {
+  const auto& ends = schedule.kind == PipelineKind::kZbV ? split.ends_together : split.ends;
+  choice.schedule = schedule.kind;
+  choice.virtual_stages = schedule.virtual_stages;
+  choice.first_stage_layers = choice.last_stage_layers = 0;
+  if (schedule.even || ends.first == 0) return;
+  // Each chunk needs a block; a list by hand has none too few.
+  const int32_t least = job_.parallel.partition.empty() ? schedule.virtual_stages : 1;
+  choice.first_stage_layers = std::max(ends.first, least);
+  choice.last_stage_layers = std::max(ends.last, least);
 }
 
 std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& split,
@@ -262,6 +319,7 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& spl
   }
   std::vector<ScheduleChoice> open;
   const int64_t blocks = block_count(job_.model);
+  const auto entries = static_cast<int64_t>(parallel.partition.size());
   for (const PipelineKind kind : schedules_) {
     const bool is_virtual = kind == PipelineKind::kVirtual;
     const int64_t most =
@@ -272,7 +330,11 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& spl
     for (int64_t v = is_virtual ? 2 : 1; v <= most; ++v) {
       // zb_v cuts a stage's layers in two by itself.
       const int64_t chunks = kind == PipelineKind::kZbV ? 2 : v;
-      if (blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      if (!deals_to_chunks_ && blocks % (split.pipeline * chunks) != 0 && chunks > 1) continue;
+      if (!parallel.partition.empty() && entries != split.pipeline &&
+          entries != split.pipeline * chunks) {
+        continue;
+      }
       if (is_virtual && !open_to(parallel.virtual_pipeline_degree, v)) continue;
       ScheduleShape shape;
       shape.kind = kind;
@@ -280,7 +342,9 @@ std::vector<SearchSpace::ScheduleChoice> SearchSpace::schedules(const Split& spl
       shape.virtual_stages = v;
       shape.microbatches = batch.microbatches;
       shape.active_microbatches = parallel.active_microbatches.value_or(0);
-      if (!schedule_refused(shape)) open.push_back({kind, narrow(chunks)});
+      if (schedule_refused(shape)) continue;
+      open.push_back({kind, narrow(chunks)});
+      if (balances_ && split.ends.first > 0) open.push_back({kind, narrow(chunks), true});
     }
   }
   return open;
@@ -344,10 +408,6 @@ LayoutChoice SearchSpace::first_choice(const Split& split, const BatchShape& bat
   choice.active_microbatches = narrow(parallel.active_microbatches.value_or(0));
   choice.recompute = recomputes_.front();
   choice.recompute_layers = narrow(parallel.recompute_layers.value_or(-1));
-  if (!parallel.partition.empty() && split.pipeline > 1) {
-    choice.first_stage_layers = narrow(parallel.partition.front());
-    choice.last_stage_layers = narrow(parallel.partition.back());
-  }
   return choice;
 }
 

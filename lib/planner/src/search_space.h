@@ -28,13 +28,19 @@ class SearchSpace {
   struct Split {
     int32_t tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
     int64_t data = 1;
+    // As LayoutChoice has them; of zb_v, whose first stage has both ends of the model.
+    struct Ends {
+      int32_t first = 0, last = 0;
+    } ends, ends_together;
   };
   const std::vector<Split>& splits() const { return splits_; }
 
-  // Schedules of a split at a batch, as choices with schedule and virtual_stages set.
+  // Schedules of a split at a batch. Where stages may be uneven each comes a second time, even:
+  // what is slower may fit where the faster does not.
   struct ScheduleChoice {
     PipelineKind kind = PipelineKind::kInterleaved;
     int32_t virtual_stages = 1;
+    bool even = false;  // stages as even as possible, whatever partition_method finds faster
   };
   std::vector<ScheduleChoice> schedules(const Split& split, const BatchShape& batch) const;
 
@@ -44,6 +50,9 @@ class SearchSpace {
   };
   // By ascending degree; within one none, optimizer_state, gradients, parameters.
   std::vector<ShardingChoice> shardings(const Split& split) const;
+
+  // Sets both, and the ends of the partition that the closed form is to know.
+  void set_schedule(const Split& split, const ScheduleChoice& schedule, LayoutChoice& choice) const;
 
   std::vector<bool> sequence_parallel(const Split& split) const;
   std::vector<bool> spread_placement(const Split& split) const;
@@ -60,8 +69,11 @@ class SearchSpace {
  private:
   bool engine_runs(void (*change)(ParallelSpec&)) const;
   void open_splits();
+  Split::Ends ends_of(const Split& split, PipelineKind kind) const;
 
   const JobSpec& job_;
+  bool balances_ = false;                  // stages may be uneven to be as fast
+  bool deals_to_chunks_ = false;           // blocks need not be as many in each chunk
   bool engine_ = false;                    // what is chosen must run on the engine
   std::vector<std::string> engine_lacks_;  // whatever is chosen
   Forbidden forbidden_;

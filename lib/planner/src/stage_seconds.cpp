@@ -50,6 +50,14 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 
 }  // namespace
 
+double seconds_of(const LayerSeconds& layers, LayerKind kind) {
+  const CallSeconds& call = kind == LayerKind::kEmbedding  ? layers.embedding
+                            : kind == LayerKind::kHead     ? layers.head
+                            : kind == LayerKind::kMoeBlock ? layers.moe_block
+                                                           : layers.block;
+  return call.forward() + call.backward();
+}
+
 StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
                            int64_t stage) {
   return {stage_blocks(job.model, choice, stage), stage_parameters(job, choice, bytes, stage)};

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "layer_parameters.h"
+#include "smp/plan/layers.h"
 #include "smp/planner/time_estimate.h"
 
 namespace smp {
@@ -19,6 +20,9 @@ struct StageSeconds {
   double both() const { return forward + backward; }
   void add(TimePart part, double seconds) { parts[static_cast<size_t>(part)] += seconds; }
 };
+
+// Of one microbatch, forward and backward, in one layer of the kind.
+double seconds_of(const LayerSeconds& layers, LayerKind kind);
 
 // What a stage holds.
 struct StageContent {

@@ -63,14 +63,6 @@ StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayo
   return content;
 }
 
-double cost_of(const LayerSpec& layer, const LayerSeconds& layers) {
-  const CallSeconds& call = layer.kind == LayerKind::kEmbedding  ? layers.embedding
-                            : makes_loss(layer.kind)             ? layers.head
-                            : layer.kind == LayerKind::kMoeBlock ? layers.moe_block
-                                                                 : layers.block;
-  return call.forward() + call.backward();
-}
-
 // A stage's seconds by chunk, in proportion to what the chunk's layers take.
 std::vector<ChunkCost> chunk_costs(const Plan& plan, const RankLayout& layout,
                                    const Pricing& pricing, const StageSeconds& stage) {
@@ -79,7 +71,7 @@ std::vector<ChunkCost> chunk_costs(const Plan& plan, const RankLayout& layout,
   auto layer = layout.layers.begin();
   for (const int64_t count : layout.chunk_layers) {
     double& share = shares.emplace_back();
-    for (int64_t i = 0; i < count; ++i, ++layer) share += cost_of(*layer, pricing.layers);
+    for (int64_t i = 0; i < count; ++i, ++layer) share += seconds_of(pricing.layers, layer->kind);
     sum += share;
   }
   const double weight = puts_weights_off(pricing.choice.schedule) ? stage.weight : 0;

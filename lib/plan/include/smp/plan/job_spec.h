@@ -225,7 +225,8 @@ struct ParallelSpec {
   std::optional<PipelineKind> pipeline;
   std::string placement_strategy = "cluster";
   std::optional<int64_t> active_microbatches;
-  std::vector<int64_t> partition;                  // layers of each stage; empty = even
+  std::vector<int64_t> partition;                  // layers of each stage or chunk; empty = even
+  std::string partition_method;                    // how they are found (partition.h)
   std::optional<int64_t> context_parallel_degree;  // ranks that share a sequence
   std::optional<int64_t> expert_parallel_degree;   // ranks that share a layer's experts
   std::optional<int64_t> expert_tensor_degree;     // auto: as tensor_parallel_degree

@@ -70,11 +70,6 @@ struct RankLayout {
 inline constexpr int64_t kHostUpdateElements = 256 << 10;
 int64_t host_update_elements(const RankLayout& layout);
 
-// Number of blocks (without embedding and head) of each stage: `partition` if given, else
-// floor(L/p) + [i < L mod p].
-std::vector<int64_t> blocks_per_stage(int64_t num_layers, int64_t stages,
-                                      const std::vector<int64_t>& partition);
-
 // Whether the plan cuts this over its shard ranks.
 bool shards_gradients(const Plan& plan);
 bool shards_weights(const Plan& plan);

@@ -1,0 +1,74 @@
+#include "layer_pattern.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <regex.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "smp/plan/check.h"
+
+namespace smp {
+namespace {
+
+std::string_view kind_name(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kEmbedding: return "embedding";
+    case LayerKind::kGpt2Block: return "gpt2_block";
+    case LayerKind::kLlamaBlock: return "llama_block";
+    case LayerKind::kBlock: return "block";
+    case LayerKind::kHead: return "head";
+    case LayerKind::kMoeBlock: return "moe_block";
+    case LayerKind::kCrossBlock: return "cross_block";
+    case LayerKind::kMtpBlock: return "mtp_block";
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+}  // namespace
+
+struct LayerPattern::Compiled {
+  regex_t regex{};
+  int error = 0;
+
+  bool found_in(std::string_view text) const {
+    return regexec(&regex, std::string(text).c_str(), 0, nullptr, 0) == 0;
+  }
+};
+
+LayerPattern::LayerPattern(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
+  // libc writes out what is counted: a{30000}{30000} would be more than any memory.
+  if (pattern.find('{') != std::string::npos) {
+    compiled_->error = REG_BADBR;
+    problem_ = fmt::format("type:{} has a count in braces: layers are found without", pattern);
+    return;
+  }
+  compiled_->error =
+      regcomp(&compiled_->regex, pattern.c_str(), REG_EXTENDED | REG_ICASE | REG_NOSUB);
+  if (compiled_->error == 0) return;
+  char words[128];
+  regerror(compiled_->error, &compiled_->regex, words, sizeof(words));
+  problem_ = fmt::format("type:{} is no regular expression: {}", pattern, words);
+}
+
+LayerPattern::~LayerPattern() {
+  if (compiled_->error == 0) regfree(&compiled_->regex);
+}
+
+bool LayerPattern::matches(const LayerSpec& layer) const {
+  SMP_CHECK(problem_.empty());
+  return compiled_->found_in(kind_name(layer.kind)) || compiled_->found_in(layer.name);
+}
+
+std::string kinds_in_words(const ModelSpec& model) {
+  std::vector<std::string_view> kinds;
+  for (const LayerSpec& layer : layers_of(model)) {
+    const std::string_view kind = kind_name(layer.kind);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+}  // namespace smp

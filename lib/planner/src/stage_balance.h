@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pricer.h"
+#include "resolve.h"
+#include "smp/plan/partition.h"
+#include "smp/plan/schedule.h"
+
+// How the blocks of a layout that is priced exactly are dealt to its stages.
+namespace smp {
+
+// What the job says of it by itself: the list by hand; or as many parameters, or layers of a type,
+// in each chunk. Empty: nothing. Throws ConfigError where a type matches no layer.
+std::vector<int64_t> given_partition(const JobSpec& job, const ScheduleShape& shape);
+
+// What the planner's seconds make of each chunk, embedding and head counted.
+PartitionWeights seconds_of_chunks(const JobSpec& job, const LayoutChoice& choice);
+
+// Blocks of each stage so that the one with the most to do has the least: blocks taken as equal,
+// and the ends of the model where the shape has them. At least one for each chunk.
+std::vector<int64_t> filled_stages(const PartitionWeights& weights, const ScheduleShape& shape);
+
+// Whether filled stages beat even ones by what a partition that nobody would write is worth.
+bool evens_out(const PartitionWeights& weights, const ScheduleShape& shape);
+
+// Blocks of each stage, of a partition by chunks.
+std::vector<int64_t> blocks_of_stages(const ScheduleShape& shape,
+                                      const std::vector<int64_t>& of_chunks);
+
+// Deals the plan's blocks as settled.job says, and predicts. With `auto` that is so that the
+// slowest chunk is as fast as memory allows, unless the choice's own partition makes a faster step;
+// where nothing is said and the search may balance, the same if it gains enough. Returns the
+// reason, for people; empty where the choice's own partition stands.
+std::string deal_blocks(const SettledJob& settled, const LayoutChoice& choice, Plan& plan);
+
+// "stages of 13, 2 x 12, 11 layers": of the plan's partition, in the order of the model.
+std::string layers_of_stages(const Plan& plan);
+
+// Computing of the busiest stage over that of the average one.
+double stage_balance(const Plan& plan);
+
+}  // namespace smp
