@@ -247,6 +247,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   training.micro_batch = kGlobalBatch / layout.microbatches / layout.degrees.data();
   training.global_batch = kGlobalBatch;
   training.precision = precision;
+  training.deterministic = layout.deterministic;
   training.steps = 50;
   training.optimizer.learning_rate = 2e-3;
   training.optimizer.min_learning_rate = 2e-4;

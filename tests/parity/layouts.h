@@ -25,6 +25,7 @@ struct LayoutCase {
   int64_t active_microbatches = 0;  // 0 = all
   double gradient_clipping = 1;
   std::vector<int64_t> partition = {};
+  bool deterministic = false;
 };
 
 // Against one rank; all with the same global batch.

@@ -87,7 +87,8 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "deterministic",
        SMP_AT(training.deterministic),
-       "deterministic kernels, which need larger workspaces",
+       "the same bits for any pipeline degree (docs/determinism.md); on accelerators deterministic "
+       "kernels, which need larger workspaces",
        {.also = {"deterministic_mode"}}},
       {kTraining,
        "fused_optimizer",

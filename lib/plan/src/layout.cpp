@@ -204,6 +204,8 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
     layout.weight_buffers = share_buffers(layout, tied_here, gathered, &Bucket::weight_buffer);
   }
 
+  layout.tied_gradient_apart =
+      tied_here && plan.job.training.deterministic && layout.coord.pipeline == 0;
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
   if (tied_across_stages(plan) && is_last) {
     const LayerSpec embedding = layers_of(model).front();

@@ -128,6 +128,10 @@ void add_states(Terms& device, Terms& host, const Plan& plan, const RankLayout& 
     const int64_t elements = layout.tied_copy->box.size();
     device.add("tied embedding copy", MemoryCategory::kWeights, bytes.weight * elements,
                product(bytes.weight, elements), kLayoutSource);
+  }
+  if (layout.tied_copy || layout.tied_gradient_apart) {
+    const PlacedParameter& table = layout.tied_copy ? *layout.tied_copy : layout.parameters.front();
+    const int64_t elements = table.box.size();
     device.add("tied embedding gradient", MemoryCategory::kGradients, bytes.gradient * elements,
                product(bytes.gradient, elements), kLayoutSource);
   }

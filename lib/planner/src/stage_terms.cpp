@@ -57,8 +57,12 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoic
                         LayerBytes layers, const StateRules& rules, const StageHolds& holds) {
   terms.gathered = terms.unreduced = terms.buckets = 0;
   terms.keeps_buffers = true;
-  if (choice.shard == 1) return;
   const bool tied = job.model.tied_embeddings;
+  if (tied && job.training.deterministic && holds.embedding && holds.head) {
+    const double table = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);
+    terms.gradients += rules.state.gradient * table;
+  }
+  if (choice.shard == 1) return;
   // A tied table's copy on the last stage is in no bucket and stays whole.
   if (tied && holds.head && !holds.embedding) {
     const double copy = vocabulary_rows(job, choice) * static_cast<double>(job.model.hidden_size);

@@ -69,6 +69,10 @@ struct Engine::Impl {
   bool is_last(const Action& action) const {
     return action.microbatch < 0 || action.microbatch + 1 == *plan.job.training.microbatches;
   }
+  // The embedding's last backward, where the head's part of its gradient waits on the same stage.
+  bool completes_tied(const Action& action) const {
+    return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
+  }
   void reduce_kv(const Action& action);
   void begin();
   [[noreturn]] void stop_not_finite(const NotFinite& error);
@@ -94,6 +98,7 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kBackward:
       enter("backward", action);
       calls.backward(action);
+      if (completes_tied(action)) model.parameters->add_tied_gradient();
       return buckets.poll();
     case ActionKind::kWeight:
       enter("weight", action);

@@ -158,6 +158,12 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
         allocate("tied embedding gradient", MemoryCategory::kGradients, size, self.gradient_dtype),
         0, copy);
     self.tied_gradient.zero_();
+  } else if (self.layout.tied_gradient_apart) {
+    const PlacedParameter& table = self.layout.parameters.front();
+    self.tied_gradient = view_of(allocate("tied embedding gradient", MemoryCategory::kGradients,
+                                          table.box.size(), self.gradient_dtype),
+                                 0, table);
+    self.tied_gradient.zero_();
   }
 }
 
@@ -266,12 +272,14 @@ LayerParameters FlatParameters::layer_parameters(int64_t layer) const {
   if (is_head && !has_matrix) {
     const bool copied = impl_->layout.tied_copy.has_value();
     parameters.weights.push_back(copied ? tied_weight() : weight(0));
-    parameters.gradients.push_back(copied ? tied_gradient() : gradient(0));
+    parameters.gradients.push_back(tied_gradient().defined() ? tied_gradient() : gradient(0));
   }
   return parameters;
 }
 
 const at::Tensor& FlatParameters::tied_weight() const { return impl_->tied_weight; }
 const at::Tensor& FlatParameters::tied_gradient() const { return impl_->tied_gradient; }
+
+void FlatParameters::add_tied_gradient() { gradient(0).add_(tied_gradient()); }
 
 }  // namespace smp

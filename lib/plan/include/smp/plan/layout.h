@@ -59,6 +59,9 @@ struct RankLayout {
   // Last stage of a model tied across stages: its copy of the token embedding, in buffers of its
   // own. The first stage owns the weight: it has the optimizer state, counts it, and sends it back.
   std::optional<PlacedParameter> tied_copy;
+  // Both uses of a tied embedding are here, and the head's part of its gradient is summed apart, as
+  // where they are on two stages (training.deterministic).
+  bool tied_gradient_apart = false;
 
   // Elements of optimizer state: those this rank updates (elements / z when sharded).
   int64_t optimizer_elements = 0;
