@@ -36,7 +36,10 @@ class Bench {
     std::ofstream(folder_ / "text.txt") << sample_text(20000);
   }
   Run run(const LayoutCase& layout) const {
-    return parity::run(plan_of(eight_blocks(), layout, precision_, folder_ / "text.txt"), kSteps);
+    const Plan plan = plan_of(eight_blocks(), layout, precision_, folder_ / "text.txt");
+    Run one = parity::run(plan, kSteps);
+    check_memory(plan, one.result);
+    return one;
   }
   void check_equal(const LayoutCase& layout, const Run& reference) const {
     CAPTURE(layout.name);

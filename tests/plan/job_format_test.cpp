@@ -365,7 +365,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(job.find(kFp16Sgd) != std::string::npos);
   CHECK(job.find("beta1") == std::string::npos);
   CHECK(rewritten(kSmall).find("loss_scale") == std::string::npos);
-  const std::string by_type = "\n  partition_method: type:gpt2_block\n";
+  const std::string by_type = "\n  partition_method: \"type:gpt2_block\"\n";
   CHECK(rewritten(kSmall + "parallel:" + by_type).find(by_type) != std::string::npos);
   CHECK(rewritten(kSmall).find("partition_method") == std::string::npos);
 

@@ -81,7 +81,8 @@ class FlatParameters {
   // layout().tied_copy's own buffers; undefined tensors when there is none.
   const at::Tensor& tied_weight() const;
   const at::Tensor& tied_gradient() const;
-  // Adds tied_gradient() to the embedding's gradient, where both uses are here and are summed apart.
+  // Adds tied_gradient() to the embedding's gradient, where both uses are here and are summed
+  // apart.
   void add_tied_gradient();
 
  private:
