@@ -23,6 +23,8 @@ std::string_view kind_name(LayerKind kind) {
     case LayerKind::kMoeBlock: return "moe_block";
     case LayerKind::kCrossBlock: return "cross_block";
     case LayerKind::kMtpBlock: return "mtp_block";
+    case LayerKind::kOperators:
+    case LayerKind::kLastOperators: return "operators";
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }
