@@ -15,6 +15,10 @@ struct Parity {
 inline constexpr Parity kParityF64{1e-12, 1e-12, 1e-12, 1e-12};
 inline constexpr Parity kParityF32{1e-4, 1e-3, 1e-4, 1e-2};
 
+// The losses of a run of 16-bit elements that another layout resumes: its sums over tensor ranks
+// and microbatches are rounded elsewhere, by bf16's unit roundoff.
+inline constexpr double kResumedNarrowLoss = 0x1p-8;
+
 // The layers against Hugging Face's on the same weights (scripts/make-golden-huggingface): the
 // loss, each gradient and each log-probability, the latter two absolute.
 inline constexpr double kHuggingFaceF64 = 1e-10;

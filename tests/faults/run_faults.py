@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Breaks real training runs in chosen ways and checks how they end.
 
-    run_faults.py --launcher build/release/bin/smp-launch --plan plan.yaml --runs 20 --seed 1
+    run_faults.py --bin build/release/bin --runs 20 --seed 1
 
-Each run starts the job and lets one random rank, at the start of one random step, be killed, crash,
-exit, throw, or stop calling. Then
+Each run starts job.yaml in one of the layouts below and lets one random rank, at the start of one random step, be
+killed, crash, exit, throw, or stop calling. Then
   - smp-launch ends within 2 s of the fault (of the time-out, for a rank that has stopped),
   - names that rank and what happened to it, and returns the code that this calls for,
   - and leaves no process, no shared memory, no socket.
+A run that saves checkpoints is then resumed, and has to come to its last step.
 """
 import argparse
 import ctypes
@@ -20,7 +21,35 @@ import sys
 import tempfile
 import time
 
+# What smp-plan is told beside job.yaml, on 4 ranks.
+LAYOUTS = {
+    "t2p2": ["tensor_parallel_degree=2", "pipeline_parallel_degree=2"],
+    "p2d2": ["pipeline_parallel_degree=2", "tensor_parallel_degree=1"],
+    "t2d2": ["pipeline_parallel_degree=1", "tensor_parallel_degree=2"],
+    "d4": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1"],
+    "zero1": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1", "shard_optimizer_state=true"],
+    "zero2": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1", "sharding=gradients",
+              "sharded_data_parallel_degree=4"],
+    "zero3": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1", "sharding=parameters",
+              "sharded_data_parallel_degree=4"],
+    "hybrid": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1", "sharding=parameters",
+               "sharded_data_parallel_degree=2"],
+    "p2-zero3": ["pipeline_parallel_degree=2", "tensor_parallel_degree=1", "sharding=parameters",
+                 "sharded_data_parallel_degree=2"],
+    "virtual": ["pipeline_parallel_degree=2", "tensor_parallel_degree=2", "pipeline=virtual",
+                "virtual_pipeline_degree=2"],
+    "zb_h1": ["pipeline_parallel_degree=4", "tensor_parallel_degree=1", "pipeline=zb_h1"],
+    "zb_v": ["pipeline_parallel_degree=2", "tensor_parallel_degree=2", "pipeline=zb_v"],
+    "offload": ["pipeline_parallel_degree=2", "tensor_parallel_degree=1", "recompute=full", "offload_activations=true"],
+    "resumed": ["pipeline_parallel_degree=2", "tensor_parallel_degree=1", "shard_optimizer_state=true"],
+    "resumed-zero3": ["pipeline_parallel_degree=1", "tensor_parallel_degree=1", "sharding=parameters",
+                      "sharded_data_parallel_degree=4"],
+}
+RANKS = 4
+CHECKPOINT_EVERY = 7  # steps, of the runs that are resumed
+
 PR_SET_CHILD_SUBREAPER = 36
+JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "job.yaml")
 END_WITHIN_S = 2.0
 COMM_TIMEOUT_S = 2.0
 HANG_S = 60.0
@@ -66,6 +95,39 @@ def steps_done(run_dir):
             return sum(1 for _ in file)
     except OSError:
         return 0
+
+
+def make_plan(folder, binaries, layout):
+    """Plans job.yaml in this layout; the plan's path."""
+    plan = f"{folder}/{layout}.yaml"
+    if not os.path.exists(plan):
+        command = [f"{binaries}/smp-plan", JOB, "-o", plan, "--set", "model.num_layers=4"]
+        for pin in LAYOUTS[layout]:
+            command += ["--set", f"parallel.{pin}"]
+        if layout.startswith("resumed"):
+            command += ["--set", f"training.checkpoint.every_steps={CHECKPOINT_EVERY}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return plan
+
+
+def resume(launcher, plan, run_dir, step):
+    """Goes on behind the last checkpoint before `step`; returns what is wrong."""
+    saved = (step - 1) // CHECKPOINT_EVERY * CHECKPOINT_EVERY
+    if saved == 0:
+        return []
+    before = set(os.listdir("/dev/shm"))
+    ended = subprocess.run([launcher, "--resume", "--run-dir", run_dir, "--show-ranks", "none", plan],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_S, check=False)
+    wrong = []
+    if ended.returncode != 0:
+        wrong.append(f"resumed: exit code {ended.returncode}\n{ended.stderr}")
+    with open(f"{run_dir}/metrics.jsonl", encoding="utf-8") as file:
+        steps = [json.loads(line)["step"] for line in file]
+    if steps != list(range(1, len(steps) + 1)) or len(steps) < step:
+        wrong.append(f"resumed: metrics.jsonl has the steps {steps}")
+    wrong += [f"resumed: left behind: /dev/shm/{name}" for name in os.listdir("/dev/shm")
+              if name.startswith("smp") and name not in before]
+    return wrong + [f"resumed: left behind: process {child}" for child in children()]
 
 
 def one_run(launcher, plan, rank, step, kind, folder):
@@ -114,6 +176,8 @@ def one_run(launcher, plan, rank, step, kind, folder):
         if copy.read() != original.read():
             wrong.append("plan.yaml in the run folder is not the plan")
     wrong += [f"left behind: {thing}" for thing in leftovers(facts["job_id"], before)]
+    if not wrong and os.path.basename(plan).startswith("resumed"):
+        wrong += resume(launcher, plan, run_dir, step)
     if wrong:
         wrong.append(errors)
     return wrong, fault_to_end
@@ -122,11 +186,10 @@ def one_run(launcher, plan, rank, step, kind, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--launcher", required=True)
-    parser.add_argument("--plan", required=True, action="append", help="may be given several times")
+    parser.add_argument("--bin", required=True, help="folder of smp-plan, smp-launch and smp-worker")
+    parser.add_argument("--layouts", nargs="+", default=list(LAYOUTS), choices=list(LAYOUTS))
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ranks", type=int, default=4, help="of each plan")
     parser.add_argument("--last-step", type=int, default=40, help="faults fall on steps 1 to this")
     arguments = parser.parse_args()
 
@@ -135,13 +198,18 @@ def main():
     kinds = list(KINDS)
     slowest = dict.fromkeys(kinds, 0.0)
     failed = 0
+    layouts = []
+    plans = tempfile.mkdtemp(prefix="smp-faults-plans-")
     for run in range(arguments.runs):
         kind = kinds[run % len(kinds)]
-        rank = (run // len(kinds) + run % len(kinds)) % arguments.ranks  # each kind on each rank
+        rank = (run // len(kinds) + run % len(kinds)) % RANKS  # each kind on each rank
         step = draw.randrange(1, arguments.last_step + 1)
-        plan = arguments.plan[draw.randrange(len(arguments.plan))]
+        # Each layout in turn, in another order each time.
+        if not layouts:
+            layouts = draw.sample(arguments.layouts, len(arguments.layouts))
+        plan = make_plan(plans, arguments.bin, layouts.pop())
         folder = tempfile.mkdtemp(prefix="smp-faults-")
-        wrong, seconds = one_run(arguments.launcher, plan, rank, step, kind, folder)
+        wrong, seconds = one_run(f"{arguments.bin}/smp-launch", plan, rank, step, kind, folder)
         slowest[kind] = max(slowest[kind], seconds)
         name = f"run {run}: rank {rank}, step {step}, {kind}, {os.path.basename(plan)}"
         if wrong:
@@ -151,6 +219,7 @@ def main():
         else:
             print(f"ok {name}: {seconds * 1000:.0f} ms", flush=True)
             shutil.rmtree(folder)
+    shutil.rmtree(plans)
     print(f"{arguments.runs - failed} of {arguments.runs} runs ended as they should; slowest end "
           "after the fault (stop: after the time-out): " +
           ", ".join(f"{kind} {seconds * 1000:.0f} ms" for kind, seconds in slowest.items()))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <tuple>
 
 #include "scratch_folder.h"
@@ -166,6 +167,31 @@ void check_memory(const Plan& plan, const RunResult& result) {
     CHECK(rank.host_peak_bytes == predicted.host_bytes);
   }
   MESSAGE(fmt::format("peak bytes: predicted within {:.2f} % of counted", 100 * worst));
+}
+
+void compare(const ModelSpec& model, Precision precision, const std::vector<LayoutCase>& cases,
+             int64_t steps) {
+  const tolerance::Parity& tolerance =
+      precision == Precision::kFp64 ? tolerance::kParityF64 : tolerance::kParityF32;
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_data(model);
+  const auto plan_for = [&](const LayoutCase& layout) {
+    return plan_of(model, layout, precision, folder / "text.txt");
+  };
+  LayoutCase one_rank{"one rank", {}};
+  one_rank.gradient_clipping = cases.front().gradient_clipping;
+  const Run reference = run(plan_for(one_rank), steps);
+  CHECK(reference.result.losses.back() < reference.result.losses.front());
+  for (const LayoutCase& layout : cases) {
+    INFO(layout.name);
+    MESSAGE(layout.name);
+    const Plan plan = plan_for(layout);
+    const Run one = run(plan, steps);
+    check_losses(one, reference, tolerance);
+    check_weights(one, reference, tolerance);
+    check_wire(plan, one.result);
+    check_memory(plan, one.result);
+  }
 }
 
 }  // namespace smp::parity

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "parity/layouts.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/trainer.h"
 #include "tolerances.h"
@@ -30,5 +31,9 @@ void check_wire(const Plan& plan, const RunResult& result);
 
 // States to the byte, peaks within tolerance::kPeakBytes.
 void check_memory(const Plan& plan, const RunResult& result);
+
+// All of these, for each layout against one rank.
+void compare(const ModelSpec& model, Precision precision, const std::vector<LayoutCase>& cases,
+             int64_t steps);
 
 }  // namespace smp::parity

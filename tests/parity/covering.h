@@ -29,4 +29,8 @@ struct CoveringSet {
 };
 CoveringSet covering_set(size_t least, Precision precision, const std::string& data_path);
 
+// Trains every combination in fp64 and holds it against one rank and its plan. The checks are
+// doctest's.
+void compare_covering_set(int64_t steps);
+
 }  // namespace smp::parity

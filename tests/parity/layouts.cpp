@@ -140,6 +140,41 @@ std::vector<LayoutCase> stacks() {
   };
 }
 
+std::vector<LayoutCase> mixed_layouts() {
+  const auto one_f_one_b = PipelineKind::kInterleaved;
+  const auto two = Sharding::kGradients, three = Sharding::kParameters;
+  std::vector<LayoutCase> mixed = {
+      {"t2", {.tensor = 2}},
+      {"t4", {.tensor = 4}},
+      {"p3", {.pipeline = 3}},
+      {"p4 simple", {.pipeline = 4}, PipelineKind::kSimple},
+      {"d2", {.replica = 2}},
+      {"d4 ZeRO-1", {.shard = 4}},
+      {"d4 ZeRO-2", {.shard = 4}, one_f_one_b, two},
+      {"d4 ZeRO-3", {.shard = 4}, one_f_one_b, three},
+      {"d4 ZeRO-3 over 2", {.shard = 2, .replica = 2}, one_f_one_b, three},
+      {"t4d2 ZeRO-2", {.tensor = 4, .shard = 2}, one_f_one_b, two},
+      {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+      {"t2p2d2 ZeRO-3", {.pipeline = 2, .tensor = 2, .shard = 2}, one_f_one_b, three},
+      {"p4 zb_h1", {.pipeline = 4}, PipelineKind::kZbH1},
+      {"p2d2 virtual", {.pipeline = 2, .replica = 2}, PipelineKind::kVirtual},
+      {"p2t2 zb_v", {.pipeline = 2, .tensor = 2}, PipelineKind::kZbV},
+      {"p2 recompute", {.pipeline = 2}},
+      {"p2d2 ZeRO-2 offload", {.pipeline = 2, .shard = 2}, one_f_one_b, two},
+      {"d2 ZeRO-3 recompute and offload", {.shard = 2}, one_f_one_b, three},
+  };
+  for (LayoutCase& layout : mixed) {
+    const auto has = [&](const char* word) { return layout.name.find(word) != std::string::npos; };
+    if (has("recompute")) layout.recompute = Recompute::kFull;
+    layout.offload_activations = has("offload");
+    if (has("virtual") || has("zb_v")) {
+      layout.virtual_stages = 2;
+      layout.microbatches = 2;
+    }
+  }
+  return mixed;
+}
+
 ModelSpec gpt2_model() {
   ModelSpec model;
   model.name = "gpt2-like";

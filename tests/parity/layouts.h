@@ -37,6 +37,8 @@ std::vector<LayoutCase> unclipped();
 
 // Of an encoder and a decoder of 5 blocks in all: cut inside either and between them.
 std::vector<LayoutCase> stacks();
+// 18 that have every degree, sharding, schedule and memory technique, for long runs.
+std::vector<LayoutCase> mixed_layouts();
 
 ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();

@@ -1,48 +1,14 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "parity/comparison.h"
 #include "parity/layouts.h"
-#include "scratch_folder.h"
 #include "smp/plan/job_reader.h"
 
 // Each layout trains the same model on the same batches as one rank does, with its ranks as
 // threads, and must come to the same losses and weights; what it counted of memory and traffic must
 // be what the plan predicts.
 namespace smp::parity {
-namespace {
-
-void compare(const ModelSpec& model, Precision precision, const std::vector<LayoutCase>& cases,
-             int64_t steps) {
-  const tolerance::Parity& tolerance =
-      precision == Precision::kFp64 ? tolerance::kParityF64 : tolerance::kParityF32;
-  const ScratchFolder folder;
-  std::ofstream(folder / "text.txt") << sample_data(model);
-  const auto plan_for = [&](const LayoutCase& layout) {
-    return plan_of(model, layout, precision, folder / "text.txt");
-  };
-  LayoutCase one_rank{"one rank", {}};
-  one_rank.gradient_clipping = cases.front().gradient_clipping;
-  const Run reference = run(plan_for(one_rank), steps);
-  CHECK(reference.result.losses.back() < reference.result.losses.front());
-  for (const LayoutCase& layout : cases) {
-    INFO(layout.name);
-    MESSAGE(layout.name);
-    const Plan plan = plan_for(layout);
-    const Run one = run(plan, steps);
-    check_losses(one, reference, tolerance);
-    check_weights(one, reference, tolerance);
-    check_wire(plan, one.result);
-    check_memory(plan, one.result);
-  }
-}
-
-}  // namespace
-
 TEST_CASE("GPT-2, fp64, 50 steps: every layout trains as one rank does") {
   compare(gpt2_model(), Precision::kFp64, layouts(), 50);
 }

@@ -22,6 +22,7 @@ model:
   family: llama
   stack: decoder
   mlp: geglu
+  gelu: erf
   norm: layernorm
   position_embedding: rotary
   qkv_bias: true
@@ -43,6 +44,13 @@ model:
   tied_embeddings: true
   norm_epsilon: 1e-06
   rope_theta: 500000
+  rotary_dim: 0
+  rope_scaling: llama3
+  rope_scaling_factor: 16
+  rope_low_freq_factor: 2
+  rope_high_freq_factor: 8
+  rope_original_positions: 4096
+  sliding_window: 512
   initializer_range: 0.01
   attention_dropout: 0.1
   hidden_dropout: 0.2
@@ -195,6 +203,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  family: gpt2\n"
                           "  stack: decoder\n"
                           "  mlp: gelu\n"
+                          "  gelu: tanh\n"
                           "  norm: layernorm\n"
                           "  position_embedding: learned\n"
                           "  qkv_bias: true\n"
@@ -215,6 +224,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                           "  max_positions: 1024\n"
                           "  tied_embeddings: true\n"
                           "  norm_epsilon: 1e-05\n"
+                          "  sliding_window: 0\n"
                           "  initializer_range: 0.02\n"
                           "  attention_dropout: 0\n"
                           "  hidden_dropout: 0\n"

@@ -25,7 +25,10 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
     };
     const auto& chunks = parameters.layers[static_cast<size_t>(place.stage)];
     const std::vector<int64_t>& layers = chunks[static_cast<size_t>(place.chunk)];
-    if (place.stage == at) stage.chunks.emplace_back(layers.front(), layers.back());
+    stage.chunks.resize(static_cast<size_t>(shape.chunks()));
+    if (place.stage == at) {
+      stage.chunks[static_cast<size_t>(place.chunk)] = {layers.front(), layers.back()};
+    }
     for (const int64_t layer : layers) {
       WalkedLayer walked;
       const bool head = layer == parameters.head_layer;

@@ -7,18 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "files_and_errors.h"
-#include "parity/layouts.h"
-#include "scratch_folder.h"
-#include "smp/comm/thread_group.h"
-#include "smp/plan/errors.h"
+#include "short_runs.h"
 #include "smp/runtime/checkpoint_store.h"
 #include "smp/runtime/safetensors.h"
-#include "smp/runtime/trainer.h"
 #include "tolerances.h"
 
 // Whole runs, with ranks as threads, that save, end, and go on: in the same layout bit by bit as
@@ -27,63 +22,21 @@ namespace smp {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace smp::test;
 using parity::LayoutCase;
 
 constexpr int64_t kSaved = 3;  // steps before the checkpoint
 constexpr int64_t kSteps = 6;
 
-class Bench {
+// The small GPT-2, saved every kSaved steps.
+class Bench : public ShortRuns {
  public:
-  Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
-
   Plan plan(const LayoutCase& layout, Precision precision = Precision::kFp64) const {
-    Plan plan = parity::plan_of(parity::gpt2_model(), layout, precision, folder_ / "text.txt");
+    Plan plan = ShortRuns::plan(layout, precision);
     plan.job.training.checkpoint.every_steps = kSaved;
     return plan;
   }
-
-  RunResult run(const Plan& plan, const TrainOptions& options) const {
-    RunResult result;
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      TrainOptions mine = options;
-      mine.threads = 1;
-      RunResult one = train(plan, world, mine);
-      if (world.rank() == 0) result = std::move(one);
-    });
-    return result;
-  }
-
-  std::string error(const Plan& plan, const TrainOptions& options) const {
-    std::mutex mutex;
-    std::string text = "no error";
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      try {
-        train(plan, world, options);
-      } catch (const CommError&) {  // its peer says why
-      } catch (const std::exception& error) {
-        const std::scoped_lock lock(mutex);
-        text = error.what();
-      }
-    });
-    return text;
-  }
-
- private:
-  ScratchFolder folder_;
 };
-
-TrainOptions options_of(const std::string& run_dir, int64_t steps) {
-  TrainOptions options;
-  options.run_dir = run_dir;
-  options.steps = steps;
-  return options;
-}
-
-TrainOptions resumed(const std::string& run_dir, int64_t steps) {
-  TrainOptions options = options_of(run_dir, steps);
-  options.resume = true;
-  return options;
-}
 
 std::map<std::string, std::vector<double>> weights_of(const std::string& run_dir) {
   const SafetensorsReader reader(run_dir + "/weights/model.safetensors");

@@ -320,7 +320,7 @@ TEST_CASE(
     shape.head_dim = 6;
     shape.keys = shape.sequence;
     shape.scale = 1 / std::sqrt(6.0);
-    shape.rope_theta = 10000;
+    shape.rotary.dim = 4;
     shape.has_head_norms = norms;
     shape.norm_epsilon = 1e-6;
     const int64_t tokens = shape.batch * shape.sequence, d = shape.head_dim;

@@ -366,11 +366,43 @@ TEST_CASE("a config of another model is refused by key") {
   CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
   CHECK(llama({{"max_position_embeddings", 8}})
             .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
-  CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}})
-            .starts_with("config.json: rope_theta is 500000.0, this job's model has "));
-  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}) ==
-        "config.json: rope_scaling asks for the rotary embedding \"linear\", and the engine runs "
-        "the plain one");
+  CHECK(llama({{"rope_parameters", {{"rope_theta", 5e5}}}}) ==
+        "config.json: rope_theta of the rotary embedding is 500000.0, this job's model has "
+        "10000.0");
+  CHECK(llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+               {"rope_parameters", nullptr}}) ==
+        "config.json: rope_type of the rotary embedding is \"linear\", this job's model has "
+        "\"default\"");
+  CHECK(
+      llama({{"partial_rotary_factor", 0.5}}) ==
+      "config.json: partial_rotary_factor is 0.5, this job's model turns 4 of a head's 4 elements "
+      "(model.rotary_dim)");
+  CHECK(gpt2({{"activation_function", "gelu_pytorch_tanh"}}) == "no error");
+  CHECK(gpt2({{"activation_function", "gelu"}}) ==
+        "config.json: activation_function is \"gelu\", this job's model has \"gelu_new\"");
+  CHECK(gpt2({{"model_type", nullptr}}) == "config.json: it has no 'model_type'");
+  // Mistral is Llama with a window.
+  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", nullptr}}) == "no error");
+  CHECK(llama({{"model_type", "mistral"}}) == "no error");  // 4096 is longer than any sequence
+  CHECK(llama({{"model_type", "mistral"}, {"sliding_window", 8}}) ==
+        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
+        "model.max_positions or more is none)");
+  CHECK(llama({{"use_sliding_window", true}, {"sliding_window", 8}}) ==
+        "config.json: sliding_window is 8, this job's model has 0 (0 = none; a window of "
+        "model.max_positions or more is none)");
+  // A stretched model: every number counts.
+  ModelSpec stretched = model_of(ModelFamily::kLlama);
+  stretched.rope_scaling = RopeScaling::kLlama3;
+  stretched.sliding_window = 16;
+  Json config = Json::parse(huggingface_config(stretched, DType::kF32));
+  const auto own = [&] {
+    return error_of([&] { check_huggingface_config("c", config.dump(), stretched); });
+  };
+  CHECK(config.at("model_type") == "mistral");
+  CHECK(own() == "no error");
+  config["rope_scaling"]["high_freq_factor"] = 5;
+  config.erase("rope_parameters");
+  CHECK(own() == "c: high_freq_factor of the rotary embedding is 5, this job's model has 4.0");
   CHECK(error_of([] { check_huggingface_config("c", "7", ModelSpec{}); }) == "c: no JSON object");
 }
 

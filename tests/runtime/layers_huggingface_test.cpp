@@ -1,11 +1,10 @@
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <doctest/doctest.h>
 
 #include <cmath>
 
+#include "huggingface_golden.h"
 #include "layers_support.h"
-#include "smp/plan/model_family.h"
 #include "smp/runtime/safetensors.h"
 #include "state_weights_folder.h"
 #include "tolerances.h"
@@ -13,74 +12,56 @@
 using namespace smp;
 using namespace smp::test;
 
+// tests/golden/huggingface/*: models of transformers as save_pretrained leaves them, and what they
+// said and how they would have learnt (scripts/make-golden-huggingface). Here their config.json is
+// imported, their weights read and their loss computed by our layers.
 namespace {
 
-// A file of scripts/make-golden-huggingface.
-struct Golden {
-  explicit Golden(const std::string& name)
-      : reader(std::string(SMP_SOURCE_DIR) + "/tests/golden/huggingface/" + name + ".safetensors") {
-    const auto& values = reader.header().metadata;
-    const auto number = [&](const char* key) { return std::stoll(values.at(key)); };
-    const bool is_t5 = values.at("family") == "t5";
-    set_family(model, values.at("family") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
-    if (is_t5) {
-      model.stack = Stack::kEncoderDecoder;
-      model.position_embedding = PositionKind::kRelative;
-      model.mlp = values.at("mlp") == "relu" ? MlpKind::kRelu : MlpKind::kGeglu;
-      model.decoder_layers = number("decoder_layers");
-    }
-    model.num_layers = number("num_layers");
-    model.hidden_size = number("hidden_size");
-    model.num_heads = number("num_heads");
-    model.num_kv_heads = number("num_kv_heads");
-    model.head_dim = number("head_dim");
-    model.ffn_hidden_size = number("ffn_hidden_size");
-    model.vocab_size = number("vocab_size");
-    model.max_positions = number("max_positions");
-    model.tied_embeddings = number("tied_embeddings") != 0;
-  }
+class Golden {
+ public:
+  explicit Golden(const std::string& name) : dir_(golden_folder(name)) {}
 
+  const std::string& dir() const { return dir_; }
   at::Tensor tensor(const std::string& name) const {
-    const SafetensorsEntry* entry = reader.find(name);
-    REQUIRE_MESSAGE(entry != nullptr, name);
-    const at::Tensor read =
-        at::empty(entry->shape, entry->dtype == DType::kI64 ? at::kLong : at::kDouble);
-    reader.read(*entry, read.data_ptr());
-    return read;
+    return tensor_of_file(dir_ + "/expected.safetensors", name);
   }
-
-  NamedTensors all(const std::string& prefix, at::ScalarType type) const {
-    NamedTensors tensors;
+  // By our names.
+  NamedTensors gradients(const ModelSpec& model) const {
+    const SafetensorsReader reader(dir_ + "/expected.safetensors");
+    constexpr std::string_view kPrefix = "gradient.";
+    std::map<std::string, at::Tensor> theirs;
     for (const SafetensorsEntry& entry : reader.header().entries) {
-      if (!entry.name.starts_with(prefix)) continue;
-      tensors[entry.name.substr(prefix.size())] = tensor(entry.name).to(type);
+      if (!entry.name.starts_with(kPrefix)) continue;
+      theirs[entry.name.substr(kPrefix.size())] = tensor(entry.name);
     }
-    return tensors;
+    return parameters_in(model, theirs);
   }
 
-  SafetensorsReader reader;
-  ModelSpec model;
+ private:
+  std::string dir_;
 };
+
+void check_log_probabilities(const ModelOnRank& rank, const Golden& golden, int64_t vocab_size) {
+  const at::Tensor tokens = golden.tensor("tokens"), expected = golden.tensor("log_probabilities");
+  for (int64_t sample = 0; sample < tokens.size(0); ++sample) {
+    const auto* first = tokens.const_data_ptr<int64_t>() + sample * tokens.size(1);
+    const at::Tensor found = log_probabilities(rank, {first, first + tokens.size(1)}, vocab_size);
+    CHECK(found.sub(expected[sample]).abs().max().item().toDouble() <= tolerance::kHuggingFaceF64);
+  }
+}
 
 void check_against(const std::string& name, at::ScalarType type, double tolerance) {
   at::set_num_threads(1);
-  const Golden golden(name);
-  const double loss = golden.tensor("loss").item().toDouble();
-  ModelOnRank rank(golden.model, golden.all("weight.", type), nullptr);
-  const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
   INFO(name);
+  const Golden golden(name);
+  const ModelSpec model = model_of_folder(golden.dir());
+  ModelOnRank rank(model, weights_of_folder(model, golden.dir(), type), nullptr);
+  const double loss = golden.tensor("loss").item().toDouble();
+  const double ours = rank.run({golden.tensor("tokens"), golden.tensor("targets")}, true);
   CHECK(std::abs(ours - loss) <= tolerance * loss);
-  const at::Tensor tokens = golden.tensor("tokens"), expected = golden.tensor("log_probabilities");
-  const bool decodes_alone = golden.model.stack == Stack::kDecoder;
-  for (int64_t sample = 0; decodes_alone && sample < tokens.size(0); ++sample) {
-    const auto* first = tokens.const_data_ptr<int64_t>() + sample * tokens.size(1);
-    const at::Tensor found =
-        log_probabilities(rank, {first, first + tokens.size(1)}, golden.model.vocab_size);
-    const double difference =
-        found.to(at::kDouble).sub(expected[sample]).abs().max().item().toDouble();
-    CHECK(difference <= tolerance);
-  }
-  const NamedTensors gradients = golden.all("gradient.", at::kDouble);
+  const bool decodes_alone = model.stack == Stack::kDecoder;
+  if (type == at::kDouble && decodes_alone) check_log_probabilities(rank, golden, model.vocab_size);
+  const NamedTensors gradients = golden.gradients(model);
   CHECK(gradients.size() == rank.gradients().size());
   for (const auto& [parameter, gradient] : gradients) {
     INFO(parameter);
@@ -92,8 +73,8 @@ void check_against(const std::string& name, at::ScalarType type, double toleranc
 
 }  // namespace
 
-TEST_CASE("layers: loss, log-probabilities and gradients are those of Hugging Face's") {
-  for (const char* name : {"gpt2-tied", "llama-gqa", "llama-tied", "t5-gated", "t5-tied"}) {
+TEST_CASE("layers: loss, log-probabilities and gradients are those of transformers' models") {
+  for (const char* name : kGoldenModels) {
     check_against(name, at::kDouble, tolerance::kHuggingFaceF64);
     check_against(name, at::kFloat, tolerance::kHuggingFaceF32);
   }

@@ -85,6 +85,28 @@ TEST_CASE("kernels: GELU in fp32 follows the fp64 tanh form") {
   }
 }
 
+TEST_CASE("kernels: exact GELU in fp32 follows fp64 far below zero too, and so does its slope") {
+  const int64_t count = 4001;
+  std::vector<float> u(count), bias(count, 0.0f), y(count), dy(count, 1.0f), sums(count, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    u[static_cast<size_t>(i)] = -10.0f + 0.005f * static_cast<float>(i);
+  }
+  activation_forward({1, count, Activation::kGeluErf, false}, u.data(), bias.data(), y.data());
+  std::vector<float> value = u;
+  activation_backward({1, count, Activation::kGeluErf, false}, value.data(), bias.data(), dy.data(),
+                      sums.data());
+  for (size_t i = 0; i < u.size(); ++i) {
+    const double x = u[i], below = 0.5 * std::erfc(-x / M_SQRT2);
+    const double slope = below + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    // Far below zero the rounding of x^2 is magnified by its size.
+    const double allowed = tolerance::kGelu * (1 + x * x / 4);
+    CHECK(std::abs(y[i] - x * below) <= allowed * std::abs(x * below) + 1e-37);
+    CHECK(value[i] == y[i]);
+    CHECK(std::abs(dy[i] - slope) <=
+          allowed * std::max(std::abs(slope), std::abs(x * below)) + 1e-37);
+  }
+}
+
 TEST_CASE("kernels: products of blocks of every shape") {
   for (const int64_t rows : {1, 7, 8, 19}) {
     for (const int64_t cols : {1, 4, 16, 20, 32, 57}) {

@@ -61,14 +61,24 @@ std::vector<ModelSpec> small_others() {
   ModelSpec qwen2 = small_llama();
   qwen2.name = "qwen2";
   qwen2.qkv_bias = true;
+  qwen2.rope_scaling = RopeScaling::kLinear;
+  qwen2.rope_scaling_factor = 3;
   ModelSpec qwen3 = small_llama();
   qwen3.name = "qwen3";
   qwen3.qk_norm = true;
   qwen3.head_dim = 6;  // heads are wider together than the hidden state
+  ModelSpec llama31 = small_llama();
+  llama31.name = "llama 3.1";
+  llama31.head_dim = 8;  // a frequency on each side of the range that is stretched, and two within
+  llama31.rope_scaling = RopeScaling::kLlama3;
+  llama31.rope_scaling_factor = 4;
+  llama31.rope_original_positions = 16;
   ModelSpec neox = small_gpt2();
   neox.name = "neox";
   neox.position_embedding = PositionKind::kRotary;
   neox.parallel_residual = true;
+  neox.gelu = GeluKind::kErf;
+  neox.rotary_dim = 2;
   neox.tied_embeddings = false;
   ModelSpec phi = neox;
   phi.name = "phi";
@@ -77,6 +87,7 @@ std::vector<ModelSpec> small_others() {
   ModelSpec gemma = small_llama();
   gemma.name = "gemma";
   gemma.mlp = MlpKind::kGeglu;
+  gemma.gelu = GeluKind::kErf;
   gemma.tied_embeddings = true;
   ModelSpec relu = small_gpt2();
   relu.name = "relu, no positions, norms of heads";
@@ -91,7 +102,7 @@ std::vector<ModelSpec> small_others() {
   gated.position_embedding = PositionKind::kLearned;
   gated.mlp_bias = gated.attention_output_bias = true;
   gated.head_bias = true;
-  return {qwen2, qwen3, neox, phi, gemma, relu, gated};
+  return {qwen2, qwen3, llama31, neox, phi, gemma, relu, gated};
 }
 
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {

@@ -4,12 +4,10 @@
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "smp/plan/check.h"
-#include "smp/plan/model_family.h"
-#include "smp/runtime/huggingface_export.h"
+#include "smp/plan/job_reader.h"
+#include "smp/planner/import.h"
+#include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
 
 namespace smp::test {
@@ -29,60 +27,47 @@ at::Tensor tensor_in(const SafetensorsReader& reader, const std::string& name) {
   return tensor;
 }
 
-// Takes a Hugging Face tensor apart into our parameters.
-NamedTensors parameters_in(const HuggingFaceTensor& layout, const at::Tensor& tensor) {
-  const at::Tensor stacked = layout.transposed ? tensor.t() : tensor;
-  NamedTensors parameters;
-  int64_t row = 0;
-  for (const ParameterSpec& source : layout.sources) {
-    parameters[source.name] = stacked.narrow(0, row, source.rows).contiguous();
-    row += source.rows;
-  }
-  return parameters;
-}
-
 }  // namespace
 
 ModelSpec model_of_folder(const std::string& dir) {
-  std::ifstream in(dir + "/config.json");
-  const nlohmann::json config = nlohmann::json::parse(in);
-  const auto number = [&](const char* key) { return config.at(key).get<int64_t>(); };
-  ModelSpec model;
-  set_family(model, config.at("model_type") == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama);
-  model.vocab_size = number("vocab_size");
-  model.tied_embeddings = config.at("tie_word_embeddings").get<bool>();
-  if (model.family == ModelFamily::kGpt2) {
-    model.num_layers = number("n_layer");
-    model.hidden_size = number("n_embd");
-    model.num_heads = model.num_kv_heads = number("n_head");
-    model.head_dim = model.hidden_size / model.num_heads;
-    model.ffn_hidden_size = number("n_inner");
-    model.max_positions = number("n_positions");
-    model.norm_epsilon = config.at("layer_norm_epsilon").get<double>();
-  } else {
-    model.num_layers = number("num_hidden_layers");
-    model.hidden_size = number("hidden_size");
-    model.num_heads = number("num_attention_heads");
-    model.num_kv_heads = number("num_key_value_heads");
-    model.head_dim = number("head_dim");
-    model.ffn_hidden_size = number("intermediate_size");
-    model.max_positions = number("max_position_embeddings");
-    model.norm_epsilon = config.at("rms_norm_eps").get<double>();
-    model.rope_theta = config.at("rope_theta").get<double>();
-  }
-  return model;
+  const JobSource job{dir + "/job.yaml", "model: {hf_config: config.json}\n"};
+  return read_job(with_hf_model(job)).model;
 }
 
 NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
                                at::ScalarType type) {
-  const SafetensorsReader reader(dir + "/model.safetensors");
-  const std::vector<HuggingFaceTensor> layouts = huggingface_tensors(model);
-  SMP_CHECK_EQ(reader.header().entries.size(), layouts.size());
+  const HuggingFaceWeights files(dir, model);
   NamedTensors weights;
-  for (const HuggingFaceTensor& layout : layouts) {
-    weights.merge(parameters_in(layout, tensor_in(reader, layout.name).to(type)));
+  for (const LayerSpec& layer : layers_of(model)) {
+    for (const ParameterSpec& spec : parameters_of(model, layer)) {
+      TensorPiece piece{.name = spec.name,
+                        .shape = {spec.rows},
+                        .dtype = type == at::kDouble ? DType::kF64 : DType::kF32,
+                        .box = {0, spec.rows, 0, spec.cols},
+                        .end = spec.size()};
+      if (!spec.is_vector) piece.shape.push_back(spec.cols);
+      const at::Tensor tensor = at::empty(piece.shape, type);
+      piece.data = static_cast<std::byte*>(tensor.data_ptr());
+      files.read(piece);
+      weights[spec.name] = tensor;
+    }
   }
   return weights;
+}
+
+NamedTensors parameters_in(const ModelSpec& model,
+                           const std::map<std::string, at::Tensor>& theirs) {
+  NamedTensors parameters;
+  for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
+    const at::Tensor& whole = theirs.at(tensor.name);
+    const at::Tensor stacked = tensor.transposed ? whole.t() : whole;
+    int64_t row = 0;
+    for (const ParameterSpec& source : tensor.sources) {
+      parameters[source.name] = stacked.narrow(0, row, source.rows).contiguous();
+      row += source.rows;
+    }
+  }
+  return parameters;
 }
 
 at::Tensor tensor_of_file(const std::string& path, const std::string& name) {

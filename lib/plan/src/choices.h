@@ -45,6 +45,15 @@ struct Choices<MlpKind> {
   static constexpr std::array<std::string_view, 4> kNames = {"gelu", "relu", "swiglu", "geglu"};
 };
 template <>
+struct Choices<GeluKind> {
+  static constexpr std::array<std::string_view, 2> kNames = {"tanh", "erf"};
+};
+template <>
+struct Choices<RopeScaling> {
+  static constexpr std::array<std::string_view, 6> kNames = {"none",    "linear", "llama3",
+                                                             "dynamic", "yarn",   "longrope"};
+};
+template <>
 struct Choices<NormKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"layernorm", "rmsnorm"};
 };

@@ -78,6 +78,18 @@ const Rule kRules[] = {
      "model.stack: encoder_decoder on more tensor ranks than KV heads (the engine replicates no KV "
      "heads of two attentions)"},
     {[](const Plan& plan) {
+       const RopeScaling scaling = plan.job.model.rope_scaling;
+       return scaling != RopeScaling::kNone && scaling != RopeScaling::kLinear &&
+              scaling != RopeScaling::kLlama3;
+     },
+     "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)"},
+    {[](const Plan& plan) {
+       const int64_t window = plan.job.model.sliding_window;
+       return window > 0 && plan.job.training.sequence_length > window;
+     },
+     "model.sliding_window: below training.sequence_length (the engine's queries see all before "
+     "them)"},
+    {[](const Plan& plan) {
        const ModelSpec& model = plan.job.model;
        return model.qkv_bias && model.kv_lora_rank == 0 &&
               kv_copies(model, plan.degrees.tensor) > 1;

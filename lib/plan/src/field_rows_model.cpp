@@ -6,11 +6,23 @@ namespace smp {
 namespace {
 
 bool is_rotary(const JobSpec& job) { return job.model.position_embedding == PositionKind::kRotary; }
+bool is_stretched(const JobSpec& job) {
+  return is_rotary(job) && job.model.rope_scaling != RopeScaling::kNone;
+}
+bool is_llama3(const JobSpec& job) {
+  return is_rotary(job) && job.model.rope_scaling == RopeScaling::kLlama3;
+}
+bool has_gelu(const JobSpec& job) {
+  return job.model.mlp == MlpKind::kGelu || job.model.mlp == MlpKind::kGeglu;
+}
 bool has_decoder_beside(const JobSpec& job) { return job.model.stack == Stack::kEncoderDecoder; }
 bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
 bool is_latent(const JobSpec& job) { return job.model.kv_lora_rank > 0; }
 
 const Condition kRotary = {is_rotary, "model.position_embedding", "position_embedding: rotary"};
+const Condition kStretched = {is_stretched, "model.rope_scaling", "rope_scaling"};
+const Condition kLlama3Rope = {is_llama3, "model.rope_scaling", "rope_scaling: llama3"};
+const Condition kHasGelu = {has_gelu, "model.mlp", "mlp: gelu or geglu"};
 const Condition kEncoderDecoder = {has_decoder_beside, "model.stack", "stack: encoder_decoder"};
 const Condition kMixture = {is_mixture, "model.num_experts", "num_experts"};
 const Condition kLatent = {is_latent, "model.kv_lora_rank", "kv_lora_rank"};
@@ -80,6 +92,11 @@ void add_model_fields(std::vector<Field>& out) {
        {.required_by = {kTransformer},
         .computed = "gpt2: gelu; llama: swiglu",
         .also = {"hidden_act", "activation_function", "hidden_activation"}}},
+      {kModel,
+       "gelu",
+       SMP_AT(model.gelu),
+       "how GELU is computed: by a tanh (GPT-2, Phi) or exactly (GPT-NeoX)",
+       {.condition = kHasGelu}},
       {kModel,
        "norm",
        SMP_AT(model.norm),
@@ -218,6 +235,44 @@ void add_model_fields(std::vector<Field>& out) {
        SMP_AT(model.rope_theta),
        "base of the rotary embedding",
        {.min_excluded = true, .condition = kRotary, .also = {"rotary_base"}}},
+      {kModel,
+       "rotary_dim",
+       SMP_AT(model.rotary_dim),
+       "the first elements of each head, which alone are turned (GPT-NeoX, Phi); 0 = all",
+       {.max = kMostWidth, .condition = kRotary}},
+      {kModel,
+       "rope_scaling",
+       SMP_AT(model.rope_scaling),
+       "how the frequencies are stretched for longer sequences",
+       {.condition = kRotary}},
+      {kModel,
+       "rope_scaling_factor",
+       SMP_AT(model.rope_scaling_factor),
+       "by how much",
+       {.min = 1, .condition = kStretched}},
+      {kModel,
+       "rope_low_freq_factor",
+       SMP_AT(model.rope_low_freq_factor),
+       "wavelengths above rope_original_positions over this are stretched by the whole factor",
+       {.min_excluded = true, .condition = kLlama3Rope, .also = {"low_freq_factor"}}},
+      {kModel,
+       "rope_high_freq_factor",
+       SMP_AT(model.rope_high_freq_factor),
+       "and those below rope_original_positions over this not at all",
+       {.min_excluded = true, .condition = kLlama3Rope, .also = {"high_freq_factor"}}},
+      {kModel,
+       "rope_original_positions",
+       SMP_AT(model.rope_original_positions),
+       "the longest sequence before it was stretched",
+       {.min = 1,
+        .max = kMostRows,
+        .condition = kLlama3Rope,
+        .also = {"original_max_position_embeddings"}}},
+      {kModel,
+       "sliding_window",
+       SMP_AT(model.sliding_window),
+       "keys that a query sees, its own among them (Mistral); 0 = all before it",
+       {.max = kMostRows}},
       {kModel,
        "initializer_range",
        SMP_AT(model.initializer_range),

@@ -59,6 +59,7 @@ class JobBuilder {
   void check_model();
   void check_conditions();
   void check_heads();
+  void check_rotary();
   void check_blocks();
   void check_size();
   void check_data();

@@ -107,12 +107,34 @@ void JobBuilder::check_heads() {
           fmt::format("in family gpt2 head_dim ({}) x num_heads ({}) must be hidden_size ({})",
                       model.head_dim, model.num_heads, model.hidden_size));
   }
+}
+
+void JobBuilder::check_rotary() {
+  const ModelSpec& model = spec_.model;
+  if (model.position_embedding != PositionKind::kRotary) return;
   const bool latent = model.kv_lora_rank > 0;
-  const int64_t turned = latent ? model.qk_rope_head_dim : model.head_dim;
-  if (model.position_embedding == PositionKind::kRotary && turned % 2 != 0) {
-    error({latent ? "model.qk_rope_head_dim" : "model.head_dim", "model.num_heads"},
-          fmt::format("{} ({}) must be even: the rotary embedding turns pairs",
-                      latent ? "qk_rope_head_dim" : "head_dim", turned));
+  if (usable({"model.head_dim", "model.num_heads", "model.hidden_size", "model.rotary_dim"})) {
+    const char* key = latent                 ? "qk_rope_head_dim"
+                      : model.rotary_dim > 0 ? "rotary_dim"
+                                             : "head_dim";
+    const int64_t turned = latent ? model.qk_rope_head_dim : rotary_dim_of(model);
+    if (latent && model.rotary_dim > 0) {
+      error({"model.rotary_dim"},
+            "rotary_dim has no meaning beside kv_lora_rank: qk_rope_head_dim says what is turned");
+    } else if (turned > model.head_dim) {
+      error({"model.rotary_dim"},
+            fmt::format("rotary_dim ({}) is above head_dim ({})", turned, model.head_dim));
+    } else if (turned % 2 != 0) {
+      error({joined_path("model", key), "model.num_heads"},
+            fmt::format("{} ({}) must be even: the rotary embedding turns pairs", key, turned));
+    }
+  }
+  if (model.rope_scaling == RopeScaling::kLlama3 &&
+      usable({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&
+      model.rope_low_freq_factor >= model.rope_high_freq_factor) {
+    error({"model.rope_low_freq_factor", "model.rope_scaling"},
+          fmt::format("rope_low_freq_factor ({}) must be below rope_high_freq_factor ({})",
+                      model.rope_low_freq_factor, model.rope_high_freq_factor));
   }
 }
 
@@ -177,6 +199,7 @@ void JobBuilder::check_model() {
   check_conditions();
   if (is_list(model)) return check_size();
   check_heads();
+  check_rotary();
   check_blocks();
   check_size();
   if (usable({"model.max_positions", "training.sequence_length"}) &&

@@ -10,6 +10,8 @@ std::string_view name_of(Precision precision) { return choice_name(precision); }
 std::string_view name_of(Sharding sharding) { return choice_name(sharding); }
 std::string_view name_of(Stack stack) { return choice_name(stack); }
 std::string_view name_of(MlpKind mlp) { return choice_name(mlp); }
+std::string_view name_of(GeluKind gelu) { return choice_name(gelu); }
+std::string_view name_of(RopeScaling scaling) { return choice_name(scaling); }
 std::string_view name_of(NormKind norm) { return choice_name(norm); }
 std::string_view name_of(PositionKind positions) { return choice_name(positions); }
 std::string_view name_of(Recompute recompute) { return choice_name(recompute); }

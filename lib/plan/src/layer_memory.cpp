@@ -79,7 +79,8 @@ struct BlockTensors {
     const int64_t row = (s + 31) / 32 * 32;
     const int64_t head = s * model.head_dim;
     const int64_t turned = model.head_dim * row;
-    const int64_t rotations = model.position_embedding == PositionKind::kRotary ? head : 0;
+    const int64_t rotations =
+        model.position_embedding == PositionKind::kRotary ? s * rotary_dim_of(model) : 0;
     const int64_t head_stats = model.qk_norm ? 2 * s : 0;
     const int64_t beside = (is_narrow(call) || model.qk_norm ? 3 : 0) + (is_narrow(call) ? 1 : 0);
     forward_scratch = wide * (2 * head + turned + 8 * row + rotations + head_stats +

@@ -33,6 +33,10 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
                      "parallel_residual: false");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
                      "first_dense_layers with a moe_layer_period", "one of the two");
+  refusals.refuse_if(model.rope_scaling != RopeScaling::kNone,
+                     fmt::format("rope_scaling: {}", name_of(model.rope_scaling)),
+                     "rope_scaling: none");
+  refusals.refuse_if(model.sliding_window > 0, "sliding_window", "sliding_window: 0");
   refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
   refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
                      fmt::format("mlp: {}", name_of(model.mlp)),
@@ -87,6 +91,10 @@ void model_flags(const ModelSpec& model, Flags& flags) {
   const bool none = model.position_embedding == PositionKind::kNone;
   flags.value("position-embedding-type", rotary ? "rope" : none ? "none" : "learned_absolute");
   if (rotary) flags.value("rotary-base", static_cast<int64_t>(model.rope_theta));
+  if (rotary && rotary_dim_of(model) != model.head_dim) {
+    flags.value("rotary-percent",
+                static_cast<double>(model.rotary_dim) / static_cast<double>(model.head_dim));
+  }
   if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
   flags.value("normalization", model.norm == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");
   flags.value("norm-epsilon", model.norm_epsilon);

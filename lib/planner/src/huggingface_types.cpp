@@ -83,7 +83,6 @@ const std::array<HuggingFaceType, 10>& huggingface_types() {
        .tied_default = false},
       {.name = "phi",
        .blocks = HuggingFaceBlocks::kPhi,
-       .head_dim = "",
        .epsilon = "layer_norm_eps",
        .hidden_default = 2048,
        .layers_default = 24,

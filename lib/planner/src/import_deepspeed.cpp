@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "foreign_keys.h"
+#include "import_deepspeed_training.h"
 #include "smp_dictionary.h"
 
 // A DeepSpeed configuration (JSON) as keys of a job file.
@@ -230,29 +231,6 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   }
 }
 
-void read_optimizer(ForeignReader& reader) {
-  if (const auto type = reader.text("optimizer.type")) {
-    std::string folded;
-    for (const char c : *type)
-      folded += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (folded != "adam" && folded != "adamw") {
-      reader.error("optimizer.type",
-                   fmt::format("optimizer {} holds other state than Adam's two moments, which is "
-                               "what a plan prices: write Adam or AdamW",
-                               quoted_for_message(*type)));
-    }
-  }
-  const YamlNode* betas = reader.node("optimizer.params.betas");
-  if (betas == nullptr) return;
-  if (betas->items.size() != 2 || !number_value(betas->items[0].text) ||
-      !number_value(betas->items[1].text)) {
-    reader.error("optimizer.params.betas", "optimizer.params.betas must be a list of two numbers");
-    return;
-  }
-  reader.set("training.optimizer.beta1", betas->items[0].text, "optimizer.params.betas");
-  reader.set("training.optimizer.beta2", betas->items[1].text, "optimizer.params.betas");
-}
-
 }  // namespace
 
 void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const ImportContext& context,
@@ -271,7 +249,11 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
   read_sharding(reader, layout, context);
   read_offload(reader, layout);
   read_batch(reader, layout, context);
-  read_optimizer(reader);
+  read_deepspeed_optimizer(reader);
+  read_deepspeed_schedule(reader);
+  if (precision == "fp16" && !reader.has("torch_autocast.enabled")) {
+    read_deepspeed_loss_scale(reader);
+  }
   if (const auto elements = reader.whole(zero("reduce_bucket_size"))) {
     reader.set_from(zero("reduce_bucket_size"), "parallel.bucket_bytes",
                     fmt::format("{}", *elements * (precision == "fp32" ? 4 : 2)));

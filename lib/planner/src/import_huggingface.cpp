@@ -4,6 +4,7 @@
 #include <array>
 
 #include "foreign_keys.h"
+#include "huggingface_rope.h"
 #include "huggingface_types.h"
 #include "smp/plan/suggest.h"
 
@@ -27,7 +28,10 @@ class HuggingFaceModel {
   void read() {
     refuse_names_of_others();
     blocks();
-    sizes();
+    const int64_t head_dim = sizes();
+    if (type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5) {
+      read_huggingface_rope(type_, head_dim, reader_);
+    }
     experts();
     dropout();
     windows();
@@ -74,7 +78,8 @@ class HuggingFaceModel {
     return value;
   }
 
-  void sizes() {
+  // The width of a head, or 0.
+  int64_t sizes() {
     const int64_t hidden = size(type_.hidden, "hidden_size", type_.hidden_default);
     const int64_t layers = size(type_.layers, "num_layers", type_.layers_default);
     const int64_t heads = size(type_.heads, "num_heads", type_.heads_default);
@@ -91,12 +96,13 @@ class HuggingFaceModel {
     }
     const auto head_dim = type_.head_dim.empty() ? std::nullopt : reader_.whole(type_.head_dim);
     const bool own_default = type_.head_dim_default > 0 && !reader_.is_null(type_.head_dim);
+    int64_t width = 0;
     if (!head_dim && !own_default && hidden % heads != 0) {
       reader_.error(type_.hidden, fmt::format("{} ({}) is not divisible by {} ({})", type_.hidden,
                                               hidden, type_.heads, heads));
     } else {
-      set(type_.head_dim, "head_dim",
-          head_dim.value_or(own_default ? type_.head_dim_default : hidden / heads));
+      width = head_dim.value_or(own_default ? type_.head_dim_default : hidden / heads);
+      set(type_.head_dim, "head_dim", width);
     }
     const int64_t ffn_default = type_.ffn_default > 0 ? type_.ffn_default : 4 * hidden;
     set(type_.ffn, "ffn_hidden_size", reader_.whole(type_.ffn).value_or(ffn_default));
@@ -108,7 +114,7 @@ class HuggingFaceModel {
         reader_.boolean("tie_word_embeddings").value_or(type_.tied_default) ? "true" : "false");
     set_word(type_.epsilon, "norm_epsilon",
              fmt::format("{}", reader_.number(type_.epsilon).value_or(type_.epsilon_default)));
-    if (type_.blocks != Blocks::kT5) return;
+    if (type_.blocks != Blocks::kT5) return width;
     set("num_decoder_layers", "decoder_layers",
         reader_.whole("num_decoder_layers").value_or(layers));
     const int64_t buckets = reader_.whole("relative_attention_num_buckets").value_or(32);
@@ -117,14 +123,16 @@ class HuggingFaceModel {
           "relative_attention_num_buckets",
           fmt::format("relative_attention_num_buckets is {}; only 32 can be counted", buckets));
     }
+    return width;
   }
 
-  // gelu, relu or silu, whatever the approximation.
+  // gelu (by a tanh), gelu_erf, relu or silu: transformers' activations.py.
   std::string_view kind_of_activation(std::string_view word) {
-    for (const std::string_view gelu : {"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh",
-                                        "gelu_python", "quick_gelu", "gelu_accurate"}) {
+    for (const std::string_view gelu :
+         {"gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"}) {
       if (word == gelu) return "gelu";
     }
+    if (word == "gelu" || word == "gelu_python") return "gelu_erf";
     if (word == "relu") return "relu";
     if (word == "silu" || word == "swish") return "silu";
     return "";
@@ -137,7 +145,12 @@ class HuggingFaceModel {
     std::string_view word = stood;
     const bool gated = t5 ? word.starts_with("gated-") : type_.blocks == Blocks::kLlama;
     if (t5 && gated) word.remove_prefix(6);
-    const std::string_view kind = kind_of_activation(word);
+    std::string_view kind = kind_of_activation(word);
+    if (t5 && gated && word == "gelu") kind = "gelu";  // configuration_t5.py: it means gelu_new
+    if (kind == "gelu_erf") {
+      set_word(type_.activation, "gelu", "erf");
+      kind = "gelu";
+    }
     if (gated && kind == "silu") return "swiglu";
     if (gated && kind == "gelu") return "geglu";
     if (!gated && (kind == "gelu" || kind == "relu")) return kind;
@@ -184,22 +197,6 @@ class HuggingFaceModel {
     flag(neox ? "use_parallel_residual" : "", "parallel_residual",
          phi || (neox && reader_.boolean("use_parallel_residual").value_or(true)));
     flag("", "shared_norm", phi);
-    if (!t5) rope_theta();
-  }
-
-  void rope_theta() {
-    const std::string_view four = type_.blocks == Blocks::kNeoX ? "rotary_emb_base" : "rope_theta";
-    const auto before = reader_.has(four) ? reader_.number(four) : reader_.number("rope_theta");
-    const auto after = reader_.number("rope_parameters.rope_theta");
-    if (before && after && *before != *after) {
-      reader_.error("rope_parameters.rope_theta",
-                    fmt::format("keys disagree: rope_parameters.rope_theta is {}, but {} is {}",
-                                *after, four, *before));
-    }
-    const std::string_view key = after ? "rope_parameters.rope_theta" : four;
-    const bool moe = type_.name == "mixtral";  // the one type with another default
-    set_word(key, "rope_theta",
-             fmt::format("{}", after.value_or(before.value_or(moe ? 1e6 : 1e4))));
   }
 
   void experts() {
@@ -256,6 +253,7 @@ class HuggingFaceModel {
     const bool used = type_.name == "mistral" || type_.name == "mixtral" ||
                       reader_.boolean("use_sliding_window").value_or(false);
     const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
+    if (window && used) set("sliding_window", "sliding_window", *window);
     if (window && used && *window < positions) {
       reader_.warn("sliding_window",
                    fmt::format("sliding_window is {}: attention is priced over the whole sequence, "

@@ -13,8 +13,8 @@
 namespace smp {
 namespace {
 
-constexpr std::array<std::string_view, 5> kSections = {"model", "cluster", "training",
-                                                       "training.optimizer", "parallel"};
+constexpr std::array<std::string_view, 6> kSections = {
+    "model", "cluster", "training", "training.optimizer", "training.loss_scale", "parallel"};
 constexpr std::array<std::string_view, 4> kSizes = {"model.num_layers", "model.hidden_size",
                                                     "model.num_heads", "model.vocab_size"};
 
@@ -104,13 +104,14 @@ std::string job_text(const std::vector<Imported>& files) {
   }
   for (const std::string_view section : kSections) {
     std::string text = section_text(files, section);
-    // The optimizer stands inside training, whether training has keys of its own or not.
+    // Parts of training stand inside it, whether it has keys of its own or not.
     if (section == "training" && text.empty() &&
-        !section_text(files, "training.optimizer").empty()) {
+        (!section_text(files, "training.optimizer").empty() ||
+         !section_text(files, "training.loss_scale").empty())) {
       text = "training:\n";
     }
     if (text.empty()) continue;
-    out += (section == "training.optimizer" ? "" : "\n") + text;
+    out += (section.starts_with("training.") ? "" : "\n") + text;
   }
   return out;
 }

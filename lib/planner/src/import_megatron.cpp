@@ -20,6 +20,9 @@ void MegatronLine::read() {
   sharding();
   precision();
   recompute();
+  optimizer();
+  learning_rate();
+  loss_scale();
   rest();
 }
 
@@ -228,11 +231,6 @@ void MegatronLine::rest() {
   }
   if (const auto elements = whole("ddp-bucket-size")) {
     set("ddp-bucket-size", "parallel.bucket_bytes", *elements * 4);
-  }
-  if (const auto optimizer = reader_.text("optimizer"); optimizer && *optimizer != "adam") {
-    reader_.error("optimizer", fmt::format("--optimizer {} holds other state than Adam's two "
-                                           "moments, which is what a plan prices",
-                                           *optimizer));
   }
   if (const YamlNode* ramp = reader_.node("rampup-batch-size")) {
     const bool numbers =

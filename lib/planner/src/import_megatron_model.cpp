@@ -59,6 +59,19 @@ void MegatronLine::positions() {
   if (rotary && has("rotary-base")) {
     set("rotary-base", "model.rope_theta", *reader_.text("rotary-base"));
   }
+  rotary_share(rotary);
+}
+
+void MegatronLine::rotary_share(bool rotary) {
+  const double percent = reader_.number("rotary-percent").value_or(1);
+  if (!rotary || percent == 1) return;
+  const auto hidden = whole("hidden-size"), heads = whole("num-attention-heads");
+  const auto width = has("kv-channels")              ? whole("kv-channels")
+                     : hidden && heads && *heads > 0 ? std::optional(*hidden / *heads)
+                                                     : std::nullopt;
+  if (!width) return;
+  set("rotary-percent", "model.rotary_dim",
+      static_cast<int64_t>(static_cast<double>(*width) * percent));
 }
 
 void MegatronLine::sizes(bool swiglu) {

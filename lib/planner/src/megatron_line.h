@@ -11,7 +11,8 @@
 namespace smp {
 
 // A Megatron-LM command line whose flags the reader has, as keys of a job file: those that are not
-// copied as they are. The model is in import_megatron_model.cpp, the rest in import_megatron.cpp.
+// copied as they are. The model is in import_megatron_model.cpp, what trains it in
+// import_megatron_training.cpp, the rest in import_megatron.cpp.
 class MegatronLine {
  public:
   MegatronLine(ForeignReader& reader, const ImportContext& context)
@@ -28,6 +29,7 @@ class MegatronLine {
   void cluster();
   void model();
   void positions();
+  void rotary_share(bool rotary);
   void sizes(bool swiglu);
   void experts();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);
@@ -38,6 +40,11 @@ class MegatronLine {
   void sharding();
   void precision();
   void recompute();
+  void optimizer();
+  std::optional<int64_t> steps_of(std::string_view flag);
+  void learning_rate();
+  void warm_up(std::optional<int64_t> steps);
+  void loss_scale();
   void rest();
 
   ForeignReader& reader_;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,13 +11,31 @@
 #include "smp/plan/parameter_counts.h"
 #include "smp/runtime/huggingface_export.h"
 
-// Names and shapes: transformers/models/{gpt2,llama,phi,qwen2,qwen3,t5}/modeling_*.py; keys of
+// Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py; keys of
 // config.json: their configuration_*.py, in the spelling of transformers 4 and of 5.
 namespace smp {
 namespace {
 
 // The class of transformers that computes what the model does.
-enum class Twin { kGpt2, kLlama, kQwen2, kQwen3, kPhi, kT5, kNone };
+enum class Twin { kGpt2, kLlama, kMistral, kQwen2, kQwen3, kPhi, kT5, kNone };
+
+// Of models whose blocks are Llama's but for biases, norms of heads and the gate's activation.
+Twin llama_twin_of(const ModelSpec& model) {
+  const bool all_biases = model.qkv_bias == model.attention_output_bias;
+  const bool windowed = model.sliding_window > 0;
+  if (model.qk_norm) return all_biases && !model.mlp_bias && !windowed ? Twin::kQwen3 : Twin::kNone;
+  if (!all_biases) {
+    return model.qkv_bias && !model.mlp_bias && !windowed ? Twin::kQwen2 : Twin::kNone;
+  }
+  if (!windowed) return Twin::kLlama;
+  return model.qkv_bias || model.mlp_bias ? Twin::kNone : Twin::kMistral;
+}
+
+bool has_blocks_of_phi(const ModelSpec& model) {
+  return model.norm == NormKind::kLayerNorm && model.qkv_bias && model.attention_output_bias &&
+         model.mlp_bias && model.head_bias && !model.qk_norm && model.parallel_residual &&
+         model.shared_norm && !model.tied_embeddings && is_dense_decoder(model);
+}
 
 // Its dense MLP is ReLU, or gated by GELU (in its tanh form) or SiLU.
 bool is_t5(const ModelSpec& model) {
@@ -26,26 +45,21 @@ bool is_t5(const ModelSpec& model) {
 }
 
 Twin twin_of(const ModelSpec& model) {
-  const auto is_llama_but_for = [&](bool ModelSpec::*attribute) {
-    ModelSpec plain = model;
-    plain.*attribute = false;
-    return model.*attribute && has_blocks_of(plain, ModelFamily::kLlama);
-  };
   if (is_t5(model)) return Twin::kT5;
-  if (has_blocks_of(model, ModelFamily::kGpt2)) return Twin::kGpt2;
-  if (has_blocks_of(model, ModelFamily::kLlama)) return Twin::kLlama;
-  if (is_llama_but_for(&ModelSpec::qkv_bias)) return Twin::kQwen2;
-  if (is_llama_but_for(&ModelSpec::qk_norm)) return Twin::kQwen3;
-  ModelSpec phi;
-  set_family(phi, ModelFamily::kGpt2);
-  phi.position_embedding = PositionKind::kRotary;
-  phi.head_bias = phi.parallel_residual = phi.shared_norm = true;
-  const bool is_phi = model.stack == phi.stack && model.mlp == phi.mlp && model.norm == phi.norm &&
-                      model.position_embedding == phi.position_embedding && model.qkv_bias &&
-                      model.attention_output_bias && model.mlp_bias && model.head_bias &&
-                      !model.qk_norm && model.parallel_residual && model.shared_norm &&
-                      !model.tied_embeddings;
-  return is_phi && is_dense_decoder(model) ? Twin::kPhi : Twin::kNone;
+  const bool rotary = model.position_embedding == PositionKind::kRotary;
+  if (!is_gated(model.mlp)) {
+    ModelSpec gelu = model;
+    gelu.mlp = MlpKind::kGelu;  // both classes take another activation
+    if (model.sliding_window > 0) return Twin::kNone;
+    if (has_blocks_of(gelu, ModelFamily::kGpt2)) return Twin::kGpt2;
+    return rotary && has_blocks_of_phi(model) ? Twin::kPhi : Twin::kNone;
+  }
+  ModelSpec plain = model;
+  plain.mlp = MlpKind::kSwiglu;
+  plain.qkv_bias = plain.attention_output_bias = plain.mlp_bias = plain.qk_norm = false;
+  const bool turns_whole_heads = rotary && rotary_dim_of(model) == model.head_dim;
+  return turns_whole_heads && has_blocks_of(plain, ModelFamily::kLlama) ? llama_twin_of(model)
+                                                                        : Twin::kNone;
 }
 
 // Ours -> theirs, within one layer.
@@ -75,7 +89,7 @@ const std::vector<Name>& gpt2_block_names() {
   return names;
 }
 
-std::vector<Name> llama_block_names(Twin twin) {
+std::vector<Name> llama_block_names(const ModelSpec& model) {
   std::vector<Name> names = {
       {{"attention_norm.weight"}, "input_layernorm.weight"},
       {{"attention.q.weight"}, "self_attn.q_proj.weight"},
@@ -87,12 +101,20 @@ std::vector<Name> llama_block_names(Twin twin) {
       {{"mlp.up.weight"}, "mlp.up_proj.weight"},
       {{"mlp.down.weight"}, "mlp.down_proj.weight"},
   };
-  if (twin == Twin::kQwen2) {
+  if (model.qkv_bias) {
     names.push_back({{"attention.q.bias"}, "self_attn.q_proj.bias"});
     names.push_back({{"attention.k.bias"}, "self_attn.k_proj.bias"});
     names.push_back({{"attention.v.bias"}, "self_attn.v_proj.bias"});
   }
-  if (twin == Twin::kQwen3) {
+  if (model.attention_output_bias) {
+    names.push_back({{"attention.output.bias"}, "self_attn.o_proj.bias"});
+  }
+  if (model.mlp_bias) {
+    names.push_back({{"mlp.gate.bias"}, "mlp.gate_proj.bias"});
+    names.push_back({{"mlp.up.bias"}, "mlp.up_proj.bias"});
+    names.push_back({{"mlp.down.bias"}, "mlp.down_proj.bias"});
+  }
+  if (model.qk_norm) {
     names.push_back({{"attention.q_norm.weight"}, "self_attn.q_norm.weight"});
     names.push_back({{"attention.k_norm.weight"}, "self_attn.k_norm.weight"});
   }
@@ -207,7 +229,7 @@ std::pair<std::string, std::vector<Name>> names_of(const ModelSpec& model, const
       if (twin == Twin::kT5) return {"", t5_block_names(model, layer)};
       if (gpt2) return {fmt::format("transformer.h.{}.", layer.index - 1), gpt2_block_names()};
       return {fmt::format("model.layers.{}.", layer.index - 1),
-              twin == Twin::kPhi ? phi_block_names() : llama_block_names(twin)};
+              twin == Twin::kPhi ? phi_block_names() : llama_block_names(model)};
     case LayerKind::kCrossBlock: return {"", t5_block_names(model, layer)};
     case LayerKind::kHead: return {"", head_names(model, twin)};
     case LayerKind::kOperators:
@@ -270,6 +292,7 @@ TwinNames names_of(Twin twin) {
   switch (twin) {
     case Twin::kGpt2: return {"GPT2LMHeadModel", "gpt2"};
     case Twin::kLlama: return {"LlamaForCausalLM", "llama"};
+    case Twin::kMistral: return {"MistralForCausalLM", "mistral"};
     case Twin::kQwen2: return {"Qwen2ForCausalLM", "qwen2"};
     case Twin::kQwen3: return {"Qwen3ForCausalLM", "qwen3"};
     case Twin::kPhi: return {"PhiForCausalLM", "phi"};
@@ -277,6 +300,82 @@ TwinNames names_of(Twin twin) {
     case Twin::kNone: return {"SmpForCausalLM", "smp"};
   }
   check_failed(__FILE__, __LINE__, "unknown twin");
+}
+
+const char* activation_word(const ModelSpec& model) {
+  switch (model.mlp) {
+    case MlpKind::kGelu:
+    case MlpKind::kGeglu: return model.gelu == GeluKind::kErf ? "gelu" : "gelu_new";
+    case MlpKind::kRelu: return "relu";
+    case MlpKind::kSwiglu: return "silu";
+  }
+  check_failed(__FILE__, __LINE__, "unknown mlp");
+}
+
+// int(head_dim * factor), which they compute, must be what is turned.
+double rotary_factor(const ModelSpec& model) {
+  const int64_t dim = rotary_dim_of(model);
+  double factor = static_cast<double>(dim) / static_cast<double>(model.head_dim);
+  while (static_cast<int64_t>(static_cast<double>(model.head_dim) * factor) < dim) {
+    factor = std::nextafter(factor, 2.0);
+  }
+  return factor;
+}
+
+nlohmann::ordered_json rope_of(const ModelSpec& model) {
+  const bool plain = model.rope_scaling == RopeScaling::kNone;
+  nlohmann::ordered_json rope = {
+      {"rope_type", plain ? "default" : std::string(name_of(model.rope_scaling))}};
+  if (!plain) rope["factor"] = model.rope_scaling_factor;
+  if (model.rope_scaling == RopeScaling::kLlama3) {
+    rope["low_freq_factor"] = model.rope_low_freq_factor;
+    rope["high_freq_factor"] = model.rope_high_freq_factor;
+    rope["original_max_position_embeddings"] = model.rope_original_positions;
+  }
+  return rope;
+}
+
+// In the spelling of transformers 4, then of 5.
+void add_rope(const ModelSpec& model, nlohmann::ordered_json& config) {
+  nlohmann::ordered_json rope = rope_of(model);
+  config["rope_theta"] = model.rope_theta;
+  if (model.rope_scaling != RopeScaling::kNone) config["rope_scaling"] = rope;
+  rope["rope_theta"] = model.rope_theta;
+  if (rotary_dim_of(model) != model.head_dim) {
+    config["partial_rotary_factor"] = rope["partial_rotary_factor"] = rotary_factor(model);
+  }
+  config["rope_parameters"] = rope;
+}
+
+void add_own_keys(const ModelSpec& model, nlohmann::ordered_json& config) {
+  config["mlp"] = name_of(model.mlp);
+  config["gelu"] = name_of(model.gelu);
+  config["norm"] = name_of(model.norm);
+  config["norm_epsilon"] = model.norm_epsilon;
+  config["position_embedding"] = name_of(model.position_embedding);
+  config["qkv_bias"] = model.qkv_bias;
+  config["attention_output_bias"] = model.attention_output_bias;
+  config["mlp_bias"] = model.mlp_bias;
+  config["head_bias"] = model.head_bias;
+  config["qk_norm"] = model.qk_norm;
+  config["parallel_residual"] = model.parallel_residual;
+  config["shared_norm"] = model.shared_norm;
+  config["sliding_window"] = model.sliding_window;
+}
+
+void add_keys_of(Twin twin, const ModelSpec& model, nlohmann::ordered_json& config) {
+  config["hidden_act"] = activation_word(model);
+  if (twin == Twin::kPhi) {
+    config["layer_norm_eps"] = model.norm_epsilon;
+    config["resid_pdrop"] = model.hidden_dropout;
+    if (rotary_dim_of(model) == model.head_dim) config["partial_rotary_factor"] = 1.0;
+    return;
+  }
+  config["rms_norm_eps"] = model.norm_epsilon;
+  if (twin == Twin::kLlama || twin == Twin::kQwen3) config["attention_bias"] = model.qkv_bias;
+  if (twin == Twin::kLlama) config["mlp_bias"] = model.mlp_bias;
+  if (twin == Twin::kMistral) config["sliding_window"] = model.sliding_window;
+  if (twin == Twin::kQwen2 || twin == Twin::kQwen3) config["use_sliding_window"] = false;
 }
 
 }  // namespace
@@ -326,7 +425,7 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["n_layer"] = model.num_layers;
     config["n_head"] = model.num_heads;
     config["n_inner"] = model.ffn_hidden_size;
-    config["activation_function"] = "gelu_new";
+    config["activation_function"] = activation_word(model);
     config["layer_norm_epsilon"] = model.norm_epsilon;
     config["resid_pdrop"] = model.hidden_dropout;
     config["embd_pdrop"] = model.hidden_dropout;
@@ -356,32 +455,12 @@ std::string huggingface_config(const ModelSpec& model, DType dtype) {
     config["num_key_value_heads"] = model.num_kv_heads;
     config["head_dim"] = model.head_dim;
     config["max_position_embeddings"] = model.max_positions;
-    if (twin == Twin::kPhi) {
-      config["hidden_act"] = "gelu_new";
-      config["layer_norm_eps"] = model.norm_epsilon;
-      config["partial_rotary_factor"] = 1.0;
-      config["resid_pdrop"] = model.hidden_dropout;
-    } else if (twin == Twin::kNone) {
-      config["mlp"] = name_of(model.mlp);
-      config["norm"] = name_of(model.norm);
-      config["norm_epsilon"] = model.norm_epsilon;
-      config["position_embedding"] = name_of(model.position_embedding);
-      config["qkv_bias"] = model.qkv_bias;
-      config["attention_output_bias"] = model.attention_output_bias;
-      config["mlp_bias"] = model.mlp_bias;
-      config["head_bias"] = model.head_bias;
-      config["qk_norm"] = model.qk_norm;
-      config["parallel_residual"] = model.parallel_residual;
-      config["shared_norm"] = model.shared_norm;
+    if (twin == Twin::kNone) {
+      add_own_keys(model, config);
     } else {
-      config["hidden_act"] = "silu";
-      config["rms_norm_eps"] = model.norm_epsilon;
-      config["attention_bias"] = twin == Twin::kQwen2;
-      config["mlp_bias"] = false;
+      add_keys_of(twin, model, config);
     }
-    config["rope_theta"] = model.rope_theta;  // transformers 4
-    config["rope_parameters"] = {{"rope_theta", model.rope_theta},
-                                 {"rope_type", "default"}};  // transformers 5
+    add_rope(model, config);
   }
   config["initializer_range"] = model.initializer_range;
   config["tie_word_embeddings"] = model.tied_embeddings;

@@ -54,11 +54,10 @@ SMP_ANYWHERE Wide<T> projected(const HeadTensor<T>& tensor, const HeadPlace& pla
 template <typename C, typename At>
 SMP_ANYWHERE C rotated(const AttentionShape& shape, int64_t position, int64_t c, C sign,
                        const At& at) {
-  const int64_t half = shape.head_dim / 2;
-  const int64_t i = c < half ? c : c - half;
-  const double angle = static_cast<double>(position) *
-                       std::pow(shape.rope_theta, -2.0 * static_cast<double>(i) /
-                                                      static_cast<double>(shape.head_dim));
+  const int64_t half = shape.rotary.dim / 2;
+  if (c >= 2 * half) return at(c);
+  const double angle =
+      static_cast<double>(position) * shape.rotary.frequency(c < half ? c : c - half);
   const C cosine = C(std::cos(angle)), sine = sign * C(std::sin(angle));
   return c < half ? at(c) * cosine - at(c + half) * sine : at(c) * cosine + at(c - half) * sine;
 }
@@ -99,7 +98,7 @@ SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const 
       }
     }
     const auto normal = [&](int64_t c) { return normal_of(tensor, mean, rstd, c, raw); };
-    const bool turns = tensor.turns && shape.rope_theta > 0;
+    const bool turns = tensor.turns && shape.rotary.dim > 0;
     for_each_column(block, d, [&](int64_t c) {
       tensor.rows[place.own + c] =
           T(turns ? rotated(shape, place.position, c, C(1), normal) : normal(c));
@@ -119,7 +118,7 @@ SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape,
     const HeadPlace place = place_of(shape, tensor, row);
     T* const to = rows + place.token;
     const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
-    const bool turns = tensor.turns && shape.rope_theta > 0;
+    const bool turns = tensor.turns && shape.rotary.dim > 0;
     const auto straight = [&](int64_t c) {
       return turns ? rotated(shape, place.position, c, C(-1), given) : given(c);
     };
@@ -161,7 +160,7 @@ SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T
   using C = Wide<T>;
   const HeadPlace place = place_of(shape, tensor, row);
   const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
-  const bool turns = tensor.turns && shape.rope_theta > 0;
+  const bool turns = tensor.turns && shape.rotary.dim > 0;
   const C dy = turns ? rotated(shape, place.position, col, C(-1), given) : given(col);
   const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
   const C mean = shape.centered_norms ? stats[0] : C(0);

@@ -129,17 +129,20 @@ SMP_INLINE void residual_loop(int64_t rows, int64_t cols, const T* x, const T* b
 }  // namespace
 
 // A macro, since a lambda would not be part of the clone that calls it.
-#define SMP_EACH_KIND(loop, ...)                                              \
-  switch (shape.activation) {                                                 \
-    case Activation::kGelu:                                                   \
-      if (bias != nullptr) return loop<Activation::kGelu, true>(__VA_ARGS__); \
-      return loop<Activation::kGelu, false>(__VA_ARGS__);                     \
-    case Activation::kRelu:                                                   \
-      if (bias != nullptr) return loop<Activation::kRelu, true>(__VA_ARGS__); \
-      return loop<Activation::kRelu, false>(__VA_ARGS__);                     \
-    case Activation::kSilu:                                                   \
-      if (bias != nullptr) return loop<Activation::kSilu, true>(__VA_ARGS__); \
-      return loop<Activation::kSilu, false>(__VA_ARGS__);                     \
+#define SMP_EACH_KIND(loop, ...)                                                 \
+  switch (shape.activation) {                                                    \
+    case Activation::kGelu:                                                      \
+      if (bias != nullptr) return loop<Activation::kGelu, true>(__VA_ARGS__);    \
+      return loop<Activation::kGelu, false>(__VA_ARGS__);                        \
+    case Activation::kGeluErf:                                                   \
+      if (bias != nullptr) return loop<Activation::kGeluErf, true>(__VA_ARGS__); \
+      return loop<Activation::kGeluErf, false>(__VA_ARGS__);                     \
+    case Activation::kRelu:                                                      \
+      if (bias != nullptr) return loop<Activation::kRelu, true>(__VA_ARGS__);    \
+      return loop<Activation::kRelu, false>(__VA_ARGS__);                        \
+    case Activation::kSilu:                                                      \
+      if (bias != nullptr) return loop<Activation::kSilu, true>(__VA_ARGS__);    \
+      return loop<Activation::kSilu, false>(__VA_ARGS__);                        \
   }
 
 #define SMP_DEFINE(T)                                                                        \

@@ -18,6 +18,9 @@ SMP_ANYWHERE T gelu_sigmoid(T u) {
   return vector_sigmoid(kGeluScale<T> * u * (T(1) + kGeluCubic<T> * u * u));
 }
 
+template <typename T>
+inline constexpr T kBellScale = T(0.39894228040143267793994605993438);  // 1 / sqrt(2 pi)
+
 // A value of an activation and its derivative.
 template <typename T>
 struct Slope {
@@ -27,6 +30,9 @@ struct Slope {
 template <Activation kKind, typename T>
 SMP_ANYWHERE T value_of(T v) {
   if constexpr (kKind == Activation::kGelu) return v * gelu_sigmoid(v);
+  if constexpr (kKind == Activation::kGeluErf) {
+    return v * vector_normal_integral(v, vector_exp(T(-0.5) * v * v));
+  }
   if constexpr (kKind == Activation::kSilu) return v * vector_sigmoid(v);
   if constexpr (kKind == Activation::kRelu) return v > T(0) ? v : T(0);
 }
@@ -37,6 +43,10 @@ SMP_ANYWHERE Slope<T> slope_of(T v) {
     const T s = gelu_sigmoid(v);
     const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * v * v);
     return {v * s, s + v * s * (T(1) - s) * slope};
+  } else if constexpr (kKind == Activation::kGeluErf) {
+    const T bell = vector_exp(T(-0.5) * v * v);
+    const T below = vector_normal_integral(v, bell);
+    return {v * below, below + v * kBellScale<T> * bell};
   } else if constexpr (kKind == Activation::kSilu) {
     const T s = vector_sigmoid(v);
     const T silu = v * s;

@@ -28,9 +28,7 @@ int64_t either_elements(const AttentionShape& shape) { return shape.longer() * s
 int64_t turned_elements(const AttentionShape& shape) {
   return shape.head_dim * row_elements(shape);
 }
-int64_t table_elements(const AttentionShape& shape) {
-  return shape.rope_theta > 0 ? either_elements(shape) : 0;
-}
+int64_t table_elements(const AttentionShape& shape) { return shape.longer() * shape.rotary.dim; }
 int64_t stats_elements(const AttentionShape& shape) {
   return shape.has_head_norms ? 2 * shape.longer() : 0;
 }

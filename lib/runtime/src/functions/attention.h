@@ -1,10 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
+#include "anywhere.h"
 #include "functions/dropout.h"
 #include "functions/wide.h"
+#include "smp/plan/job_spec.h"
 
 // Attention over rows of [q heads] and rows of [k heads | v heads], which lie side by side where a
 // sequence attends to itself, as the combined projection leaves them, and in two matrices where it
@@ -14,6 +17,32 @@
 // once; the blocks above a causal diagonal are skipped. Of bf16 and fp16 a head is widened to fp32
 // as it is copied.
 namespace smp {
+
+// Which elements of a head turn with its position, and how fast.
+struct RotaryShape {
+  int64_t dim = 0;  // the first ones; 0 = none
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;  // none, linear or llama3
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double original_positions = 8192;
+
+  // Of a pair of elements, in radians a position. transformers' modeling_rope_utils.py:
+  // _compute_linear_scaling_rope_parameters and _compute_llama3_parameters.
+  SMP_ANYWHERE double frequency(int64_t pair) const {
+    const double plain =
+        std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(dim));
+    if (scaling == RopeScaling::kNone) return plain;
+    if (scaling == RopeScaling::kLinear) return plain / factor;
+    // How often the wave fits into the sequences of before.
+    const double waves = original_positions * plain / 6.283185307179586476925286766559;
+    if (waves < low_freq_factor) return plain / factor;
+    if (waves > high_freq_factor) return plain;
+    const double share = (waves - low_freq_factor) / (high_freq_factor - low_freq_factor);
+    return (1 - share) * plain / factor + share * plain;
+  }
+};
 
 struct AttentionShape {
   int64_t batch = 0;
@@ -25,9 +54,9 @@ struct AttentionShape {
   int64_t head_dim = 0;
   double scale = 0;              // of the scores
   int64_t relative_buckets = 0;  // 0 = no relative positions (relative_positions.h)
-  double rope_theta = 0;         // 0 = no rotary embedding
-  bool has_head_norms = false;   // of queries and keys, before they are rotated
-  bool centered_norms = false;   // LayerNorm
+  RotaryShape rotary;
+  bool has_head_norms = false;  // of queries and keys, before they are rotated
+  bool centered_norms = false;  // LayerNorm
   double norm_epsilon = 0;
   Dropout dropout;         // of the softmax weights: rows are queries, columns keys
   int64_t first_head = 0;  // of this rank, among those of all

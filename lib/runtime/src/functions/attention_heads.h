@@ -14,14 +14,13 @@ namespace smp {
 
 inline constexpr int64_t kExactEvery = 32;  // positions between exact sines and cosines
 
-// Rotations [s, head_dim]: cosines of the head_dim / 2 frequencies, then their sines. Position by
-// position each is turned by its frequency, and computed afresh often enough to stay exact.
+// Rotations [s, dim]: cosines of the dim / 2 frequencies, then their sines. Position by position
+// each is turned by its frequency, and computed afresh often enough to stay exact.
 template <typename T>
 void fill_rotations(const AttentionShape& shape, T* table) {
-  const int64_t half = shape.head_dim / 2;
+  const int64_t dim = shape.rotary.dim, half = dim / 2;
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(
-        shape.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(shape.head_dim));
+    const double frequency = shape.rotary.frequency(i);
     const double turn_cos = std::cos(frequency), turn_sin = std::sin(frequency);
     double c = 1, s = 0;
     for (int64_t position = 0; position < shape.longer(); ++position) {
@@ -29,8 +28,8 @@ void fill_rotations(const AttentionShape& shape, T* table) {
         c = std::cos(frequency * static_cast<double>(position));
         s = std::sin(frequency * static_cast<double>(position));
       }
-      table[position * shape.head_dim + i] = static_cast<T>(c);
-      table[position * shape.head_dim + half + i] = static_cast<T>(s);
+      table[position * dim + i] = static_cast<T>(c);
+      table[position * dim + half + i] = static_cast<T>(s);
       const double turned = c * turn_cos - s * turn_sin;
       s = s * turn_cos + c * turn_sin;
       c = turned;
@@ -83,7 +82,7 @@ void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
   const int64_t count = steps.count, d = shape.head_dim;
   if constexpr (!kIsNarrow<T>) {
     if (steps.rotations != nullptr && steps.bias == nullptr && steps.norm == nullptr) {
-      rotate(count, d, steps.rotations, T(1), rows, steps.stride, to, d);
+      rotate(count, d, shape.rotary.dim, steps.rotations, T(1), rows, steps.stride, to, d);
       return;
     }
   }
@@ -92,7 +91,9 @@ void load_head(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
     norm_forward(norm_shape_of(shape, count), Wide<T>(shape.norm_epsilon), to, steps.norm->weight,
                  steps.norm->bias, to, steps.stats);
   }
-  if (steps.rotations != nullptr) rotate(count, d, steps.rotations, Wide<T>(1), to, d, to, d);
+  if (steps.rotations != nullptr) {
+    rotate(count, d, shape.rotary.dim, steps.rotations, Wide<T>(1), to, d, to, d);
+  }
 }
 
 // The way back of load_head(), for a gradient whose rows lie `stride` apart; `raw` is a buffer for
@@ -102,7 +103,8 @@ void turn_back(const AttentionShape& shape, const T* rows, const HeadSteps<Wide<
                Wide<T>* gradient, int64_t stride, Wide<T>* raw) {
   const int64_t count = steps.count, d = shape.head_dim;
   if (steps.rotations != nullptr) {
-    rotate(count, d, steps.rotations, Wide<T>(-1), gradient, stride, gradient, stride);
+    rotate(count, d, shape.rotary.dim, steps.rotations, Wide<T>(-1), gradient, stride, gradient,
+           stride);
   }
   if (steps.norm != nullptr) {  // then stride is d
     load_rows(shape, count, rows, steps.stride, steps.bias, raw);
@@ -123,7 +125,7 @@ class HeadMaker {
       : shape_(shape),
         given_(given),
         rows_(rows),
-        rotations_(shape.rope_theta > 0 ? rotations : nullptr) {
+        rotations_(shape.rotary.dim > 0 ? rotations : nullptr) {
     if (rotations_ != nullptr) fill_rotations(shape, rotations);
   }
 

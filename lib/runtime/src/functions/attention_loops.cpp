@@ -11,10 +11,11 @@ namespace smp {
 namespace {
 
 template <typename T>
-SMP_INLINE void rotate_loop(int64_t rows, int64_t head_dim, const T* table, T direction,
-                            const T* from, int64_t from_stride, T* to, int64_t to_stride) {
-  const int64_t half = head_dim / 2;
-  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride, table += head_dim) {
+SMP_INLINE void rotate_loop(int64_t rows, int64_t head_dim, int64_t dim, const T* table,
+                            T direction, const T* from, int64_t from_stride, T* to,
+                            int64_t to_stride) {
+  const int64_t half = dim / 2, rest = from == to ? dim : head_dim;
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride, table += dim) {
 #pragma omp simd
     for (int64_t i = 0; i < half; ++i) {
       const T c = table[i], s = direction * table[half + i];
@@ -22,6 +23,7 @@ SMP_INLINE void rotate_loop(int64_t rows, int64_t head_dim, const T* table, T di
       to[i] = a * c - b * s;
       to[half + i] = b * c + a * s;
     }
+    for (int64_t i = dim; i < rest; ++i) to[i] = from[i];
   }
 }
 
@@ -159,9 +161,10 @@ SMP_INLINE void add_to_diagonal_loop(int64_t rows, int64_t cols, const T* gradie
 }  // namespace
 
 #define SMP_DEFINE(T)                                                                              \
-  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, const T* table, T direction,       \
-                                const T* from, int64_t from_stride, T* to, int64_t to_stride) {    \
-    rotate_loop(rows, head_dim, table, direction, from, from_stride, to, to_stride);               \
+  SMP_VECTOR_CLONES void rotate(int64_t rows, int64_t head_dim, int64_t dim, const T* table,       \
+                                T direction, const T* from, int64_t from_stride, T* to,            \
+                                int64_t to_stride) {                                               \
+    rotate_loop(rows, head_dim, dim, table, direction, from, from_stride, to, to_stride);          \
   }                                                                                                \
   SMP_VECTOR_CLONES void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride,      \
                                    const T* bias, T* to) {                                         \

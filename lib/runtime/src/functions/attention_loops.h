@@ -8,10 +8,11 @@
 namespace smp {
 
 #define SMP_LOOPS_OF(T)                                                                            \
-  /* Rotates pairs (i, i + head_dim / 2), as transformers' rotate_half does, by a table of         \
-     cosines and sines [rows, head_dim]; direction -1 turns back; `to` may be `from`. */           \
-  void rotate(int64_t rows, int64_t head_dim, const T* table, T direction, const T* from,          \
-              int64_t from_stride, T* to, int64_t to_stride);                                      \
+  /* Rotates pairs (i, i + dim / 2) of the first `dim` elements of each row, as transformers'      \
+     rotate_half does, by a table of cosines and sines [rows, dim]; direction -1 turns back; the   \
+     other elements are copied; `to` may be `from`. */                                             \
+  void rotate(int64_t rows, int64_t head_dim, int64_t dim, const T* table, T direction,            \
+              const T* from, int64_t from_stride, T* to, int64_t to_stride);                       \
   /* to [rows, cols] = from + bias; bias may be null, `to` may be `from`. */                       \
   void copy_rows(int64_t rows, int64_t cols, const T* from, int64_t stride, const T* bias, T* to); \
   /* to [head_dim, row] = from [s, head_dim] transposed, its rows filled up with zeros. */         \

@@ -19,7 +19,7 @@ struct NormShape {
   constexpr int64_t stats_per_row() const { return centered ? 2 : 1; }
 };
 
-enum class Activation { kGelu, kRelu, kSilu };
+enum class Activation { kGelu, kGeluErf, kRelu, kSilu };  // kGelu: the tanh form
 
 // Of u [rows, cols], or gated: u [rows, 2 * cols] holds (gate, up), and the result is
 // activation(gate) * up.
@@ -42,8 +42,7 @@ struct ActivationShape {
   void norm_backward(const NormShape& shape, const T* dy, const T* x, const Wide<T>* stats,        \
                      const T* weight, const T* residual, T* dx, Wide<T>* dweight, Wide<T>* dbias); \
                                                                                                    \
-  /* y = activation(u + bias), gated or not; bias, of u's columns, may be null. GELU is the tanh   \
-     form. */                                                                                      \
+  /* y = activation(u + bias), gated or not; bias, of u's columns, may be null. */                 \
   void activation_forward(const ActivationShape& shape, const T* u, const T* bias, T* y);          \
   /* On entry u as in forward and dy. On exit the gradient of u, and y: gated, the gradient lies   \
      in u and y in dy, else the other way round. A bias's gradient is added to dbias. */           \

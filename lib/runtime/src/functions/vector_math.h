@@ -41,6 +41,27 @@ SMP_INLINE float vector_exp(float x) {
 }
 SMP_INLINE double vector_exp(double x) { return std::exp(x); }
 
+// The normal distribution's integral up to x, given e^(-x^2 / 2). fp32: e^(z^2) erfc(z) as a
+// polynomial of 1 / (1 + 0.33 z), the form of Abramowitz and Stegun 7.1.26, fitted to 9.4e-8 of its
+// value over 0 <= z <= 10, so that the tail below zero keeps its digits.
+SMP_INLINE float vector_normal_integral(float x, float bell) {
+  constexpr float kHalfRoot = 0.70710678118654752f;  // sqrt(1/2)
+  const float t = 1.0f / (1.0f + 0.33f * kHalfRoot * std::fabs(x));
+  float p = -0.13534617f;
+  p = p * t + 0.46023939f;
+  p = p * t - 0.35115412f;
+  p = p * t + 0.40850457f;
+  p = p * t + 0.04721791f;
+  p = p * t + 0.20122483f;
+  p = p * t + 0.18295577f;
+  p = p * t + 0.18635782f;
+  const float tail = 0.5f * bell * p * t;
+  return x > 0.0f ? 1.0f - tail : tail;
+}
+SMP_INLINE double vector_normal_integral(double x, double) {
+  return 0.5 * std::erfc(x * -0.70710678118654752440);
+}
+
 template <typename T>
 SMP_INLINE T vector_sigmoid(T x) {
   return T(1) / (T(1) + vector_exp(-x));

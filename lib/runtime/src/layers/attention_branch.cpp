@@ -9,6 +9,16 @@
 namespace smp {
 namespace {
 
+RotaryShape rotary_of(const ModelSpec& model) {
+  return {.dim = rotary_dim_of(model),
+          .theta = model.rope_theta,
+          .scaling = model.rope_scaling,
+          .factor = model.rope_scaling_factor,
+          .low_freq_factor = model.rope_low_freq_factor,
+          .high_freq_factor = model.rope_high_freq_factor,
+          .original_positions = static_cast<double>(model.rope_original_positions)};
+}
+
 // The attention's small parameters as the kernels want them, for one call.
 template <typename T>
 class SmallParameters {
@@ -105,7 +115,7 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
   attention_.first_head = group.rank * attention_.heads;
   attention_.head_dim = model.head_dim;
   attention_.scale = score_scale(model);
-  if (model.position_embedding == PositionKind::kRotary) attention_.rope_theta = model.rope_theta;
+  if (model.position_embedding == PositionKind::kRotary) attention_.rotary = rotary_of(model);
   attention_.has_head_norms = model.qk_norm;
   attention_.centered_norms = model.norm == NormKind::kLayerNorm;
   attention_.norm_epsilon = model.norm_epsilon;

@@ -6,10 +6,11 @@
 namespace smp {
 namespace {
 
-Activation activation_of(MlpKind mlp) {
-  switch (mlp) {
+Activation activation_of(const ModelSpec& model) {
+  switch (model.mlp) {
     case MlpKind::kGelu:
-    case MlpKind::kGeglu: return Activation::kGelu;
+    case MlpKind::kGeglu:
+      return model.gelu == GeluKind::kErf ? Activation::kGeluErf : Activation::kGelu;
     case MlpKind::kRelu: return Activation::kRelu;
     case MlpKind::kSwiglu: return Activation::kSilu;
   }
@@ -27,7 +28,7 @@ MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
       up_(parameters.linear("mlp.up")),
       down_(parameters.linear("mlp.down")),
       group_(group) {
-  activation_.activation = activation_of(model.mlp);
+  activation_.activation = activation_of(model);
   activation_.gated = is_gated(model.mlp);
   if (activation_.gated) {
     up_ = {parameters.joined("mlp.gate.weight", "mlp.up.weight"),

@@ -13,8 +13,10 @@ std::string_view name_of(Precision precision);  // "fp32", "fp64", "bf16", "fp16
 std::string_view name_of(Sharding sharding);    // "none", "optimizer_state", "gradients", ...
 std::string_view name_of(Stack stack);
 std::string_view name_of(MlpKind mlp);
+std::string_view name_of(GeluKind gelu);  // "tanh", "erf"
 std::string_view name_of(NormKind norm);
 std::string_view name_of(PositionKind positions);
+std::string_view name_of(RopeScaling scaling);
 std::string_view name_of(Recompute recompute);
 std::string_view name_of(AttentionKind attention);
 std::string_view name_of(Profile profile);

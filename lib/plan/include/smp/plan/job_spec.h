@@ -17,8 +17,13 @@ namespace smp {
 enum class ModelFamily { kGpt2, kLlama, kTransformer };
 enum class Stack { kDecoder, kEncoder, kEncoderDecoder };
 enum class MlpKind { kGelu, kRelu, kSwiglu, kGeglu };
+// x * Phi(x) exactly, or by the tanh that stands for it (Hendrycks and Gimpel 2016).
+enum class GeluKind { kTanh, kErf };
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class PositionKind { kLearned, kRotary, kAlibi, kRelative, kNone };
+// How rotary frequencies are stretched: by one factor; by wavelength (Llama 3.1); the others of
+// transformers' modeling_rope_utils.py, whose sizes alone are known here.
+enum class RopeScaling { kNone, kLinear, kLlama3, kDynamic, kYarn, kLongRope };
 enum class DeviceKind { kCpu, kCuda };
 enum class Precision { kFp32, kFp64, kBf16, kFp16, kFp8 };  // fp8: matmuls; the rest as bf16
 enum class Sharding { kNone, kOptimizerState, kGradients, kParameters };  // ZeRO 0, 1, 2, 3
@@ -40,6 +45,7 @@ struct ModelSpec {
   ModelFamily family = ModelFamily::kGpt2;
   Stack stack = Stack::kDecoder;
   MlpKind mlp = MlpKind::kGelu;
+  GeluKind gelu = GeluKind::kTanh;  // of mlp gelu and geglu
   NormKind norm = NormKind::kLayerNorm;
   PositionKind position_embedding = PositionKind::kLearned;
   bool qkv_bias = true;
@@ -60,6 +66,13 @@ struct ModelSpec {
   bool tied_embeddings = false;  // gpt2: true unless given
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;  // llama
+  int64_t rotary_dim = 0;       // elements of a head that turn; 0 = all
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_scaling_factor = 8;
+  double rope_low_freq_factor = 1;  // llama3, as rope_high_freq_factor and rope_original_positions
+  double rope_high_freq_factor = 4;
+  int64_t rope_original_positions = 8192;
+  int64_t sliding_window = 0;  // keys that a query sees, itself among them; 0 = all before it
   double initializer_range = 0.02;
 
   int64_t decoder_layers = 0;     // encoder_decoder: num_layers are the encoder's
@@ -90,6 +103,11 @@ struct ModelSpec {
   int64_t input_height = 0;
   int64_t input_width = 0;
 };
+
+// Elements of each head that rotary positions turn.
+constexpr int64_t rotary_dim_of(const ModelSpec& model) {
+  return model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
+}
 
 constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
 

@@ -8,9 +8,9 @@
 #include "smp/plan/plan.h"
 
 // The model in Hugging Face's clothes: names and shapes of GPT2LMHeadModel and of the classes of
-// Llama, Qwen 2, Qwen 3 and Phi, and the config.json that AutoModelForCausalLM needs. A model that
-// none of these computes is saved under our own names, and its model_type is smp. Pure but for
-// save_weights.
+// Llama, Mistral, Qwen 2, Qwen 3 and Phi, and the config.json that AutoModelForCausalLM needs. A
+// model that none of these computes is saved under our own names, and its model_type is smp. Pure
+// but for save_weights.
 namespace smp {
 
 class Communicator;

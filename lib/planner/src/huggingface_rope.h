@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+
+#include "foreign_keys.h"
+#include "huggingface_types.h"
+
+namespace smp {
+
+// Sets what a config.json says of rotary positions, in the spelling of transformers 4 or 5: base,
+// share of each head that is turned, and how the frequencies are stretched.
+void read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim, ForeignReader& reader);
+
+}  // namespace smp
