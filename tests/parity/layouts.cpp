@@ -18,7 +18,10 @@ std::vector<LayoutCase> layouts() {
   const auto simple = PipelineKind::kSimple;
   const auto one_f_one_b = PipelineKind::kInterleaved;
   const auto two = Sharding::kGradients, three = Sharding::kParameters;
+  LayoutCase nothing_ahead{"d2 ZeRO-3, nothing gathered ahead", {.shard = 2}, one_f_one_b, three};
+  nothing_ahead.max_live_parameters = 1;
   return {
+      nothing_ahead,
       {"t2", {.tensor = 2}},
       {"t4", {.tensor = 4}},
       {"p2", {.pipeline = 2}},
@@ -309,6 +312,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.offload_optimizer = layout.offload_optimizer;
   parallel.offload_parameters = layout.offload_parameters;
   parallel.delayed_parameter_initialization = true;
+  parallel.max_live_parameters = layout.max_live_parameters;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   plan.degrees = degrees_of(job);
   plan.predictions.ranks = predict_memory(plan);

@@ -26,6 +26,7 @@ struct LayoutCase {
   double gradient_clipping = 1;
   std::vector<int64_t> partition = {};
   bool deterministic = false;
+  int64_t max_live_parameters = 0;
 };
 
 // Against one rank; all with the same global batch.

@@ -161,6 +161,7 @@ parallel:
   offload_optimizer: true
   offload_parameters: false
   prefetch_layers: 2
+  max_live_parameters: 3000000
   forbid: ["tensor_parallel_degree=8", "pipeline=simple|zb_v"]
   profile: megatron
   data_collectives: smddp
@@ -257,6 +258,7 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  offload_optimizer: auto\n"
                         "  offload_parameters: auto\n"
                         "  prefetch_layers: 1\n"
+                        "  max_live_parameters: 0\n"
                         "  forbid: []\n"
                         "  profile: auto\n"
                         "  data_collectives: auto\n"

@@ -3,10 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "plan/plan_samples.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/schedule.h"
 
 using namespace smp;
 
@@ -64,6 +66,26 @@ TEST_CASE("what counts over all ranks of one model copy is the model, exactly on
       }
     }
   }
+}
+
+TEST_CASE("max_live_parameters bounds what is gathered ahead, never the running layer") {
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2});
+  plan.job.parallel.sharding = Sharding::kParameters;
+  plan.job.parallel.prefetch_layers = 3;
+  const auto gathered = [&](int64_t most) {
+    plan.job.parallel.max_live_parameters = most;
+    return rank_layout(plan, 0).weight_buffers;
+  };
+  const std::vector<int64_t> all = gathered(0);
+  const int64_t sum = std::accumulate(all.begin(), all.end(), int64_t{0});
+  REQUIRE(all.size() >= 4);
+  CHECK(gathered(sum) == all);
+  CHECK(gathered(sum - 1).size() == all.size() - 1);
+  const size_t least = gathered(1).size();
+  CHECK(least < all.size());
+  CHECK(gathered(sum / 1000) == gathered(1));
+  const ScheduleParameters parameters = schedule_parameters(plan);
+  CHECK(verify(make_schedule(parameters), parameters).value_or("all is well") == "all is well");
 }
 
 TEST_CASE("copies of a KV head count on the first tensor rank that holds it") {

@@ -11,6 +11,7 @@ namespace smp {
 
 // Bounds that no real job reaches and whose products stay within 64 bits.
 inline constexpr double kMostLayers = 1 << 16;
+inline constexpr double kMostElements = 1e15;
 inline constexpr double kMostChunks = 1024;    // of a pipeline's rank
 inline constexpr double kMostWidth = 1 << 20;  // hidden sizes, heads, ranks
 inline constexpr double kMostInner = 1 << 22;  // 4 x kMostWidth, the default of gpt2

@@ -143,6 +143,13 @@ void add_parallel_fields(std::vector<Field>& out) {
        "with sharding: parameters, layers gathered ahead of the running one",
        {.max = kMostLayers}},
       {kParallel,
+       "max_live_parameters",
+       SMP_AT(parallel.max_live_parameters),
+       "with sharding: parameters, elements that a rank has gathered at once; bounds how far "
+       "ahead, "
+       "while the running layer is always whole; 0 = no bound",
+       {.max = kMostElements, .also = {"sdp_max_live_parameters", "stage3_max_live_parameters"}}},
+      {kParallel,
        "forbid",
        SMP_AT(parallel.forbid),
        "layouts that must not be chosen, e.g. [tensor_parallel_degree=8, micro_batch>=4]",

@@ -132,6 +132,10 @@ std::vector<int64_t> share_buffers(RankLayout& layout, bool tied_here, int64_t r
   return elements;
 }
 
+int64_t sum_of(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -200,8 +204,11 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
         share_buffers(layout, tied_here || put_off, put_off ? layers : 2, &Bucket::gradient_buffer);
   }
   if (shards_weights(plan)) {
-    const int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, layers);
-    layout.weight_buffers = share_buffers(layout, tied_here, gathered, &Bucket::weight_buffer);
+    int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, layers);
+    const int64_t most = plan.job.parallel.max_live_parameters;
+    do {
+      layout.weight_buffers = share_buffers(layout, tied_here, gathered, &Bucket::weight_buffer);
+    } while (most > 0 && sum_of(layout.weight_buffers) > most && --gathered > 0);
   }
 
   layout.tied_gradient_apart =

@@ -83,7 +83,12 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoic
         rules.state.gradient * buffer_elements(layers, holds, rotating, tied || put_off);
   }
   if (choice.sharding == Sharding::kParameters) {
-    const double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
+    double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
+    const auto most = static_cast<double>(job.parallel.max_live_parameters);
+    rotating = std::min(rotating, holds.blocks.dense + holds.blocks.moe);
+    while (most > 0 && rotating > 1 && buffer_elements(layers, holds, rotating, tied) > most) {
+      --rotating;
+    }
     terms.gathered = rules.state.weight * buffer_elements(layers, holds, rotating, tied);
   }
 }
@@ -99,6 +104,16 @@ int communicator_count(const LayoutChoice& choice) {
 double small_bucket(const JobSpec& job) {
   const auto width = static_cast<double>(job.model.hidden_size);
   return width * width;
+}
+
+int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers) {
+  const ParallelSpec& parallel = job.parallel;
+  if (parallel.max_live_parameters == 0) return parallel.prefetch_layers;
+  const double block =
+      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double left =
+      static_cast<double>(parallel.max_live_parameters) - layers.largest_layer_parameters;
+  return std::clamp<int64_t>(static_cast<int64_t>(left / block), 0, parallel.prefetch_layers);
 }
 
 double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
@@ -228,7 +243,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   if (!cpu) terms.saving = state.weight * block;
   const bool whole = choice.sharding < Sharding::kParameters || rules.dense_share == 1;
   if (!whole || choice.offload_parameters) {
-    const auto ahead = static_cast<double>(job.parallel.prefetch_layers);
+    const auto ahead = static_cast<double>(blocks_ahead(job, layers));
     const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
                         (holds.head ? layers.head_parameters : 0);
     if (habits.gathers_ends_with_model) {

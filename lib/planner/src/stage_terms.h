@@ -64,6 +64,9 @@ struct StageTerms {
   double total(Phase phase) const;
   TermBytes bytes(Phase phase, const StateRules& rules) const;
 };
+// Blocks that ZeRO-3 gathers ahead of the running layer.
+int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers);
+
 // Where weights that are soon needed again stay gathered (Habits::reuse_elements): how many blocks
 // beside the running one when the backward pass begins.
 double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,

@@ -75,7 +75,7 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
     case Term::kGatheredWeights: {
       const double ends = (holds.embedding ? layers.embedding_parameters : 0) +
                           (holds.head ? layers.head_parameters : 0);
-      const int64_t ahead = job.parallel.prefetch_layers;
+      const int64_t ahead = blocks_ahead(job, layers);
       if (habits.gathers_ends_with_model) {
         return fmt::format("{:g} B x ({} of embedding and head + {} x {})", state.compute,
                            count(ends), 1 + ahead, count(block));

@@ -260,6 +260,7 @@ struct ParallelSpec {
   bool partition_activations = false;      // each tensor rank keeps its part of a checkpoint
   int64_t activation_loading_horizon = 2;  // layers whose checkpoints are fetched ahead
   int64_t prefetch_layers = 1;             // ZeRO-3: layers gathered ahead of the running one
+  int64_t max_live_parameters = 0;         // ... as far as these elements allow; 0 = no bound
   std::vector<std::string> forbid;         // e.g. "tensor_parallel_degree=8"
   std::optional<Profile> profile;
   std::optional<CollectivesKind> data_collectives;

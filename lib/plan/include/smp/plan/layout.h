@@ -49,7 +49,8 @@ struct RankLayout {
 
   // Elements of the buffers that buckets share while they are whole: gradients from a microbatch's
   // first product to the end of their reduction (sharding: gradients and parameters), weights from
-  // their gathering to their last use (parameters). Neighbouring layers have different ones. The
+  // their gathering to their last use (parameters; at most max_live_parameters of them, or a block
+  // and the ends of the model). Neighbouring layers have different ones. The
   // flat buffers of what is sharded hold 1/z of `elements`. A bucket is then one layer.
   std::vector<int64_t> gradient_buffers;
   std::vector<int64_t> weight_buffers;
