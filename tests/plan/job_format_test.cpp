@@ -363,12 +363,9 @@ TEST_CASE("the schema names every key that is written, and no other") {
   walk(walk, schema, "");
   const std::string list = rewritten(
       "model: {input: {channels: 1, height: 2, width: 2}, "
-      "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}
-");
-  std::istringstream lines(kEverything + "  decoder_layers: 2
-  partition_method: auto
-" + kFp16Sgd +
-                           list);
+      "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}\n");
+  std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
+                           kFp16Sgd + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));

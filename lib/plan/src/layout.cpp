@@ -1,6 +1,7 @@
 #include "smp/plan/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "smp/plan/check.h"

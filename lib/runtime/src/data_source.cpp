@@ -53,7 +53,7 @@ class Images final : public DataSource {
 }  // namespace
 
 std::unique_ptr<DataSource> open_data(const Plan& plan) {
-  if (!is_list(plan.job.model)) return {
+  if (!is_list(plan.job.model)) {
     return std::make_unique<Text>(plan.job.training, sequences_per_sample(plan.job.model));
   }
   if (compute_dtype(plan) == DType::kF64) return std::make_unique<Images<double>>(plan.job);
