@@ -169,6 +169,8 @@ TEST_CASE("names are those of Qwen 2, Qwen 3 and Phi, and our own where nobody h
   CHECK(shapes_of(phi).at("lm_head.bias") == std::vector<int64_t>{259});
   ModelSpec other = llama;
   other.mlp = MlpKind::kGeglu;
+  CHECK(type_of(other) == "llama");  // whose hidden_act may be any
+  other.norm = NormKind::kLayerNorm;
   CHECK(type_of(other) == "smp");
   CHECK(shapes_of(other).at("layers.0.attention.q.weight") == std::vector<int64_t>{32, 32});
 }

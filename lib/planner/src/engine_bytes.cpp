@@ -56,8 +56,7 @@ void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const LayerCall&
 bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu &&
          job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
-         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) ||
-          is_list(job.model));
+         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) || is_list(job.model));
 }
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {

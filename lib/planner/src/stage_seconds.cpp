@@ -52,7 +52,7 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 
 double seconds_of(const LayerSeconds& layers, LayerKind kind) {
   const CallSeconds& call = kind == LayerKind::kEmbedding  ? layers.embedding
-                            : makes_loss(kind)              ? layers.head
+                            : makes_loss(kind)             ? layers.head
                             : kind == LayerKind::kMoeBlock ? layers.moe_block
                                                            : layers.block;
   return call.forward() + call.backward();

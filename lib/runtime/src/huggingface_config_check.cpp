@@ -17,10 +17,10 @@ using Json = nlohmann::ordered_json;
 
 // Keys of ours that another file may set as it likes: they say how weights were drawn, stored,
 // trained or sampled from.
-constexpr std::array kCosmetic = {"architectures", "initializer_range", "resid_pdrop",
-                                  "embd_pdrop",    "attn_pdrop",        "bos_token_id",
-                                  "eos_token_id",  "dropout_rate",      "pad_token_id",
-                                  "torch_dtype",   "dtype"};
+constexpr std::array kCosmetic = {
+    "architectures", "initializer_range", "resid_pdrop",  "embd_pdrop",
+    "attn_pdrop",    "bos_token_id",      "eos_token_id", "dropout_rate",
+    "pad_token_id",  "torch_dtype",       "dtype"};
 // Keys that are compared by what they mean together.
 constexpr std::array kTogether = {"model_type",
                                   "rope_theta",

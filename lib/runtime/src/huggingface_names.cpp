@@ -11,8 +11,8 @@
 #include "smp/plan/parameter_counts.h"
 #include "smp/runtime/huggingface_export.h"
 
-// Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py; keys of
-// config.json: their configuration_*.py, in the spelling of transformers 4 and of 5.
+// Names and shapes: transformers/models/{gpt2,llama,mistral,phi,qwen2,qwen3,t5}/modeling_*.py; keys
+// of config.json: their configuration_*.py, in the spelling of transformers 4 and of 5.
 namespace smp {
 namespace {
 

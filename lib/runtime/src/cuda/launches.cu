@@ -1,5 +1,3 @@
-#include "cuda/launches.h"
-
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "cuda/activation_body.h"
 #include "cuda/column_sums_body.h"
 #include "cuda/device_block.cuh"
+#include "cuda/launches.h"
 #include "cuda/norm_body.h"
 #include "cuda/rows_body.h"
 #include "cuda/softmax_body.h"
@@ -53,12 +52,9 @@ void launch_column_sums(CUstream_st* stream, int64_t rows, int64_t cols, const V
 template <typename Body>
 void with_activation(Activation activation, const Body& body) {
   switch (activation) {
-    case Activation::kGelu:
-      return body(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kRelu:
-      return body(std::integral_constant<Activation, Activation::kRelu>());
-    case Activation::kSilu:
-      return body(std::integral_constant<Activation, Activation::kSilu>());
+    case Activation::kGelu: return body(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kRelu: return body(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kSilu: return body(std::integral_constant<Activation, Activation::kSilu>());
   }
 }
 
@@ -92,7 +88,8 @@ void launch_activation_backward(CUstream_st* stream, const ActivationShape& shap
 }
 
 template <typename Copy, typename T>
-void launch_adamw(CUstream_st* stream, const AdamWElement<T>& element, const UpdateRange<T>& range) {
+void launch_adamw(CUstream_st* stream, const AdamWElement<T>& element,
+                  const UpdateRange<T>& range) {
   launch(stream, blocks_of(range.count), [=] __device__(DeviceBlock & block) {
     update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
       return element(gradient, weight, range.states[0][i], range.states[1][i]);
@@ -116,9 +113,7 @@ int64_t Launches::column_sums_scratch(int64_t rows, int64_t cols) {
   return partials_of(rows) * cols;
 }
 
-int64_t Launches::squares_partials(int64_t count) {
-  return (count + kOfPartial - 1) / kOfPartial;
-}
+int64_t Launches::squares_partials(int64_t count) { return (count + kOfPartial - 1) / kOfPartial; }
 
 template <typename T>
 void Launches::norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x, const T* weight,
@@ -183,9 +178,8 @@ void Launches::add_column_sums(int64_t rows, int64_t cols, const T* x, Wide<T>* 
 
 template <typename T>
 void Launches::accumulate(int64_t count, const T* x, Wide<T>* sums) const {
-  launch(stream_, blocks_of(count), [=] __device__(DeviceBlock & block) {
-    cuda::accumulate(block, count, x, sums);
-  });
+  launch(stream_, blocks_of(count),
+         [=] __device__(DeviceBlock & block) { cuda::accumulate(block, count, x, sums); });
 }
 
 template <typename T>
@@ -295,33 +289,33 @@ void Launches::square_partials(int64_t count, const T* values, double* partials)
   });
 }
 
-#define SMP_INSTANTIATE(T)                                                                         \
-  template void Launches::norm_forward(const NormShape&, Wide<T>, const T*, const T*, const T*,    \
-                                       T*, Wide<T>*) const;                                        \
-  template void Launches::norm_apply(const NormShape&, const T*, const Wide<T>*, const T*,         \
-                                     const T*, T*) const;                                          \
-  template void Launches::norm_backward(const NormShape&, const T*, const T*, const Wide<T>*,      \
-                                        const T*, const T*, T*, Wide<T>*, Wide<T>*, Wide<T>*)      \
-      const;                                                                                       \
-  template void Launches::activation_forward(const ActivationShape&, const T*, const T*, T*)       \
-      const;                                                                                       \
-  template void Launches::activation_backward(const ActivationShape&, T*, const T*, T*, Wide<T>*,  \
-                                              Wide<T>*) const;                                     \
-  template void Launches::add_column_sums(int64_t, int64_t, const T*, Wide<T>*, Wide<T>*) const;   \
-  template void Launches::accumulate(int64_t, const T*, Wide<T>*) const;                           \
-  template void Launches::add_residual(int64_t, int64_t, const T*, const T*, T*) const;            \
-  template void Launches::take_rows(int64_t, int64_t, int64_t, int64_t, const int64_t*, const T*,  \
-                                    T*) const;                                                     \
-  template void Launches::add_rows(int64_t, int64_t, int64_t, int64_t, const int64_t*,             \
-                                   const int64_t*, const T*, Wide<T>*) const;                      \
-  template void Launches::row_maxima(int64_t, int64_t, const T*, Wide<T>*) const;                  \
-  template void Launches::softmax_sums(int64_t, int64_t, int64_t, const int64_t*, const Wide<T>*,  \
-                                       const T*, Wide<T>*, Wide<T>*) const;                        \
-  template void Launches::softmax_gradient(int64_t, int64_t, int64_t, const int64_t*,              \
-                                           const Wide<T>*, const Wide<T>*, Wide<T>, T*) const;     \
-  template void Launches::unpack_heads(const AttentionShape&, const T*, const HeadTensor<T>&)      \
-      const;                                                                                       \
-  template void Launches::pack_gradients(const AttentionShape&, const HeadTensor<T>&, Wide<T>*,    \
+#define SMP_INSTANTIATE(T)                                                                        \
+  template void Launches::norm_forward(const NormShape&, Wide<T>, const T*, const T*, const T*,   \
+                                       T*, Wide<T>*) const;                                       \
+  template void Launches::norm_apply(const NormShape&, const T*, const Wide<T>*, const T*,        \
+                                     const T*, T*) const;                                         \
+  template void Launches::norm_backward(const NormShape&, const T*, const T*, const Wide<T>*,     \
+                                        const T*, const T*, T*, Wide<T>*, Wide<T>*, Wide<T>*)     \
+      const;                                                                                      \
+  template void Launches::activation_forward(const ActivationShape&, const T*, const T*, T*)      \
+      const;                                                                                      \
+  template void Launches::activation_backward(const ActivationShape&, T*, const T*, T*, Wide<T>*, \
+                                              Wide<T>*) const;                                    \
+  template void Launches::add_column_sums(int64_t, int64_t, const T*, Wide<T>*, Wide<T>*) const;  \
+  template void Launches::accumulate(int64_t, const T*, Wide<T>*) const;                          \
+  template void Launches::add_residual(int64_t, int64_t, const T*, const T*, T*) const;           \
+  template void Launches::take_rows(int64_t, int64_t, int64_t, int64_t, const int64_t*, const T*, \
+                                    T*) const;                                                    \
+  template void Launches::add_rows(int64_t, int64_t, int64_t, int64_t, const int64_t*,            \
+                                   const int64_t*, const T*, Wide<T>*) const;                     \
+  template void Launches::row_maxima(int64_t, int64_t, const T*, Wide<T>*) const;                 \
+  template void Launches::softmax_sums(int64_t, int64_t, int64_t, const int64_t*, const Wide<T>*, \
+                                       const T*, Wide<T>*, Wide<T>*) const;                       \
+  template void Launches::softmax_gradient(int64_t, int64_t, int64_t, const int64_t*,             \
+                                           const Wide<T>*, const Wide<T>*, Wide<T>, T*) const;    \
+  template void Launches::unpack_heads(const AttentionShape&, const T*, const HeadTensor<T>&)     \
+      const;                                                                                      \
+  template void Launches::pack_gradients(const AttentionShape&, const HeadTensor<T>&, Wide<T>*,   \
                                          Wide<T>*, T*, Wide<T>*) const;
 
 SMP_INSTANTIATE(float)
@@ -330,9 +324,9 @@ SMP_INSTANTIATE(c10::BFloat16)
 SMP_INSTANTIATE(c10::Half)
 #undef SMP_INSTANTIATE
 
-#define SMP_INSTANTIATE(T)                                                                      \
-  template void Launches::adamw_update(const AdamWFactors&, const UpdateRange<T>&) const;       \
-  template void Launches::sgd_update(const SgdFactors&, const UpdateRange<T>&) const;           \
+#define SMP_INSTANTIATE(T)                                                                \
+  template void Launches::adamw_update(const AdamWFactors&, const UpdateRange<T>&) const; \
+  template void Launches::sgd_update(const SgdFactors&, const UpdateRange<T>&) const;     \
   template void Launches::square_partials(int64_t, const T*, double*) const;
 
 SMP_INSTANTIATE(float)
