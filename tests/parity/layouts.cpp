@@ -52,6 +52,57 @@ std::vector<LayoutCase> layouts() {
   };
 }
 
+std::vector<LayoutCase> split_sequences() {
+  const auto one_f_one_b = PipelineKind::kInterleaved, zb_h1 = PipelineKind::kZbH1;
+  const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
+  std::vector<LayoutCase> layouts{
+      {"t2", {.tensor = 2}},
+      {"t4", {.tensor = 4}},
+      {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}},
+      {"t4d2 ZeRO-3", {.tensor = 4, .shard = 2}, one_f_one_b, three},
+      {"t2p3 full recompute", {.pipeline = 3, .tensor = 2}, one_f_one_b, one, 1, Recompute::kFull},
+      {"t2p2 zero bubble", {.pipeline = 2, .tensor = 2}, zb_h1},
+      {"t2p2d2 ZeRO-3 zb_v",
+       {.pipeline = 2, .tensor = 2, .shard = 2},
+       PipelineKind::kZbV,
+       three,
+       2},
+      {"t2p2 virtual, offloaded", {.pipeline = 2, .tensor = 2}, PipelineKind::kVirtual, one, 2},
+  };
+  layouts.back().offload_activations = true;
+  layouts.back().microbatches = 4;
+  for (LayoutCase& layout : layouts) {
+    layout.name += ", split sequences";
+    layout.sequence_parallel = true;
+  }
+  return layouts;
+}
+
+std::vector<LayoutCase> shared_kinds() {
+  const auto one_f_one_b = PipelineKind::kInterleaved;
+  const auto three = Sharding::kParameters;
+  const TensorKinds no_attention{.attention = false}, no_mlp{.mlp = false};
+  const TensorKinds no_embedding{.embedding = false},
+      mlp_alone{.attention = false, .embedding = false};
+  std::vector<LayoutCase> layouts;
+  const auto add = [&](const char* name, const TensorKinds& kinds, LayoutCase layout) {
+    layout.name = name;
+    layout.kinds = kinds;
+    layouts.push_back(layout);
+  };
+  add("t4, attention whole", no_attention, {"", {.tensor = 4}});
+  add("t2p2, MLPs whole", no_mlp, {"", {.pipeline = 2, .tensor = 2}});
+  add("t2p2d2 ZeRO-1, embedding whole", no_embedding,
+      {"", {.pipeline = 2, .tensor = 2, .shard = 2}});
+  add("t4d2 ZeRO-3, MLPs alone shared", mlp_alone,
+      {"", {.tensor = 4, .shard = 2}, one_f_one_b, three});
+  LayoutCase split{"", {.pipeline = 2, .tensor = 2}, PipelineKind::kZbH1};
+  split.sequence_parallel = true;
+  add("t2p2 zero bubble, MLPs alone shared, split sequences", mlp_alone, split);
+  add("t2p2 zero bubble, embedding whole, split sequences", no_embedding, split);
+  return layouts;
+}
+
 std::vector<LayoutCase> schedules() {
   const auto interleaved = PipelineKind::kInterleaved;
   const auto chunks = PipelineKind::kVirtual;
@@ -219,6 +270,13 @@ ModelSpec llama_tied_model() {
   return model;
 }
 
+ModelSpec qwen2_model() {
+  ModelSpec model = llama_model();
+  model.name = "qwen2-like";
+  model.qkv_bias = true;
+  return model;
+}
+
 ModelSpec qwen3_model() {
   ModelSpec model = llama_model();
   model.name = "qwen3-like";
@@ -309,6 +367,8 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   if (layout.recompute_layers >= 0) parallel.recompute_layers = layout.recompute_layers;
   parallel.activation_checkpointing_strategy = layout.strategy;
   parallel.offload_activations = layout.offload_activations;
+  parallel.sequence_parallel = layout.sequence_parallel;
+  parallel.tensor_parallel = layout.kinds;
   parallel.offload_optimizer = layout.offload_optimizer;
   parallel.offload_parameters = layout.offload_parameters;
   parallel.delayed_parameter_initialization = true;

@@ -27,10 +27,16 @@ struct LayoutCase {
   std::vector<int64_t> partition = {};
   bool deterministic = false;
   int64_t max_live_parameters = 0;
+  bool sequence_parallel = false;
+  TensorKinds kinds = {};
 };
 
 // Against one rank; all with the same global batch.
 std::vector<LayoutCase> layouts();
+// Sequences split over the tensor ranks, beside everything that they may meet.
+std::vector<LayoutCase> split_sequences();
+// Tensor ranks that share some kinds of matrices alone.
+std::vector<LayoutCase> shared_kinds();
 // The pipeline schedules, with microbatches below, at and not divisible by p, and caps.
 std::vector<LayoutCase> schedules();
 // Without clipping, so that each bucket is updated as soon as it is reduced.
@@ -45,6 +51,7 @@ ModelSpec gpt2_model();
 ModelSpec gpt2_untied_model();
 ModelSpec llama_model();
 ModelSpec llama_tied_model();
+ModelSpec qwen2_model();  // biases of queries, keys and values
 ModelSpec qwen3_model();  // norms of queries and keys, heads of a size of their own
 ModelSpec phi_model();    // parallel residual, one norm, rotary positions, biases in the head too
 // T5's: 2 blocks of an encoder, 3 of a decoder; 1.0 is tied, 1.1 gated and untied.

@@ -32,6 +32,19 @@ TEST_CASE("Llama, fp32, 20 steps: every pipeline schedule trains as one rank doe
   compare(llama_model(), Precision::kFp32, schedules(), 20);
 }
 
+TEST_CASE("fp64, 5 steps: ranks that split sequences train as one rank does") {
+  for (const ModelSpec& model : {gpt2_model(), llama_model(), llama_tied_model(), phi_model()}) {
+    MESSAGE(model.name);
+    compare(model, Precision::kFp64, split_sequences(), 5);
+  }
+}
+
+TEST_CASE("fp64, 5 steps: ranks that share some kinds of matrices train as one rank does") {
+  for (const ModelSpec& model : {gpt2_model(), llama_model()}) {
+    compare(model, Precision::kFp64, shared_kinds(), 5);
+  }
+}
+
 // The other halves of tied and untied, and a second size for the predictions of memory.
 TEST_CASE("GPT-2, untied, wider, fp64, 5 steps: every layout trains as one rank does") {
   compare(wider(gpt2_untied_model()), Precision::kFp64, layouts(), 5);
@@ -41,6 +54,15 @@ TEST_CASE("Llama, tied, wider, fp32, 5 steps: every layout trains as one rank do
 }
 
 // Blocks of neither family.
+TEST_CASE("Qwen 2, fp64, 5 steps: replicated KV heads with biases train as one rank does") {
+  compare(qwen2_model(), Precision::kFp64,
+          {{"t4", {.tensor = 4}},
+           {"t4d2 ZeRO-3",
+            {.tensor = 4, .shard = 2},
+            PipelineKind::kInterleaved,
+            Sharding::kParameters}},
+          5);
+}
 TEST_CASE("Qwen 3, fp64, 5 steps: every layout trains as one rank does") {
   compare(qwen3_model(), Precision::kFp64, layouts(), 5);
 }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "list_samples.h"
 #include "plan_samples.h"
 
 using namespace smp;
@@ -51,16 +52,6 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
         Texts{"parallel degrees with more than 256 groups of ranks (the engine opens up to 256: "
               "give one degree more of the ranks, or use fewer ranks)"});
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 126})).empty());
-}
-
-TEST_CASE("biases of replicated KV heads are refused") {
-  ModelSpec model = small_llama();
-  model.qkv_bias = true;
-  const int64_t heads = model.num_kv_heads;
-  CHECK(what_engine_cannot_run(sample_plan(model, {.tensor = heads})).empty());
-  CHECK(what_engine_cannot_run(sample_plan(model, {.tensor = 2 * heads})) ==
-        Texts{"model.qkv_bias: true on more tensor ranks than KV heads (the engine sums the "
-              "gradients of replicated KV weights, not of their biases)"});
 }
 
 TEST_CASE("every setting that the engine lacks is refused by its name") {
@@ -127,8 +118,21 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)");
   CHECK(refused([](JobSpec& j) { j.parallel.context_parallel_degree = 2; }) ==
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
-  CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) ==
-        "parallel.sequence_parallel: true (the engine runs without it)");
+  CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) == "nothing");
+  CHECK(refused([](JobSpec& j) { j.parallel.tensor_parallel.mlp = false; }) == "nothing");
+  CHECK(
+      refused([](JobSpec& j) {
+        set_t5(j);
+        j.parallel.sequence_parallel = true;
+      }) ==
+      "parallel.sequence_parallel: true in an encoder_decoder (the engine splits the sequences of "
+      "decoders alone)");
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.parallel.tensor_parallel.embedding = false;
+        }) ==
+        "parallel.tensor_parallel: a kind that is false in an encoder_decoder (the engine shares "
+        "all of its matrices among the tensor ranks)");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) == "nothing");
   CHECK(refused([](JobSpec& j) {
           j.parallel.offload_optimizer = true;
@@ -156,4 +160,17 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.profile: another framework's (the engine runs smp)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==
         "parallel.data_collectives: smddp (the engine has its own)");
+}
+
+TEST_CASE("lists of layers have no sequences to split, and are whole on every tensor rank") {
+  Plan plan = sample_plan(small_list(), {});
+  CHECK(what_engine_cannot_run(plan).empty());
+  plan.job.parallel.sequence_parallel = true;
+  plan.job.parallel.tensor_parallel.mlp = false;
+  CHECK(
+      what_engine_cannot_run(plan) ==
+      Texts{"model.layers with sequence_parallel or context_parallel_degree (a list reads no "
+            "sequences)",
+            "model.layers with a kind of parallel.tensor_parallel: false (a list is whole on every "
+            "tensor rank)"});
 }

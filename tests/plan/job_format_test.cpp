@@ -168,6 +168,10 @@ parallel:
   delayed_parameter_initialization: true
   prescaled_batch: true
   bucket_bytes: 1000000
+  tensor_parallel:
+    attention: true
+    mlp: true
+    embedding: false
 )";
 
 // Keys that only an encoder with a decoder has.
@@ -264,7 +268,11 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  data_collectives: auto\n"
                         "  delayed_parameter_initialization: auto\n"
                         "  prescaled_batch: true\n"
-                        "  bucket_bytes: 26214400\n"));
+                        "  bucket_bytes: 26214400\n"
+                        "  tensor_parallel:\n"
+                        "    attention: true\n"
+                        "    mlp: true\n"
+                        "    embedding: true\n"));
 }
 
 TEST_CASE("an indented job has each line indented") {

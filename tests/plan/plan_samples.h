@@ -15,6 +15,7 @@ struct SampleLayout {
   int64_t bucket_bytes = 25 << 20;
   PipelineKind pipeline_kind = PipelineKind::kInterleaved;
   Precision precision = Precision::kFp32;
+  bool sequence_parallel = false;
 };
 
 inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
@@ -38,6 +39,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.parallel.shard_optimizer_state = layout.shard > 1 && layout.replica == 1;
   job.parallel.sharding = layout.shard > 1 ? Sharding::kOptimizerState : Sharding::kNone;
   job.parallel.pipeline = layout.pipeline_kind;
+  job.parallel.sequence_parallel = layout.sequence_parallel;
   job.parallel.active_microbatches = layout.microbatches;
   job.parallel.activation_checkpointing = false;
   job.parallel.offload_activations = false;

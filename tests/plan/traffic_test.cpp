@@ -67,6 +67,29 @@ TEST_CASE(
              "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
 }
 
+TEST_CASE("split sequences: sums are scattered, and gathered ahead of the next matrix") {
+  // [2, 16, 48] = 1,536 elements, of each of 2 ranks 768; 5 blocks, 4 microbatches; LayerNorm's two
+  // vectors of 48.
+  CHECK(rows_of(sample_plan(small_gpt2(), {.tensor = 2, .sequence_parallel = true}), 1) ==
+        Rows{"tensor.forward reduce_scatter tensor/2 fp32[1536] x44 = 135168",
+             "tensor.forward all_gather tensor/2 fp32[768] x44 = 135168",
+             "tensor.backward reduce_scatter tensor/2 fp32[1536] x44 = 135168",
+             "tensor.backward all_gather tensor/2 fp32[768] x88 = 270336",
+             "tensor.norms all_reduce tensor/2 fp32[96] x44 = 16896",
+             "tensor.loss all_reduce tensor/2 fp32[32] x4 = 512",
+             "tensor.loss all_reduce tensor/2 fp32[64] x4 = 1024",
+             "step.norm_and_loss all_reduce world/2 fp64[8] x1 = 64"});
+  // A stage hands on its ranks' parts, and keeps them, not all, until the weights' gradients.
+  const Plan plan = sample_plan(small_gpt2(), {.pipeline = 3,
+                                               .tensor = 2,
+                                               .pipeline_kind = PipelineKind::kZbH1,
+                                               .sequence_parallel = true});
+  const Rows rows = rows_of(plan, plan.degrees.tensor);  // the second stage: two blocks
+  REQUIRE(rows.size() > 5);
+  CHECK(rows[3] == "tensor.backward all_gather tensor/2 fp32[768] x48 = 147456");
+  CHECK(rows[5] == "pipeline.activations send pipeline/3 fp32[768] x4 = 12288");
+}
+
 TEST_CASE("16-bit jobs send 16-bit activations, and fp32 gradients and losses") {
   const Plan plan =
       sample_plan(small_gpt2(), {.tensor = 2, .shard = 2, .precision = Precision::kBf16});
@@ -86,6 +109,15 @@ TEST_CASE("replicated KV heads sum their weight gradients once per step and bloc
   // One KV head of 8 x 32, for k and for v.
   REQUIRE(rows.size() == 6);
   CHECK(rows[4] == "tensor.kv_gradients all_reduce kv_head/2 fp32[512] x5 = 10240");
+}
+
+TEST_CASE("replicated KV heads sum their biases' gradients too") {
+  ModelSpec qwen2 = small_llama();
+  qwen2.qkv_bias = true;
+  const Rows rows = rows_of(sample_plan(qwen2, {.tensor = 4}), 2);
+  REQUIRE(rows.size() == 7);
+  CHECK(rows[4] == "tensor.kv_gradients all_reduce kv_head/2 fp32[512] x5 = 10240");
+  CHECK(rows[5] == "tensor.kv_gradients all_reduce kv_head/2 fp32[16] x5 = 320");
 }
 
 TEST_CASE("a tied pipeline: activations, gradients and the shared embedding") {

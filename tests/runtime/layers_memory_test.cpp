@@ -90,20 +90,22 @@ bool is_peak(int64_t counted, int64_t expected, DType dtype) {
 }
 
 void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64_t batch_size,
-                  int64_t sequence) {
+                  int64_t sequence, bool sequence_parallel = false, const TensorKinds& kinds = {}) {
   install_counting_allocator();
   std::mutex mutex;
   run_ranks(degree, [&](Communicator& comm) {
     at::set_num_threads(1);
     MemoryLedger ledger(comm.rank(), 0);
     const LedgerScope scope(ledger);
-    ModelOnRank rank(model, arbitrary_weights(model, type), &comm);
+    ModelOnRank rank(model, arbitrary_weights(model, type), &comm, sequence_parallel, kinds);
     const auto batch = arbitrary_batch(model, batch_size, sequence);
     const LayerCall call{.micro_batch = batch_size,
                          .sequence_length = sequence,
                          .tensor_degree = degree,
                          .tensor_rank = comm.rank(),
-                         .dtype = dtype_of(type)};
+                         .dtype = dtype_of(type),
+                         .sequence_parallel = sequence_parallel,
+                         .kinds = kinds};
     const auto layers = layers_of(model);
     std::vector<at::Tensor> inputs{batch[0]};
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -113,7 +115,7 @@ void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64
       {
         const std::lock_guard lock(mutex);  // doctest's checks come one at a time
         INFO(model.name, " ", layers[i].name, " degree ", degree, " element bytes ",
-             bytes_of(call.dtype));
+             bytes_of(call.dtype), sequence_parallel ? " split sequences" : "");
         CHECK(counted.output_bytes == expected.output_bytes);
         CHECK(counted.saved_bytes == expected.saved_bytes);
         CHECK(is_peak(counted.forward_peak_bytes, expected.forward_peak_bytes, call.dtype));
@@ -186,6 +188,29 @@ TEST_CASE("layers: counted bytes of the blocks of an encoder and a decoder") {
       for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
         check_memory(model, degree, type, 2, 70);
       }
+    }
+  }
+}
+
+TEST_CASE("layers: counted bytes with sequences split over the tensor ranks") {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    check_memory(small_gpt2(), 2, type, 2, 70, true);
+    check_memory(small_llama(), 4, type, 3, 36, true);
+    for (const ModelSpec& model : small_others()) check_memory(model, 2, type, 3, 34, true);
+    ModelSpec drops = small_gpt2();
+    drops.hidden_dropout = 0.1;
+    check_memory(drops, 2, type, 2, 70, true);
+  }
+}
+
+TEST_CASE("layers: counted bytes where tensor ranks share some kinds of matrices alone") {
+  for (const bool split : {false, true}) {
+    for (const TensorKinds& kinds :
+         {TensorKinds{.attention = false}, TensorKinds{.mlp = false},
+          TensorKinds{.embedding = false},
+          TensorKinds{.attention = false, .mlp = false, .embedding = false}}) {
+      check_memory(small_gpt2(), 2, at::kFloat, 2, 34, split, kinds);
+      check_memory(small_llama(), 4, at::kBFloat16, 2, 36, split, kinds);
     }
   }
 }

@@ -152,14 +152,15 @@ at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::T
 }
 
 ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
-                         Communicator* communicator) {
+                         Communicator* communicator, bool sequence_parallel,
+                         const TensorKinds& kinds) {
   TensorParallel group;
   if (communicator != nullptr && communicator->size() > 1) {
-    group = {communicator, communicator->size(), communicator->rank()};
+    group = {communicator, communicator->size(), communicator->rank(), sequence_parallel, kinds};
   }
   at::Tensor token_weight, token_gradient;
   for (const LayerSpec& layer : layers_of(model)) {
-    const std::vector<ParameterSpec> specs = parameters_of(model, layer);
+    const std::vector<ParameterSpec> specs = parameters_of(model, layer, kinds);
     std::vector<at::Tensor> boxes;
     int64_t elements = 0;
     for (const ParameterSpec& spec : specs) {

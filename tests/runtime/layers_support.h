@@ -35,7 +35,8 @@ std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, i
 class ModelOnRank {
  public:
   // communicator may be null for one rank.
-  ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator);
+  ModelOnRank(const ModelSpec& model, const NamedTensors& weights, Communicator* communicator,
+              bool sequence_parallel = false, const TensorKinds& kinds = {});
 
   // Of the runs from now on.
   void set_context(const CallContext& context) { context_ = context; }
@@ -54,7 +55,7 @@ class ModelOnRank {
   CallContext context_;
 };
 
-// What tensor rank `rank` of `degree` holds of a full tensor.
+// What tensor rank `rank` of `degree` holds of a full tensor; `spec` says whether it is shared.
 at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
                   int64_t degree, int64_t rank);
 

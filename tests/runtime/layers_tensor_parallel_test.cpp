@@ -32,23 +32,29 @@ void reduce_kv(const ModelSpec& model, Communicator& comm, NamedTensors& gradien
   }
 }
 
-void check_split(const ModelSpec& model, int degree) {
+void check_split(const ModelSpec& model, int degree, bool sequence_parallel = false,
+                 const TensorKinds& kinds = {}) {
   at::set_num_threads(1);
   const NamedTensors weights = arbitrary_weights(model, at::kDouble);
-  const auto batch = arbitrary_batch(model, 2, 9);
+  const auto batch = arbitrary_batch(model, 2, sequence_parallel ? 12 : 9);
+  const CallContext context{.seed = 7, .first_sample = 3, .trains = true};
   ModelOnRank whole(model, weights, nullptr);
+  whole.set_context(context);
   const double loss = whole.run(batch, true);
   std::mutex mutex;
   run_ranks(degree, [&](Communicator& comm) {
     at::set_num_threads(1);
-    ModelOnRank part(model, weights, &comm);
-    const double split_loss = part.run(batch, true);
+    ModelOnRank part(model, weights, &comm, sequence_parallel, kinds);
+    part.set_context(context);
+    WeightWork later;
+    const double split_loss = part.run(batch, true, 1, sequence_parallel ? &later : nullptr);
+    later.run();
     NamedTensors gradients = part.gradients();
-    reduce_kv(model, comm, gradients);
+    if (kinds.attention) reduce_kv(model, comm, gradients);
     const std::lock_guard lock(mutex);  // doctest's checks come one at a time
     CHECK(std::abs(split_loss - loss) <= tolerance::kTensorParallel * loss);
     for (const LayerSpec& layer : layers_of(model)) {
-      for (const ParameterSpec& spec : parameters_of(model, layer)) {
+      for (const ParameterSpec& spec : parameters_of(model, layer, kinds)) {
         INFO("degree ", degree, " ", spec.name);
         const at::Tensor expected =
             box_of(model, spec, whole.gradients().at(spec.name), degree, comm.rank());
@@ -82,6 +88,38 @@ TEST_CASE("layers: tensor-parallel ranks compute what one rank does, blocks of n
   for (const ModelSpec& model : small_others()) {
     INFO(model.name);
     for (int degree : {2, 4}) check_split(model, degree);
+  }
+}
+
+TEST_CASE("layers: ranks that split sequences too compute what one rank does") {
+  for (int degree : {2, 4}) {
+    check_split(small_gpt2(), degree, true);
+    check_split(small_llama(), degree, true);
+    for (const ModelSpec& model : small_others()) {
+      INFO(model.name);
+      check_split(model, degree, true);
+    }
+  }
+}
+
+TEST_CASE("layers: ranks that split sequences drop what one rank drops") {
+  for (ModelSpec model : {small_gpt2(), small_llama()}) {
+    model.hidden_dropout = 0.2;
+    model.attention_dropout = 0.1;
+    for (int degree : {2, 4}) check_split(model, degree, true);
+    check_split(model, 2, true, {.attention = false});
+  }
+}
+
+TEST_CASE("layers: ranks that share some kinds of matrices alone compute what one rank does") {
+  for (const bool split : {false, true}) {
+    for (const TensorKinds& kinds :
+         {TensorKinds{.attention = false}, TensorKinds{.mlp = false},
+          TensorKinds{.embedding = false},
+          TensorKinds{.attention = false, .mlp = false, .embedding = false}}) {
+      check_split(small_gpt2(), 2, split, kinds);
+      check_split(small_llama(), 4, split, kinds);
+    }
   }
 }
 

@@ -89,13 +89,6 @@ const Rule kRules[] = {
      },
      "model.sliding_window: below training.sequence_length (the engine's queries see all before "
      "them)"},
-    {[](const Plan& plan) {
-       const ModelSpec& model = plan.job.model;
-       return model.qkv_bias && model.kv_lora_rank == 0 &&
-              kv_copies(model, plan.degrees.tensor) > 1;
-     },
-     "model.qkv_bias: true on more tensor ranks than KV heads (the engine sums the gradients of "
-     "replicated KV weights, not of their biases)"},
     {[](const Plan& plan) { return is_list(plan.job.model) && bytes_of(compute_dtype(plan)) == 2; },
      "model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 and fp64)"},
     {[](const Plan& plan) {
@@ -104,6 +97,11 @@ const Rule kRules[] = {
                                           parallel.context_parallel_degree.value_or(1) > 1);
      },
      "model.layers with sequence_parallel or context_parallel_degree (a list reads no sequences)"},
+    {[](const Plan& plan) {
+       return is_list(plan.job.model) && !plan.job.parallel.tensor_parallel.all();
+     },
+     "model.layers with a kind of parallel.tensor_parallel: false (a list is whole on every tensor "
+     "rank)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
      "model.num_experts: above 0 (the engine runs dense layers)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },
@@ -114,21 +112,29 @@ const Rule kRules[] = {
      "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)"},
     {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
-    {[](const Plan& plan) { return plan.job.parallel.sequence_parallel.value_or(false); },
-     "parallel.sequence_parallel: true (the engine runs without it)"},
+    {[](const Plan& plan) {
+       return plan.job.model.stack == Stack::kEncoderDecoder &&
+              plan.job.parallel.sequence_parallel.value_or(false);
+     },
+     "parallel.sequence_parallel: true in an encoder_decoder (the engine splits the sequences of "
+     "decoders alone)"},
+    {[](const Plan& plan) {
+       return plan.job.model.stack == Stack::kEncoderDecoder &&
+              !plan.job.parallel.tensor_parallel.all();
+     },
+     "parallel.tensor_parallel: a kind that is false in an encoder_decoder (the engine shares all "
+     "of its matrices among the tensor ranks)"},
     {[](const Plan& plan) {
        return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
      },
      "parallel.offload_optimizer: true with sgd without momentum in fp32 or fp64 (there is no "
-     "state "
-     "to offload)"},
+     "state to offload)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return parallel.offload_parameters == true && parallel.offload_optimizer != true;
      },
      "parallel.offload_parameters: true without offload_optimizer: true (the engine updates "
-     "weights "
-     "where they lie, by state that lies there)"},
+     "weights where they lie, by state that lies there)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return parallel.offload_parameters == true && parallel.sharded_data_parallel_degree == 1;

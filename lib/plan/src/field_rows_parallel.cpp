@@ -179,6 +179,11 @@ void add_parallel_fields(std::vector<Field>& out) {
        SMP_AT(parallel.bucket_bytes),
        "gradients that one reduction carries",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
+      {kTensorParallel, "attention", SMP_AT(parallel.tensor_parallel.attention),
+       "projections of attention, by heads"},
+      {kTensorParallel, "mlp", SMP_AT(parallel.tensor_parallel.mlp), "MLPs, by width"},
+      {kTensorParallel, "embedding", SMP_AT(parallel.tensor_parallel.embedding),
+       "token embedding and head, by vocabulary"},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

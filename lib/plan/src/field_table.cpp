@@ -20,6 +20,8 @@ const std::vector<Section>& job_sections() {
       {kCheckpoint, "when the run saves its state"},
       {kEvaluation, "the loss of samples that are never trained on: the last of it is held out"},
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
+      {kTensorParallel,
+       "whose matrices the tensor ranks share; those of the other kinds are whole on each of them"},
   };
   return kSections;
 }

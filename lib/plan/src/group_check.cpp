@@ -1,6 +1,6 @@
 #include "group_check.h"
 
-#include "smp/plan/layers.h"
+#include "smp/plan/layout.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 
@@ -51,7 +51,7 @@ std::optional<std::string> group_problem(const AxisGroups& groups) {
 
 std::optional<std::string> verify_groups(const Plan& plan) {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  const int64_t copies = kv_copies(plan.job.model, plan.degrees.tensor);
+  const int64_t copies = kv_copies(plan);
   const int64_t world = plan.degrees.world();
   for (int64_t rank = 0; rank < world; ++rank) {
     const int64_t back = mesh.rank_of(mesh.coord_of(rank));

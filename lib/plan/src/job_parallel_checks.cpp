@@ -286,6 +286,13 @@ void JobBuilder::check_parallel() {
               micro ? fmt::format("{} ({} x {})", *micro * tensor, *micro, tensor)
                     : fmt::format("that of a rank x {}", tensor)));
   }
+  const TensorKinds& kinds = parallel.tensor_parallel;
+  if (tensor > 1 && !kinds.attention && !kinds.mlp && !kinds.embedding) {
+    error({"parallel.tensor_parallel.attention"},
+          fmt::format("tensor_parallel shares nothing among the {} ranks of a tensor group: leave "
+                      "attention, mlp or embedding true, or write tensor_parallel_degree: 1",
+                      tensor));
+  }
   if (parallel.offload_parameters == true && usable({"parallel.sharding"}) && parallel.sharding &&
       *parallel.sharding != Sharding::kParameters) {
     error({"parallel.offload_parameters"},

@@ -75,6 +75,7 @@ parallel:
 - `offload_parameters: true` needs `sharding: parameters`: alone it means it.
 - `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.
 - `sequence_parallel: true` needs `tensor_parallel_degree` above 1, which divides `sequence_length`.
+- `tensor_parallel` has one of `attention`, `mlp` and `embedding` true where `tensor_parallel_degree` is above 1.
 - `context_parallel_degree` c above 1 divides `sequence_length`, and so does 2c in a decoder: each rank takes
   an early and a late slice, which balances causal attention.
 - `expert_parallel_degree` divides `num_experts`; keys of experts need `num_experts`, those of latent attention

@@ -13,7 +13,6 @@
 namespace smp {
 namespace {
 
-int64_t tokens_of(const LayerCall& call) { return call.micro_batch * call.sequence_length; }
 bool is_narrow(const LayerCall& call) { return bytes_of(call.dtype) == 2; }
 int64_t wide_bytes(const LayerCall& call) { return wide_bytes(call.dtype); }
 
@@ -32,31 +31,59 @@ void add_product(Alive& alive, const LayerCall& call, int64_t rows, int64_t dept
 }
 
 int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {
-  return weight_gradient_bytes(call.dtype, tokens_of(call), rows, cols);
+  return weight_gradient_bytes(call.dtype, call.tokens(), rows, cols);
 }
+
+// Of [tokens, hidden] outside the layers' matrices, the rank's own; where sequences are split, all
+// of them are gathered on the way to a matrix and scattered behind one.
+struct HiddenBytes {
+  HiddenBytes(const ModelSpec& model, const LayerCall& call)
+      : all(bytes_of(call.dtype) * call.tokens() * model.hidden_size),
+        own(bytes_of(call.dtype) * call.own_tokens() * model.hidden_size),
+        gathered(call.sequence_parallel ? all : 0) {
+    const int64_t vectors = model.norm == NormKind::kLayerNorm ? 2 : 1;
+    stats = wide_bytes(call) * call.own_tokens() * vectors;
+    norm_sums = call.sequence_parallel ? wide_bytes(call) * vectors * model.hidden_size : 0;
+  }
+
+  // What is the rank's own, which is let go, becomes all.
+  void gather(Alive& alive) const {
+    alive.add(gathered);
+    if (gathered > 0) alive.drop(own);
+  }
+  // All becomes what is the rank's own; both live until the sum is done.
+  void start_sum(Alive& alive) const {
+    if (gathered > 0) alive.add(own);
+  }
+  void finish_sum(Alive& alive) const { alive.drop(gathered); }
+
+  int64_t all, own;
+  int64_t gathered;   // all, where it is not what the rank has anyway
+  int64_t stats;      // mean and 1/deviation; RMSNorm: 1/rms
+  int64_t norm_sums;  // gradients of a norm from the rank's own tokens
+};
 
 // Columns of one block's tensors, and the bytes of those.
 struct BlockTensors {
   BlockTensors(const ModelSpec& model, const LayerCall& call)
-      : is_parallel(model.parallel_residual),
+      : hidden(model, call),
+        is_parallel(model.parallel_residual),
         shares_norm(model.shared_norm),
         drops(model.hidden_dropout > 0) {
     const int64_t element = bytes_of(call.dtype), wide = wide_bytes(call);
     const int64_t s = call.sequence_length;
-    const int64_t heads = model.num_heads / call.tensor_degree;
-    const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / call.tensor_degree);
+    const int64_t heads = model.num_heads / call.attention_degree();
+    const int64_t kv_heads = std::max<int64_t>(1, model.num_kv_heads / call.attention_degree());
     const bool centered = model.norm == NormKind::kLayerNorm;
 
-    tokens = tokens_of(call);
+    tokens = call.tokens();
     h = model.hidden_size;
     packed_cols = (heads + 2 * kv_heads) * model.head_dim;
     attended_cols = heads * model.head_dim;
-    width = part_size(model.ffn_hidden_size, call.tensor_degree, call.tensor_rank);
+    width = call.part_of(model.ffn_hidden_size, call.kinds.mlp);
     up_cols = (is_gated(model.mlp) ? 2 : 1) * width;
 
-    hidden = element * tokens * h;
-    stats = wide * tokens * (centered ? 2 : 1);  // mean and 1/deviation; RMSNorm: 1/rms
-    packed = element * tokens * packed_cols;     // q, k and v
+    packed = element * tokens * packed_cols;  // q, k and v
     attended = element * tokens * attended_cols;
     log_sums = wide * tokens * heads;
     activated = element * tokens * width;
@@ -97,32 +124,44 @@ struct BlockTensors {
     head_norms = model.qk_norm ? wide * (centered ? 4 : 2) * model.head_dim : 0;
   }
 
+  HiddenBytes hidden;
   bool is_parallel, shares_norm, drops;
   int64_t tokens, h, packed_cols, attended_cols, kv_cols, width, up_cols;
-  int64_t hidden, stats, packed, attended, kv, log_sums, activated, up;
+  int64_t packed, attended, kv, log_sums, activated, up;
   int64_t qkv_gradient, q_gradient, kv_gradient, output_gradient, up_gradient, down_gradient;
   int64_t table = 0, table_gradient = 0, diagonals = 0;
   int64_t forward_scratch, backward_scratch, head_norms;
 };
 
+// A norm's result, gathered and multiplied.
+void add_column_parallel(Alive& alive, const BlockTensors& t, const LayerCall& call, int64_t cols) {
+  alive.add(t.hidden.own);
+  t.hidden.gather(alive);
+  add_product(alive, call, t.tokens, t.h, cols);
+  alive.drop(t.hidden.all);
+}
+
+// What a branch adds to the residual stream.
+void add_row_parallel(Alive& alive, const BlockTensors& t, const LayerCall& call, int64_t width) {
+  add_product(alive, call, t.tokens, width, t.h);
+  t.hidden.start_sum(alive);
+  t.hidden.finish_sum(alive);
+}
+
 void attention_forward(Alive& forward, const BlockTensors& t, const LayerCall& call) {
-  forward.add(t.stats);
-  forward.add(t.hidden);  // the norm's result, while it is projected
-  add_product(forward, call, t.tokens, t.h, t.packed_cols);
-  forward.drop(t.hidden);
+  forward.add(t.hidden.stats);
+  add_column_parallel(forward, t, call, t.packed_cols);
   forward.add(t.attended);
   forward.add(t.log_sums);
   forward.pass(t.forward_scratch + t.diagonals, 0);
-  add_product(forward, call, t.tokens, t.attended_cols, t.h);  // x1
+  add_row_parallel(forward, t, call, t.attended_cols);  // x1
 }
 
 void mlp_forward(Alive& forward, const BlockTensors& t, const LayerCall& call) {
-  if (!t.shares_norm) forward.add(t.stats);
-  forward.add(t.hidden);
-  add_product(forward, call, t.tokens, t.h, t.up_cols);
-  forward.drop(t.hidden);
+  if (!t.shares_norm) forward.add(t.hidden.stats);
+  add_column_parallel(forward, t, call, t.up_cols);
   forward.add(t.activated);
-  add_product(forward, call, t.tokens, t.width, t.h);  // y
+  add_row_parallel(forward, t, call, t.width);  // y
   forward.drop(t.activated);
 }
 
@@ -130,7 +169,7 @@ Alive block_forward(const BlockTensors& t, const LayerCall& call) {
   Alive forward;
   attention_forward(forward, t, call);
   mlp_forward(forward, t, call);
-  if (t.is_parallel) forward.drop(t.hidden);  // x1
+  if (t.is_parallel) forward.drop(t.hidden.own);  // x1
   return forward;
 }
 
@@ -148,30 +187,45 @@ struct Backward {
     alive.drop(factors);
   }
 
-  // The gradient of a branch's result with its dropout.
-  int64_t dropped() const { return t.drops ? t.hidden : 0; }
+  // The gradient of a branch's result with its dropout, of the rank's own tokens.
+  int64_t dropped() const { return t.drops ? t.hidden.own : 0; }
+
+  // The gradient of a norm's result from `gradient`, and with it that of the matrix, whose factors
+  // are both.
+  void column_parallel(int64_t cols, int64_t gradient, int64_t bytes) const {
+    add_product(alive, call, t.tokens, cols, t.h);
+    t.hidden.start_sum(alive);
+    alive.add(t.hidden.own);  // the norm's result again
+    if (!put_off) t.hidden.gather(alive);
+    weight_gradient(bytes, t.hidden.all + gradient);
+    t.hidden.finish_sum(alive);
+  }
 
   // Up to the gradient of the norm's result.
   void mlp() const {
     alive.add(dropped());
+    alive.add(t.hidden.gathered);
     // Gradient of the activation, exchanged with what was saved as `up`; the activation is made
     // again in one of the two.
     add_product(alive, call, t.tokens, t.h, t.width);
     weight_gradient(t.down_gradient, t.activated + dropped());
-    add_product(alive, call, t.tokens, t.up_cols, t.h);
-    alive.add(t.hidden);  // the norm's result again
-    weight_gradient(t.up_gradient, t.hidden + t.up);
-    if (!t.is_parallel) alive.drop(t.hidden);  // the branch's input
-    if (!t.shares_norm) alive.drop(t.stats);
+    alive.drop(t.hidden.gathered);
+    column_parallel(t.up_cols, t.up, t.up_gradient);
+    if (!t.shares_norm) alive.pass(t.hidden.norm_sums, 0);
+    if (!t.is_parallel) alive.drop(t.hidden.own);  // the branch's input
+    if (!t.shares_norm) alive.drop(t.hidden.stats);
   }
 
   // What was kept of queries, keys and values becomes their gradients. `diagonals` of relative
   // positions, whose table's gradient is new with `makes_table`.
   void heads(int64_t diagonals, bool makes_table) const {
     alive.add(dropped());
-    weight_gradient(t.output_gradient, 0);
+    alive.add(t.hidden.gathered);
+    // Where nothing is gathered, the dropped gradient is at hand for the output's gradient too.
+    weight_gradient(t.output_gradient, t.hidden.gathered > 0 ? dropped() : 0);
     add_product(alive, call, t.tokens, t.h, t.attended_cols);  // of the attention's output
-    if (!put_off) alive.drop(dropped());
+    if (!put_off && t.hidden.gathered == 0) alive.drop(dropped());
+    alive.drop(t.hidden.gathered);
     const int64_t table_gradient = diagonals > 0 ? t.table_gradient : 0;
     alive.add(table_gradient);
     alive.pass(t.backward_scratch + 2 * diagonals + t.head_norms, 0);
@@ -185,20 +239,17 @@ struct Backward {
 
   void attention(bool makes_table) const {
     heads(t.diagonals, makes_table);
-    add_product(alive, call, t.tokens, t.packed_cols, t.h);  // gradient of x
-    alive.add(t.hidden);
-    weight_gradient(t.qkv_gradient, t.hidden + t.packed);
+    column_parallel(t.packed_cols, t.packed, t.qkv_gradient);  // gradient of x
+    alive.pass(t.hidden.norm_sums, 0);
   }
 
   // The gradient of keys' and values' weights is never put off: their factor, the memory, belongs
   // to other blocks as well.
   void cross_attention(bool makes_memory_gradient) const {
     heads(0, false);
-    add_product(alive, call, t.tokens, t.attended_cols, t.h);
-    alive.add(t.hidden);
-    weight_gradient(t.q_gradient, t.hidden + t.attended);
+    column_parallel(t.attended_cols, t.attended, t.q_gradient);
     add_product(alive, call, t.tokens, t.kv_cols, t.h);  // gradient of the memory
-    if (!makes_memory_gradient) alive.drop(t.hidden);
+    if (!makes_memory_gradient) alive.drop(t.hidden.all);
     alive.pass(t.kv_gradient, 0);
     alive.drop(t.kv);
   }
@@ -213,27 +264,27 @@ Alive block_backward(const BlockTensors& t, const LayerCall& call, bool makes_ta
 }
 
 // Of the factors of the weights' gradients each lives until its last product; the output's gradient
-// is one, and the caller's until then. With dropout each branch has its own.
+// is one, and the caller's until then. With dropout each branch has its own. One factor of each is
+// gathered for it.
+void put_off_product(Alive& weights, const BlockTensors& t, int64_t bytes, int64_t factors) {
+  weights.pass(t.hidden.gathered + bytes, 0);
+  weights.drop(factors);
+}
 void mlp_weights(Alive& weights, const BlockTensors& t) {
   const bool shares_gradient = t.is_parallel && !t.drops;
-  weights.pass(t.down_gradient, 0);
-  weights.drop(t.activated + (shares_gradient ? 0 : t.hidden));
-  weights.pass(t.up_gradient, 0);
-  weights.drop(t.up + t.hidden);
+  put_off_product(weights, t, t.down_gradient, t.activated + (shares_gradient ? 0 : t.hidden.own));
+  put_off_product(weights, t, t.up_gradient, t.up + t.hidden.own);
 }
 void attention_weights(Alive& weights, const BlockTensors& t, int64_t projection_gradient,
                        int64_t projected) {
-  weights.pass(t.output_gradient, 0);
-  weights.drop(t.hidden + t.attended);
-  weights.pass(projection_gradient, 0);
-  weights.drop(projected + t.hidden);
+  put_off_product(weights, t, t.output_gradient, t.hidden.own + t.attended);
+  put_off_product(weights, t, projection_gradient, projected + t.hidden.own);
 }
 
 // The MLP's first product again, of what a thinned call has kept.
 int64_t complete_peak(const BlockTensors& t, const LayerCall& call) {
   Alive complete;
-  complete.add(t.hidden);
-  add_product(complete, call, t.tokens, t.h, t.up_cols);
+  add_column_parallel(complete, t, call, t.up_cols);
   return complete.peak();
 }
 
@@ -246,11 +297,11 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
 
   const bool keeps_table = closes_stack(model, layer);
   // The decoder's embedded tokens and both tables flow past an encoder's block.
-  const int64_t past = is_in_encoder(model, layer) ? t.hidden + 2 * t.table : 0;
-  return {.output_bytes = t.hidden,
+  const int64_t past = is_in_encoder(model, layer) ? t.hidden.own + 2 * t.table : 0;
+  return {.output_bytes = t.hidden.own,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
-          .input_gradient_bytes = t.hidden + past,
+          .input_gradient_bytes = t.hidden.own + past,
           .backward_peak_bytes = block_backward(t, call, keeps_table, false).peak(),
           .thinned_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
@@ -259,16 +310,18 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
           .weight_peak_bytes = weights.peak()};
 }
 
+// Of whole sequences, as the rest of an encoder_decoder (engine_rules.h).
 Alive cross_block_backward(const BlockTensors& t, const LayerCall& call, bool opens, bool closes,
                            bool put_off) {
+  const int64_t hidden = t.hidden.all;
   Alive alive;
   const Backward backward{alive, t, call, put_off};
   backward.mlp();
-  if (opens) alive.add(t.hidden);  // the memory again
+  if (opens) alive.add(hidden);  // the memory again
   backward.cross_attention(closes);
-  if (opens) alive.drop(t.hidden);
-  if (!put_off || t.drops) alive.drop(t.hidden);  // gradient of x2
-  alive.drop(t.hidden + t.stats);                 // x1
+  if (opens) alive.drop(hidden);
+  if (!put_off || t.drops) alive.drop(hidden);  // gradient of x2
+  alive.drop(hidden + t.hidden.stats);          // x1
   backward.attention(closes);
   return alive;
 }
@@ -276,33 +329,32 @@ Alive cross_block_backward(const BlockTensors& t, const LayerCall& call, bool op
 LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
                                const LayerCall& call) {
   const BlockTensors t(model, call);
+  const int64_t hidden = t.hidden.all;
   const bool opens = opens_decoder(model, layer), closes = closes_stack(model, layer);
   Alive forward;
   if (opens) {
-    forward.add(t.stats);
-    forward.add(t.hidden);  // the memory
+    forward.add(t.hidden.stats);
+    forward.add(hidden);  // the memory
   }
   attention_forward(forward, t, call);
-  forward.add(t.stats);
-  forward.add(t.hidden);
-  add_product(forward, call, t.tokens, t.h, t.attended_cols);
-  forward.drop(t.hidden);
+  forward.add(t.hidden.stats);
+  add_column_parallel(forward, t, call, t.attended_cols);
   add_product(forward, call, t.tokens, t.h, t.kv_cols);
   forward.add(t.attended);
   forward.add(t.log_sums);
   forward.pass(t.forward_scratch, 0);
-  add_product(forward, call, t.tokens, t.attended_cols, t.h);  // x2
+  add_row_parallel(forward, t, call, t.attended_cols);  // x2
   mlp_forward(forward, t, call);
-  if (opens && closes) forward.drop(t.hidden);
+  if (opens && closes) forward.drop(hidden);
 
   Alive weights;
   mlp_weights(weights, t);
   attention_weights(weights, t, t.q_gradient, t.attended);
   attention_weights(weights, t, t.qkv_gradient, t.packed);
-  return {.output_bytes = opens && !closes ? 2 * t.hidden : t.hidden,
+  return {.output_bytes = opens && !closes ? 2 * hidden : hidden,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
-          .input_gradient_bytes = 2 * t.hidden + t.table,
+          .input_gradient_bytes = 2 * hidden + t.table,
           .backward_peak_bytes = cross_block_backward(t, call, opens, closes, false).peak(),
           .thinned_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
@@ -312,21 +364,21 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
 }
 
 LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
+  const HiddenBytes hidden(model, call);
   const int64_t wide = wide_bytes(call);
-  const int64_t tokens = tokens_of(call);
+  const int64_t tokens = call.tokens();
   const int64_t h = model.hidden_size;
-  const int64_t hidden = bytes_of(call.dtype) * tokens * h;
-  const int64_t stats = wide * tokens * (model.norm == NormKind::kLayerNorm ? 2 : 1);
-  const int64_t columns = part_size(model.vocab_size, call.tensor_degree, call.tensor_rank);
+  const int64_t columns = call.part_of(model.vocab_size, call.kinds.embedding);
   const int64_t statistics = wide * 3 * tokens;  // maximum, sum and target's logit of each row
   // 16-bit logits are widened a few rows at a time, and keep their statistics.
   const int64_t rows = is_narrow(call) ? wide * std::min<int64_t>(tokens, 8) * columns : 0;
 
   Alive forward;
-  forward.add(stats);
-  forward.add(hidden);
+  forward.add(hidden.stats);
+  forward.add(hidden.own);
+  hidden.gather(forward);
   add_product(forward, call, tokens, h, columns);
-  forward.drop(hidden);
+  forward.drop(hidden.all);
   forward.add(statistics);
   forward.pass(rows, 0);
   if (!is_narrow(call)) forward.drop(statistics);
@@ -336,28 +388,41 @@ LayerMemory head_memory(const ModelSpec& model, const LayerCall& call) {
   backward.pass(rows, 0);
   if (is_narrow(call)) backward.drop(statistics);
   add_product(backward, call, tokens, columns, h);  // gradient of x
-  backward.add(hidden);                             // the norm's result again
+  hidden.start_sum(backward);
+  backward.add(hidden.own);  // the norm's result again
+  hidden.gather(backward);
   backward.pass(weight_gradient_bytes(call, columns, h), 0);
 
   return {.output_bytes = wide,
           .saved_bytes = forward.now(),
           .forward_peak_bytes = forward.peak(),
-          .input_gradient_bytes = hidden,
+          .input_gradient_bytes = hidden.own,
           .backward_peak_bytes = backward.peak(),
           .put_off_backward_peak_bytes = backward.peak()};
 }
 
 LayerMemory embedding_memory(const ModelSpec& model, const LayerSpec& layer,
                              const LayerCall& call) {
-  const std::vector<TensorSpec> outputs = outputs_of(model, layer, call);
-  const int64_t x = bytes_of(outputs);
-  // A gradient of an output.
-  const int64_t dropped = model.hidden_dropout > 0 ? outputs.front().bytes() : 0;
-  return {.output_bytes = x,
-          .saved_bytes = x,
-          .forward_peak_bytes = x,
-          .backward_peak_bytes = dropped,
-          .put_off_backward_peak_bytes = dropped};
+  const HiddenBytes hidden(model, call);
+  const int64_t outputs = bytes_of(outputs_of(model, layer, call));
+  Alive forward;
+  if (call.vocabulary_degree() == 1) {  // each rank looks up its own tokens
+    forward.add(hidden.own);
+  } else {
+    forward.add(hidden.all);
+    hidden.start_sum(forward);
+    hidden.finish_sum(forward);
+  }
+  forward.add(outputs - hidden.own);  // of an encoder_decoder: the decoder's tokens, both tables
+  // The output's gradient with its dropout, and of all tokens.
+  Alive backward;
+  backward.add(model.hidden_dropout > 0 ? hidden.own : 0);
+  backward.add(hidden.gathered);
+  return {.output_bytes = outputs,
+          .saved_bytes = forward.now(),
+          .forward_peak_bytes = forward.peak(),
+          .backward_peak_bytes = backward.peak(),
+          .put_off_backward_peak_bytes = backward.peak()};
 }
 
 }  // namespace

@@ -12,8 +12,12 @@ namespace {
 // Collects the parameters of one layer in flat order.
 class ParameterList {
  public:
-  ParameterList(const ModelSpec& model, std::string prefix)
-      : model_(model), prefix_(std::move(prefix)) {}
+  ParameterList(const ModelSpec& model, const TensorKinds& kinds, std::string prefix)
+      : kinds_(kinds), model_(model), prefix_(std::move(prefix)) {}
+
+  const TensorKinds& kinds() const { return kinds_; }
+  // Whether the tensor ranks share what comes now.
+  void share(bool is_shared) { is_shared_ = is_shared; }
 
   void matrix(const std::string& name, int64_t rows, int64_t cols, TensorSplit split) {
     add_matrix(name, rows, cols, split, model_.initializer_range);
@@ -52,22 +56,28 @@ class ParameterList {
     parameters_.push_back({.name = prefix_ + name,
                            .rows = rows,
                            .cols = cols,
-                           .split = split,
+                           .split = is_shared_ ? split : TensorSplit::kReplicated,
                            .init = Init::kNormal,
                            .init_std = std,
                            .weight_decay = true});
   }
   void vector(const std::string& name, int64_t size, TensorSplit split, Init init) {
-    parameters_.push_back(
-        {.name = prefix_ + name, .rows = size, .is_vector = true, .split = split, .init = init});
+    parameters_.push_back({.name = prefix_ + name,
+                           .rows = size,
+                           .is_vector = true,
+                           .split = is_shared_ ? split : TensorSplit::kReplicated,
+                           .init = init});
   }
 
+  const TensorKinds kinds_;
+  bool is_shared_ = true;
   const ModelSpec& model_;
   std::string prefix_;
   std::vector<ParameterSpec> parameters_;
 };
 
 void add_latent_attention(ParameterList& list, const ModelSpec& model) {
+  list.share(list.kinds().attention);
   const int64_t h = model.hidden_size;
   const int64_t q_rows = model.num_heads * (model.qk_head_dim + model.qk_rope_head_dim);
   const int64_t kv_rows = model.num_heads * (model.qk_head_dim + model.v_head_dim);
@@ -89,6 +99,7 @@ void add_latent_attention(ParameterList& list, const ModelSpec& model) {
 
 // Weights first, then their biases, so that each kind is one contiguous matrix or vector.
 void add_attention(ParameterList& list, const ModelSpec& model, const std::string& name) {
+  list.share(list.kinds().attention);
   const int64_t h = model.hidden_size;
   const int64_t q_rows = model.num_heads * model.head_dim;
   const int64_t kv_rows = model.num_kv_heads * model.head_dim;
@@ -111,6 +122,7 @@ void add_attention(ParameterList& list, const ModelSpec& model, const std::strin
 // `copies` experts' matrices lie in one: rows (of down: columns) by expert.
 void add_mlp(ParameterList& list, const ModelSpec& model, const std::string& name, int64_t width,
              int64_t copies = 1) {
+  list.share(list.kinds().mlp);
   const int64_t h = model.hidden_size;
   const int64_t f = width * copies;
   const bool gated = is_gated(model.mlp);
@@ -166,6 +178,7 @@ void add_mtp_block(ParameterList& list, const ModelSpec& model) {
 }
 
 void add_embedding(ParameterList& list, const ModelSpec& model) {
+  list.share(list.kinds().embedding);
   const int64_t h = model.hidden_size;
   list.matrix("tokens.weight", padded_vocab_rows(model), h, TensorSplit::kRows);
   if (model.position_embedding == PositionKind::kLearned) {
@@ -184,6 +197,7 @@ void add_embedding(ParameterList& list, const ModelSpec& model) {
 }
 
 void add_head(ParameterList& list, const ModelSpec& model) {
+  list.share(list.kinds().embedding);
   const int64_t h = model.hidden_size;
   list.norm("norm", h);
   if (model.stack == Stack::kEncoder) {
@@ -204,8 +218,9 @@ void add_head(ParameterList& list, const ModelSpec& model) {
 
 }  // namespace
 
-std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer) {
-  ParameterList list(model, layer.name + ".");
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer,
+                                         const TensorKinds& kinds) {
+  ParameterList list(model, kinds, layer.name + ".");
   switch (layer.kind) {
     case LayerKind::kEmbedding: add_embedding(list, model); break;
     case LayerKind::kGpt2Block:

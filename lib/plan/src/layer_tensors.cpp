@@ -28,9 +28,10 @@ std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& laye
                                    const LayerCall& call) {
   if (makes_loss(layer.kind)) return {};
   if (is_list(model)) return {batch_of(operators_of(model, layer).back().out, call)};
-  const TensorSpec hidden{{call.micro_batch, call.sequence_length, model.hidden_size}, call.dtype};
+  const int64_t sequence = call.own_tokens() / call.micro_batch;
+  const TensorSpec hidden{{call.micro_batch, sequence, model.hidden_size}, call.dtype};
   if (model.stack != Stack::kEncoderDecoder) return {hidden};
-  const TensorSpec table{{kRelativeBuckets, model.num_heads / call.tensor_degree}, call.dtype};
+  const TensorSpec table{{kRelativeBuckets, model.num_heads / call.attention_degree()}, call.dtype};
   if (layer.kind == LayerKind::kCrossBlock) {
     if (closes_stack(model, layer)) return {hidden};
     return {hidden, hidden, table};
@@ -73,8 +74,13 @@ int64_t gradient_bytes_of(const std::vector<TensorSpec>& tensors) {
 
 LayerCall layer_call(const Plan& plan, int64_t tensor_rank) {
   const TrainingSpec& training = plan.job.training;
-  return {training.micro_batch.value(), training.sequence_length, plan.degrees.tensor, tensor_rank,
-          compute_dtype(plan)};
+  return {training.micro_batch.value(),
+          training.sequence_length,
+          plan.degrees.tensor,
+          tensor_rank,
+          compute_dtype(plan),
+          plan.job.parallel.sequence_parallel.value_or(false),
+          plan.job.parallel.tensor_parallel};
 }
 
 std::vector<ChunkEnds> chunk_ends(const Plan& plan, const RankLayout& layout) {

@@ -110,7 +110,7 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
   const double s = static_cast<double>(call.sequence_length);
   const bool is_head = layer.kind == LayerKind::kHead;
   double multiply_adds = 0;
-  for (const ParameterSpec& parameter : parameters_of(model, layer)) {
+  for (const ParameterSpec& parameter : parameters_of(model, layer, call.kinds)) {
     if (parameter.is_vector) continue;
     const Box box = tensor_box(model, parameter, call.tensor_degree, call.tensor_rank);
     // An encoder's pooler and classifier read the first token alone.
@@ -123,8 +123,7 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
     }
     multiply_adds += tokens * static_cast<double>(box.size());
   }
-  const int64_t vocabulary_rows =
-      part_size(padded_vocab_rows(model), call.tensor_degree, call.tensor_rank);
+  const int64_t vocabulary_rows = call.part_of(padded_vocab_rows(model), call.kinds.embedding);
   const double projection = b * s * static_cast<double>(vocabulary_rows * model.hidden_size);
   if (is_head) {
     if (model.tied_embeddings) multiply_adds += projection;
@@ -135,7 +134,7 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
     const int64_t query = latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim;
     const int64_t value = latent ? model.v_head_dim : model.head_dim;
     const double width = static_cast<double>(model.num_heads * (query + value)) /
-                         static_cast<double>(call.tensor_degree);
+                         static_cast<double>(call.attention_degree());
     const bool in_encoder = model.stack != Stack::kDecoder && layer.kind != LayerKind::kCrossBlock;
     double pairs = in_encoder ? s * s : s * s / 2;
     if (layer.kind == LayerKind::kCrossBlock) pairs += s * s;

@@ -43,11 +43,14 @@ std::vector<std::vector<LayerSpec>> layers_of_stage(const Plan& plan, int64_t st
   return found;
 }
 
-int64_t elements_of(const ModelSpec& model, const LayerSpec& layer, int64_t tensor_degree,
-                    int64_t tensor_rank) {
+std::vector<ParameterSpec> specs_of(const Plan& plan, const LayerSpec& layer) {
+  return parameters_of(plan.job.model, layer, plan.job.parallel.tensor_parallel);
+}
+
+int64_t elements_of(const Plan& plan, const LayerSpec& layer, int64_t tensor_rank) {
   int64_t elements = 0;
-  for (const ParameterSpec& parameter : parameters_of(model, layer)) {
-    elements += tensor_box(model, parameter, tensor_degree, tensor_rank).size();
+  for (const ParameterSpec& parameter : specs_of(plan, layer)) {
+    elements += tensor_box(plan.job.model, parameter, plan.degrees.tensor, tensor_rank).size();
   }
   return elements;
 }
@@ -71,7 +74,7 @@ std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
   size_t end = layers.size();
   int64_t bytes = 0;
   for (size_t i = layers.size(); i-- > 0;) {
-    bytes += elements_of(plan.job.model, layers[i], plan.degrees.tensor, 0) * element_bytes;
+    bytes += elements_of(plan, layers[i], 0) * element_bytes;
     if (of_one_layer || bytes >= plan.job.parallel.bucket_bytes || begins_chunk[i]) {
       ranges.emplace_back(i, end);
       end = i;
@@ -84,7 +87,7 @@ std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
 int64_t copies_of(const Plan& plan, const ParameterSpec& parameter) {
   switch (parameter.split) {
     case TensorSplit::kReplicated: return plan.degrees.tensor;
-    case TensorSplit::kKvHeads: return kv_copies(plan.job.model, plan.degrees.tensor);
+    case TensorSplit::kKvHeads: return kv_copies(plan);
     case TensorSplit::kRows:
     case TensorSplit::kColumns: return 1;
   }
@@ -147,6 +150,12 @@ int64_t host_update_elements(const RankLayout& layout) {
   return std::min(layout.optimizer_elements, kHostUpdateElements);
 }
 
+int64_t kv_copies(const Plan& plan) {
+  return plan.job.parallel.tensor_parallel.attention
+             ? kv_copies(plan.job.model, plan.degrees.tensor)
+             : 1;
+}
+
 bool shards_gradients(const Plan& plan) {
   return plan.degrees.shard > 1 &&
          plan.job.parallel.sharding.value_or(Sharding::kNone) >= Sharding::kGradients;
@@ -185,7 +194,7 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
     bucket.last_layer = layout.layers[last - 1].index;
     for (size_t i = first; i < last; ++i) {
       const LayerSpec& layer = layout.layers[i];
-      for (const ParameterSpec& spec : parameters_of(model, layer)) {
+      for (const ParameterSpec& spec : specs_of(plan, layer)) {
         layout.parameters.push_back(place(plan, layout.coord, spec, layer.index, offset));
         offset += layout.parameters.back().box.size();
       }
@@ -217,7 +226,7 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   const bool is_last = layout.coord.pipeline + 1 == plan.degrees.pipeline;
   if (tied_across_stages(plan) && is_last) {
     const LayerSpec embedding = layers_of(model).front();
-    layout.tied_copy = place(plan, layout.coord, parameters_of(model, embedding).front(), 0, 0);
+    layout.tied_copy = place(plan, layout.coord, specs_of(plan, embedding).front(), 0, 0);
     layout.tied_copy->counts = false;
   }
   return layout;

@@ -61,6 +61,11 @@ ParameterSum norms(const ModelSpec& model, double count) {
   return {.whole = count * norm_size(model, static_cast<double>(model.hidden_size))};
 }
 
+// Of a kind that tensor ranks share or do not.
+ParameterSum shared(const ParameterSum& sum, bool is_shared) {
+  return is_shared ? sum : ParameterSum{.whole = sum.all()};
+}
+
 ParameterSum head(const ModelSpec& model, double vocabulary_rows) {
   const auto h = static_cast<double>(model.hidden_size);
   ParameterSum sum = norms(model, model.stack == Stack::kEncoderDecoder ? 2 : 1);
@@ -109,7 +114,7 @@ ParameterCounts counts_of_list(const ModelSpec& model) {
 
 }  // namespace
 
-ParameterCounts parameter_counts(const ModelSpec& model) {
+ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds) {
   if (is_list(model)) return counts_of_list(model);
   const auto h = static_cast<double>(model.hidden_size);
   const auto rows = static_cast<double>(padded_vocab_rows(model));
@@ -128,18 +133,23 @@ ParameterCounts parameter_counts(const ModelSpec& model) {
     counts.embedding.whole += static_cast<double>(kTokenTypes) * h;
   }
 
-  const ParameterSum self = model.kv_lora_rank > 0 ? latent_attention(model) : attention(model);
+  counts.embedding = shared(counts.embedding, kinds.embedding);
+  counts.vocabulary = shared(counts.vocabulary, kinds.embedding);
+
+  const auto mlp_of = [&](int64_t width) { return shared(mlp(model, width), kinds.mlp); };
+  const ParameterSum self =
+      shared(model.kv_lora_rank > 0 ? latent_attention(model) : attention(model), kinds.attention);
   const ParameterSum core = self + norms(model, model.shared_norm ? 1 : 2);
-  counts.block = core + mlp(model, model.ffn_hidden_size);
-  counts.cross_block = counts.block + attention(model) + norms(model, 1);
+  counts.block = core + mlp_of(model.ffn_hidden_size);
+  counts.cross_block = counts.block + shared(attention(model), kinds.attention) + norms(model, 1);
   counts.blocks = model.num_layers;
   counts.cross_blocks = model.decoder_layers;
   if (model.num_experts > 0) {
-    counts.expert = mlp(model, model.expert_ffn_hidden_size);
+    counts.expert = mlp_of(model.expert_ffn_hidden_size);
     counts.moe_block = core;
     counts.moe_block.whole += h * static_cast<double>(model.num_experts);
     if (model.shared_expert_ffn_hidden_size > 0) {
-      counts.moe_block = counts.moe_block + mlp(model, model.shared_expert_ffn_hidden_size);
+      counts.moe_block = counts.moe_block + mlp_of(model.shared_expert_ffn_hidden_size);
     }
     const int64_t rest = model.num_layers - model.first_dense_layers;
     counts.moe_blocks = rest > 0 ? (rest + model.moe_layer_period - 1) / model.moe_layer_period : 0;
@@ -153,7 +163,7 @@ ParameterCounts parameter_counts(const ModelSpec& model) {
     counts.mtp_block = (counts.mtp_has_experts ? counts.moe_block : counts.block) +
                        norms(model, 3) + ParameterSum{.cut = 2 * h * h};
   }
-  counts.head = head(model, rows);
+  counts.head = shared(head(model, rows), kinds.embedding);
   return counts;
 }
 

@@ -10,7 +10,7 @@ namespace smp {
 
 std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   const Degrees& degrees = plan.degrees;
-  const int64_t copies = kv_copies(plan.job.model, degrees.tensor);
+  const int64_t copies = kv_copies(plan);
 
   std::vector<Axis> axes = {Axis::kWorld, Axis::kPipeline, Axis::kTensor, Axis::kContext};
   if (degrees.shard > 1) {

@@ -334,7 +334,7 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
   parameters.prefetch_layers = plan.job.parallel.prefetch_layers;
   parameters.tied_across_stages = tied_across_stages(plan);
   parameters.tied_on_stage = plan.job.model.tied_embeddings && !parameters.tied_across_stages;
-  parameters.kv_replicated = kv_copies(plan.job.model, plan.degrees.tensor) > 1;
+  parameters.kv_replicated = kv_copies(plan) > 1;
   parameters.loading_horizon = plan.job.parallel.activation_loading_horizon;
   for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
     const RankLayout layout = rank_layout(plan, mesh.rank_of({.pipeline = stage}));

@@ -21,7 +21,7 @@ class TrafficList {
   void add(const char* label, CollectiveOp op, Axis axis, DType dtype, int64_t count,
            int64_t calls) {
     const std::vector<int64_t> group = mesh_.group(rank_, axis, kv_copies_);
-    if (group.size() == 1 || calls == 0) return;
+    if (group.size() == 1 || calls == 0 || count == 0) return;
     const auto size = static_cast<int64_t>(group.size());
     const auto index = std::find(group.begin(), group.end(), rank_) - group.begin();
     SMP_CHECK(index < size);
@@ -61,7 +61,7 @@ class StepTraffic {
         dtype_(compute_dtype(plan)),
         microbatches_(plan.job.training.microbatches.value()),
         tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length),
-        list_(mesh_, rank, kv_copies(plan.job.model, plan.degrees.tensor)) {}
+        list_(mesh_, rank, kv_copies(plan)) {}
 
   std::vector<Traffic> all() {
     tensor_parallel();
@@ -74,64 +74,123 @@ class StepTraffic {
   }
 
  private:
-  // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,
-  // section 3); the vocabulary is cut in embedding and head.
-  void tensor_parallel() {
+  // How often this rank's layers run in a microbatch, and what they send then.
+  struct Calls {
+    int64_t blocks = 0, again = 0;       // recomputed
+    int64_t thinned = 0;                 // of which selective recompute makes a part again
+    int64_t attentions = 0;              // two of a decoder's block beside an encoder
+    int64_t pairs = 0, pairs_again = 0;  // of matrices that the tensor ranks share
+    int64_t memories = 0;                // made of an encoder's result by shared attention
+    int64_t embeddings = 0, heads = 0;   // an encoder_decoder embeds two sequences
+    int64_t shared_embeddings = 0, shared_heads = 0;
+  };
+  Calls calls_of_microbatch() const {
     const ModelSpec& model = plan_.job.model;
-    if (is_list(model)) return;  // every rank computes all
     const ParallelSpec& parallel = plan_.job.parallel;
+    const TensorKinds& kinds = parallel.tensor_parallel;
     const auto layers = static_cast<int64_t>(layout_.layers.size());
     const int64_t most_again =
         parallel.recompute == Recompute::kFull ? parallel.recompute_layers.value_or(layers) : 0;
-    int64_t blocks = 0, attentions = 0, forward = 0, backward = 0;
-    bool has_head = false;
+    Calls calls;
     for (const LayerSpec& layer : layout_.layers) {
       if (is_block(layer)) {
-        const int64_t branches = layer.kind == LayerKind::kCrossBlock ? 3 : 2;
-        attentions += branches - 1;
-        forward += branches * (blocks < most_again ? 2 : 1);
-        backward += branches + (opens_decoder(model, layer) ? 1 : 0);  // and of the memory
-        ++blocks;
+        const int64_t attentions = layer.kind == LayerKind::kCrossBlock ? 2 : 1;
+        const int64_t pairs = (kinds.attention ? attentions : 0) + (kinds.mlp ? 1 : 0);
+        const bool is_again = calls.blocks < most_again;
+        ++calls.blocks;
+        calls.attentions += attentions;
+        calls.pairs += pairs;
+        calls.again += is_again ? 1 : 0;
+        calls.pairs_again += is_again ? pairs : 0;
+        calls.memories += kinds.attention && opens_decoder(model, layer) ? 1 : 0;
       } else if (layer.kind == LayerKind::kEmbedding) {
-        forward += model.stack == Stack::kEncoderDecoder ? 2 : 1;
+        calls.embeddings += model.stack == Stack::kEncoderDecoder ? 2 : 1;
       } else if (layer.kind == LayerKind::kHead) {
-        has_head = true;
-        ++backward;
+        ++calls.heads;
       }
     }
-    tensor("tensor.forward", dtype_, hidden(), forward * microbatches_);
-    tensor("tensor.backward", dtype_, hidden(), backward * microbatches_);
-    if (has_head) {
-      tensor("tensor.loss", wide(dtype_), tokens_, microbatches_);  // max of the logits
-      tensor("tensor.loss", wide(dtype_), 2 * tokens_,
-             microbatches_);  // sum of exponentials, target
+    if (parallel.recompute == Recompute::kSelective) calls.thinned = calls.blocks;
+    calls.shared_embeddings = kinds.embedding ? calls.embeddings : 0;
+    calls.shared_heads = kinds.embedding ? calls.heads : 0;
+    return calls;
+  }
+
+  void tensor_parallel() {
+    const ModelSpec& model = plan_.job.model;
+    if (is_list(model)) return;  // every rank computes all
+    const Calls calls = calls_of_microbatch();
+    if (plan_.job.parallel.sequence_parallel.value_or(false)) {
+      split_sequences(calls);
+    } else {
+      whole_sequences(calls);
     }
-    if (model.qk_norm) {  // each rank has worked on its own heads
-      const int64_t vectors = model.norm == NormKind::kLayerNorm ? 4 : 2;
-      tensor("tensor.head_norms", wide(dtype_), vectors * model.head_dim,
-             attentions * microbatches_);
+    if (calls.shared_heads > 0) {
+      all_reduce("tensor.loss", wide(dtype_), tokens_, 1);      // max of the logits
+      all_reduce("tensor.loss", wide(dtype_), 2 * tokens_, 1);  // sum of exponentials, target
     }
-    if (kv_copies(model, plan_.degrees.tensor) > 1) {
-      list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),
-                kv_elements_of_block(), blocks * (layout_.shards_gradients() ? microbatches_ : 1));
+    if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
+      // Each rank has worked on its own heads.
+      all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
+                 calls.attentions);
+    }
+    if (kv_copies(plan_) > 1) {
+      const int64_t sums = calls.blocks * (layout_.shards_gradients() ? microbatches_ : 1);
+      for (const bool is_vector : {false, true}) {
+        list_.add("tensor.kv_gradients", CollectiveOp::kAllReduce, Axis::kKvHead, wide(dtype_),
+                  kv_elements_of_block(is_vector), sums);
+      }
     }
   }
 
-  void tensor(const char* label, DType dtype, int64_t count, int64_t calls) {
-    list_.add(label, CollectiveOp::kAllReduce, Axis::kTensor, dtype, count, calls);
+  // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,
+  // section 3); the vocabulary is cut in embedding and head.
+  void whole_sequences(const Calls& calls) {
+    all_reduce("tensor.forward", dtype_, hidden(),
+               calls.pairs + calls.pairs_again + calls.shared_embeddings);
+    all_reduce("tensor.backward", dtype_, hidden(),
+               calls.pairs + calls.memories + calls.shared_heads);
+  }
+
+  // Each sum is scattered, and gathered ahead of the next matrix (Korthikanti et al. 2022, section
+  // 4.2.2). For the weights' gradients a norm's result is made and gathered again, and so is, where
+  // these are put off, the gradient of what a pair of matrices gives. Of decoders alone.
+  void split_sequences(const Calls& calls) {
+    const int64_t blocks = calls.blocks;
+    const bool put_off = puts_weights_off(*plan_.job.parallel.pipeline);
+    scatter("tensor.forward", calls.pairs + calls.pairs_again + calls.shared_embeddings);
+    gather("tensor.forward", 2 * (blocks + calls.again) + calls.thinned + calls.heads);
+    scatter("tensor.backward", calls.pairs + calls.shared_heads);
+    gather("tensor.backward", (put_off ? 6 : 4) * blocks + calls.embeddings + calls.heads);
+    const int64_t norms = plan_.job.model.shared_norm ? 1 : 2;
+    all_reduce("tensor.norms", wide(dtype_), norm_vectors() * plan_.job.model.hidden_size,
+               norms * blocks + calls.heads);
+  }
+
+  // `calls` are those of a microbatch.
+  void all_reduce(const char* label, DType dtype, int64_t count, int64_t calls) {
+    list_.add(label, CollectiveOp::kAllReduce, Axis::kTensor, dtype, count, calls * microbatches_);
+  }
+  void scatter(const char* label, int64_t calls) {
+    list_.add(label, CollectiveOp::kReduceScatter, Axis::kTensor, dtype_, hidden(),
+              calls * microbatches_);
+  }
+  void gather(const char* label, int64_t calls) {
+    list_.add(label, CollectiveOp::kAllGather, Axis::kTensor, dtype_,
+              hidden() / plan_.degrees.tensor, calls * microbatches_);
   }
 
   int64_t hidden() const { return tokens_ * plan_.job.model.hidden_size; }  // [b, s, h]
+  int64_t norm_vectors() const { return plan_.job.model.norm == NormKind::kLayerNorm ? 2 : 1; }
 
-  // k.weight and v.weight of one block, neighbours in the flat buffer.
-  int64_t kv_elements_of_block() const {
+  // k.weight and v.weight of one block, or their biases: neighbours in the flat buffer.
+  int64_t kv_elements_of_block(bool is_vector) const {
     int64_t elements = 0;
     int64_t layer = -1;
     for (const PlacedParameter& parameter : layout_.parameters) {
       if (parameter.spec.split != TensorSplit::kKvHeads) continue;
       if (layer >= 0 && parameter.layer != layer) break;
       layer = parameter.layer;
-      elements += parameter.box.size();
+      if (parameter.spec.is_vector == is_vector) elements += parameter.box.size();
     }
     return elements;
   }
@@ -208,7 +267,8 @@ class StepTraffic {
   void tied() {
     if (!tied_across_stages(plan_)) return;
     const ModelSpec& model = plan_.job.model;
-    const ParameterSpec weight = parameters_of(model, layers_of(model).front()).front();
+    const ParameterSpec weight =
+        parameters_of(model, layers_of(model).front(), plan_.job.parallel.tensor_parallel).front();
     const int64_t count =
         tensor_box(model, weight, plan_.degrees.tensor, layout_.coord.tensor).size();
     if (layout_.coord.pipeline == 0) {

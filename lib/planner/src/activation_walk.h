@@ -52,7 +52,7 @@ struct ActivationPeaks {
 // One layer of a stage as the walk sees it.
 struct WalkedLayer {
   RunningLayer kind = RunningLayer::kBlock;
-  LayerMemory memory;
+  LayerMemory memory = {};
   bool recomputed = false;  // keeps a checkpoint alone
   bool thinned = false;     // in_engine: keeps all but LayerMemory::thinned_bytes
   // in_engine: computed again from its own input, not from what the layer before it gives then; and

@@ -61,8 +61,13 @@ bool runs_in_engine(const JobSpec& job) {
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {
   const ModelSpec& model = job.model;
-  const LayerCall call{choice.micro_batch, job.training.sequence_length, choice.tensor, 0,
-                       dtype_of(choice.precision)};
+  const LayerCall call{choice.micro_batch,
+                       job.training.sequence_length,
+                       choice.tensor,
+                       0,
+                       dtype_of(choice.precision),
+                       choice.sequence_parallel,
+                       job.parallel.tensor_parallel};
   if (is_list(model)) return add_list_bytes(layers, model, call);
   layers.embedding = call_of(memory_of(model, {LayerKind::kEmbedding, 0, ""}, call));
   layers.block = call_of(memory_of(model, {LayerKind::kBlock, 1, ""}, call));

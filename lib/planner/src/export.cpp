@@ -147,6 +147,13 @@ void Refusals::no_partitioned_activations() {
             "recompute: full without it");
 }
 
+void Refusals::all_tensor_kinds() {
+  const TensorKinds& kinds = view_.parallel.tensor_parallel;
+  const char* key = !kinds.attention ? "attention" : !kinds.mlp ? "mlp" : "embedding";
+  refuse_if(view_.degrees.tensor > 1 && !kinds.all(),
+            fmt::format("tensor_parallel: {{{}: false}}", key), "all kinds, which is the default");
+}
+
 void Refusals::no_experts() {
   refuse_if(view_.degrees.expert > 1,
             fmt::format("expert_parallel_degree {}", view_.degrees.expert),

@@ -17,6 +17,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
   const bool pipeline = degrees.pipeline > 1;
   refusals.no_context();
   refusals.no_experts();
+  refusals.all_tensor_kinds();
   refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16},
                            Precision::kBf16);
   refusals.refuse_if(pipeline && view.schedule != PipelineKind::kInterleaved,

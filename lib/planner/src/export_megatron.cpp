@@ -64,6 +64,7 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(pipeline && !known, fmt::format("pipeline: {}", name_of(view.schedule)),
                      "pipeline: interleaved or virtual");
   refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
+  refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_optimizer alone");
   refusals.refuse_if(view.offload_optimizer && view.sharding != Sharding::kOptimizerState,
                      fmt::format("offload_optimizer with sharding: {}", name_of(view.sharding)),

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 void refuse_common(const ExportView& view, Refusals& refusals) {
   refusals.no_partitioned_activations();
+  refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_optimizer, "offload_optimizer", "offload_activations");
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_activations");
 }

@@ -105,6 +105,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
                                             : "offload_parameters without offload_optimizer",
                      "both (enable_cpu_offload)");
   refusals.no_partitioned_activations();
+  refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
   refusals.refuse_if(
       view.parallel.recompute_layers.has_value() && view.recompute != Recompute::kNone,

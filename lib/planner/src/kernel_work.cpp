@@ -45,13 +45,16 @@ PricedCall::PricedCall(const JobSpec& job_spec, const LayoutChoice& choice)
   wide_tokens = choice.sequence_parallel ? tokens / t : tokens;
   h = static_cast<double>(model.hidden_size);
   element = core_rates.element_bytes;
-  heads = static_cast<double>(model.num_heads) / t;
-  kv_heads = std::max(1.0, static_cast<double>(model.num_kv_heads) / t);
+  const TensorKinds& kinds = job.parallel.tensor_parallel;
+  const double attention_ranks = kinds.attention ? t : 1;
+  mlp_ranks = kinds.mlp ? t : 1;
+  heads = static_cast<double>(model.num_heads) / attention_ranks;
+  kv_heads = std::max(1.0, static_cast<double>(model.num_kv_heads) / attention_ranks);
   latent = model.kv_lora_rank > 0;
   key_dim =
       static_cast<double>(latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim);
   value_dim = static_cast<double>(latent ? model.v_head_dim : model.head_dim);
-  vocabulary = padded_vocabulary(model) / t;
+  vocabulary = padded_vocabulary(model) / (kinds.embedding ? t : 1);
   fused = habits.fused_kernels || training.compiled;
   flash = training.attention == AttentionKind::kFlash && cluster.device == DeviceKind::kCuda;
   const bool fp32_sums = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16

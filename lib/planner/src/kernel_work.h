@@ -35,6 +35,7 @@ struct PricedCall {
   MatmulRates rates;
   MatmulRates core_rates;  // of attention: never fp8
   double t, c, batch, sequence, tokens, wide_tokens, h, element, heads, kv_heads;
+  double mlp_ranks;  // that share an MLP's width
   double key_dim, value_dim, vocabulary, gradient_bytes;
   bool latent, fused, flash;
   bool sums_beside;  // 16-bit gradients are added to fp32 ones in a pass of its own

@@ -49,8 +49,10 @@ struct Shapes {
     cut_checkpoints = job.parallel.partition_activations && !split && choice.tensor > 1;
     wide = split ? whole / t : whole;
     mask = model.hidden_dropout > 0 ? wide / e * kMaskBytes : 0;
-    heads = per_rank(model.num_heads, choice.tensor);
-    kv_heads = per_rank(model.num_kv_heads, choice.tensor);
+    const TensorKinds& kinds = job.parallel.tensor_parallel;
+    heads = per_rank(model.num_heads, kinds.attention ? choice.tensor : 1);
+    kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
+    mlp_ranks = kinds.mlp ? t : 1;
     fused = habits.fused_kernels || training.compiled;
     read = choice.precision == Precision::kFp8 && habits.transformer_engine ? 0.5 : 1;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
@@ -72,7 +74,7 @@ struct Shapes {
   double whole;          // [T, h]
   double wide;           // the same, cut by sequence parallelism
   double mask;           // of the dropout before a residual sum
-  double heads, kv_heads;
+  double heads, kv_heads, mlp_ranks;
   // Of what a matmul keeps of its input: Transformer Engine keeps 8 bits an element where nothing
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read;
@@ -171,7 +173,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
     const double row = s.e * s.tokens;
     const auto head = static_cast<double>(s.model.head_dim);
-    const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
+    const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
     call.selective = 2 * s.wide + row * (2 * s.heads + s.kv_heads) * head + row * width +
                      kFp32Bytes * s.tokens * s.heads;
   }
@@ -188,7 +190,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
 }
 
 CallBytes dense_block(const Shapes& s) {
-  const double width = static_cast<double>(s.model.ffn_hidden_size) / s.t;
+  const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
   Part mlp;
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
   mlp.backward = mlp_backward(s, width);
@@ -223,7 +225,8 @@ CallBytes expert_block(const Shapes& s, const LayoutChoice& choice) {
                                         static_cast<double>(m.num_experts) / choice.expert);
   if (m.shared_expert_ffn_hidden_size > 0) {
     mlp.kept +=
-        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.t) + s.wide;
+        mlp_kept(s, s.tokens, static_cast<double>(m.shared_expert_ffn_hidden_size) / s.mlp_ranks) +
+        s.wide;
   }
   return block_of(s, attention(s), mlp);
 }

@@ -32,13 +32,14 @@ int64_t blocks_before(const LayoutChoice& choice, int64_t all, int64_t stage) {
 }  // namespace
 
 double vocabulary_rows(const JobSpec& job, const LayoutChoice& choice) {
-  const auto rows = static_cast<double>(padded_vocab_rows(job.model, choice.tensor));
-  return std::ceil(rows / static_cast<double>(choice.tensor));
+  const int64_t ranks = job.parallel.tensor_parallel.embedding ? choice.tensor : 1;
+  const auto rows = static_cast<double>(padded_vocab_rows(job.model, ranks));
+  return std::ceil(rows / static_cast<double>(ranks));
 }
 
 void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {
   const ModelSpec& model = job.model;
-  const ParameterCounts counts = parameter_counts(model);
+  const ParameterCounts counts = parameter_counts(model, job.parallel.tensor_parallel);
   const auto of_rank = [&](const ParameterSum& sum) {
     return sum.of_rank(choice.tensor, model.num_kv_heads);
   };
@@ -60,7 +61,7 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
   }
   const double rows = vocabulary_rows(job, choice);
   const auto h = static_cast<double>(model.hidden_size);
-  const double unpadded = counts.vocabulary.all() / choice.tensor;
+  const double unpadded = of_rank(counts.vocabulary);
   layers.embedding_parameters = of_rank(counts.embedding) - unpadded + rows * h;
   layers.head_parameters = of_rank(counts.head);
   if (!model.tied_embeddings) layers.head_parameters += rows * h - unpadded;

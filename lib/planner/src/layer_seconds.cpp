@@ -42,8 +42,10 @@ struct Messages {
   double backward = 0;
 };
 
-// Tensor parallelism: what enters and leaves each pair of cut matrices.
-Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, double pairs) {
+// Tensor parallelism: what enters and leaves the parts of a layer between two norms, and of these
+// the ones whose matrices are cut in pairs.
+Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, double parts,
+                         double pairs) {
   if (choice.tensor == 1) return {};
   const Placement group = tensor_placement(choice, call.job);
   const double bytes = call.element * call.tokens * call.h;
@@ -53,9 +55,9 @@ Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, dou
   }
   // The input of each cut matrix is gathered once more for its weight's gradient, while that of the
   // input is computed.
-  const double each =
-      all_gather_s(bytes, group, call.cluster) + reduce_scatter_s(bytes, group, call.cluster);
-  return {pairs * each, pairs * each};
+  const double seconds = parts * all_gather_s(bytes, group, call.cluster) +
+                         pairs * reduce_scatter_s(bytes, group, call.cluster);
+  return {seconds, seconds};
 }
 
 // Ring attention: each rank's keys and values go round, beside the computing of the part before.
@@ -117,7 +119,7 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice) {
     add_share(work.backward, cross.backward, share);
     add_share(work.attention_core, cross.attention_core, share);
   }
-  const double width = static_cast<double>(call.model.ffn_hidden_size) / call.t;
+  const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
   work.selective = work.attention_core;
   if (runs_in_engine(call.job)) {  // the MLP's first product again, of its norm again
     LayerWork again;
@@ -127,8 +129,10 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice) {
   }
   mlp(work, call, call.tokens, width);
   norms_and_residuals(work, call);
-  const double pairs = call.model.parallel_residual ? 1 : 2;
-  return seconds_of(call, choice, work, tensor_messages(call, choice, pairs),
+  const TensorKinds& kinds = call.job.parallel.tensor_parallel;
+  const double parts = call.model.parallel_residual ? 1 : 2;
+  const double pairs = std::min(parts, (kinds.attention ? 1.0 : 0.0) + (kinds.mlp ? 1.0 : 0.0));
+  return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs),
                     context_messages(call, choice, work), {});
 }
 
@@ -154,13 +158,15 @@ CallSeconds moe_block(const PricedCall& call, const LayoutChoice& choice) {
   passes(work.forward, call, 4 * received * call.h, 4);
   passes(work.backward, call, 4 * received * call.h, 4);
   if (model.shared_expert_ffn_hidden_size > 0) {
-    mlp(work, call, call.tokens, static_cast<double>(model.shared_expert_ffn_hidden_size) / call.t);
+    mlp(work, call, call.tokens,
+        static_cast<double>(model.shared_expert_ffn_hidden_size) / call.mlp_ranks);
   }
   norms_and_residuals(work, call, kRoutingKernels);
   const Placement group = expert_placement(choice, call.job);
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
-  return seconds_of(call, choice, work, tensor_messages(call, choice, 1),
+  const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
+  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, pairs),
                     context_messages(call, choice, work), {exchange, exchange});
 }
 
@@ -179,8 +185,10 @@ CallSeconds embedding(const PricedCall& call, const LayoutChoice& choice) {
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
     const double bytes = call.element * values;
-    messages.forward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
-                                                : all_reduce_s(bytes, group, call.cluster);
+    if (call.job.parallel.tensor_parallel.embedding) {
+      messages.forward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
+                                                  : all_reduce_s(bytes, group, call.cluster);
+    }
     messages.backward = choice.sequence_parallel ? all_gather_s(bytes, group, call.cluster) : 0;
   }
   LayoutChoice kept = choice;
@@ -205,11 +213,13 @@ CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
     const double bytes = call.element * call.tokens * call.h;
-    // Maximum, sum and the target's logit of each token.
-    messages.forward = 3 * all_reduce_s(4 * call.tokens, group, call.cluster);
+    if (call.job.parallel.tensor_parallel.embedding) {
+      // Maximum, sum and the target's logit of each token.
+      messages.forward = 3 * all_reduce_s(4 * call.tokens, group, call.cluster);
+      messages.backward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
+                                                   : all_reduce_s(bytes, group, call.cluster);
+    }
     if (choice.sequence_parallel) messages.forward += all_gather_s(bytes, group, call.cluster);
-    messages.backward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
-                                                 : all_reduce_s(bytes, group, call.cluster);
   }
   LayoutChoice kept = choice;
   kept.recompute = Recompute::kNone;

@@ -158,6 +158,7 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
     return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
   }
   if (is_list(model)) return std::nullopt;  // every rank holds all
+  if (!job.parallel.tensor_parallel.attention) return std::nullopt;
   if (model.num_heads % tensor != 0) {
     return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);
   }

@@ -86,8 +86,7 @@ std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
   const ModelSpec& model = plan.job.model;
   const LayoutChoice choice = nearest_choice_of(plan);
   const LayerBytes bytes = layer_bytes(plan.job, choice);
-  const LayerCall call{choice.micro_batch, plan.job.training.sequence_length, choice.tensor, tensor,
-                       compute_dtype(plan)};
+  const LayerCall call = layer_call(plan, tensor);
   const bool exact = runs_in_engine(plan.job);
   std::vector<WalkedLayer> layers;
   std::vector<TensorSpec> taken;  // what the layer before hands on

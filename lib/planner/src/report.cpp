@@ -45,6 +45,12 @@ std::string layout_line(const Plan& plan) {
     }
   }
   if (parallel.sequence_parallel.value_or(false)) line += "; sequence parallel";
+  if (degrees.tensor > 1 && !parallel.tensor_parallel.all()) {
+    line += fmt::format("; whole on each tensor rank:{}{}{}",
+                        parallel.tensor_parallel.attention ? "" : " attention",
+                        parallel.tensor_parallel.mlp ? "" : " MLP",
+                        parallel.tensor_parallel.embedding ? "" : " embedding");
+  }
   if (parallel.offload_activations.value_or(false)) line += "; activations offloaded";
   if (parallel.offload_optimizer.value_or(false)) line += "; optimizer offloaded";
   if (parallel.offload_parameters.value_or(false)) line += "; parameters offloaded";

@@ -17,18 +17,19 @@
 namespace smp {
 namespace {
 
-// A layer's K and V weights are neighbours in memory: the first one's index, and the elements of
-// all.
-std::pair<int64_t, int64_t> kv_parameters(const RankLayout& layout, int64_t layer) {
+// A layer's K and V weights are neighbours in memory, and so are their biases: the first one's
+// index, and the elements of both; no elements where there are none.
+std::pair<int64_t, int64_t> kv_parameters(const RankLayout& layout, int64_t layer, bool biases) {
   int64_t first = -1, elements = 0;
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const PlacedParameter& parameter = layout.parameters[i];
     if (parameter.layer != layer || parameter.spec.split != TensorSplit::kKvHeads) continue;
+    if (parameter.spec.is_vector != biases) continue;
     if (first < 0) first = static_cast<int64_t>(i);
     SMP_CHECK_EQ(parameter.offset, layout.parameters[static_cast<size_t>(first)].offset + elements);
     elements += parameter.box.size();
   }
-  SMP_CHECK(first >= 0);
+  SMP_CHECK(first >= 0 || biases);
   return {first, elements};
 }
 
@@ -137,12 +138,15 @@ void Engine::Impl::execute(const Action& action) {
 
 // Ranks that hold a copy of the same KV head each have the gradient from their own query heads.
 void Engine::Impl::reduce_kv(const Action& action) {
-  const auto [first, elements] = kv_parameters(model.parameters->layout(), action.layer);
-  void* range = model.parameters->gradient(first).mutable_data_ptr();
-  model.groups->at(Axis::kKvHead)
-      .all_reduce(range, range, elements, model.parameters->gradient_dtype(), ReduceOp::kSum,
-                  "tensor.kv_gradients")
-      ->wait();
+  for (const bool biases : {false, true}) {
+    const auto [first, elements] = kv_parameters(model.parameters->layout(), action.layer, biases);
+    if (elements == 0) continue;
+    void* range = model.parameters->gradient(first).mutable_data_ptr();
+    model.groups->at(Axis::kKvHead)
+        .all_reduce(range, range, elements, model.parameters->gradient_dtype(), ReduceOp::kSum,
+                    "tensor.kv_gradients")
+        ->wait();
+  }
 }
 
 void Engine::Impl::begin() {

@@ -46,7 +46,9 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   model.parameters->initialise(plan.job.training.seed);
 
   // Layers compute on views of those buffers and talk to their tensor group themselves.
-  const TensorParallel tensor{model.groups->find(Axis::kTensor), plan.degrees.tensor, coord.tensor};
+  const TensorParallel tensor{model.groups->find(Axis::kTensor), plan.degrees.tensor, coord.tensor,
+                              plan.job.parallel.sequence_parallel.value_or(false),
+                              plan.job.parallel.tensor_parallel};
   for (const LayerSpec& layer : layers) {
     model.layers.push_back(
         make_layer(plan.job.model, layer, model.parameters->layer_parameters(layer.index), tensor));

@@ -27,7 +27,7 @@ double mean_loss(int64_t rows, const T* sums) {
 template <typename T>
 double softmax_loss(const at::Tensor& logits, const int64_t* targets, int64_t begin,
                     at::Tensor& maxima_of_rows, at::Tensor& sums_of_rows,
-                    const TensorParallel& group, bool keep) {
+                    const TensorRegion& region, bool keep) {
   const int64_t rows = logits.size(0), cols = logits.size(1);
   T* x = data_of<T>(logits);
   T* maxima = data_of<T>(maxima_of_rows);
@@ -35,14 +35,14 @@ double softmax_loss(const at::Tensor& logits, const int64_t* targets, int64_t be
   T* target_logits = sums + rows;
   const T scale = T(1) / T(rows);
   // Alone, each few rows go through all steps; a group exchanges between the steps.
-  const int64_t step = group.degree == 1 ? kRowsAtOnce : std::max<int64_t>(rows, 1);
+  const int64_t step = region.degree() == 1 ? kRowsAtOnce : std::max<int64_t>(rows, 1);
   for (int64_t r = 0; r < rows; r += step) {
     const int64_t n = std::min(step, rows - r);
     row_maxima(n, cols, x + r * cols, maxima + r);
-    all_reduce(group, maxima_of_rows, ReduceOp::kMax, "tensor.loss");
+    region.all_reduce(maxima_of_rows, ReduceOp::kMax, "tensor.loss");
     exponentials(n, cols, begin, targets + r, maxima + r, x + r * cols, sums + r,
                  target_logits + r);
-    all_reduce(group, sums_of_rows, ReduceOp::kSum, "tensor.loss");
+    region.all_reduce(sums_of_rows, ReduceOp::kSum, "tensor.loss");
     if (keep) softmax_gradient(n, cols, begin, targets + r, sums + r, scale, x + r * cols);
   }
   return mean_loss(rows, sums);

@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
 
 #include "smp/plan/check.h"
 #include "torch_dtype.h"
@@ -36,19 +39,6 @@ at::Tensor transposed_wide(const at::Tensor& x) {
 }
 
 }  // namespace
-
-WorkPtr start_all_reduce(const TensorParallel& group, at::Tensor& tensor, ReduceOp op,
-                         std::string_view label) {
-  if (group.degree == 1) return nullptr;
-  SMP_CHECK(tensor.is_contiguous());
-  return group.communicator->all_reduce(tensor.data_ptr(), tensor.data_ptr(), tensor.numel(),
-                                        dtype_of(tensor.scalar_type()), op, label);
-}
-
-void all_reduce(const TensorParallel& group, at::Tensor& tensor, ReduceOp op,
-                std::string_view label) {
-  if (const WorkPtr work = start_all_reduce(group, tensor, op, label)) work->wait();
-}
 
 at::Tensor dropped(const Dropout& dropout, const at::Tensor& x) {
   if (!dropout.is_on()) return x;
@@ -90,13 +80,27 @@ at::Tensor Norm::recompute(const at::Tensor& x, const at::Tensor& stats) const {
 }
 
 void Norm::backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
-                    const at::Tensor& residual) const {
+                    const at::Tensor& residual, const TensorRegion& region) const {
+  at::Tensor weight_gradient = weight.gradient, bias_gradient = bias.gradient;
+  at::Tensor sums;  // of this rank's tokens
+  if (region.parts() > 1) {
+    sums = at::zeros({bias.defined() ? 2 : 1, x.size(1)}, wide_options(x));
+    weight_gradient = sums.select(0, 0);
+    if (bias.defined()) bias_gradient = sums.select(0, 1);
+  }
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
     norm_backward(shape_of(x), data_of<T>(dy), data_of<T>(x), data_of<Wide<T>>(stats),
                   data_of<T>(weight.weight), data_of<T>(residual), data_of<T>(dy),
-                  data_of<Wide<T>>(weight.gradient), data_of<Wide<T>>(bias.gradient));
+                  data_of<Wide<T>>(weight_gradient), data_of<Wide<T>>(bias_gradient));
   });
+  if (region.parts() == 1) return;
+  region.sum_over_tokens(sums, "tensor.norms");
+  at::Tensor whole = weight.gradient;
+  whole.add_(weight_gradient);
+  if (!bias.defined()) return;
+  whole = bias.gradient;
+  whole.add_(bias_gradient);
 }
 
 bool has_onednn_product() { return onednn_linear().has_value(); }
@@ -154,9 +158,8 @@ void Linear::add_bias_gradient(const at::Tensor& dy) const {
 }
 
 at::Tensor Linear::forward_residual(const at::Tensor& x, const at::Tensor& residual,
-                                    const TensorParallel& group, const Dropout& dropout) const {
-  at::Tensor y = forward(x);
-  all_reduce(group, y, ReduceOp::kSum, "tensor.forward");
+                                    const TensorRegion& region, const Dropout& dropout) const {
+  at::Tensor y = region.summed(forward(x), "tensor.forward");
   with_element_type(y, [&](auto zero) {
     using T = decltype(zero);
     if (dropout.is_on()) {

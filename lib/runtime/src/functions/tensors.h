@@ -5,7 +5,7 @@
 #include "functions/attention.h"
 #include "functions/dropout.h"
 #include "functions/kernels.h"
-#include "smp/runtime/tensor_parallel.h"
+#include "functions/tensor_region.h"
 
 // The kernels on tensors: contiguous CPU matrices, [tokens, features], of fp64, fp32, bf16 or fp16.
 // Where these are 16-bit, statistics and the gradients of weights are fp32.
@@ -55,9 +55,10 @@ struct Norm {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& stats) const;
   // y again.
   at::Tensor recompute(const at::Tensor& x, const at::Tensor& stats) const;
-  // dy becomes residual + the gradient of x; residual may be undefined.
+  // dy becomes residual + the gradient of x; residual may be undefined. x is of this rank's tokens:
+  // `region` sums the weights' gradients.
   void backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats,
-                const at::Tensor& residual) const;
+                const at::Tensor& residual, const TensorRegion& region) const;
 };
 
 // Whether product() of fp32 is oneDNN's; in a torch that was built without it, it is torch's own.
@@ -80,9 +81,10 @@ struct Linear {
   void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
   void add_bias_gradient(const at::Tensor& dy) const;
 
-  // residual + dropout of (x weight^T (summed over the group) + bias)
+  // residual + dropout of (x weight^T (summed by the region) + bias); x of all tokens, the
+  // residual, the result and its dropout of this rank's
   at::Tensor forward_residual(const at::Tensor& x, const at::Tensor& residual,
-                              const TensorParallel& group, const Dropout& dropout) const;
+                              const TensorRegion& region, const Dropout& dropout) const;
 };
 
 }  // namespace smp

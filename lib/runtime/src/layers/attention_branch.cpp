@@ -93,7 +93,7 @@ void add_to(at::Tensor& sum, at::Tensor x) {
 
 AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& parameters,
                                  const std::string& name, bool causal, bool reads_memory,
-                                 const TensorParallel& group)
+                                 const TensorRegion& region)
     : layer_(parameters.layer()),
       hidden_dropout_(model.hidden_dropout),
       attention_dropout_(model.attention_dropout),
@@ -103,7 +103,7 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
       k_norm_(parameters.norm(name + ".k_norm", model.norm_epsilon)),
       bias_(parameters.joined(name + ".q.bias", name + ".v.bias")),
       output_(parameters.linear(name + ".output")),
-      group_(group) {
+      region_(region) {
   if (reads_memory) {
     split_projection(parameters, name, projection_, kv_);
   } else {
@@ -112,7 +112,7 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
   attention_.causal = causal;
   attention_.heads = parameters.at(name + ".q.weight").weight.size(0) / model.head_dim;
   attention_.kv_heads = parameters.at(name + ".k.weight").weight.size(0) / model.head_dim;
-  attention_.first_head = group.rank * attention_.heads;
+  attention_.first_head = region.rank() * attention_.heads;
   attention_.head_dim = model.head_dim;
   attention_.scale = score_scale(model);
   if (model.position_embedding == PositionKind::kRotary) attention_.rotary = rotary_of(model);
@@ -125,8 +125,9 @@ AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
                                          const AttentionSide& side, const CallContext& call) const {
   AttentionShape shape = attention_;
   shape.batch = batch;
-  shape.sequence = x.size(0) / batch;
-  shape.keys = (side.memory.defined() ? side.memory : x).size(0) / batch;
+  const int64_t parts = region_.parts();
+  shape.sequence = x.size(0) * parts / batch;
+  shape.keys = (side.memory.defined() ? side.memory : x).size(0) * parts / batch;
   if (side.table.defined()) shape.relative_buckets = side.table.size(0);
   const DropoutSite site = reads_memory_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention;
   shape.dropout = dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
@@ -137,16 +138,17 @@ Dropout AttentionBranch::hidden_dropout(const AttentionShape& shape,
                                         const CallContext& call) const {
   const DropoutSite site =
       reads_memory_ ? DropoutSite::kCrossAttentionOutput : DropoutSite::kAttentionOutput;
-  return dropout_of(hidden_dropout_, call, layer_, site, shape.sequence);
+  return region_.of_own_tokens(dropout_of(hidden_dropout_, call, layer_, site, shape.sequence),
+                               shape.batch * shape.sequence);
 }
 
 at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const AttentionSide& side,
                                     Kept& kept, const CallContext& call) const {
   const AttentionShape shape = shape_of(x, batch, side, call);
   kept.stats = norm_.empty_stats(x);
-  kept.packed = projection_.forward(norm_.forward(x, kept.stats));
-  if (side.memory.defined()) kept.kv = kv_.forward(side.memory);
-  kept.attended = at::empty({x.size(0), shape.output_cols()}, x.options());
+  kept.packed = projection_.forward(region_.gathered(norm_.forward(x, kept.stats), kForward));
+  if (side.memory.defined()) kept.kv = kv_.forward(region_.gathered(side.memory, kForward));
+  kept.attended = at::empty({kept.packed.size(0), shape.output_cols()}, x.options());
   kept.log_sums = at::empty({shape.log_sums()}, wide_options(x));
   {
     const at::Tensor scratch = at::empty({shape.forward_scratch(is_narrow(x))}, wide_options(x));
@@ -158,7 +160,7 @@ at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const At
                         data_of<Wide<T>>(scratch));
     });
   }
-  return output_.forward_residual(kept.attended, x, group_, hidden_dropout(shape, call));
+  return output_.forward_residual(kept.attended, x, region_, hidden_dropout(shape, call));
 }
 
 at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
@@ -166,27 +168,30 @@ at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, 
                                      AttentionSide& gradients, const CallContext& call,
                                      WeightWork* later) const {
   const AttentionShape shape = shape_of(x, batch, side, call);
-  at::Tensor added = dropped(hidden_dropout(shape, call), dy);
-  output_.add_bias_gradient(added);
-  now_or_later(later, [this, added, attended = kept.attended] {
-    output_.add_weight_gradient(added, attended);
-  });
-  at::Tensor attended_gradient = output_.input_gradient(added);
-  added.reset();
+  at::Tensor attended_gradient;
+  {
+    at::Tensor added = dropped(hidden_dropout(shape, call), dy);
+    const at::Tensor all = region_.gathered(added, kBackward);
+    output_.add_bias_gradient(all);
+    now_or_later(later, region_, std::move(added), all,
+                 [this, attended = kept.attended](const at::Tensor& factor) {
+                   output_.add_weight_gradient(factor, attended);
+                 });
+    attended_gradient = output_.input_gradient(all);
+  }
   backward_heads(std::move(attended_gradient), shape, side, kept, gradients);
   kept.attended.reset();
   kept.log_sums.reset();
 
   at::Tensor packed = std::move(kept.packed);
-  at::Tensor dx = projection_.input_gradient(packed);
-  const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
+  TensorRegion::Sum dx = region_.start_sum(projection_.input_gradient(packed), kBackward);
   projection_.add_bias_gradient(packed);
-  now_or_later(later, [this, packed = std::move(packed), normal = norm_.recompute(x, kept.stats)] {
-    projection_.add_weight_gradient(packed, normal);
-  });
+  now_or_later(later, region_, norm_.recompute(x, kept.stats), {},
+               [this, packed = std::move(packed)](const at::Tensor& normal) {
+                 projection_.add_weight_gradient(packed, normal);
+               });
   if (side.memory.defined()) backward_memory(side.memory, std::move(kept.kv), gradients);
-  if (reduction) reduction->wait();
-  return dx;
+  return dx.wait();
 }
 
 // The weight's gradient is never put off: its factor, the memory, belongs to other blocks as well.
@@ -194,7 +199,7 @@ void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
                                       AttentionSide& gradients) const {
   add_to(gradients.memory, kv_.input_gradient(kv));
   kv_.add_bias_gradient(kv);
-  kv_.add_weight_gradient(kv, memory);
+  kv_.add_weight_gradient(kv, region_.gathered(memory, kBackward));
 }
 
 // What was kept of queries, keys and values becomes their gradients.
@@ -227,7 +232,7 @@ void AttentionBranch::backward_heads(at::Tensor attended_gradient, const Attenti
 // The norms of heads are every tensor rank's, each of which has worked on its own heads: their
 // gradients are summed.
 void AttentionBranch::add_head_norms(at::Tensor& gradients) const {
-  all_reduce(group_, gradients, ReduceOp::kSum, "tensor.head_norms");
+  region_.all_reduce(gradients, ReduceOp::kSum, "tensor.head_norms");
   int64_t row = 0;
   for (const Parameter* parameter :
        {&q_norm_.weight, &k_norm_.weight, &q_norm_.bias, &k_norm_.bias}) {

@@ -19,8 +19,9 @@ class Block final : public Layer {
         shares_norm_(model.shared_norm),
         has_table_(is_in_encoder(model, layer)),
         keeps_table_(closes_stack(model, layer)),
-        attention_(model, parameters, "attention", !is_in_encoder(model, layer), false, group),
-        mlp_(model, parameters, group) {
+        attention_(model, parameters, "attention", !is_in_encoder(model, layer), false,
+                   TensorRegion(group, group.kinds.attention)),
+        mlp_(model, parameters, TensorRegion(group, group.kinds.mlp)) {
     SMP_CHECK(is_parallel_ || !shares_norm_);
   }
 
@@ -42,7 +43,7 @@ class Block final : public Layer {
 
 std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
                                        const CallContext& call, Saved* saved) {
-  const at::Tensor& input = inputs.at(0);  // [b, s, h]
+  const at::Tensor& input = inputs.at(0);  // [b, s / parts, h]
   const int64_t batch = input.size(0);
   const at::Tensor x = input.view({batch * input.size(1), -1});
   AttentionSide side;
@@ -64,7 +65,8 @@ std::vector<at::Tensor> Block::forward(const std::vector<at::Tensor>& inputs,
   return outputs;
 }
 
-// The widest of what is kept, for one product that needs no message.
+// The widest of what is kept, for one product that needs no message; of split sequences, the norm's
+// result gathered.
 void Block::complete(Saved& saved) const {
   const at::Tensor& read = saved.at(is_parallel_ ? kInput : kX1);
   saved.at(kU) =
@@ -98,7 +100,9 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
 
   at::Tensor dx1 = mlp_.backward(dy, is_parallel_ ? x : x1, batch,
                                  shares_norm_ ? kept.stats : mlp_stats, u, call, later);
-  if (!shares_norm_) mlp_.norm().backward(dx1, is_parallel_ ? x : x1, mlp_stats, dy);
+  if (!shares_norm_) {
+    mlp_.norm().backward(dx1, is_parallel_ ? x : x1, mlp_stats, dy, mlp_.region());
+  }
   x1.reset();
   mlp_stats.reset();
 
@@ -110,7 +114,7 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
       add_residual(tokens, dx.size(1), data_of<T>(dx1), nullptr, data_of<T>(dx));
     });
   }
-  attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1);
+  attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1, attention_.region());
   std::vector<at::Tensor> input_gradients{dx.view(input.sizes())};
   if (has_table_) input_gradients.push_back(std::move(side_gradients.table));
   input_gradients.insert(input_gradients.end(), passed.begin(), passed.end());

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include "layers/now_or_later.h"
 #include "layers/parameter_views.h"
 
 // What a block adds to its residual stream: output(attention(norm(x))) and
@@ -11,6 +11,9 @@
 // backward: they cost little and would be half of what is kept. What a put-off weight's gradient
 // holds is its two factors alone: the inputs and the statistics go with the backward.
 namespace smp {
+
+// Labels of what the tensor ranks exchange.
+inline constexpr std::string_view kForward = "tensor.forward", kBackward = "tensor.backward";
 
 // What attention reads beside its block's input, and the gradients of that.
 struct AttentionSide {
@@ -23,7 +26,7 @@ class AttentionBranch {
   // Its parameters are `name`.*, its norm is `name`_norm. Without a memory keys and values are made
   // of the input.
   AttentionBranch(const ModelSpec& model, const ParameterViews& parameters, const std::string& name,
-                  bool causal, bool reads_memory, const TensorParallel& group);
+                  bool causal, bool reads_memory, const TensorRegion& region);
 
   struct Kept {
     at::Tensor stats;   // of the norm
@@ -32,17 +35,18 @@ class AttentionBranch {
     at::Tensor attended, log_sums;
   };
 
-  // x [batch * s, h] plus the branch; fills `kept`.
+  // x, of this rank's tokens of [batch * s, h], plus the branch; fills `kept`.
   at::Tensor forward(const at::Tensor& x, int64_t batch, const AttentionSide& side, Kept& kept,
                      const CallContext& call) const;
-  // dy is the gradient of the branch's result. Gives the gradient of its norm's result, summed over
-  // the group, and adds to `gradients`, which are this rank's part of a sum over the group; lets go
-  // of all that was kept but the statistics.
+  // dy is the gradient of the branch's result. Gives the gradient of its norm's result, summed by
+  // the region, and adds to `gradients`, which are of all tokens and this rank's part of a sum over
+  // the group; lets go of all that was kept but the statistics.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                       const AttentionSide& side, Kept& kept, AttentionSide& gradients,
                       const CallContext& call, WeightWork* later) const;
 
   const Norm& norm() const { return norm_; }
+  const TensorRegion& region() const { return region_; }
 
  private:
   void backward_heads(at::Tensor attended_gradient, const AttentionShape& shape,
@@ -63,21 +67,21 @@ class AttentionBranch {
   Linear kv_;          // of the memory
   Linear output_;
   AttentionShape attention_;  // without batch, sequence, keys and dropout
-  TensorParallel group_;
+  TensorRegion region_;
 };
 
 class MlpBranch {
  public:
-  MlpBranch(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group);
+  MlpBranch(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region);
 
-  // residual + the branch of x [batch * s, h], which may be the residual. The statistics of x are
+  // residual + the branch of x, as attention's, which may be the residual. The statistics of x are
   // filled in, or, where the norm is shared with attention, those of attention. Fills `u`, which is
   // kept.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
                      const at::Tensor& stats, at::Tensor& u, const CallContext& call) const;
   // `u` again, of an x whose statistics are known.
   at::Tensor up(const at::Tensor& x, const at::Tensor& stats) const {
-    return up_.forward(norm_.recompute(x, stats));
+    return up_.forward(region_.gathered(norm_.recompute(x, stats), kForward));
   }
   // As that of attention; `u` is let go of.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
@@ -85,9 +89,10 @@ class MlpBranch {
                       WeightWork* later) const;
 
   const Norm& norm() const { return norm_; }
+  const TensorRegion& region() const { return region_; }
 
  private:
-  ActivationShape shape_of(const at::Tensor& x) const;
+  ActivationShape shape_of(int64_t tokens) const;
   // Of what the branch adds to the residual.
   Dropout hidden_dropout(const at::Tensor& x, int64_t batch, const CallContext& call) const;
 
@@ -97,7 +102,22 @@ class MlpBranch {
   Norm norm_;
   Linear up_, down_;
   ActivationShape activation_;  // without rows
-  TensorParallel group_;
+  TensorRegion region_;
 };
+
+// Runs a product of a weight's gradient, one of whose factors is of all tokens outside the region,
+// at once or put off: then it holds this rank's part alone, and gathers the others' again. `all`,
+// where it is at hand, is the same of all tokens.
+template <typename Piece>
+void now_or_later(WeightWork* later, const TensorRegion& region, at::Tensor part, at::Tensor all,
+                  Piece piece) {
+  if (later == nullptr) {
+    piece(all.defined() ? all : region.gathered(std::move(part), kBackward));
+  } else {
+    later->put_off([&region, part = std::move(part), piece = std::move(piece)] {
+      piece(region.gathered(part, kBackward));
+    });
+  }
+}
 
 }  // namespace smp

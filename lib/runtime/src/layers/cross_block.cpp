@@ -24,10 +24,11 @@ class CrossBlock final : public Layer {
       : opens_(opens_decoder(model, layer)),
         closes_(closes_stack(model, layer)),
         encoder_norm_(parameters.norm("encoder_norm", model.norm_epsilon)),
-        self_(model, parameters, "attention", true, false, group),
-        cross_(model, parameters, "cross_attention", false, true, group),
-        mlp_(model, parameters, group),
-        group_(group) {
+        self_(model, parameters, "attention", true, false,
+              TensorRegion(group, group.kinds.attention)),
+        cross_(model, parameters, "cross_attention", false, true,
+               TensorRegion(group, group.kinds.attention)),
+        mlp_(model, parameters, TensorRegion(group, group.kinds.mlp)) {
     SMP_CHECK(!model.parallel_residual);
   }
 
@@ -64,7 +65,6 @@ class CrossBlock final : public Layer {
   Norm encoder_norm_;  // of the first block
   AttentionBranch self_, cross_;
   MlpBranch mlp_;
-  TensorParallel group_;
 };
 
 Saved CrossBlock::saved_of(const Kept& kept) {
@@ -148,20 +148,20 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
   gradients.clear();
 
   at::Tensor dx2 = mlp_.backward(dy, kept.x2, batch, kept.mlp_stats, kept.u, call, later);
-  mlp_.norm().backward(dx2, kept.x2, kept.mlp_stats, dy);
+  mlp_.norm().backward(dx2, kept.x2, kept.mlp_stats, dy, mlp_.region());
   kept.x2.reset();
   kept.mlp_stats.reset();
 
   at::Tensor dx1 = cross_.backward(dx2, kept.x1, batch, {.table = {}, .memory = memory_of(kept)},
                                    kept.cross, side_gradients, call, later);
-  cross_.norm().backward(dx1, kept.x1, kept.cross.stats, dx2);
+  cross_.norm().backward(dx1, kept.x1, kept.cross.stats, dx2, cross_.region());
   dx2.reset();
   kept.x1.reset();
   kept.cross.stats.reset();
 
   at::Tensor dx = self_.backward(dx1, x, batch, {.table = kept.table, .memory = {}}, kept.self,
                                  side_gradients, call, later);
-  self_.norm().backward(dx, x, kept.self.stats, dx1);
+  self_.norm().backward(dx, x, kept.self.stats, dx1, self_.region());
   at::Tensor memory_gradient = std::move(side_gradients.memory);
   if (opens_) {
     return {encoder_gradient(std::move(memory_gradient), kept).view(sizes), dx.view(sizes),
@@ -171,8 +171,9 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
 }
 
 at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept) const {
-  all_reduce(group_, memory_gradient, ReduceOp::kSum, "tensor.backward");
-  encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {});
+  const TensorRegion& region = cross_.region();
+  memory_gradient = region.summed(std::move(memory_gradient), kBackward);
+  encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {}, region);
   return memory_gradient;
 }
 

@@ -15,7 +15,7 @@ namespace {
 // weights serves other layers once it has run.
 class Embedding final : public Layer {
  public:
-  Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
+  Embedding(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region)
       : tokens_(parameters.at("tokens.weight")),
         positions_(parameters.at("positions.weight")),
         layer_(parameters.layer()),
@@ -24,9 +24,9 @@ class Embedding final : public Layer {
         decoder_table_(parameters.at("decoder_relative.weight")),
         is_of_two_(model.stack == Stack::kEncoderDecoder),
         vocab_size_(model.vocab_size),
-        begin_(part_begin(model.vocab_size, group.degree, group.rank)),
-        group_(group) {
-    SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, group.degree, group.rank));
+        begin_(part_begin(model.vocab_size, region.degree(), region.rank())),
+        region_(region) {
+    SMP_CHECK_EQ(tokens_.weight.size(0), part_size(vocab_size_, region.degree(), region.rank()));
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
@@ -42,11 +42,14 @@ class Embedding final : public Layer {
     return row >= 0 && row < tokens_.weight.size(0) ? row : -1;
   }
 
-  // Of x [b, s, h]; `stack` is 1 for the decoder's tokens, rows of a sample behind the encoder's.
-  Dropout dropout(const at::Tensor& x, int64_t stack, const CallContext& call) const {
-    Dropout drops = dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, x.size(1));
-    drops.first_row = stack * x.size(1);
-    return drops;
+  void add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const;
+  // Of what goes to the next layer: of this rank's of `tokens` [b, s]. `stack` is 1 for the
+  // decoder's tokens, rows of a sample behind the encoder's.
+  Dropout dropout(const at::Tensor& tokens, int64_t stack, const CallContext& call) const {
+    const int64_t sequence = tokens.size(1);
+    Dropout drops = dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, sequence);
+    drops.first_row = stack * sequence;
+    return region_.of_own_tokens(drops, tokens.numel());
   }
   at::Tensor embed(const at::Tensor& tokens, int64_t stack, const CallContext& call) const;
   void add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
@@ -58,19 +61,23 @@ class Embedding final : public Layer {
   Parameter encoder_table_, decoder_table_;
   bool is_of_two_;
   int64_t vocab_size_, begin_;
-  TensorParallel group_;
+  TensorRegion region_;
 };
 
 at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
                             const CallContext& call) const {
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
   const int64_t* ids = tokens.const_data_ptr<int64_t>();
-  at::Tensor x = at::empty({batch, sequence, h}, tokens_.weight.options());
+  // Of a shared vocabulary each rank has rows for any token; of a whole one it has all for its own.
+  const bool is_shared = region_.degree() > 1;
+  const int64_t all = batch * sequence, first = region_.first_token(all);
+  at::Tensor x = at::empty({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
     T* out = data_of<T>(x);
-    for (int64_t n = 0; n < batch * sequence; ++n, out += h) {
-      const int64_t row = local_row(ids[n]);
+    const int64_t* id = is_shared ? ids : ids + first;
+    for (int64_t n = 0; n < x.size(0); ++n, out += h) {
+      const int64_t row = local_row(id[n]);
       if (row < 0) {
         std::fill_n(out, h, T(0));
       } else {
@@ -78,24 +85,30 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
       }
     }
   });
-  all_reduce(group_, x, ReduceOp::kSum, "tensor.forward");
-  if (positions_.defined()) {
-    SMP_CHECK(sequence <= positions_.weight.size(0));
+  if (is_shared) x = region_.summed(std::move(x), "tensor.forward");
+  if (positions_.defined()) add_positions(x, first, sequence);
+  if (const Dropout drops = dropout(tokens, stack, call); drops.is_on()) {
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t b = 0; b < batch; ++b) {
-        add_residual(sequence, h, data_of<T>(positions_.weight), nullptr,
-                     data_of<T>(x) + b * sequence * h);
-      }
+      drop(drops, x.size(0), h, data_of<T>(x), data_of<T>(x));
     });
   }
-  if (const Dropout drops = dropout(x, stack, call); drops.is_on()) {
-    with_element_type(x, [&](auto zero) {
-      using T = decltype(zero);
-      drop(drops, batch * sequence, h, data_of<T>(x), data_of<T>(x));
-    });
-  }
-  return x;
+  return x.view({batch, sequence / region_.parts(), h});
+}
+
+// x of this rank's tokens, the first of which is `first`.
+void Embedding::add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const {
+  SMP_CHECK(sequence <= positions_.weight.size(0));
+  const int64_t count = x.size(0), h = x.size(1);
+  with_element_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    for (int64_t n = 0, rows = 0; n < count; n += rows) {
+      const int64_t position = (first + n) % sequence;
+      rows = std::min(sequence - position, count - n);
+      add_residual(rows, h, data_of<T>(positions_.weight) + position * h, nullptr,
+                   data_of<T>(x) + n * h);
+    }
+  });
 }
 
 std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
@@ -107,11 +120,13 @@ std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs
           embed(tokens.select(0, 1), 1, call), decoder_table_.weight.clone()};
 }
 
+// Every rank adds all positions.
 void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradient, int64_t stack,
                              const CallContext& call) const {
-  const at::Tensor given = gradient.contiguous();
-  const at::Tensor dx = dropped(dropout(given, stack, call), given);
-  const int64_t batch = dx.size(0), sequence = dx.size(1), h = dx.size(2);
+  const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
+  const at::Tensor given = gradient.contiguous().view({-1, h});
+  const at::Tensor dx =
+      region_.gathered(dropped(dropout(tokens, stack, call), given), "tensor.backward");
   const int64_t* ids = tokens.const_data_ptr<int64_t>();
   with_element_type(dx, [&](auto zero) {
     using T = decltype(zero);
@@ -153,7 +168,7 @@ std::vector<at::Tensor> Embedding::backward(Saved saved, std::vector<at::Tensor>
 
 std::unique_ptr<Layer> make_embedding(const ModelSpec& model, const ParameterViews& parameters,
                                       const TensorParallel& group) {
-  return std::make_unique<Embedding>(model, parameters, group);
+  return std::make_unique<Embedding>(model, parameters, TensorRegion(group, group.kinds.embedding));
 }
 
 }  // namespace smp

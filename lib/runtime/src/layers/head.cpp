@@ -17,16 +17,16 @@ namespace {
 // the loss is known: 1 / tokens alone would be lost to fp16.
 class Head final : public Layer {
  public:
-  Head(const ModelSpec& model, const ParameterViews& parameters, const TensorParallel& group)
+  Head(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region)
       : norm_(parameters.norm("norm", model.norm_epsilon)),
         projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"),
                     parameters.at("bias")},
         scale_(head_scale(model)),
         vocab_size_(model.vocab_size),
-        begin_(part_begin(model.vocab_size, group.degree, group.rank)),
-        group_(group) {
+        begin_(part_begin(model.vocab_size, region.degree(), region.rank())),
+        region_(region) {
     SMP_CHECK_EQ(projection_.weight.weight.size(0),
-                 part_size(vocab_size_, group.degree, group.rank));
+                 part_size(vocab_size_, region.degree(), region.rank()));
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
@@ -53,7 +53,7 @@ class Head final : public Layer {
   Linear projection_;
   double scale_;  // of what is projected
   int64_t vocab_size_, begin_;
-  TensorParallel group_;
+  TensorRegion region_;
 };
 
 Head::Statistics Head::empty_statistics(const at::Tensor& logits) const {
@@ -81,13 +81,13 @@ double Head::narrow_loss(const at::Tensor& logits, const int64_t* targets,
     const int64_t n = std::min(kRowsAtOnce, rows - r);
     row_maxima(n, cols, widened_rows<T>(logits, r, n, buffer), maxima + r);
   }
-  all_reduce(group_, statistics.maxima, ReduceOp::kMax, "tensor.loss");
+  region_.all_reduce(statistics.maxima, ReduceOp::kMax, "tensor.loss");
   for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
     const int64_t n = std::min(kRowsAtOnce, rows - r);
     exponentials(n, cols, begin_, targets + r, maxima + r, widened_rows<T>(logits, r, n, buffer),
                  sums + r, sums + rows + r);
   }
-  all_reduce(group_, statistics.sums, ReduceOp::kSum, "tensor.loss");
+  region_.all_reduce(statistics.sums, ReduceOp::kSum, "tensor.loss");
   return mean_loss(rows, sums);
 }
 
@@ -115,13 +115,13 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor& targets = inputs.at(1);
   const int64_t* ids = targets.const_data_ptr<int64_t>();
   for (int64_t n = 0; n < targets.numel(); ++n) SMP_CHECK(ids[n] >= 0 && ids[n] < vocab_size_);
-  const at::Tensor x = input.view({targets.numel(), -1});  // [n, h]
+  const at::Tensor x = input.view({targets.numel() / region_.parts(), -1});
 
   const at::Tensor stats = norm_.empty_stats(x);
   at::Tensor normal = norm_.forward(x, stats);
   if (scale_ != 1) normal.mul_(scale_);
-  const at::Tensor logits = projection_.forward(normal);  // [n, vocabulary/t]
-  normal.reset();
+  const at::Tensor logits = projection_.forward(  // [n, vocabulary/t]
+      region_.gathered(std::move(normal), "tensor.forward"));
   if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
   Statistics statistics = empty_statistics(logits);
   double mean = 0;
@@ -130,7 +130,7 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
     if constexpr (kIsNarrow<T>) {
       mean = narrow_loss<T>(logits, ids, statistics);
     } else {
-      mean = softmax_loss<T>(logits, ids, begin_, statistics.maxima, statistics.sums, group_,
+      mean = softmax_loss<T>(logits, ids, begin_, statistics.maxima, statistics.sums, region_,
                              saved != nullptr);
     }
   });
@@ -162,13 +162,15 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
   if (is_narrow(x) || projection_.bias.defined()) scale = 1;
   saved.clear();
 
-  at::Tensor dx = projection_.input_gradient(logits_gradient, scale * scale_);
-  const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
+  TensorRegion::Sum sum = region_.start_sum(
+      projection_.input_gradient(logits_gradient, scale * scale_), "tensor.backward");
   projection_.add_bias_gradient(logits_gradient);
-  projection_.add_weight_gradient(logits_gradient, norm_.recompute(x, stats), scale * scale_);
+  projection_.add_weight_gradient(logits_gradient,
+                                  region_.gathered(norm_.recompute(x, stats), "tensor.backward"),
+                                  scale * scale_);
   logits_gradient.reset();
-  if (reduction) reduction->wait();
-  norm_.backward(dx, x, stats, {});
+  at::Tensor dx = sum.wait();
+  norm_.backward(dx, x, stats, {}, region_);
   return {dx.view(input.sizes()), at::Tensor()};
 }
 
@@ -176,7 +178,7 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
 
 std::unique_ptr<Layer> make_head(const ModelSpec& model, const ParameterViews& parameters,
                                  const TensorParallel& group) {
-  return std::make_unique<Head>(model, parameters, group);
+  return std::make_unique<Head>(model, parameters, TensorRegion(group, group.kinds.embedding));
 }
 
 }  // namespace smp

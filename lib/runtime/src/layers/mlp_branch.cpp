@@ -20,14 +20,14 @@ Activation activation_of(const ModelSpec& model) {
 }  // namespace
 
 MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
-                     const TensorParallel& group)
+                     const TensorRegion& region)
     : layer_(parameters.layer()),
       hidden_dropout_(model.hidden_dropout),
       shares_norm_(model.shared_norm),
       norm_(parameters.norm(shares_norm_ ? "attention_norm" : "mlp_norm", model.norm_epsilon)),
       up_(parameters.linear("mlp.up")),
       down_(parameters.linear("mlp.down")),
-      group_(group) {
+      region_(region) {
   activation_.activation = activation_of(model);
   activation_.gated = is_gated(model.mlp);
   if (activation_.gated) {
@@ -37,30 +37,33 @@ MlpBranch::MlpBranch(const ModelSpec& model, const ParameterViews& parameters,
   activation_.cols = down_.weight.weight.size(1);
 }
 
-ActivationShape MlpBranch::shape_of(const at::Tensor& x) const {
+ActivationShape MlpBranch::shape_of(int64_t tokens) const {
   ActivationShape shape = activation_;
-  shape.rows = x.size(0);
+  shape.rows = tokens;
   return shape;
 }
 
 Dropout MlpBranch::hidden_dropout(const at::Tensor& x, int64_t batch,
                                   const CallContext& call) const {
-  return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kMlpOutput, x.size(0) / batch);
+  const int64_t tokens = x.size(0) * region_.parts();
+  return region_.of_own_tokens(
+      dropout_of(hidden_dropout_, call, layer_, DropoutSite::kMlpOutput, tokens / batch), tokens);
 }
 
 at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, int64_t batch,
                               const at::Tensor& stats, at::Tensor& u,
                               const CallContext& call) const {
   at::Tensor normal = shares_norm_ ? norm_.recompute(x, stats) : norm_.forward(x, stats);
+  normal = region_.gathered(std::move(normal), kForward);
   u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
   normal.reset();
-  const at::Tensor activated = at::empty({x.size(0), activation_.cols}, x.options());
+  const at::Tensor activated = at::empty({u.size(0), activation_.cols}, x.options());
   with_element_type(x, [&](auto zero) {
     using T = decltype(zero);
-    activation_forward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
+    activation_forward(shape_of(u.size(0)), data_of<T>(u), data_of<T>(up_.bias.weight),
                        data_of<T>(activated));
   });
-  return down_.forward_residual(activated, residual, group_, hidden_dropout(x, batch, call));
+  return down_.forward_residual(activated, residual, region_, hidden_dropout(x, batch, call));
 }
 
 at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
@@ -68,28 +71,29 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_
                                WeightWork* later) const {
   at::Tensor activated, du;
   at::Tensor added = dropped(hidden_dropout(x, batch, call), dy);
+  at::Tensor all = region_.gathered(added, kBackward);
   {
-    at::Tensor gradient = down_.input_gradient(added);
+    at::Tensor gradient = down_.input_gradient(all);
     with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
-      activation_backward(shape_of(x), data_of<T>(u), data_of<T>(up_.bias.weight),
+      activation_backward(shape_of(u.size(0)), data_of<T>(u), data_of<T>(up_.bias.weight),
                           data_of<T>(gradient), data_of<Wide<T>>(up_.bias.gradient));
     });
     activated = std::move(activation_.gated ? gradient : u);
     du = std::move(activation_.gated ? u : gradient);
   }
-  down_.add_bias_gradient(added);
-  now_or_later(later, [this, added = std::move(added), activated = std::move(activated)] {
-    down_.add_weight_gradient(added, activated);
-  });
+  down_.add_bias_gradient(all);
+  now_or_later(later, region_, std::move(added), std::move(all),
+               [this, activated = std::move(activated)](const at::Tensor& factor) {
+                 down_.add_weight_gradient(factor, activated);
+               });
 
-  at::Tensor dx = up_.input_gradient(du);
-  const WorkPtr reduction = start_all_reduce(group_, dx, ReduceOp::kSum, "tensor.backward");
-  now_or_later(later, [this, du = std::move(du), normal = norm_.recompute(x, stats)] {
-    up_.add_weight_gradient(du, normal);
-  });
-  if (reduction) reduction->wait();
-  return dx;
+  TensorRegion::Sum dx = region_.start_sum(up_.input_gradient(du), kBackward);
+  now_or_later(later, region_, norm_.recompute(x, stats), {},
+               [this, du = std::move(du)](const at::Tensor& normal) {
+                 up_.add_weight_gradient(du, normal);
+               });
+  return dx.wait();
 }
 
 }  // namespace smp

@@ -104,7 +104,7 @@ class OperatorList final : public Layer {
     double mean = 0, correct = 0;
     with_element_type(logits, [&](auto zero) {
       using T = Wide<decltype(zero)>;
-      mean = softmax_loss<T>(logits, targets, 0, maxima, sums, TensorParallel{}, !counts);
+      mean = softmax_loss<T>(logits, targets, 0, maxima, sums, TensorRegion(), !counts);
       for (int64_t r = 0; r < rows; ++r) correct += data_of<T>(sums)[rows + r] == 0 ? 1 : 0;
     });
     maxima.reset();

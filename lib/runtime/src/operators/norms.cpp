@@ -19,7 +19,7 @@ class FeatureNorm final : public Operator {
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
-    norm_.backward(dy, kept[0], kept[1], {});
+    norm_.backward(dy, kept[0], kept[1], {}, TensorRegion());
     return dy;
   }
 

@@ -234,9 +234,21 @@ struct TrainingSpec {
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
 };
 
+// Whose matrices the tensor ranks share. Those of the other kinds are whole on each of them, which
+// all compute the same.
+struct TensorKinds {
+  bool attention = true;
+  bool mlp = true;
+  bool embedding = true;  // token embedding and head: the vocabulary
+
+  bool all() const { return attention && mlp && embedding; }
+  bool operator==(const TensorKinds&) const = default;
+};
+
 struct ParallelSpec {
   std::optional<int64_t> pipeline_parallel_degree;
   std::optional<int64_t> tensor_parallel_degree;
+  TensorKinds tensor_parallel;
   std::optional<int64_t> sharded_data_parallel_degree;
   std::optional<bool> shard_optimizer_state;  // true = optimizer_state with z = d
   std::optional<Sharding> sharding;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "smp/plan/collective.h"
 #include "smp/plan/dtype.h"
 #include "smp/plan/job_spec.h"
 
@@ -81,8 +82,9 @@ struct ParameterSpec {
 
 // In the order in which a flat buffer holds them: q, k and v weights are neighbours, and so are
 // their biases, and gate and up, so that one matmul can use each group as a single matrix. A tied
-// head has no weight of its own here.
-std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer);
+// head has no weight of its own here. Those of kinds that tensor ranks do not share are replicated.
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const LayerSpec& layer,
+                                         const TensorKinds& kinds = {});
 
 // Of the whole model; a tied weight counts once. By parts: parameter_counts.h.
 int64_t parameter_count(const ModelSpec& model);
@@ -125,6 +127,19 @@ struct LayerCall {
   int64_t tensor_degree = 1;
   int64_t tensor_rank = 0;
   DType dtype = DType::kF32;
+  bool sequence_parallel = false;
+  TensorKinds kinds = {};
+
+  // Ranks that share the matrices of a kind.
+  int64_t attention_degree() const { return kinds.attention ? tensor_degree : 1; }
+  int64_t vocabulary_degree() const { return kinds.embedding ? tensor_degree : 1; }
+  // This rank's part of `count` rows of a kind that is shared or not.
+  int64_t part_of(int64_t count, bool is_shared) const {
+    return is_shared ? part_size(count, tensor_degree, tensor_rank) : count;
+  }
+  // Of the microbatch, and of those the ones that this rank has between the layers' matrices.
+  int64_t tokens() const { return micro_batch * sequence_length; }
+  int64_t own_tokens() const { return sequence_parallel ? tokens() / tensor_degree : tokens(); }
 };
 
 // Matmul and attention flops of one call on one rank (a multiply-add is 2). Causal attention counts

@@ -45,7 +45,7 @@ struct ParameterCounts {
   double active() const;  // with only the experts that one token passes through
   int64_t experts_per_token = 0;
 };
-ParameterCounts parameter_counts(const ModelSpec& model);
+ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kinds = {});
 
 // Blocks in the sequence that a pipeline cuts: encoder's and decoder's; not the mtp layers, which
 // stay with the head.

@@ -47,7 +47,8 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  // One microbatch; b samples of s tokens:
+  // One microbatch; b samples of s tokens (x, where sequences are split: of the rank's part of
+  // them, tensor_parallel.h):
   //   embedding  {tokens [b, s] int64}                   -> {x [b, s, h]}
   //   block      {x [b, s, h]}                           -> {x [b, s, h]}
   //   head       {x [b, s, h], targets [b, s] int64}     -> {loss [], mean over the b * s tokens}
