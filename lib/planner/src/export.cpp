@@ -54,6 +54,7 @@ Exported export_plan(const Plan& plan, ExportTarget target, const std::string& n
   Refusals refusals(view);
   Exported out;
   out.text = write(view, target, refusals);
+  refusals.note_ramp();
   refusals.raise_if_any(name, target);
   out.notes = refusals.take_notes();
   return out;

@@ -161,6 +161,11 @@ std::string write_accelerate(const ExportView& view, Refusals& refusals) {
                     "script",
                     view.microbatches));
   }
+  if (view.sequence_parallel && engine == Engine::kFsdp) {
+    refusals.note("sequence_parallel: the model's own tp_plan has it or not");
+  }
+  refusals.note_optimizer();
+  refusals.note_part_of_recompute();
   const bool in_script = engine == Engine::kDdp || engine == Engine::kDeepSpeed ||
                          (engine == Engine::kFsdp && view.recompute == Recompute::kSelective);
   if (view.recompute != Recompute::kNone && in_script) {

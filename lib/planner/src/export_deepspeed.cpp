@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "export_view.h"
+#include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/job_names.h"
 
 // ds_config.json. Rules: DeepSpeed 0.19, runtime/config.py (the batch equation), runtime/pipe/
@@ -43,6 +46,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
                                  "MiCS)",
                                  name_of(view.sharding), degrees.shard, degrees.data()),
                      fmt::format("sharded_data_parallel_degree {}", degrees.data()));
+  refusals.loss_scale_doubles();
   refusals.refuse_if(view.offload_optimizer && view.sharding == Sharding::kNone,
                      "offload_optimizer without sharding", "sharding: optimizer_state");
   refusals.refuse_if(view.offload_parameters && view.sharding != Sharding::kParameters,
@@ -58,17 +62,65 @@ Json zero_block(const ExportView& view) {
   const int64_t element_bytes = view.is_half() ? 2 : 4;
   zero["reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / element_bytes, 1);
   if (view.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
+  if (view.sharding == Sharding::kParameters && view.parallel.max_live_parameters > 0) {
+    zero["stage3_max_live_parameters"] = view.parallel.max_live_parameters;
+  }
   if (view.offload_parameters) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
   return zero;
 }
 
 Json optimizer_block(const OptimizerSpec& optimizer) {
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    return {{"type", "SGD"},
+            {"params",
+             {{"lr", optimizer.learning_rate},
+              {"momentum", optimizer.momentum},
+              {"nesterov", optimizer.nesterov},
+              {"weight_decay", optimizer.weight_decay}}}};
+  }
   return {{"type", "AdamW"},
           {"params",
            {{"lr", optimizer.learning_rate},
             {"betas", {optimizer.beta1, optimizer.beta2}},
             {"eps", optimizer.epsilon},
             {"weight_decay", optimizer.weight_decay}}}};
+}
+
+// runtime/lr_schedules.py. Nothing where it has no such schedule, or no last step is known.
+Json scheduler_block(const TrainingSpec& training) {
+  const OptimizerSpec& optimizer = training.optimizer;
+  const LearningRateSchedule kind = optimizer.schedule;
+  Json params;
+  params["warmup_num_steps"] = optimizer.warmup_steps;
+  params["warmup_type"] = "linear";
+  if (kind == LearningRateSchedule::kConstant) {
+    params["warmup_max_lr"] = optimizer.learning_rate;
+    return {{"type", "WarmupLR"}, {"params", params}};
+  }
+  if (training.steps == 0) return {};
+  params["total_num_steps"] = training.steps;
+  if (kind == LearningRateSchedule::kCosine) {
+    params["cos_min_ratio"] = optimizer.min_learning_rate / optimizer.learning_rate;
+    return {{"type", "WarmupCosineLR"}, {"params", params}};
+  }
+  if (kind != LearningRateSchedule::kLinear || optimizer.min_learning_rate > 0) return {};
+  params["warmup_max_lr"] = optimizer.learning_rate;
+  return {{"type", "WarmupDecayLR"}, {"params", params}};
+}
+
+// runtime/precision_config.py: a dynamic scale begins at a power of 2.
+Json fp16_block(const LossScaleSpec& scale) {
+  Json out = {{"enabled", true}};
+  if (!scale.dynamic) {
+    out["loss_scale"] = scale.init_scale;
+    return out;
+  }
+  out["loss_scale"] = 0;
+  out["initial_scale_power"] = std::lround(std::log2(scale.init_scale));
+  out["loss_scale_window"] = scale.scale_window;
+  out["min_loss_scale"] = scale.min_scale;
+  out["hysteresis"] = scale.delayed_shift;
+  return out;
 }
 
 }  // namespace
@@ -82,24 +134,33 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
   out["gradient_accumulation_steps"] = view.microbatches;
   out["gradient_clipping"] = view.training.optimizer.gradient_clipping;
   if (view.precision == Precision::kBf16) out["bf16"] = {{"enabled", true}};
-  if (view.precision == Precision::kFp16) out["fp16"] = {{"enabled", true}};
+  if (view.precision == Precision::kFp16) out["fp16"] = fp16_block(view.training.loss_scale);
   if (view.is_half() && view.training.accumulate_gradients_in_fp32) {
     const bool wide = *view.training.accumulate_gradients_in_fp32;
     out["data_types"] = {{"grad_accum_dtype", wide ? "fp32" : name_of(view.precision)}};
   }
   out["zero_optimization"] = zero_block(view);
   out["optimizer"] = optimizer_block(view.training.optimizer);
+  if (const Json scheduler = scheduler_block(view.training); !scheduler.is_null()) {
+    out["scheduler"] = scheduler;
+  } else {
+    refusals.note_schedule();
+  }
   if (degrees.tensor > 1) out["tensor_parallel"] = {{"autotp_size", degrees.tensor}};
+  const auto group = layers_per_checkpoint(view.parallel.activation_checkpointing_strategy);
+  const int64_t stage = (view.model.num_layers + degrees.pipeline - 1) / degrees.pipeline;
+  const int64_t interval = std::min(group.value_or(1), stage);
   const bool checkpoints = view.recompute == Recompute::kFull;
   if (degrees.pipeline > 1) {
     out["pipeline"] = {{"stages", degrees.pipeline},
                        {"partition", "uniform"},
-                       {"activation_checkpoint_interval", checkpoints ? 1 : 0}};
+                       {"activation_checkpoint_interval", checkpoints ? interval : 0}};
     refusals.note(
         "pipeline: the script builds PipelineModule(num_stages=..., topology=...); the "
         "block here is what smp-plan reads back");
     refusals.note_order("PD", "pass PipelineModule a topology of that order");
   }
+  if (degrees.pipeline == 1 || view.parallel.recompute_layers) refusals.note_part_of_recompute();
   if (view.offload_activations) out["activation_checkpointing"]["cpu_checkpointing"] = true;
   if (view.parallel.partition_activations) {
     out["activation_checkpointing"]["partition_activations"] = true;

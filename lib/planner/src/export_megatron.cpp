@@ -24,6 +24,38 @@ class Flags {
   std::string text_;
 };
 
+bool is_whole(double value) { return value == static_cast<double>(static_cast<int64_t>(value)); }
+
+// Its Llama 3 scaling has one free number (rotary_pos_embedding.py, _apply_scaling).
+bool is_its_llama3(const ModelSpec& model) {
+  return model.rope_low_freq_factor == 1 && model.rope_high_freq_factor == 4 &&
+         model.rope_original_positions == 8192;
+}
+
+void refuse_rotary(const ModelSpec& model, Refusals& refusals) {
+  if (model.position_embedding != PositionKind::kRotary) return;
+  refusals.refuse_if(!is_whole(model.rope_theta), fmt::format("rope_theta: {}", model.rope_theta),
+                     fmt::format("rope_theta: {}", static_cast<int64_t>(model.rope_theta)));
+  const RopeScaling scaling = model.rope_scaling;
+  if (scaling == RopeScaling::kLlama3) {
+    refusals.refuse_if(!is_its_llama3(model),
+                       fmt::format("rope_scaling: llama3 with rope_low_freq_factor {}, "
+                                   "rope_high_freq_factor {}, rope_original_positions {}",
+                                   model.rope_low_freq_factor, model.rope_high_freq_factor,
+                                   model.rope_original_positions),
+                       "1, 4 and 8192");
+  } else if (scaling == RopeScaling::kLinear) {
+    refusals.refuse_if(
+        !is_whole(model.rope_scaling_factor),
+        fmt::format("rope_scaling: linear with rope_scaling_factor {}", model.rope_scaling_factor),
+        "a whole one");
+  } else {
+    refusals.refuse_if(scaling != RopeScaling::kNone,
+                       fmt::format("rope_scaling: {}", name_of(scaling)),
+                       "rope_scaling: llama3 or linear");
+  }
+}
+
 void refuse_model(const ExportView& view, Refusals& refusals) {
   const ModelSpec& model = view.model;
   refusals.refuse_if(model.stack != Stack::kDecoder, fmt::format("stack: {}", name_of(model.stack)),
@@ -33,10 +65,11 @@ void refuse_model(const ExportView& view, Refusals& refusals) {
                      "parallel_residual: false");
   refusals.refuse_if(model.first_dense_layers > 0 && model.moe_layer_period > 1,
                      "first_dense_layers with a moe_layer_period", "one of the two");
-  refusals.refuse_if(model.rope_scaling != RopeScaling::kNone,
-                     fmt::format("rope_scaling: {}", name_of(model.rope_scaling)),
-                     "rope_scaling: none");
-  refusals.refuse_if(model.sliding_window > 0, "sliding_window", "sliding_window: 0");
+  refuse_rotary(model, refusals);
+  // Its fused GELU is the tanh one, and wants a bias (mlp.py); else it is exact.
+  refusals.refuse_if(
+      model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kTanh && !model.mlp_bias,
+      "gelu: tanh without mlp_bias", "gelu: erf");
   refusals.refuse_if(model.head_bias, "head_bias: true", "head_bias: false");
   refusals.refuse_if(model.mlp == MlpKind::kRelu || model.mlp == MlpKind::kGeglu,
                      fmt::format("mlp: {}", name_of(model.mlp)),
@@ -63,6 +96,10 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
       view.schedule == PipelineKind::kInterleaved || view.schedule == PipelineKind::kVirtual;
   refusals.refuse_if(pipeline && !known, fmt::format("pipeline: {}", name_of(view.schedule)),
                      "pipeline: interleaved or virtual");
+  refusals.loss_scale_doubles();
+  const OptimizerSpec& optimizer = view.training.optimizer;
+  refusals.refuse_if(optimizer.kind == OptimizerKind::kSgd && optimizer.nesterov,
+                     "optimizer.nesterov: true", "nesterov: false");
   refusals.refuse_if(view.offload_activations, "offload_activations", "recompute: full without it");
   refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_optimizer alone");
@@ -73,6 +110,21 @@ void refuse_layout(const ExportView& view, Refusals& refusals) {
                      fmt::format("sequence_length {} with context_parallel_degree {}",
                                  view.training.sequence_length, degrees.context),
                      fmt::format("a multiple of {}", 2 * degrees.context));
+}
+
+void rotary_flags(const ModelSpec& model, Flags& flags) {
+  flags.value("rotary-base", static_cast<int64_t>(model.rope_theta));
+  if (rotary_dim_of(model) != model.head_dim) {
+    flags.value("rotary-percent",
+                static_cast<double>(model.rotary_dim) / static_cast<double>(model.head_dim));
+  }
+  if (model.rope_scaling == RopeScaling::kLlama3) {
+    flags.flag("use-rope-scaling");
+    flags.value("rope-scaling-factor", model.rope_scaling_factor);
+  } else if (model.rope_scaling == RopeScaling::kLinear) {
+    flags.value("rotary-seq-len-interpolation-factor",
+                static_cast<int64_t>(model.rope_scaling_factor));
+  }
 }
 
 void model_flags(const ModelSpec& model, Flags& flags) {
@@ -91,12 +143,14 @@ void model_flags(const ModelSpec& model, Flags& flags) {
   const bool rotary = model.position_embedding == PositionKind::kRotary;
   const bool none = model.position_embedding == PositionKind::kNone;
   flags.value("position-embedding-type", rotary ? "rope" : none ? "none" : "learned_absolute");
-  if (rotary) flags.value("rotary-base", static_cast<int64_t>(model.rope_theta));
-  if (rotary && rotary_dim_of(model) != model.head_dim) {
-    flags.value("rotary-percent",
-                static_cast<double>(model.rotary_dim) / static_cast<double>(model.head_dim));
+  if (rotary) rotary_flags(model, flags);
+  if (model.sliding_window > 0) {
+    // The keys to the left and to the right of a query, which sees itself too.
+    flags.value("window-size", fmt::format("'({},0)'", model.sliding_window - 1));
   }
   if (model.mlp == MlpKind::kSwiglu) flags.flag("swiglu");
+  const bool exact = model.mlp == MlpKind::kGelu && model.gelu == GeluKind::kErf;
+  if (exact && model.mlp_bias) flags.flag("no-bias-gelu-fusion");
   flags.value("normalization", model.norm == NormKind::kRmsNorm ? "RMSNorm" : "LayerNorm");
   flags.value("norm-epsilon", model.norm_epsilon);
   if (!model.tied_embeddings) flags.flag("untie-embeddings-and-output-weights");
@@ -170,6 +224,9 @@ void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   } else {
     refusals.note_order("PDT", "Megatron has this one and, with --use-tp-pp-dp-mapping, DPT");
   }
+  if (view.parallel.bucket_bytes != ParallelSpec{}.bucket_bytes) {
+    flags.value("ddp-bucket-size", view.parallel.bucket_bytes / 4);  // elements of fp32
+  }
   if (view.sharding == Sharding::kNone) return;
   flags.flag("use-distributed-optimizer");
   if (degrees.replica > 1) flags.value("num-distributed-optimizer-instances", degrees.replica);
@@ -178,6 +235,42 @@ void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   flags.value("data-parallel-sharding-strategy",
               view.sharding == Sharding::kParameters ? "optim_grads_params" : "optim_grads");
   flags.value("ckpt-format", "fsdp_dtensor");
+}
+
+void optimizer_flags(const TrainingSpec& training, Flags& flags) {
+  const OptimizerSpec& optimizer = training.optimizer;
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    flags.value("optimizer", "sgd");
+    flags.value("sgd-momentum", optimizer.momentum);
+  } else {
+    flags.value("adam-beta1", optimizer.beta1);
+    flags.value("adam-beta2", optimizer.beta2);
+    flags.value("adam-eps", optimizer.epsilon);
+  }
+  const bool wsd = optimizer.schedule == LearningRateSchedule::kWsd;
+  flags.value("lr", optimizer.learning_rate);
+  flags.value("lr-decay-style", wsd ? "WSD" : name_of(optimizer.schedule));
+  if (optimizer.schedule != LearningRateSchedule::kConstant) {
+    flags.value("min-lr", optimizer.min_learning_rate);
+  }
+  flags.value("lr-warmup-iters", optimizer.warmup_steps);
+  if (wsd) {
+    flags.value("lr-wsd-decay-style", "linear");
+    flags.value("lr-wsd-decay-iters", optimizer.decay_steps);
+  }
+  flags.value("weight-decay", optimizer.weight_decay);
+  flags.value("clip-grad", optimizer.gradient_clipping);
+}
+
+void loss_scale_flags(const LossScaleSpec& scale, Flags& flags) {
+  if (!scale.dynamic) {
+    flags.value("loss-scale", scale.init_scale);
+    return;
+  }
+  flags.value("initial-loss-scale", scale.init_scale);
+  flags.value("min-loss-scale", scale.min_scale);
+  flags.value("loss-scale-window", scale.scale_window);
+  flags.value("hysteresis", scale.delayed_shift);
 }
 
 void training_flags(const ExportView& view, Flags& flags) {
@@ -212,15 +305,8 @@ void training_flags(const ExportView& view, Flags& flags) {
     flags.flag("optimizer-cpu-offload");
     flags.flag("use-precision-aware-optimizer");
   }
-  const OptimizerSpec& optimizer = training.optimizer;
-  flags.value("lr", optimizer.learning_rate);
-  flags.value("min-lr", optimizer.min_learning_rate);
-  flags.value("lr-warmup-iters", optimizer.warmup_steps);
-  flags.value("adam-beta1", optimizer.beta1);
-  flags.value("adam-beta2", optimizer.beta2);
-  flags.value("adam-eps", optimizer.epsilon);
-  flags.value("weight-decay", optimizer.weight_decay);
-  flags.value("clip-grad", optimizer.gradient_clipping);
+  optimizer_flags(training, flags);
+  if (view.precision == Precision::kFp16) loss_scale_flags(training.loss_scale, flags);
   flags.value("seed", training.seed);
 }
 

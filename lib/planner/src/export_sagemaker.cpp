@@ -88,6 +88,9 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
     const int64_t bytes = view.is_half() ? 2 : 4;
     parameters["sharded_data_parallel_degree"] = degrees.shard;
     parameters["sdp_reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / bytes, 1);
+    if (view.parallel.max_live_parameters > 0) {
+      parameters["sdp_max_live_parameters"] = view.parallel.max_live_parameters;
+    }
     parameters["sdp_gradient_clipping"] = view.training.optimizer.gradient_clipping;
   }
   if (view.precision == Precision::kFp16) parameters["fp16"] = true;
@@ -109,6 +112,11 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
                     name_of(view.recompute),
                     strategy == "each" ? "" : fmt::format(", strategy=\"{}\"", strategy)));
   }
+  if (view.parallel.recompute_layers) {
+    refusals.note(fmt::format("recompute_layers {}: the script chooses the layers",
+                              *view.parallel.recompute_layers));
+  }
+  refusals.note_optimizer();
   refusals.note(
       fmt::format("estimator: instance_count={}; the batch is the script's: {} samples of "
                   "each data-parallel rank in {} microbatches",
@@ -145,6 +153,13 @@ std::string write_sagemaker_v2(const ExportView& view, Refusals& refusals, bool 
   parameters["activation_loading_horizon"] = view.parallel.activation_loading_horizon;
   parameters["random_seed"] = view.training.seed;
   refusals.note_order("DT", "SMP v2 has no other");
+  refusals.note_optimizer();
+  refusals.note_part_of_recompute();
+  if (view.model.num_experts > 0) {
+    refusals.note(fmt::format("expert_tensor_degree {}: SMP v2 cuts experts as it does the rest",
+                              degrees.expert_tensor));
+  }
+  if (view.sequence_parallel) refusals.note("sequence_parallel: the script's model has it or not");
   refusals.note(
       fmt::format("the script sets precision {} and {}, and reads {} samples of each "
                   "data-parallel rank at once",

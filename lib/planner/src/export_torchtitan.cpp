@@ -37,7 +37,13 @@ constexpr std::array kFlavors = {
 bool is(const Flavor& flavor, const ModelSpec& model) {
   const int64_t ffn = model.num_experts > 0 ? model.expert_ffn_hidden_size : model.ffn_hidden_size;
   const bool qwen = flavor.module == "qwen3";
-  return model.mlp == MlpKind::kSwiglu && model.norm == NormKind::kRmsNorm &&
+  const bool plain =
+      !model.attention_output_bias && !model.head_bias && !model.parallel_residual &&
+      model.head_dim * model.num_heads == (qwen ? 128 * model.num_heads : model.hidden_size) &&
+      model.vocab_multiple_of == 1 && model.sliding_window == 0 &&
+      rotary_dim_of(model) == model.head_dim && model.attention_dropout == 0 &&
+      model.hidden_dropout == 0 && model.num_mtp_layers == 0 && model.kv_lora_rank == 0;
+  return plain && model.mlp == MlpKind::kSwiglu && model.norm == NormKind::kRmsNorm &&
          model.position_embedding == PositionKind::kRotary && !model.qkv_bias && !model.mlp_bias &&
          model.stack == Stack::kDecoder && model.qk_norm == qwen &&
          model.hidden_size == flavor.hidden && model.num_layers == flavor.layers &&
@@ -110,6 +116,10 @@ void refuse(const ExportView& view, Refusals& refusals) {
   refusals.refuse_if(
       view.parallel.recompute_layers.has_value() && view.recompute != Recompute::kNone,
       "recompute_layers", "recompute of all layers");
+  const std::string& strategy = view.parallel.activation_checkpointing_strategy;
+  refusals.refuse_if(view.recompute == Recompute::kFull && strategy != "each",
+                     fmt::format("activation_checkpointing_strategy: {}", strategy),
+                     "activation_checkpointing_strategy: each");
   refusals.refuse_if(degrees.expert > 1 && degrees.expert_tensor > 1,
                      fmt::format("expert_tensor_degree {}", degrees.expert_tensor),
                      "expert_tensor_degree 1");
@@ -174,6 +184,11 @@ std::string write_torchtitan(const ExportView& view, Refusals& refusals) {
   const Flavor* flavor = flavor_of(view.model);
   if (flavor == nullptr) return "";
   refusals.note_order("PDT", "torchtitan has no other");
+  refusals.note_optimizer();
+  refusals.note(
+      fmt::format("frequencies of the rotary embedding, epsilon of the norms, tying and first "
+                  "weights are those of {} {}",
+                  flavor->module, flavor->name));
   const TrainingSpec& training = view.training;
   const int64_t tokens = training.sequence_length;
   const std::string name = python_name(view.plan.job.name);

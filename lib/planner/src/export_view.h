@@ -54,7 +54,14 @@ class Refusals {
   void raise_if_any(const std::string& name, ExportTarget target) const;
   std::vector<std::string> take_notes() { return std::move(notes_); }
 
+  // What a file leaves to the script (export_notes.cpp).
+  void note_optimizer();  // and its schedule
+  void note_schedule();
+  void note_part_of_recompute();
+  void note_ramp();
+
   // Common to several targets.
+  void loss_scale_doubles();
   void no_context();
   void no_experts();
   void no_partitioned_activations();

@@ -17,6 +17,7 @@ void MegatronLine::model() {
                   : geglu               ? "geglu"
                   : has("squared-relu") ? "relu"
                                         : "gelu"));
+  activation();
   set("normalization", "model.norm",
       std::string(reader_.text("normalization") == "RMSNorm" ? "rmsnorm" : "layernorm"));
   const bool bias = !has("disable-bias-linear");
@@ -40,6 +41,21 @@ void MegatronLine::model() {
   latent_attention();
 }
 
+// Its fused GELU is the tanh one and needs a bias (validate_args; mlp.py); the other is exact.
+void MegatronLine::activation() {
+  for (const std::string_view other : {"quick-geglu", "squared-relu"}) {
+    if (!has(other)) continue;
+    reader_.warn(other, fmt::format("--{} is planned as model.mlp: {}, of as many bytes and flops, "
+                                    "which computes something else",
+                                    other, other == "quick-geglu" ? "geglu" : "relu"));
+    return;
+  }
+  if (has("swiglu")) return;
+  const bool fused = !has("disable-bias-linear") && !has("no-bias-gelu-fusion");
+  set(has("disable-bias-linear") ? "disable-bias-linear" : "no-bias-gelu-fusion", "model.gelu",
+      std::string(fused ? "tanh" : "erf"));
+}
+
 void MegatronLine::positions() {
   const std::string type = reader_.text("position-embedding-type").value_or("learned_absolute");
   if (type == "yarn" || type == "mrope" || type == "relative") {
@@ -60,6 +76,8 @@ void MegatronLine::positions() {
     set("rotary-base", "model.rope_theta", *reader_.text("rotary-base"));
   }
   rotary_share(rotary);
+  if (rotary) rotary_scaling();
+  window();
 }
 
 void MegatronLine::rotary_share(bool rotary) {
@@ -72,6 +90,43 @@ void MegatronLine::rotary_share(bool rotary) {
   if (!width) return;
   set("rotary-percent", "model.rotary_dim",
       static_cast<int64_t>(static_cast<double>(*width) * percent));
+}
+
+// Llama 3's other three numbers are fixed there, and are a job's defaults
+// (rotary_pos_embedding.py).
+void MegatronLine::rotary_scaling() {
+  constexpr std::string_view kLinear = "rotary-seq-len-interpolation-factor";
+  const int64_t factor = whole(kLinear).value_or(1);
+  if (has("use-rope-scaling") && factor > 1) {
+    reader_.error(kLinear, fmt::format("--{} and --use-rope-scaling stretch the same frequencies: "
+                                       "a job file has one of them",
+                                       kLinear));
+  } else if (has("use-rope-scaling")) {
+    set("use-rope-scaling", "model.rope_scaling", std::string("llama3"));
+    set("rope-scaling-factor", "model.rope_scaling_factor",
+        reader_.text("rope-scaling-factor").value_or("8"));
+  } else if (factor > 1) {
+    set(kLinear, "model.rope_scaling", std::string("linear"));
+    set(kLinear, "model.rope_scaling_factor", factor);
+  }
+}
+
+// "(127,0)": so many keys to the left and to the right of a query's own; -1 = all.
+void MegatronLine::window() {
+  auto text = reader_.text("window-size");
+  if (!text) return;
+  std::erase_if(*text, [](char c) { return c == '(' || c == ')' || c == ' '; });
+  const size_t comma = text->find(',');
+  const auto left = whole_value(text->substr(0, comma));
+  const std::string right = comma == std::string::npos ? "" : text->substr(comma + 1);
+  if (!left || *left < -1 || (right != "0" && right != "-1")) {
+    reader_.error("window-size",
+                  fmt::format("--window-size {} cannot be said in a job file: (N,0), the keys "
+                              "before a query's own, or (-1,0)",
+                              *reader_.text("window-size")));
+  } else if (*left >= 0) {
+    set("window-size", "model.sliding_window", *left + 1);
+  }
 }
 
 void MegatronLine::sizes(bool swiglu) {

@@ -30,6 +30,9 @@ class MegatronLine {
   void model();
   void positions();
   void rotary_share(bool rotary);
+  void rotary_scaling();
+  void window();
+  void activation();
   void sizes(bool swiglu);
   void experts();
   static bool dense_then_sparse(std::string text, int64_t& dense, int64_t& sparse);

@@ -19,12 +19,13 @@ torchrun --nnodes 1 --nproc-per-node 8 --standalone pretrain_gpt.py \
   --micro-batch-size 1 \
   --global-batch-size 8 \
   --attention-backend flash \
-  --lr 0.0003 \
-  --min-lr 3e-05 \
-  --lr-warmup-iters 0 \
   --adam-beta1 0.9 \
   --adam-beta2 0.95 \
   --adam-eps 1e-08 \
+  --lr 0.0003 \
+  --lr-decay-style cosine \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
   --weight-decay 0.1 \
   --clip-grad 1 \
   --seed 1234

@@ -24,12 +24,17 @@ torchrun --nnodes 1 --nproc-per-node 8 --standalone pretrain_gpt.py \
   --recompute-granularity full \
   --recompute-method uniform \
   --recompute-num-layers 1 \
-  --lr 0.0003 \
-  --min-lr 3e-05 \
-  --lr-warmup-iters 0 \
   --adam-beta1 0.9 \
   --adam-beta2 0.95 \
   --adam-eps 1e-08 \
+  --lr 0.0003 \
+  --lr-decay-style cosine \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
   --weight-decay 0.1 \
   --clip-grad 1 \
+  --initial-loss-scale 65536 \
+  --min-loss-scale 1 \
+  --loss-scale-window 1000 \
+  --hysteresis 1 \
   --seed 1234

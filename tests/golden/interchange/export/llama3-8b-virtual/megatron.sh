@@ -29,12 +29,13 @@ torchrun --nnodes 1 --nproc-per-node 8 --standalone pretrain_gpt.py \
   --bf16 \
   --attention-backend flash \
   --recompute-granularity selective \
-  --lr 0.0003 \
-  --min-lr 3e-05 \
-  --lr-warmup-iters 0 \
   --adam-beta1 0.9 \
   --adam-beta2 0.95 \
   --adam-eps 1e-08 \
+  --lr 0.0003 \
+  --lr-decay-style cosine \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
   --weight-decay 0.1 \
   --clip-grad 1 \
   --seed 1234

@@ -1,0 +1,48 @@
+torchrun --nnodes 1 --nproc-per-node 4 --standalone pretrain_gpt.py \
+  --num-layers 8 \
+  --hidden-size 512 \
+  --ffn-hidden-size 2048 \
+  --num-attention-heads 8 \
+  --kv-channels 64 \
+  --vocab-size 50304 \
+  --make-vocab-size-divisible-by 1 \
+  --max-position-embeddings 4096 \
+  --position-embedding-type rope \
+  --rotary-base 10000 \
+  --rotary-percent 0.5 \
+  --rotary-seq-len-interpolation-factor 4 \
+  --window-size '(1023,0)' \
+  --no-bias-gelu-fusion \
+  --normalization LayerNorm \
+  --norm-epsilon 1e-05 \
+  --untie-embeddings-and-output-weights \
+  --attention-dropout 0 \
+  --hidden-dropout 0 \
+  --init-method-std 0.02 \
+  --tensor-model-parallel-size 1 \
+  --pipeline-model-parallel-size 1 \
+  --use-distributed-optimizer \
+  --seq-length 2048 \
+  --micro-batch-size 1 \
+  --global-batch-size 16 \
+  --train-iters 100 \
+  --fp16 \
+  --attention-backend flash \
+  --recompute-granularity full \
+  --recompute-method uniform \
+  --recompute-num-layers 2 \
+  --optimizer sgd \
+  --sgd-momentum 0.9 \
+  --lr 0.0003 \
+  --lr-decay-style WSD \
+  --min-lr 3e-05 \
+  --lr-warmup-iters 0 \
+  --lr-wsd-decay-style linear \
+  --lr-wsd-decay-iters 10 \
+  --weight-decay 0 \
+  --clip-grad 1 \
+  --initial-loss-scale 1024 \
+  --min-loss-scale 1 \
+  --loss-scale-window 1000 \
+  --hysteresis 2 \
+  --seed 1234
