@@ -48,6 +48,7 @@ const With kLatent = {{"model.kv_lora_rank", "64"},
 const With kFp16 = {{"training.precision", "fp16"}};
 const With kSgd = {{"training.optimizer.kind", "sgd"}};
 const With kStages = {{"parallel.pipeline_parallel_degree", "2"}};
+const With kSplit = {{"parallel.tensor_parallel_degree", "2"}};
 const With kVirtual = {{"parallel.pipeline_parallel_degree", "2"},
                        {"parallel.pipeline", "virtual"}};
 const With kFull = {{"parallel.recompute", "full"}};
@@ -145,7 +146,10 @@ const std::vector<Change>& changes() {
         {"model.num_experts", "8"},
         {"model.experts_per_token", "2"},
         {"parallel.expert_parallel_degree", "2"}}},
-      {"parallel.sequence_parallel", "true", {{"parallel.tensor_parallel_degree", "2"}}},
+      {"parallel.sequence_parallel", "true", kSplit},
+      {"parallel.tensor_parallel.attention", "false", kSplit},
+      {"parallel.tensor_parallel.mlp", "false", kSplit},
+      {"parallel.tensor_parallel.embedding", "false", kSplit},
       {"parallel.sharding", "gradients"},
       {"parallel.pipeline", "simple", kStages},
       {"parallel.virtual_pipeline_degree", "4", kVirtual},
