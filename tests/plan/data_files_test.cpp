@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -78,6 +79,15 @@ TEST_CASE("data that cannot be trained on are refused by name") {
   write(folder / "short", "1234");
   refuses(path + "/short", {}, 4,
           path + "/short holds 4 bytes, fewer than one sample of 5 (sequence_length 4 + 1)");
+  TrainingSpec two;
+  two.data_path = path + "/short";
+  two.sequence_length = 3;
+  CHECK_THROWS_WITH_AS(find_data_files(two, 2),
+                       ("training.data.path: " + path +
+                        "/short holds 4 bytes, fewer than one sample of 6 (2 x sequence_length 3: "
+                        "the encoder reads one sequence, the decoder writes the next)")
+                           .c_str(),
+                       ConfigError);
   if (::geteuid() == 0) {
     MESSAGE("root reads every file: the unreadable one is not tried");
     return;
@@ -97,6 +107,17 @@ TEST_CASE(
     has_argparse |= file.path.ends_with("/argparse.py");
   }
   CHECK(has_argparse);
+}
+
+TEST_CASE("python-stdlib without a python3 is refused with what to do") {
+  const char* const before = std::getenv("PATH");
+  const std::string path = before != nullptr ? before : "";
+  ::setenv("PATH", "/nowhere", 1);
+  CHECK_THROWS_WITH_AS(find("python-stdlib"),
+                       "training.data.path: python-stdlib needs a python3 on PATH, and running it "
+                       "failed: install python3, or give a file or a folder of text",
+                       ConfigError);
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 TEST_CASE("byte tokens need a vocabulary of 256") {

@@ -74,6 +74,16 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "training.fused_loss: true (the engine has a loss of its own)");
   CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
         "training.compiled: true (the engine is compiled ahead)");
+  CHECK(refused([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) ==
+        "cluster.device: cuda (the engine runs on cpu)");
+  CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kYarn; }) ==
+        "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)");
+  CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLlama3; }) == "nothing");
+  CHECK(refused([](JobSpec& j) { j.model.sliding_window = j.training.sequence_length - 1; }) ==
+        "model.sliding_window: below training.sequence_length (the engine's queries see all "
+        "before them)");
+  CHECK(refused([](JobSpec& j) { j.model.sliding_window = j.training.sequence_length; }) ==
+        "nothing");
   CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
         "training.batch_ramp_start: above 0 (the engine runs one batch size)");
   CHECK(refused([](JobSpec& j) { j.model.stack = Stack::kEncoder; }) ==
@@ -160,6 +170,23 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.profile: another framework's (the engine runs smp)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==
         "parallel.data_collectives: smddp (the engine has its own)");
+}
+
+TEST_CASE("an encoder_decoder's KV heads are on one tensor rank each") {
+  Plan plan = sample_plan(small_llama(), {.tensor = small_llama().num_kv_heads});
+  set_t5(plan.job);
+  CHECK(what_engine_cannot_run(plan).empty());
+  plan = sample_plan(small_llama(), {.tensor = 2 * small_llama().num_kv_heads});
+  set_t5(plan.job);
+  CHECK(what_engine_cannot_run(plan) ==
+        Texts{"model.stack: encoder_decoder on more tensor ranks than KV heads (the engine "
+              "replicates no KV heads of two attentions)"});
+}
+
+TEST_CASE("lists of layers are of 32 and 64 bits") {
+  CHECK(what_engine_cannot_run(sample_plan(small_list(), {.precision = Precision::kBf16})) ==
+        Texts{"model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 "
+              "and fp64)"});
 }
 
 TEST_CASE("lists of layers have no sequences to split, and are whole on every tensor rank") {

@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <fstream>
 
+#include "files_and_errors.h"
 #include "list_samples.h"
 #include "scratch_folder.h"
 #include "smp/plan/errors.h"
@@ -69,4 +71,23 @@ TEST_CASE("images: what is wrong in a file is said with its line") {
         "images.csv line 1: the label 1.5 is none of 0 to 6, the classes that the last layer has");
   CHECK(failure("0,1,2,3\n", 1) ==
         "images.csv holds 1 images, which is not 1 held-out ones and one to train on");
+}
+
+TEST_CASE("images: a path that cannot be read is said as such") {
+  const ScratchFolder folder;
+  JobSpec job;
+  job.model = small_list();
+  job.training.images = {1, 1, 3, 16};
+  const auto refused = [&](const std::string& path) {
+    job.training.data_path = path;
+    return error_of([&] { read_image_file(job); });
+  };
+  const std::string at = "training.data.path: " + std::string(folder.path());
+  CHECK(refused("") == "training.data.path: no training data given: name a file of images");
+  CHECK(refused(folder / "none.csv") == at + "/none.csv does not exist");
+  CHECK(refused(folder.path()) == at + " is no file: images come from one file, a line each");
+  std::ofstream(folder / "huge.csv") << "0";
+  std::filesystem::resize_file(folder / "huge.csv", (uintmax_t{4} << 30) + 1);  // of holes
+  CHECK(refused(folder / "huge.csv") == at + "/huge.csv is larger than 4 GiB, and images are held "
+                                             "in memory: give fewer or smaller ones");
 }

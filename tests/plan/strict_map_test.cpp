@@ -105,4 +105,13 @@ TEST_CASE("the nearest word is suggested, or none") {
   CHECK_FALSE(nearest("host", {}));
 }
 
+TEST_CASE("a strict map says where a list is missing") {
+  Reader reader("layers: 4\n");
+  reader.root().texts("layers");
+  CHECK(reader.diagnostics.text() ==
+        "plan.yaml:1:9: layers must be a list, not '4'\n"
+        "  layers: 4\n"
+        "          ^");
+}
+
 }  // namespace smp

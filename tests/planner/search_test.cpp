@@ -11,6 +11,7 @@
 #include "smp/planner/check_plan.h"
 #include "smp/planner/groups.h"
 #include "smp/planner/legality.h"
+#include "smp/planner/predict.h"
 #include "smp/planner/report.h"
 
 using namespace smp;
@@ -327,6 +328,26 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
         }).starts_with("stage 0 tensor 0: the plan predicts 7 bytes, this version "));
   CHECK(replaced(plan, [](Plan& p) { p.predictions = {}; }) ==
         "predictions for 0 rank classes, the degrees give 1: plan again");
+  CHECK(replaced(plan, [](Plan& p) {
+          p.degrees.replica = 2;
+          p.degrees.shard = 2;
+          p.job.parallel.sharding = Sharding::kNone;
+        }) == "sharding none with sharded_data_parallel_degree 2");
+  CHECK(replaced(plan,
+                 [](Plan& p) {
+                   p.degrees.replica = 2;
+                   p.degrees.shard = 2;
+                   p.job.parallel.sharding = Sharding::kOptimizerState;
+                   p.job.parallel.shard_optimizer_state = true;
+                 }) ==
+        "shard_optimizer_state: true with sharded_data_parallel_degree 2 of 4 data-parallel ranks");
+  const std::string host = replaced(plan, [](Plan& p) {
+    p.job.parallel.offload_optimizer = true;
+    p.job.cluster.host_memory_bytes = 1024;
+    p.predictions = predict(p);
+  });
+  CHECK(host.starts_with("stage 0: what is offloaded needs "));
+  CHECK(host.find(" of host memory, a host has 1") != std::string::npos);
   CHECK(replaced(plan, [](Plan& p) { p.job.training.compiled = true; }) ==
         "the engine does not run training.compiled: true (the engine is compiled ahead)");
 }

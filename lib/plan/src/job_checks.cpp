@@ -121,7 +121,7 @@ void JobBuilder::check_rotary() {
     if (latent && model.rotary_dim > 0) {
       error({"model.rotary_dim"},
             "rotary_dim has no meaning beside kv_lora_rank: qk_rope_head_dim says what is turned");
-    } else if (turned > model.head_dim) {
+    } else if (!latent && turned > model.head_dim) {
       error({"model.rotary_dim"},
             fmt::format("rotary_dim ({}) is above head_dim ({})", turned, model.head_dim));
     } else if (turned % 2 != 0) {

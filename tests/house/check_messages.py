@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Every message that refuses a job, its data or its plan is broken once by a test.
+
+A rule added without a case fails here: the sentences of the sources below must stand in the tests'
+expected files, or in the strings of the tests' sources. What fmt puts between them is left out.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLAN, PLANNER = "lib/plan/src/", "lib/planner/src/"
+SOURCES = [
+    PLAN + name + ".cpp"
+    for name in (
+        "checkpoint_strategy data_files engine_rules field_value forbid image_file job_builder "
+        "job_checks job_layer_list job_optimizer_checks job_parallel_checks job_reader layout "
+        "number_text partition plan_reader scalar strict_map").split()
+] + [PLANNER + name + ".cpp" for name in "check_plan forbid layout_rules".split()]
+TESTS = ["tests/plan", "tests/planner", "tests/apps", "tests/runtime"]
+WORDS = 4  # shorter pieces are parts of sentences, or names
+
+# No messages, or such of our own mistakes.
+OTHERS = [
+    "python3 -c 'import sysconfig; print(sysconfig.get_path(\"stdlib\"))' 2>/dev/null",
+    "a key that cannot be forbidden",
+]
+
+LITERAL = r'"((?:[^"\\\n]|\\.)*)"'
+
+
+def literals(path):
+    """(line, text) of each string of a source; neighbours are joined."""
+    text = path.read_text(errors="replace")
+    for match in re.finditer(LITERAL + r"(?:\s*" + LITERAL + ")*", text):
+        line = text.count("\n", 0, match.start()) + 1
+        before = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
+        if before.lstrip().startswith(("//", "#include")):
+            continue
+        joined = "".join(re.findall(LITERAL, match.group(0)))
+        yield line, joined.replace('\\"', '"').replace("\\n", "\n")
+
+
+def pieces(text):
+    """What stands between the placeholders of a format string."""
+    text = text.replace("{{", "\1").replace("}}", "\2")
+    for piece in re.split(r"\{[^{}]*\}", text):
+        piece = piece.replace("\1", "{").replace("\2", "}").strip()
+        piece = piece.removeprefix("training.data.path: ")
+        if len(piece.split()) >= WORDS:
+            yield piece
+
+
+def tested():
+    parts = [p.read_text(errors="replace") for p in (ROOT / "tests/golden").rglob("*.expected")]
+    for folder in TESTS:
+        for source in sorted((ROOT / folder).glob("*.cpp")):
+            parts += [text for _, text in literals(source)]
+    return "\n".join(parts)
+
+
+def main():
+    known = tested()
+    missing, count = [], 0
+    for name in SOURCES:
+        for line, text in literals(ROOT / name):
+            for piece in pieces(text):
+                count += 1
+                if piece not in known and piece not in OTHERS:
+                    missing.append(f"{name}:{line}: no test breaks: {piece}")
+    print("\n".join(missing) or f"{count} sentences, each in a test")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
