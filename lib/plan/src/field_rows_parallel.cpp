@@ -96,9 +96,8 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "recompute",
        SMP_AT(parallel.recompute),
-       "what the backward pass computes again: nothing, a part of each layer (see docs/runtime.md; "
-       "the "
-       "core of attention elsewhere than in our engine), or whole layers",
+       "what the backward pass computes again: nothing, a part of each layer (see "
+       "docs/recompute.md; the core of attention elsewhere than in our engine), or whole layers",
        {.also = {"recompute_granularity", "recompute_activations"}}},
       {kParallel,
        "recompute_layers",
