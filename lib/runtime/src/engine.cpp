@@ -1,6 +1,7 @@
 #include "smp/runtime/engine.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -200,6 +201,7 @@ Engine::Engine(const Plan& plan, ParallelModel& model, MemoryLedger& ledger,
 Engine::~Engine() = default;
 
 void Engine::Impl::execute_all(const std::vector<Action>& actions) {
+  const c10::InferenceMode no_autograd;  // its bookkeeping of each call would cost more than ours
   try {
     for (const Action& action : actions) execute(action);
   } catch (const NotFinite&) {
