@@ -2,6 +2,7 @@
 
 #include "csv_reader.h"
 #include "fuzz/target.h"
+#include "host_targets.h"
 #include "plan_file.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/forbid.h"
@@ -187,6 +188,8 @@ const std::vector<Target>& targets() {
       {"safetensors", read_safetensors, {"tests/fuzz/corpus/safetensors"}},
       {"manifest", read_manifest, {"tests/fuzz/corpus/manifest"}},
       {"hf-config", read_hf_config, {"tests/fuzz/corpus/hf-config"}},
+      {"hosts", read_hosts, {"tests/fuzz/corpus/hosts"}},
+      {"hostfile", read_host_file, {"tests/fuzz/corpus/hostfile"}},
   };
   return kTargets;
 }

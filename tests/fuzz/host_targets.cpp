@@ -1,0 +1,47 @@
+#include "host_targets.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "fuzz/target.h"
+#include "smp/launcher/host_list.h"
+
+namespace smp::fuzz {
+namespace {
+
+std::string entry_of(const HostSpec& host) {
+  const bool v6 = host.name.find(':') != std::string::npos;
+  std::string text = fmt::format("{}{}{}{}{}", host.user, host.user.empty() ? "" : "@",
+                                 v6 ? "[" : "", host.name, v6 ? "]" : "");
+  if (host.port != 0) text += fmt::format(":{}", host.port);
+  if (host.slots != 0) text += fmt::format(":{}", host.slots);
+  for (size_t i = 0; i < host.gpus.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "@gpu=" : ",", host.gpus[i]);
+  return text;
+}
+
+// What was read is written a host a line, and reads back as the same.
+void require_back(const std::vector<HostSpec>& hosts) {
+  if (hosts.empty()) throw PropertyBroken{"no host and no error"};
+  std::string written;
+  for (const HostSpec& host : hosts) written += fmt::format("{}\n", entry_of(host));
+  std::vector<HostSpec> back;
+  try {
+    back = parse_host_file("written", written);
+  } catch (const std::exception& error) {
+    throw PropertyBroken{std::string("what was written is not read back: ") + error.what()};
+  }
+  if (back.size() != hosts.size()) throw PropertyBroken{"another number of hosts"};
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (entry_of(back[i]) != entry_of(hosts[i])) throw PropertyBroken{"a host changed"};
+  }
+}
+
+}  // namespace
+
+void read_hosts(const std::string& text) { require_back(parse_hosts(text)); }
+
+void read_host_file(const std::string& text) { require_back(parse_host_file("hosts", text)); }
+
+}  // namespace smp::fuzz

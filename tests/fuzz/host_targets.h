@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+// Readers of lists of hosts, on texts that nobody wrote. One thread.
+namespace smp::fuzz {
+
+void read_hosts(const std::string& text);
+void read_host_file(const std::string& text);
+
+}  // namespace smp::fuzz

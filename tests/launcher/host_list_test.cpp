@@ -1,0 +1,172 @@
+#include "smp/launcher/host_list.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "smp/plan/errors.h"
+
+using namespace smp;
+
+namespace {
+
+// "user@name:port x slots gpu 0 2", what was not said left out.
+std::string text_of(const std::vector<HostSpec>& hosts) {
+  std::string text;
+  for (const HostSpec& host : hosts) {
+    if (!text.empty()) text += ", ";
+    if (!host.user.empty()) text += host.user + "@";
+    text += host.name;
+    if (host.port != 0) text += fmt::format(":{}", host.port);
+    if (host.slots != 0) text += fmt::format(" x {}", host.slots);
+    if (!host.gpus.empty()) text += fmt::format(" gpu {}", fmt::join(host.gpus, " "));
+  }
+  return text;
+}
+
+std::string hosts(const std::string& text) { return text_of(parse_hosts(text)); }
+std::string file(const std::string& text) { return text_of(parse_host_file("hosts", text)); }
+
+template <typename Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string hosts_error(const std::string& text) {
+  return error_of([&] { parse_hosts(text); });
+}
+
+std::vector<HostSpec> settled(const std::string& text, const WantedRanks& wanted) {
+  std::vector<HostSpec> result = parse_hosts(text);
+  settle_slots(result, wanted);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("--hosts: names, slots, ports, users, addresses, GPUs") {
+  CHECK(hosts("a") == "a");
+  CHECK(hosts("a,b:8") == "a, b x 8");
+  CHECK(hosts("10.0.0.1:2222:8") == "10.0.0.1:2222 x 8");
+  CHECK(hosts("[fe80::1]:8,[fe80::2]:22:4") == "fe80::1 x 8, fe80::2:22 x 4");
+  CHECK(hosts("ann@h,bob@[fe80::1]") == "ann@h, bob@fe80::1");
+  CHECK(hosts("big:4@gpu=0,2-4,10.0.0.1:2222:8") == "big x 4 gpu 0 2 3 4, 10.0.0.1:2222 x 8");
+  CHECK(hosts("a@gpu=1,b") == "a gpu 1, b");
+  CHECK(hosts("node-1.rack_2.example.com") == "node-1.rack_2.example.com");
+}
+
+TEST_CASE("--hosts: ranges keep their zeros, and multiply") {
+  CHECK(hosts("h[08-11,20]:2") == "h08 x 2, h09 x 2, h10 x 2, h11 x 2, h20 x 2");
+  CHECK(hosts("h[8-11]") == "h8, h9, h10, h11");
+  CHECK(hosts("h[0-1]") == "h0, h1");
+  CHECK(hosts("r[1-2]n[1-2].x") == "r1n1.x, r1n2.x, r2n1.x, r2n2.x");
+  CHECK(hosts("u@h[1-2]:22:4") == "u@h1:22 x 4, u@h2:22 x 4");
+}
+
+TEST_CASE("--hosts: what is wrong is shown with its place") {
+  CHECK(hosts_error("a,b:x") ==
+        "--hosts: slots 'x' is not a whole number from 1 to 4096\n  a,b:x\n      ^");
+  CHECK(hosts_error("a:0") ==
+        "--hosts: slots '0' is not a whole number from 1 to 4096\n  a:0\n    ^");
+  CHECK(hosts_error("a:70000:1") ==
+        "--hosts: port '70000' is not a whole number from 1 to 65535\n  a:70000:1\n    ^");
+  CHECK(hosts_error("a,,b") == "--hosts: a host's name is missing\n  a,,b\n    ^");
+  CHECK(hosts_error("") == "--hosts: a host's name is missing");
+  CHECK(hosts_error("a,b,a") == "--hosts: host 'a' is named twice\n  a,b,a\n      ^");
+  CHECK(hosts_error("h[3-1]") == "--hosts: the range 3-1 runs backwards\n  h[3-1]\n    ^");
+  CHECK(hosts_error("h[01-5]") ==
+        "--hosts: the range 01-5 has fewer digits at its end\n  h[01-5]\n    ^");
+  CHECK(hosts_error("h[1-2") == "--hosts: this '[' has no ']'\n  h[1-2\n   ^");
+  CHECK(hosts_error("h[a]") ==
+        "--hosts: a number of a range is missing: write it like node[01-16,20]\n  h[a]\n    ^");
+  CHECK(hosts_error("h[0-999999]") == "--hosts: more than 131072 hosts\n  h[0-999999]\n    ^");
+  CHECK(hosts_error("-oProxyCommand=x") ==
+        "--hosts: a host's name does not begin with '-'\n  -oProxyCommand=x\n  ^");
+  CHECK(hosts_error("a b") == "--hosts: ' b' is not understood here\n  a b\n   ^");
+  CHECK(hosts_error("@h") == "--hosts: a user's name is missing before '@'\n  @h\n  ^");
+  CHECK(hosts_error("a:3@gpu=0,1") ==
+        "--hosts: 3 slots, but 2 GPUs: one of the two is wrong\n  a:3@gpu=0,1\n  ^");
+  CHECK(hosts_error("a@gpu=0,0-1") == "--hosts: GPU 0 is named twice\n  a@gpu=0,0-1\n          ^");
+  CHECK(hosts_error("[fe80::x y]") ==
+        "--hosts: this is no IPv6 address\n  [fe80::x y]\n          ^");
+}
+
+TEST_CASE("host files of Open MPI, MPICH, DeepSpeed, and plain ones") {
+  CHECK(file("# all of them\nn1 slots=4 max_slots=8\n\n  n2 slots=2 # two\r\n") ==
+        "n1 x 4, n2 x 2");
+  CHECK(file("n1:4\nn2:2\n") == "n1 x 4, n2 x 2");
+  CHECK(file("worker-[1-2] slots=8\nworker-3 gpu=0,3") ==
+        "worker-1 x 8, worker-2 x 8, worker-3 gpu 0 3");
+  CHECK(file("n1\nuser@n2:2222:1") == "n1, user@n2:2222 x 1");
+  CHECK(file("n1 max_slots=2") == "n1 x 2");
+}
+
+TEST_CASE("all that is wrong in a host file is told, each with line and column") {
+  CHECK(error_of([] {
+          parse_host_file("hosts", "a slots=2\nb slots=two\nc cores=3\na\nd slots=4 max_slots=2\n");
+        }) ==
+        "hosts:2:9: slots 'two' is not a whole number from 1 to 4096\n  b slots=two\n          ^\n"
+        "hosts:3:3: 'cores=3' is not understood: behind a host stand slots=, max_slots= or gpu=\n"
+        "  c cores=3\n    ^\n"
+        "hosts:4:1: host 'a' is named twice\n  a\n  ^\n"
+        "hosts:5:11: 4 slots are more than max_slots=2\n  d slots=4 max_slots=2\n            ^");
+  CHECK(
+      error_of([] { parse_host_file("hosts", "a gpu=4 max_slots=8\n"); }) ==
+      "hosts:1:9: 8 slots, but 1 GPU: one of the two is wrong\n  a gpu=4 max_slots=8\n          ^");
+  CHECK(error_of([] { parse_host_file("hosts", "# none\n"); }) == "hosts: names no host");
+  CHECK(error_of([] { parse_host_file("hosts", "a slots=1 slots=1\n"); }) ==
+        "hosts:1:11: slots are said twice\n  a slots=1 slots=1\n            ^");
+}
+
+TEST_CASE("--exclude takes hosts out, and only such that are in") {
+  CHECK(text_of(without_hosts(parse_hosts("h[1-5]:2"), "h2,h[4-5]")) == "h1 x 2, h3 x 2");
+  const auto error = [](const std::string& excluded) {
+    return error_of([&] { without_hosts(parse_hosts("node1,node2"), excluded); });
+  };
+  CHECK(error("nod2") == "--exclude: host 'nod2' is none of the 2 hosts, did you mean 'node2'?");
+  CHECK(error("node[1-2]") == "--exclude: no host is left");
+  CHECK(error("node1:4") == "--exclude: ':4' is not understood here\n  node1:4\n       ^");
+  CHECK(error("u@node1") == "--exclude: 'u@node1': a name alone, without a user");
+}
+
+TEST_CASE("every host has its slots, and all numbers agree") {
+  CHECK(text_of(settled("a,b", {})) == "a x 1, b x 1");
+  CHECK(text_of(settled("a,b", {6, 0, 0})) == "a x 3, b x 3");
+  CHECK(text_of(settled("a:3,b:1", {4, 0, 0})) == "a x 3, b x 1");
+  CHECK(text_of(settled("a@gpu=0-2,b", {})) == "a x 3 gpu 0 1 2, b x 1");
+  CHECK(text_of(settled("a,b", {0, 8, 2})) == "a x 8, b x 8");
+  CHECK(slots_of(settled("h[1-100]:4096", {})) == 409600);
+  const auto error = [](const std::string& text, const WantedRanks& wanted) {
+    return error_of([&] { settled(text, wanted); });
+  };
+  CHECK(
+      error("a,b", {5, 0, 0}) ==
+      "-n 5 ranks do not spread evenly over 2 hosts: say how many go where, as in --hosts a:3,b:2");
+  CHECK(error("a:2,b:2", {5, 0, 0}) ==
+        "-n says 5 ranks, but the hosts have 4 slots: leave -n out, or make them agree");
+  CHECK(error("a", {0, 8, 2}) ==
+        "the plan is for 2 hosts, but 1 host is named: name as many, or plan again with --hosts 1");
+  CHECK(
+      error("a:8,b:4", {0, 8, 2}) ==
+      "the plan has 8 processes per host, but host 'b' has 4 slots: write b:8, or plan again with "
+      "cluster.processes_per_host=4");
+}
+
+TEST_CASE("100,000 hosts are read in less than 50 ms") {
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<HostSpec> all = parse_hosts("rack[001-100]node[0001-1000]:8");
+  const double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  CHECK(all.size() == 100'000);
+  CHECK(all.back().name == "rack100node1000");
+  MESSAGE("100,000 hosts in ", ms, " ms");
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(ms < 100);  // 50 on a quiet machine
+#endif
+}
