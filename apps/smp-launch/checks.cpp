@@ -34,13 +34,17 @@ Check run_check(const char* name, const std::function<std::string()>& check) {
   }
 }
 
-std::string check_hosts(const Plan& plan) {
-  if (plan.job.cluster.hosts != 1)
-    throw ConfigError(fmt::format(
-        "the plan is for {} hosts, and this build starts ranks on this host only: plan again with "
-        "cluster.hosts: 1, as in smp-plan JOB --hosts 1",
-        plan.job.cluster.hosts));
-  return fmt::format("1 host, {} processes", plan.job.cluster.processes_per_host);
+// Named hosts agree with the plan already: settle_slots().
+std::string check_hosts(const PreparedJob& job) {
+  const ClusterSpec& cluster = job.plan->job.cluster;
+  if (cluster.hosts != 1 && job.hosts.empty())
+    throw ConfigError(
+        fmt::format("the plan is for {} hosts: name them, as in smp-launch --hosts node[1-{}] {}, "
+                    "or plan again "
+                    "with cluster.hosts: 1, as in smp-plan JOB --hosts 1",
+                    cluster.hosts, cluster.hosts, job.request.plan));
+  return fmt::format("{} host{}, {} processes{}", cluster.hosts, cluster.hosts == 1 ? "" : "s",
+                     cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");
 }
 
 // On every device: what is planned for a cluster need not be executable yet.
@@ -186,7 +190,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     const Plan& plan = *job.plan;
     checks.push_back(
         run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
-    checks.push_back(run_check("hosts", [&] { return check_hosts(plan); }));
+    checks.push_back(run_check("hosts", [&] { return check_hosts(job); }));
     checks.push_back({"degrees", true, degrees_text(plan)});
     checks.push_back({"batch", true, batch_text(plan)});
     checks.push_back({"memory", true, memory_text(plan)});

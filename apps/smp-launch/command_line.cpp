@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "smp/launcher/duration.h"
+#include "smp/launcher/host_list.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/suggest.h"
 
@@ -14,10 +15,9 @@ namespace smp {
 namespace {
 
 constexpr const char* kVersion = "smp-launch 0.1.0";
-constexpr int kMostRanks = 4096;  // on one host
 
 constexpr const char* kDescription =
-    R"(Starts the ranks of a job on this host and stays with them until none is left.
+    R"(Starts the ranks of a job, on this host or on many, and stays with them until none is left.
 
 Examples:
   smp-launch plan.yaml                        train as the plan says; everything lands in runs/<job>-<time>/
@@ -28,11 +28,12 @@ Examples:
   smp-launch --build-only plan.yaml           build rank 0 alone, of a plan of any size, and show its memory
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
+  smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
 
 The first rank that fails is named with its reason and its last lines, and the others are ended:
 SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
 rank (128 + signal if one killed it); 2 wrong usage; 3 broken plan or run folder; 124 --timeout; 125 an
-error of the launcher's own; 130 after Ctrl-C (a second Ctrl-C kills at once), 143 after SIGTERM; 75 after
+error of the launcher's own, or a lost host; 130 after Ctrl-C (a second Ctrl-C kills at once), 143 after SIGTERM; 75 after
 SIGUSR1, which asks the ranks to save a checkpoint after their step and to end.
 )";
 
@@ -41,7 +42,8 @@ class Help : public CLI::Formatter {
   Help() { column_width(24); }
   std::string make_usage(const CLI::App*, std::string) const override {
     return "\nUsage: smp-launch [options] plan.yaml\n"
-           "       smp-launch [options] -n N -- program arguments\n";
+           "       smp-launch [options] -n N -- program arguments\n"
+           "       smp-launch [options] --hosts LIST -- program arguments\n";
   }
   std::string make_positionals(const CLI::App*) const override { return ""; }
 };
@@ -76,12 +78,12 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
       words.front(), plan, plan, as_typed(words)));
 }
 
-int parse_ranks(const std::string& text) {
+int parse_ranks(const std::string& text, int most) {
   int ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc{} || end != text.data() + text.size() || ranks < 1 || ranks > kMostRanks)
-    throw UsageError(fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}",
-                                 text, kMostRanks));
+  if (error != std::errc{} || end != text.data() + text.size() || ranks < 1 || ranks > most)
+    throw UsageError(
+        fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}", text, most));
   return ranks;
 }
 
@@ -126,7 +128,7 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
   if (!request.plan.empty() && !request.program.empty())
     throw UsageError(fmt::format("both a plan ('{}') and a program ('{}'): launch one of them",
                                  request.plan, request.program.front()));
-  if (!request.program.empty() && ranks.empty())
+  if (!request.program.empty() && ranks.empty() && !request.hosts.several())
     throw UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
                      as_typed(request.program));
   if (!request.plan.empty() && !ranks.empty())
@@ -145,6 +147,8 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
     throw UsageError("--build-only is for plans: a program has no memory that was planned");
   if (request.build_only && (request.dry_run != DryRun::kNo || !request.run_dir.empty()))
     throw UsageError("--build-only trains nothing: leave --dry-run and --run-dir out");
+  if (request.build_only && request.hosts.several())
+    throw UsageError("--build-only builds a rank on this host: leave --hosts out");
   if (!request.program.empty() && request.comm_timeout)
     throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
 }
@@ -200,6 +204,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--build-only{0}", build_only,
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
+  HostOptions host_options(app, request.hosts);
   bool version = false;
   app.add_flag("--version", version, "print the version")->disable_flag_override();
   app.set_help_flag("-h,--help", "print this text");
@@ -227,9 +232,11 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
+  host_options.finish();
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
-  if (!ranks.empty()) request.ranks = parse_ranks(ranks);
+  if (!ranks.empty())
+    request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : kMostSlots);
   return request;
 }
 

@@ -6,15 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "host_options.h"
+
 namespace smp {
 
 enum class DryRun { kNo, kText, kJson };
+
+constexpr int kMostRanks = 65536;  // of a job
 
 // What the user typed, checked as far as that is possible without looking at any file.
 struct LaunchRequest {
   std::string plan;                  // path; empty = a program
   std::vector<std::string> program;  // everything behind "--"; empty = a plan
-  int ranks = 0;                     // of a program
+  int ranks = 0;                     // of a program; 0 = as many as the hosts have slots
   std::string run_dir;               // empty = the default for a plan, none for a program
   std::string resume;                // "latest" or a step; empty = start anew
   std::string shown_ranks = "0";
@@ -22,6 +26,7 @@ struct LaunchRequest {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> comm_timeout;
   std::string report_json;
+  HostRequest hosts;
   DryRun dry_run = DryRun::kNo;
   std::optional<int> build_only;  // build this rank of the plan alone
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "reach_hosts.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/run_folder.h"
@@ -19,18 +20,19 @@ namespace {
 
 constexpr const char* kDrawnAtStart = "<drawn at the start>";
 constexpr const char* kSecret = "<secret>";
+constexpr const char* kOmpThreads = "OMP_NUM_THREADS";  // from the CPUs of a host
 
 struct RankPreview {
   std::vector<std::pair<std::string, std::string>> environment;
   std::optional<Coord> coordinates;
 };
 
-RankPreview preview_of(const PreparedJob& job, int rank) {
+RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank) {
   JobEnvironment shared;
   shared.world_size = job.world_size;
+  shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;
-  shared.cpus = available_cpus();
   std::string error_file;
   if (!job.run_dir.empty()) {
     const RunFolder folder(job.run_dir);
@@ -40,14 +42,15 @@ RankPreview preview_of(const PreparedJob& job, int rank) {
   }
   RankPreview preview;
   std::vector<std::string> variables =
-      variables_of_rank(shared, rank, error_file, own_environment());
+      variables_of_rank(shared, place, rank, error_file, own_environment());
   if (job.request.comm_timeout)
     variables.push_back(comm_timeout_variable(*job.request.comm_timeout));
   for (const std::string& variable : variables) {
     const size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
-    preview.environment.emplace_back(
-        name, name == env::kMasterPort ? kDrawnAtStart : variable.substr(equals + 1));
+    const bool drawn = name == env::kMasterPort ||
+                       (!job.hosts.empty() && (name == env::kMasterAddr || name == kOmpThreads));
+    preview.environment.emplace_back(name, drawn ? kDrawnAtStart : variable.substr(equals + 1));
   }
   if (job.plan)
     preview.coordinates =
@@ -87,10 +90,16 @@ std::string text_of_variables(const Variables& variables) {
   return text + "\n";
 }
 
+const std::string& host_of(const PreparedJob& job, const RankPlace& place) {
+  return job.hosts[static_cast<size_t>(place.host)].name;
+}
+
 // What all ranks share is said once.
 std::string text_of_ranks(const PreparedJob& job) {
+  const std::vector<RankPlace> places = planned_places(job);
   std::vector<RankPreview> previews;
-  for (int rank = 0; rank < job.world_size; ++rank) previews.push_back(preview_of(job, rank));
+  for (int rank = 0; rank < job.world_size; ++rank)
+    previews.push_back(preview_of(job, places[static_cast<size_t>(rank)], rank));
   Variables shared;
   for (const auto& variable : previews.front().environment) {
     const auto has_it = [&](const RankPreview& preview) {
@@ -105,6 +114,8 @@ std::string text_of_ranks(const PreparedJob& job) {
   text += fmt::format("  {}\n", command_text(job.command));
   for (int rank = 0; rank < job.world_size; ++rank) {
     text += fmt::format("rank {}", rank);
+    if (!job.hosts.empty())
+      text += fmt::format(" on host {}", host_of(job, places[static_cast<size_t>(rank)]));
     if (previews[rank].coordinates) {
       const Coord& at = *previews[rank].coordinates;
       text += fmt::format(": pipeline {}, tensor {}, shard {}, replica {}", at.pipeline, at.tensor,
@@ -143,10 +154,13 @@ std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bo
   for (const Check& check : checks)
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"text", check.text}});
   json["ranks"] = Json::array();
+  const std::vector<RankPlace> places = planned_places(job);
   for (int rank = 0; rank < job.world_size; ++rank) {
-    const RankPreview preview = preview_of(job, rank);
+    const RankPlace& place = places[static_cast<size_t>(rank)];
+    const RankPreview preview = preview_of(job, place, rank);
     Json one;
     one["rank"] = rank;
+    if (!job.hosts.empty()) one["host"] = host_of(job, place);
     if (preview.coordinates) {
       const Coord& at = *preview.coordinates;
       one["coordinates"] = {{"pipeline", at.pipeline},

@@ -5,14 +5,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "checks.h"
+#include "reach_hosts.h"
 #include "smp/launcher/console.h"
+#include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
-#include "smp/launcher/local_host.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/report.h"
@@ -22,11 +24,14 @@
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/text_file.h"
 
 namespace smp {
 namespace {
 
+constexpr const char* kLauncher = "smp-launch";
 constexpr const char* kWorker = "smp-worker";
+constexpr size_t kMostAgents = 1024;  // each is a process here
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -51,33 +56,45 @@ int console_columns() {
   return size.ws_col;
 }
 
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port) {
+// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
+std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
+  const ForwardRules& rules = prepared.request.hosts.forward;
+  std::vector<std::string> own = own_environment();
+  if (prepared.request.comm_timeout)
+    own = merged_environment(own, {comm_timeout_variable(*prepared.request.comm_timeout)});
+  if (!prepared.hosts.empty()) return forwarded_variables(own, rules);
+  return merged_environment(own, named_variables(own, rules.named));
+}
+
+Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached) {
   JobEnvironment shared;
   shared.world_size = prepared.world_size;
-  shared.master_port = port.number();
+  shared.master_address = reached.master_address;
+  shared.master_port = reached.master_port;
+  shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
   shared.job_id = random_hex(8);
   shared.job_key = random_hex(32);
-  shared.cpus = available_cpus();
   if (folder != nullptr) shared.run_dir = folder->path();
   shared.resume = prepared.request.resume;
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
 
-  std::vector<std::string> inherited = own_environment();
-  if (prepared.request.comm_timeout)
-    inherited =
-        merged_environment(inherited, {comm_timeout_variable(*prepared.request.comm_timeout)});
+  const std::vector<std::string> inherited = inherited_environment(prepared);
   Job job;
   job.id = shared.job_id;
+  job.hosts = reached.names;
   job.shown_ranks = parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
   const int columns = console_columns();
   job.live_console = columns > 0 && job.shown_ranks.size() == 1;
   for (int rank = 0; rank < prepared.world_size; ++rank) {
+    const RankPlace& place = reached.places[static_cast<size_t>(rank)];
+    job.host_of_rank.push_back(place.host);
     job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
-    auto set = variables_of_rank(shared, rank, job.files.back().error_file, inherited);
+    auto set = variables_of_rank(shared, place, rank, job.files.back().error_file, inherited);
     if (job.live_console && job.shown_ranks.count(rank) != 0)
       set.push_back(fmt::format("{}={}", env::kConsoleColumns,
                                 columns - static_cast<int>(fmt::formatted_size("[{}] ", rank))));
-    job.commands.push_back({prepared.command, merged_environment(inherited, set)});
+    job.commands.push_back(
+        {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
   }
   job.grace = prepared.request.grace;
   job.timeout = prepared.request.timeout;
@@ -93,15 +110,10 @@ std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
   }
 }
 
-// The second process of run_guarded().
-int supervise_job(const Job& job, const PreparedJob& prepared, int control_fd) {
+// The end of a job, or of the attempt to start it. Returns the exit code.
+int report_end(const PreparedJob& prepared, const Job& job, const JobResult& result,
+               Console& console) {
   const std::string& report_path = prepared.request.report_json;
-  Console console(STDOUT_FILENO, STDERR_FILENO);
-  LocalHost host;
-  if (prepared.plan)
-    console.write(Stream::kErr, fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
-                                            job.commands.size(), host.name(), prepared.run_dir));
-  const JobResult result = supervise(job, host, console, control_fd);
   if (prepared.plan && (result.end == JobEnd::kSuccess || result.end == JobEnd::kCheckpointed))
     console.write(Stream::kOut, summary_or_why_not(*prepared.plan, prepared.run_dir));
   console.flush(std::chrono::seconds(2));  // standard output first: the report comes last
@@ -118,6 +130,47 @@ int supervise_job(const Job& job, const PreparedJob& prepared, int control_fd) {
   return exit_code;
 }
 
+// The second process of run_guarded().
+int supervise_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
+                  int control_fd) {
+  Console console(STDOUT_FILENO, STDERR_FILENO);
+  auto reached = reach_hosts(prepared, port, control_fd);
+  if (const JobResult* ended = std::get_if<JobResult>(&reached))
+    return report_end(prepared, Job{}, *ended, console);
+  const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
+  const Job job = job_of(prepared, folder, hosts);
+  if (prepared.plan)
+    console.write(Stream::kErr,
+                  fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job.commands.size(),
+                              hosts.host->name(), prepared.run_dir));
+  const JobResult result = supervise(job, *hosts.host, console, control_fd);
+  return report_end(prepared, job, result, console);
+}
+
+// The hosts that the user names, each with the ranks that it takes.
+std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan) {
+  const HostRequest& said = request.hosts;
+  if (!said.several()) return {};
+  std::vector<HostSpec> hosts =
+      said.hosts.empty()
+          ? parse_host_file(said.hostfile, read_text_file(said.hostfile, "host file"))
+          : parse_hosts(said.hosts);
+  if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);
+  WantedRanks wanted;
+  wanted.world_size = request.ranks;
+  if (plan) {
+    wanted.hosts = static_cast<int>(plan->job.cluster.hosts);
+    wanted.processes_per_host = static_cast<int>(plan->job.cluster.processes_per_host);
+  }
+  settle_slots(hosts, wanted);
+  if (hosts.size() > kMostAgents)
+    throw ConfigError(
+        fmt::format("{} hosts: this version reaches {} at most", hosts.size(), kMostAgents));
+  if (slots_of(hosts) > kMostRanks)
+    throw ConfigError(fmt::format("{} ranks: a job has {} at most", slots_of(hosts), kMostRanks));
+  return hosts;
+}
+
 }  // namespace
 
 std::string own_folder() {
@@ -132,12 +185,15 @@ PreparedJob prepare(const LaunchRequest& request) {
   PreparedJob job;
   job.request = request;
   job.run_dir = request.run_dir;
-  if (request.plan.empty()) {
-    job.world_size = request.ranks;
+  if (job.request.hosts.transport.agent.empty())
+    job.request.hosts.transport.agent = own_folder() + "/" + kLauncher;
+  if (!request.plan.empty()) job.plan = read_plan(request.plan);
+  job.hosts = hosts_of(request, job.plan);
+  if (!job.plan) {
+    job.world_size = job.hosts.empty() ? request.ranks : static_cast<int>(slots_of(job.hosts));
     job.command = request.program;
     return job;
   }
-  job.plan = read_plan(request.plan);
   job.world_size = static_cast<int>(job.plan->degrees.world());
   job.command = {own_folder() + "/" + kWorker};
   if (job.run_dir.empty()) job.run_dir = RunFolder::default_path(job.plan->job.name);
@@ -159,8 +215,9 @@ int launch(const PreparedJob& prepared) {
     folder = resumes ? RunFolder::reopen(prepared.run_dir) : RunFolder::create(prepared.run_dir);
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
-  const Job job = job_of(prepared, folder ? &*folder : nullptr, port);
-  return run_guarded([&](int control_fd) { return supervise_job(job, prepared, control_fd); });
+  return run_guarded([&](int control_fd) {
+    return supervise_job(prepared, folder ? &*folder : nullptr, port, control_fd);
+  });
 }
 
 }  // namespace smp

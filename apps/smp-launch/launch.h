@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "command_line.h"
+#include "smp/launcher/host_list.h"
 #include "smp/launcher/job.h"
 #include "smp/plan/plan.h"
 
@@ -18,7 +19,8 @@ struct PreparedJob {
   std::optional<Plan> plan;
   int world_size = 1;
   std::vector<std::string> command;
-  std::string run_dir;  // empty = none
+  std::string run_dir;          // empty = none
+  std::vector<HostSpec> hosts;  // none: the ranks run on this one
 };
 
 // Reads the plan, if there is one. Throws ConfigError.

@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "build_only.h"
 #include "command_line.h"
 #include "dry_run.h"
 #include "launch.h"
+#include "smp/launcher/agent.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -38,6 +40,7 @@ int say(const char* text, smp::ExitCode code) {
 int main(int argc, char** argv) {
   open_standard_streams();
   try {
+    if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
     const smp::PreparedJob job = smp::prepare(smp::parse_command_line(argc, argv));
     if (job.request.build_only) smp::build_only(job);
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);

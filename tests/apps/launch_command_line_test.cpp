@@ -70,6 +70,26 @@ TEST_CASE("broken command lines are answered with what to type instead") {
        "--resume is for plans: a program goes on by its own means"},
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
        "--comm-timeout is for plans: a program has time-outs of its own"},
+      {{"-n", "2", "--via", "local", "--", "true"},
+       "--via is for other hosts: name them with --hosts or --hostfile"},
+      {{"-n", "2", "--env-all", "--", "true"},
+       "--env-all is for other hosts: name them with --hosts or --hostfile"},
+      {{"--hosts", "a", "--hostfile", "h", "--", "true"},
+       "both --hosts and --hostfile: the hosts come from one of them"},
+      {{"--hosts", "slurm", "--", "true"},
+       "--hosts slurm: this version does not ask for hosts: name them"},
+      {{"--hosts", "a", "--via", "rsh", "--", "true"},
+       "--via 'rsh': it is ssh, local, or exec:COMMAND"},
+      {{"--hosts", "a", "--via", "local", "--ssh-args", "-v", "--", "true"},
+       "--ssh-args is for --via ssh, not for --via local"},
+      {{"--hosts", "a", "--ssh-args", "-o 'x", "--", "true"},
+       "--ssh-args '-o 'x': a quote is not closed"},
+      {{"--hosts", "a", "--host-timeout", "100ms", "--", "true"},
+       "--host-timeout '100ms': at least 500 ms"},
+      {{"-n", "1", "--env", "=x", "--", "true"},
+       "--env '=x': it is NAME=value, or NAME to pass on smp-launch's own"},
+      {{"--hosts", "a", "--build-only", "plan.yaml"},
+       "--build-only builds a rank on this host: leave --hosts out"},
       {{"-n", "1", "--", ""}, "the program behind '--' has an empty name"},
       {{"plan.yaml", "--run-dir"}, "--run-dir needs a value"},
       {{"-n"}, "-n needs a value"},
@@ -130,8 +150,9 @@ TEST_CASE("plans that cannot be launched") {
                        folder / "two.yaml"})
               .code == 0);
   CHECK(refusal(folder / "two.yaml") ==
-        "smp-launch: the plan is for 2 hosts, and this build starts ranks on this host only: plan "
-        "again with cluster.hosts: 1, as in smp-plan JOB --hosts 1\n");
+        "smp-launch: the plan is for 2 hosts: name them, as in smp-launch --hosts node[1-2] " +
+            (folder / "two.yaml") +
+            ", or plan again with cluster.hosts: 1, as in smp-plan JOB --hosts 1\n");
 }
 
 TEST_CASE("a dry run of a plan proves it and prints each rank's place") {
@@ -164,7 +185,8 @@ TEST_CASE("--help starts with what it does and examples; --version is one line")
   const ProgramEnd help = run_program({SMP_LAUNCH, "--help"});
   CHECK(help.code == 0);
   CHECK(help.out.starts_with(
-      "Starts the ranks of a job on this host and stays with them until none is left.\n\n"
+      "Starts the ranks of a job, on this host or on many, and stays with them until none is "
+      "left.\n\n"
       "Examples:\n  smp-launch plan.yaml "));
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
@@ -181,16 +203,18 @@ TEST_CASE("a dry run of a program prints ranks, environment and command, and sta
         "ok  program      /usr/bin/touch\n"
         "\n"
         "every rank\n"
-        "  WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
+        "  WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 NODE_RANK=0 "
+        "ROLE_NAME=default ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
         "MASTER_PORT='<drawn at the start>' TORCHELASTIC_RUN_ID='<drawn at the start>' "
-        "SMP_JOB_ID='<drawn at the start>' SMP_JOB_KEY='<secret>'\n"
+        "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 SMP_JOB_ID='<drawn at the "
+        "start>' SMP_JOB_KEY='<secret>'\n"
         "  /usr/bin/touch " +
             (folder / "started") +
             " 'it'\\''s'\n"
             "rank 0\n"
-            "  RANK=0 LOCAL_RANK=0\n"
+            "  RANK=0 LOCAL_RANK=0 ROLE_RANK=0\n"
             "rank 1\n"
-            "  RANK=1 LOCAL_RANK=1\n"
+            "  RANK=1 LOCAL_RANK=1 ROLE_RANK=1\n"
             "\n"
             "all checks hold; nothing was started\n");
   CHECK(!std::filesystem::exists(folder / "started"));

@@ -19,13 +19,17 @@ struct Record : HostEvents {
   }
   void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }
   void on_stopped(int process, bool stopped) override { stops[process].push_back(stopped); }
+  void on_start_failed(int, const std::string&) override {}
+  void on_lost(int, const std::string&) override {}
 
   std::map<int, std::string> out, err;
   std::map<int, ProcessEnd> ends;
   std::map<int, std::vector<bool>> stops;
 };
 
-Command shell(const std::string& script) { return {{"/bin/sh", "-c", script}, own_environment()}; }
+Command shell(const std::string& script) {
+  return {{"/bin/sh", "-c", script}, own_environment(), ""};
+}
 
 template <typename Condition>
 bool dispatch_until(LocalHost& host, Record& record, Condition condition) {
@@ -124,15 +128,15 @@ TEST_CASE("the last output of a process arrives even when it is read late") {
 
 TEST_CASE("what cannot be started says why, and costs nothing") {
   LocalHost host;
-  CHECK_THROWS_WITH_AS(host.start(0, {{"/no/such/file"}, {}}),
+  CHECK_THROWS_WITH_AS(host.start(0, {{"/no/such/file"}, {}, ""}),
                        "cannot start '/no/such/file': No such file or directory", StartError);
-  CHECK_THROWS_WITH_AS(host.start(0, {{"/"}, {}}), "cannot start '/': Permission denied",
+  CHECK_THROWS_WITH_AS(host.start(0, {{"/"}, {}, ""}), "cannot start '/': Permission denied",
                        StartError);
   const std::vector<std::string> long_arguments(40, std::string(130'000, 'x'));
   std::vector<std::string> command = {"/bin/true"};
   command.insert(command.end(), long_arguments.begin(), long_arguments.end());
   CHECK_THROWS_WITH_AS(
-      host.start(0, {command, {}}),
+      host.start(0, {command, {}, ""}),
       "cannot start '/bin/true': Argument list too long (arguments and environment together)",
       StartError);
   CHECK(children_of_this_process().empty());

@@ -6,8 +6,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
+#include <thread>
 
 #include "scratch_folder.h"
 #include "smp/launcher/console.h"
@@ -48,10 +50,21 @@ class ScriptedHost : public Host {
     }
     std::deque<Step> steps;
     steps.swap(steps_);
+    if (late_due_.exchange(false)) steps.push_back(late_);
     for (const Step& step : steps) step(events);
   }
   void hold_output(bool) override {}
   int finish(HostEvents&) override { return 0; }
+  bool heard_since(int, std::chrono::steady_clock::time_point) const override { return !silent; }
+
+  void later(milliseconds time, Step step) {
+    timer_ = std::jthread([this, time, step = std::move(step)] {
+      std::this_thread::sleep_for(time);
+      late_ = step;
+      late_due_ = true;
+      wake();
+    });
+  }
 
   struct Sent {
     int process, number;
@@ -60,6 +73,7 @@ class ScriptedHost : public Host {
   std::vector<Sent> signals;
   int obeyed_signal = SIGTERM;
   int unstartable = -1;
+  bool silent = false;
 
  private:
   void wake() {
@@ -68,6 +82,9 @@ class ScriptedHost : public Host {
   }
   FileDescriptor wake_;
   std::deque<Step> steps_;
+  std::jthread timer_;
+  Step late_;
+  std::atomic<bool> late_due_{false};
 };
 
 struct Fixture {
@@ -75,7 +92,7 @@ struct Fixture {
       : null(open("/dev/null", O_WRONLY | O_CLOEXEC)), console(null.number(), null.number()) {}
   Job job(int ranks) {
     Job result;
-    result.commands.resize(static_cast<size_t>(ranks), Command{{"x"}, {}});
+    result.commands.resize(static_cast<size_t>(ranks), Command{{"x"}, {}, ""});
     result.files.resize(static_cast<size_t>(ranks));
     result.grace = milliseconds(50);
     return result;
@@ -163,6 +180,53 @@ TEST_CASE_FIXTURE(Fixture,
     CHECK(result.exit_code == 125);
     CHECK(result.launcher_error == "smp-launch itself was killed");
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a lost host is a cause that explains itself") {
+  Job four = job(4);
+  four.hosts = {"a", "b"};
+  four.host_of_rank = {0, 0, 1, 1};
+  host.then([](HostEvents& events) {
+    events.on_ended(0, code(1));
+    for (int rank : {2, 3}) events.on_lost(rank, "nothing was heard from it for 3.0 s");
+  });
+  const JobResult result = supervise(four, host, console, -1);
+  CHECK(result.end == JobEnd::kRankFailed);
+  CHECK(result.exit_code == 125);
+  const std::string text = report_text(four, result);
+  CHECK(text.starts_with("smp-launch: host b was lost with ranks 2, 3, "));
+  CHECK(text.find(" after the start: nothing was heard from it for 3.0 s\n"
+                  "  consequence: rank 0 ended with exit code 1\n"
+                  "  consequence: rank 1 ended by smp-launch\n") != text.npos);
+  const std::string json = report_json(four, result);
+  CHECK(json.find("\"host\": \"b\"") != json.npos);
+  CHECK(json.find("\"lost\": \"nothing was heard from it for 3.0 s\"") != json.npos);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "blame of a rank whose host is silent waits until the host is heard of") {
+  Job two = job(2);
+  two.hosts = {"a", "b"};
+  two.host_of_rank = {0, 1};
+  host.silent = true;
+  host.then([this](HostEvents& events) {
+    events.on_ended(0, {1, 0, false, R"({"kind":"peer_lost","culprit":1,"message":"x"})"});
+    host.later(milliseconds(500), [](HostEvents& later) { later.on_lost(1, "gone"); });
+  });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.cause->rank == 1);
+  CHECK(result.ranks[1].lost == "gone");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a rank that another host could not start") {
+  Job two = job(2);
+  two.hosts = {"a", "b"};
+  two.host_of_rank = {0, 1};
+  host.then([](HostEvents& events) { events.on_start_failed(1, "cannot start 'x': not there"); });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.exit_code == 125);
+  CHECK(result.launcher_error == "rank 1 on host b: cannot start 'x': not there");
+  CHECK(result.ranks[0].ended_by_launcher);
 }
 
 TEST_CASE_FIXTURE(Fixture, "ranks that end after a checkpoint on request have not failed") {

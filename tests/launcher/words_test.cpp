@@ -51,10 +51,11 @@ TEST_CASE("signals by name") {
 TEST_CASE("error files: whole, broken, absent") {
   ScratchFolder folder;
   const std::string path = folder / "rank-1.json";
-  CHECK(!read_error_file(path, 1, 4));
+  CHECK(read_error_file(path) == "");
   const auto read_back = [&](const std::string& text) {
     std::ofstream(path) << text;
-    return read_error_file(path, 1, 4);
+    CHECK(read_error_file(path) == text);
+    return parse_last_words(text, 1, 4);
   };
   const auto error = read_back(
       R"({"rank":1,"kind":"peer_lost","culprit":3,"phase":"step 7: backward","message":"gone"})");
@@ -69,6 +70,11 @@ TEST_CASE("error files: whole, broken, absent") {
   for (const char* text : {"", "{", "[]", "{}", R"({"kind":5})", R"({"kind":"own","culprit":"x"})",
                            R"({"kind":"nonsense"})"})
     CHECK(!read_back(text));
+  // As torch's @record leaves it.
+  const auto torch = read_back(R"({"message": {"message": "ValueError: x", "extraInfo": {}}})");
+  REQUIRE(torch);
+  CHECK(torch->kind == RankErrorKind::kOwn);
+  CHECK(torch->message == "ValueError: x");
 }
 
 TEST_CASE("a rank's environment takes the place of what was there") {
@@ -79,16 +85,29 @@ TEST_CASE("a rank's environment takes the place of what was there") {
 
 TEST_CASE("OMP_NUM_THREADS shares the CPUs out, and is never 0") {
   const auto threads = [](int cpus, int ranks) {
-    JobEnvironment job;
-    job.cpus = cpus;
-    job.world_size = ranks;
-    for (const std::string& variable : variables_of_rank(job, 0, "", {})) {
+    RankPlace place = places_on({ranks}).front();
+    place.cpus = cpus;
+    for (const std::string& variable : variables_of_rank({}, place, 0, "", {})) {
       if (variable.starts_with("OMP_NUM_THREADS=")) return variable.substr(16);
     }
     return std::string("unset");
   };
   CHECK(threads(8, 3) == "2");
   CHECK(threads(2, 4) == "1");
+}
+
+TEST_CASE("ranks fill host after host; GPUs that were named are those they see") {
+  const std::vector<RankPlace> places = places_on({2, 1});
+  REQUIRE(places.size() == 3);
+  CHECK(places[1].local_rank == 1);
+  CHECK(places[2].host == 1);
+  CHECK(places[2].local_rank == 0);
+  CHECK(places[2].local_world_size == 1);
+  RankPlace place = places[0];
+  place.gpus = {0, 3};
+  const auto variables = variables_of_rank({}, place, 0, "", {});
+  CHECK(std::find(variables.begin(), variables.end(), "CUDA_VISIBLE_DEVICES=0,3") !=
+        variables.end());
 }
 
 TEST_CASE("job keys are 256 bits and differ; ports are reserved") {

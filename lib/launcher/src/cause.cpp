@@ -15,6 +15,7 @@ constexpr std::chrono::milliseconds kForCulprit{300};
 // A crash, a kill from outside or an error of its own explains itself. An exit code, an abort() or
 // a broken pipe can also be how a rank reacts to the loss of another.
 bool explains_itself(const RankState& state) {
+  if (!state.lost.empty()) return true;
   if (state.error) return !state.error->blames_another();
   const int signal = state.end.signal;
   return signal != 0 && signal != SIGABRT && signal != SIGPIPE && signal != SIGTERM &&

@@ -1,10 +1,13 @@
 #include "smp/launcher/error_file.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace smp {
 namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
 
 std::optional<RankErrorKind> kind_named(const std::string& name) {
   if (name == "own") return RankErrorKind::kOwn;
@@ -18,12 +21,22 @@ std::optional<RankErrorKind> kind_named(const std::string& name) {
 
 }  // namespace
 
-std::optional<RankError> read_error_file(const std::string& path, int rank, int world_size) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+std::string read_error_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+std::optional<RankError> parse_last_words(std::string_view text, int rank, int world_size) {
+  if (text.empty()) return std::nullopt;
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   try {
+    if (json.contains("message") && json.at("message").is_object())
+      return RankError{rank, RankErrorKind::kOwn, rank, "",
+                       json.at("message").value("message", "")};
     const auto kind = kind_named(json.at("kind").get<std::string>());
     if (!kind) return std::nullopt;
     RankError error;

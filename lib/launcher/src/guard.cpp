@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@ namespace {
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr auto kPatience = std::chrono::milliseconds(10'000);
+constexpr int kAfterHangUpMs = 1'000;
 
 // Those that a parent had us ignore (nohup; a background job of a script) stay ignored.
 sigset_t passed_on_signals() {
@@ -49,22 +52,30 @@ sigset_t passed_on_signals() {
 }
 
 // Passes signals on until the second process has ended; its wait status.
-int pass_signals_on(pid_t second, int control, sigset_t signals) {
+int pass_signals_on(pid_t second, int control, sigset_t signals, int watched) {
   sigaddset(&signals, SIGCHLD);
+  const FileDescriptor arrived(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!arrived.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
+  bool hung_up = false;
   while (true) {
     int status = 0;
     if (waitpid(second, &status, WNOHANG) == second) return status;
-    const int number = sigwaitinfo(&signals, nullptr);
-    if (number <= 0 || number == SIGCHLD) continue;
-    const auto byte = static_cast<unsigned char>(number);
-    // A full pipe means that signals enough are waiting there.
-    if (write(control, &byte, 1) < 0 && errno != EAGAIN && errno != EPIPE) continue;
+    pollfd ready[2] = {{arrived.number(), POLLIN, 0}, {hung_up ? -1 : watched, POLLRDHUP, 0}};
+    const int changed = poll(ready, 2, hung_up ? kAfterHangUpMs : -1);
+    if (hung_up && changed == 0) kill(second, SIGKILL);
+    if (ready[1].revents != 0) hung_up = true;
+    signalfd_siginfo info{};
+    while (read(arrived.number(), &info, sizeof info) > 0) {
+      const auto byte = static_cast<unsigned char>(info.ssi_signo);
+      // A full pipe means that signals enough are waiting there.
+      if (info.ssi_signo != SIGCHLD) (void)!write(control, &byte, 1);
+    }
   }
 }
 
 }  // namespace
 
-int run_guarded(const std::function<int(int)>& supervise) {
+int run_guarded(const std::function<int(int)>& supervise, int watched) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
@@ -90,7 +101,7 @@ int run_guarded(const std::function<int(int)>& supervise) {
   }
   read_end.reset();
 
-  const int status = pass_signals_on(second, write_end.number(), passed_on);
+  const int status = pass_signals_on(second, write_end.number(), passed_on, watched);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const Sweep sweep =
       end_descendants(std::set<pid_t>(strangers.begin(), strangers.end()), kPatience);

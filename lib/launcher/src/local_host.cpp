@@ -15,7 +15,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "argument_pointers.h"
 #include "smp/launcher/descendants.h"
+#include "smp/launcher/error_file.h"
 #include "spawn.h"
 
 namespace smp {
@@ -27,13 +29,6 @@ constexpr auto kPatience = std::chrono::milliseconds(10'000);  // for processes 
 FileDescriptor checked(int number, const char* what) {
   if (number < 0) throw std::system_error(errno, std::generic_category(), what);
   return FileDescriptor(number);
-}
-
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
 }
 
 std::string cannot_start(const std::string& program, int error) {
@@ -55,6 +50,8 @@ class IgnoreEvents : public HostEvents {
   void on_output(int, Stream, std::string_view) override {}
   void on_ended(int, const ProcessEnd&) override {}
   void on_stopped(int, bool) override {}
+  void on_start_failed(int, const std::string&) override {}
+  void on_lost(int, const std::string&) override {}
 };
 
 void watch(int epoll, int number) {
@@ -122,7 +119,7 @@ void LocalHost::start(int process, const Command& command) {
   setup.open_files = files_before_;
   const pid_t pid = spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
-  process_of_pid_[pid] = process;
+  process_of_pid_[pid] = {process, command.error_file};
   pid_of_process_[process] = pid;
   open_pipe(process, Stream::kOut, std::move(out_read));
   open_pipe(process, Stream::kErr, std::move(err_read));
@@ -193,14 +190,16 @@ void LocalHost::reap(HostEvents& events) {
     info = {};
     const auto found = process_of_pid_.find(pid);
     if (found == process_of_pid_.end()) continue;  // an orphan that a rank had left
-    const int process = found->second;
+    const int process = found->second.process;
     if (code == CLD_STOPPED || code == CLD_TRAPPED || code == CLD_CONTINUED) {
       events.on_stopped(process, code != CLD_CONTINUED);
       continue;
     }
+    ProcessEnd end;
+    if (!found->second.error_file.empty())
+      end.last_words = read_error_file(found->second.error_file);
     process_of_pid_.erase(found);
     pid_of_process_.erase(process);
-    ProcessEnd end;
     if (code == CLD_EXITED) {
       end.exit_code = status;
     } else {

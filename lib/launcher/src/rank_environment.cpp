@@ -19,11 +19,11 @@ namespace smp {
 namespace {
 
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
-constexpr const char* kThisHost = "127.0.0.1";
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 // Meaningful only when this launcher sets them.
-constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,   env::kResume,
-                                 env::kJobId,          env::kJobKey,   env::kErrorFile,
-                                 env::kConsoleColumns, env::kBuildOnly};
+constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,    env::kResume,
+                                 env::kJobId,          env::kJobKey,    env::kErrorFile,
+                                 env::kConsoleColumns, env::kBuildOnly, env::kTorchErrorFile};
 
 std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -66,26 +66,43 @@ int available_cpus() {
   return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more than 1024 CPUs
 }
 
-std::vector<std::string> variables_of_rank(const JobEnvironment& job, int rank,
-                                           const std::string& error_file,
+std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts) {
+  std::vector<RankPlace> places;
+  for (size_t host = 0; host < slots_of_hosts.size(); ++host) {
+    for (int local = 0; local < slots_of_hosts[host]; ++local)
+      places.push_back({static_cast<int>(host), local, slots_of_hosts[host], 1, {}});
+  }
+  return places;
+}
+
+std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
+                                           int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited) {
   std::vector<std::string> set;
   const auto add = [&](const char* name, const auto& value) {
     set.push_back(fmt::format("{}={}", name, value));
   };
   add(env::kRank, rank);
-  add(env::kLocalRank, rank);
+  add(env::kLocalRank, place.local_rank);
   add(env::kWorldSize, job.world_size);
-  add(env::kLocalWorldSize, job.world_size);
-  add(env::kGroupRank, 0);
-  add(env::kGroupWorldSize, 1);
-  add(env::kMasterAddr, kThisHost);
+  add(env::kLocalWorldSize, place.local_world_size);
+  add(env::kGroupRank, place.host);
+  add(env::kGroupWorldSize, job.hosts);
+  add(env::kNodeRank, place.host);
+  add(env::kRoleName, "default");
+  add(env::kRoleRank, rank);
+  add(env::kRoleWorldSize, job.world_size);
+  add(env::kMasterAddr, job.master_address);
   add(env::kMasterPort, job.master_port);
   add(env::kRunId, job.job_id);
+  add(env::kRestartCount, 0);
+  add(env::kMaxRestarts, 0);
+  if (!error_file.empty()) add(env::kTorchErrorFile, error_file);
+  if (!place.gpus.empty()) add(kVisibleGpus, fmt::format("{}", fmt::join(place.gpus, ",")));
   const bool has_omp = std::any_of(inherited.begin(), inherited.end(), [](const auto& variable) {
     return name_in(variable) == kOmpThreads;
   });
-  if (!has_omp) add(kOmpThreads, std::max(1, job.cpus / job.world_size));
+  if (!has_omp) add(kOmpThreads, std::max(1, place.cpus / place.local_world_size));
   add(env::kJobId, job.job_id);
   add(env::kJobKey, job.job_key);
   if (!job.plan.empty()) add(env::kPlan, job.plan);

@@ -48,6 +48,26 @@ std::string cause_text(const JobResult& result) {
   return "stopped responding";
 }
 
+// Ranks that were lost with the host of `rank`.
+std::vector<int> lost_beside(const Job& job, const JobResult& result, int rank) {
+  std::vector<int> ranks;
+  for (int other = 0; other < static_cast<int>(result.ranks.size()); ++other) {
+    if (!result.ranks[other].lost.empty() && job.host_of_rank[other] == job.host_of_rank[rank])
+      ranks.push_back(other);
+  }
+  return ranks;
+}
+
+// The whole cause, with who it was.
+std::string cause_line(const Job& job, const JobResult& result) {
+  const int rank = result.cause->rank;
+  const RankState& state = result.ranks[rank];
+  if (state.lost.empty()) return fmt::format("{} {}", text_of_rank(job, rank), cause_text(result));
+  return fmt::format(
+      "host {} was lost with {}, {} after the start: {}", job.hosts[job.host_of_rank[rank]],
+      text_of_ranks(lost_beside(job, result, rank)), text_of(state.after), state.lost);
+}
+
 std::string evidence_text(const Job& job, const JobResult& result) {
   const Cause& cause = *result.cause;
   const RankState& state = result.ranks[cause.rank];
@@ -59,6 +79,7 @@ std::string evidence_text(const Job& job, const JobResult& result) {
   quote(cause.witness);
   const std::string& log = job.files[cause.rank].err_log;
   const std::string where = log.empty() ? "" : " (" + log + ")";
+  if (!state.lost.empty() && result.last_lines.empty()) return text;
   if (result.last_lines.empty()) {
     text += fmt::format("  rank {} wrote nothing to its standard error{}\n", cause.rank, where);
   } else {
@@ -74,6 +95,7 @@ std::string evidence_text(const Job& job, const JobResult& result) {
 
 std::string consequence_of(const Job& job, const RankState& state) {
   if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
+  if (!state.lost.empty()) return fmt::format("lost with its host: {}", state.lost);
   if (state.ended_by_launcher && state.end.signal == SIGKILL)
     return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
   if (state.ended_by_launcher) return "ended by smp-launch";
@@ -90,6 +112,10 @@ std::string consequences_text(const Job& job, const JobResult& result) {
   std::map<std::string, std::vector<int>> ranks;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     if (result.cause && static_cast<int>(rank) == result.cause->rank) continue;
+    if (result.cause && !result.ranks[rank].lost.empty() &&
+        !result.ranks[result.cause->rank].lost.empty() &&
+        job.host_of_rank[rank] == job.host_of_rank[result.cause->rank])
+      continue;  // named in the cause
     const std::string what = consequence_of(job, result.ranks[rank]);
     if (ranks[what].empty()) order.push_back(what);
     ranks[what].push_back(static_cast<int>(rank));
@@ -117,13 +143,18 @@ std::string text_of(const ProcessEnd& end) {
                      end.dumped_core ? ", core dumped" : "");
 }
 
+std::string text_of_rank(const Job& job, int rank) {
+  if (job.hosts.empty()) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} on host {}", rank, job.hosts[job.host_of_rank[rank]]);
+}
+
 std::string report_text(const Job& job, const JobResult& result) {
   std::string text;
   switch (result.end) {
     case JobEnd::kSuccess: break;
     case JobEnd::kRankFailed:
-      text = fmt::format("smp-launch: rank {} {}\n", result.cause->rank, cause_text(result)) +
-             evidence_text(job, result) + consequences_text(job, result);
+      text = fmt::format("smp-launch: {}\n", cause_line(job, result)) + evidence_text(job, result) +
+             consequences_text(job, result);
       break;
     case JobEnd::kTimeout:
       text = fmt::format("smp-launch: the job had not ended after {} (--timeout)\n",
@@ -146,7 +177,7 @@ std::string report_text(const Job& job, const JobResult& result) {
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
-  if (result.end != JobEnd::kSuccess)
+  if (result.end != JobEnd::kSuccess && !result.ranks.empty())
     text +=
         fmt::format("smp-launch: {} rank{} ended in {}; exit code {}\n", result.ranks.size(),
                     result.ranks.size() == 1 ? "" : "s", text_of(result.ending), result.exit_code);
@@ -177,7 +208,8 @@ std::string report_json(const Job& job, const JobResult& result) {
   if (result.cause) {
     Json& cause = json["cause"];
     cause["rank"] = result.cause->rank;
-    cause["text"] = fmt::format("rank {} {}", result.cause->rank, cause_text(result));
+    if (!job.hosts.empty()) cause["host"] = job.hosts[job.host_of_rank[result.cause->rank]];
+    cause["text"] = cause_line(job, result);
     cause["alive"] = result.cause->alive;
     cause["log"] = job.files[result.cause->rank].err_log;
     cause["last_lines"] = result.last_lines;
@@ -187,7 +219,9 @@ std::string report_json(const Job& job, const JobResult& result) {
     const RankState& state = result.ranks[rank];
     Json one;
     one["rank"] = rank;
-    if (state.ended) one.update(end_of(state.end));
+    if (!job.hosts.empty()) one["host"] = job.hosts[job.host_of_rank[rank]];
+    if (!state.lost.empty()) one["lost"] = state.lost;
+    if (state.ended && state.lost.empty()) one.update(end_of(state.end));
     one["ended_by_launcher"] = state.ended_by_launcher;
     one["after_ms"] = state.after.count();
     if (state.error)

@@ -11,7 +11,9 @@
 #include <system_error>
 
 #include "smp/launcher/console.h"
+#include "smp/launcher/error_file.h"
 #include "smp/launcher/output.h"
+#include "smp/launcher/report.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
@@ -23,6 +25,7 @@ using std::chrono::milliseconds;
 constexpr size_t kQuotedLines = 20;
 constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a hung system call
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
+constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
 
 // Where the bytes of one rank go.
 struct RankOutput {
@@ -44,6 +47,8 @@ class Supervisor : public HostEvents {
   void on_output(int rank, Stream stream, std::string_view bytes) override;
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override { result_.ranks[rank].stopped = stopped; }
+  void on_start_failed(int rank, const std::string& why) override;
+  void on_lost(int rank, const std::string& why) override;
 
  private:
   enum class Phase { kRunning, kSettling, kEnding, kKilling };
@@ -61,6 +66,8 @@ class Supervisor : public HostEvents {
   milliseconds since(Clock::time_point start) const {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   }
+  void note_end(int rank, const ProcessEnd& end);
+  Clock::time_point settled_at(Clock::time_point now) const;
   void launcher_failed(const std::string& text);
   void set_exit_code();
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
@@ -119,7 +126,7 @@ void Supervisor::start_ranks() {
     try {
       host_.start(rank, job_.commands[rank]);
     } catch (const StartError& error) {
-      throw StartError(fmt::format("rank {}: {}", rank, error.what()));
+      throw StartError(fmt::format("{}: {}", text_of_rank(job_, rank), error.what()));
     }
     ++alive_;
   }
@@ -159,7 +166,19 @@ void Supervisor::on_output(int rank, Stream stream, std::string_view bytes) {
   console_.write(stream, lines_);
 }
 
-void Supervisor::on_ended(int rank, const ProcessEnd& end) {
+void Supervisor::on_start_failed(int rank, const std::string& why) {
+  --alive_;
+  launcher_failed(fmt::format("{}: {}", text_of_rank(job_, rank), why));
+}
+
+void Supervisor::on_lost(int rank, const std::string& why) {
+  result_.ranks[rank].lost = why;
+  note_end(rank, {});
+}
+
+void Supervisor::on_ended(int rank, const ProcessEnd& end) { note_end(rank, end); }
+
+void Supervisor::note_end(int rank, const ProcessEnd& end) {
   RankState& state = result_.ranks[rank];
   state.ended = true;
   state.end = end;
@@ -172,10 +191,8 @@ void Supervisor::on_ended(int rank, const ProcessEnd& end) {
     state.end.exit_code = 0;
     saved_on_request_ = true;
   }
-  if (!job_.files[rank].error_file.empty())
-    state.error =
-        read_error_file(job_.files[rank].error_file, rank, static_cast<int>(result_.ranks.size()));
-  if (state.end.failed() && phase_ == Phase::kRunning) {
+  state.error = parse_last_words(end.last_words, rank, static_cast<int>(result_.ranks.size()));
+  if (state.failed_by_itself() && phase_ == Phase::kRunning) {
     phase_ = Phase::kSettling;
     first_failure_ = Clock::now();
   }
@@ -211,11 +228,20 @@ void Supervisor::on_signal(int number) {
 milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   std::optional<Clock::time_point> next;
   if (phase_ == Phase::kRunning && job_.timeout) next = started_ + *job_.timeout;
-  if (phase_ == Phase::kSettling) next = first_failure_ + find_cause(result_.ranks)->worth_waiting;
+  if (phase_ == Phase::kSettling) next = settled_at(now);
   if (phase_ == Phase::kEnding) next = ending_since_ + job_.grace;
   if (phase_ == Phase::kKilling) next = killing_since_ + kUnkillable;
   if (!next) return milliseconds(-1);
   return std::max(std::chrono::ceil<milliseconds>(*next - now), milliseconds(0));
+}
+
+// The host of a rank that is blamed, and has not ended, may have gone with it: to hear from the
+// host after the failure, or of its loss, tells.
+Clock::time_point Supervisor::settled_at(Clock::time_point now) const {
+  const Cause cause = *find_cause(result_.ranks);
+  const auto settled = first_failure_ + cause.worth_waiting;
+  if (!cause.alive || host_.heard_since(cause.rank, first_failure_)) return settled;
+  return std::max(settled, now + kWhileUnheard);
 }
 
 void Supervisor::check_clock(Clock::time_point now) {
@@ -267,9 +293,12 @@ void Supervisor::launcher_failed(const std::string& text) {
 void Supervisor::set_exit_code() {
   switch (result_.end) {
     case JobEnd::kSuccess: result_.exit_code = static_cast<int>(ExitCode::kOk); break;
-    case JobEnd::kRankFailed:
-      result_.exit_code = result_.ranks[result_.cause->witness].end.code();
+    case JobEnd::kRankFailed: {
+      const RankState& witness = result_.ranks[result_.cause->witness];
+      result_.exit_code =
+          witness.lost.empty() ? witness.end.code() : static_cast<int>(ExitCode::kLauncherError);
       break;
+    }
     case JobEnd::kTimeout: result_.exit_code = static_cast<int>(ExitCode::kTimeout); break;
     case JobEnd::kLauncherError:
       result_.exit_code = static_cast<int>(ExitCode::kLauncherError);

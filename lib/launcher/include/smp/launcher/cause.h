@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "smp/launcher/error_file.h"
@@ -17,11 +18,14 @@ struct RankState {
   ProcessEnd end;
   bool ended_by_launcher = false;      // it ended after the launcher had begun to end the ranks
   bool stopped = false;                // by SIGSTOP or the like
+  std::string lost;                    // why its host was lost, and its own end with it
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<RankError> error;
 
-  bool failed_by_itself() const { return ended && end.failed() && !ended_by_launcher; }
+  bool failed_by_itself() const {
+    return ended && (end.failed() || !lost.empty()) && !ended_by_launcher;
+  }
 };
 
 struct Cause {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace smp {
 
@@ -18,7 +19,11 @@ struct RankError {
   bool blames_another() const { return culprit != rank; }
 };
 
+// The bytes of an error file, as far as they may count; empty if there is none.
+std::string read_error_file(const std::string& path);
+
 // Empty if the rank left none, or was killed while it wrote: then its end has to speak for itself.
-std::optional<RankError> read_error_file(const std::string& path, int rank, int world_size);
+// Reads what torch's @record writes (TORCHELASTIC_ERROR_FILE), too.
+std::optional<RankError> parse_last_words(std::string_view text, int rank, int world_size);
 
 }  // namespace smp

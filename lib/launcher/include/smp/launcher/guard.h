@@ -13,7 +13,10 @@ namespace smp {
 //   second one    parent of all ranks, in a process group of its own, so that a Ctrl-C reaches it
 //                 once, through the pipe. End of file there: the first process has died.
 //
+// `watched`, if given, is a channel of the second process: when its other side has gone and the
+// second process does not end within a second (somebody has stopped it), it is killed.
+//
 // Call it from a process of one thread, before any other child is started.
-int run_guarded(const std::function<int(int control_fd)>& supervise);
+int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1);
 
 }  // namespace smp

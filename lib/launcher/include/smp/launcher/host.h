@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,12 +14,14 @@ namespace smp {
 struct Command {
   std::vector<std::string> arguments;    // arguments[0] is the program, looked up in PATH
   std::vector<std::string> environment;  // "NAME=value", the whole environment
+  std::string error_file{};              // where it leaves its last words; empty: nowhere
 };
 
 struct ProcessEnd {
   int exit_code = 0;
   int signal = 0;  // 0 = it ended by itself
   bool dumped_core = false;
+  std::string last_words{};  // what stands in its error file
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // What a shell would report: the exit code, or 128 + signal.
@@ -34,6 +37,10 @@ class HostEvents {
   virtual void on_output(int process, Stream stream, std::string_view bytes) = 0;
   virtual void on_ended(int process, const ProcessEnd& end) = 0;
   virtual void on_stopped(int process, bool stopped) = 0;  // false: it was continued
+  // A host that is not this one says only later that start() failed, in the words of StartError.
+  virtual void on_start_failed(int process, const std::string& why) = 0;
+  // Its host is out of reach: what becomes of it is not known here. The host ends it by itself.
+  virtual void on_lost(int process, const std::string& why) = 0;
 };
 
 // The process could not be started; what() names program and reason.
@@ -47,7 +54,8 @@ class Host {
   virtual ~Host() = default;
   virtual std::string name() const = 0;
 
-  // Starts a process under a number of the caller's choice (its rank). Throws StartError.
+  // Starts a process under a number of the caller's choice (its rank). Throws StartError, or tells
+  // HostEvents.
   virtual void start(int process, const Command& command) = 0;
 
   // Does nothing if the process has ended.
@@ -63,6 +71,11 @@ class Host {
   // Kills every process that is left, whoever of ours started it, then delivers all output and ends
   // that are still missing. Returns how many processes the started ones had left behind.
   virtual int finish(HostEvents& events) = 0;
+
+  // False if the process's host has not spoken since: it may be about to be lost.
+  virtual bool heard_since(int /*process*/, std::chrono::steady_clock::time_point) const {
+    return true;
+  }
 };
 
 }  // namespace smp

@@ -13,7 +13,7 @@ namespace smp {
 
 struct RankFiles {
   std::string out_log, err_log;  // empty: no log files
-  std::string error_file;        // empty: the rank cannot leave last words
+  std::string error_file;        // of the rank's last words; empty: it cannot leave any
 };
 
 // What the launcher is asked to run and how. Plain data.
@@ -21,6 +21,8 @@ struct Job {
   std::string id;                         // SMP_JOB_ID
   std::vector<Command> commands;          // by rank
   std::vector<RankFiles> files;           // by rank
+  std::vector<std::string> hosts;         // their names; none: the ranks run on this one
+  std::vector<int> host_of_rank;          // places in `hosts`
   std::set<int> shown_ranks{0};           // whose output goes to the console
   bool live_console = false;              // a terminal that shows one rank: lines may be rewritten
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them

@@ -34,6 +34,10 @@ class LocalHost : public Host {
   pid_t pid_of(int process) const;
 
  private:
+  struct Child {
+    int process = 0;
+    std::string error_file;
+  };
   struct Pipe {
     int process = 0;
     Stream stream = Stream::kOut;
@@ -45,7 +49,7 @@ class LocalHost : public Host {
   bool read_pipe(int number, HostEvents& events);
   void read_ready_pipes(HostEvents& events);
 
-  std::unordered_map<pid_t, int> process_of_pid_;  // running ones
+  std::unordered_map<pid_t, Child> process_of_pid_;  // running ones
   std::unordered_map<int, pid_t> pid_of_process_;
   std::unordered_map<int, Pipe> pipes_;  // by file descriptor
   FileDescriptor null_;

@@ -22,13 +22,23 @@ class ReservedPort {
 // What the ranks of one job share.
 struct JobEnvironment {
   int world_size = 1;
+  std::string master_address = "127.0.0.1";
   int master_port = 0;
   std::string job_id;   // 16 hex digits
   std::string job_key;  // 64 hex digits, secret
   std::string plan;     // path; empty = none
   std::string run_dir;  // empty = none
   std::string resume;   // "latest" or a step; empty = start anew
-  int cpus = 1;         // that the launcher may use
+  int hosts = 1;
+};
+
+// Where a rank runs.
+struct RankPlace {
+  int host = 0;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int cpus = 1;           // of its host, that the ranks may use
+  std::vector<int> gpus;  // of its host, that they are to use; empty: all
 };
 
 // Lower-case hex of `bytes` random bytes from the kernel.
@@ -37,11 +47,14 @@ std::string random_hex(int bytes);
 // CPUs that this process may run on.
 int available_cpus();
 
+// Ranks in order, host after host; cpus and gpus are left to the caller.
+std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts);
+
 // The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, and
 // OMP_NUM_THREADS = max(1, cpus / ranks of the host) unless `inherited` has it. `error_file` may be
 // empty.
-std::vector<std::string> variables_of_rank(const JobEnvironment& job, int rank,
-                                           const std::string& error_file,
+std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
+                                           int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited);
 
 // `inherited` with `set` in place of variables of the same names. Those of ours that are not set

@@ -12,6 +12,9 @@ std::string text_of(const ProcessEnd& end);
 // "SIGSEGV", "SIGRTMIN+3".
 std::string signal_name(int number);
 
+// "rank 3", or where ranks run on several hosts "rank 3 on host b".
+std::string text_of_rank(const Job& job, int rank);
+
 // What the launcher prints last: the cause first, then its evidence, then the consequences. Empty
 // for a job that ended well and left nothing behind.
 std::string report_text(const Job& job, const JobResult& result);

@@ -10,9 +10,16 @@ inline constexpr const char* kWorldSize = "WORLD_SIZE";
 inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
 inline constexpr const char* kGroupRank = "GROUP_RANK";             // index of the host
 inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";  // number of hosts
+inline constexpr const char* kNodeRank = "NODE_RANK";               // the same, by another name
+inline constexpr const char* kRoleName = "ROLE_NAME";
+inline constexpr const char* kRoleRank = "ROLE_RANK";
+inline constexpr const char* kRoleWorldSize = "ROLE_WORLD_SIZE";
 inline constexpr const char* kMasterAddr = "MASTER_ADDR";
 inline constexpr const char* kMasterPort = "MASTER_PORT";
 inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr const char* kTorchErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 inline constexpr const char* kPlan = "SMP_PLAN";       // path of the plan file
 inline constexpr const char* kRunDir = "SMP_RUN_DIR";  // folder of this run

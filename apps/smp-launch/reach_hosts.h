@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launch.h"
+#include "smp/launcher/host.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/transport.h"
+
+namespace smp {
+
+// Where the ranks of a job go, ready to start them: this host, or agents on others.
+struct ReachedHosts {
+  std::unique_ptr<Transport> transport;  // outlives `host`
+  std::unique_ptr<Host> host;
+  std::vector<std::string> names;  // none: this host
+  std::vector<RankPlace> places;   // by rank
+  std::string master_address;
+  int master_port = 0;
+};
+
+// `port` is reserved on this host, for ranks that run here. `control_fd` is that of run_guarded():
+// a signal there ends the waiting. What ended a launch before it began is a JobResult. Throws
+// ConfigError.
+std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const ReservedPort& port,
+                                                  int control_fd);
+
+// As far as it is known without asking any host.
+std::vector<RankPlace> planned_places(const PreparedJob& job);
+
+}  // namespace smp

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/host.h"
+#include "smp/launcher/host_list.h"
+
+namespace smp {
+
+// A Transport is how smp-launch reaches a host: a command that starts an agent there (smp-launch
+// --agent), with its standard input and output joined to the agent's. Nothing else goes over it
+// than these two streams, so it needs no port, no name service and no shared folder. Immutable; any
+// thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual Command command_for(const HostSpec& host) const = 0;
+
+  // Why no agent spoke, in words for the user, from how the command ended and what it wrote to its
+  // standard error.
+  virtual std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const;
+};
+
+// The words of a command line: parted by blanks, but not inside '...' or "..."; nothing is
+// expanded. Throws ConfigError if a quote is not closed.
+std::vector<std::string> words_of_command(const std::string& option, const std::string& text);
+
+// How the remote hosts are reached: --via and what belongs to it.
+struct TransportOptions {
+  std::string via;            // ssh, local, exec:COMMAND
+  std::string ssh_arguments;  // --ssh-args
+  std::string agent;          // smp-launch on the hosts
+};
+
+// `ssh`     the ssh of this system, with the user's own configuration, agents and keys
+// `local`   agents on this machine, whatever the hosts are called
+// `exec:C`  /bin/sh runs C, which finds the host's name, user and port in SMP_HOST, SMP_HOST_USER,
+//           SMP_HOST_PORT and the agent's program in SMP_AGENT
+// Throws ConfigError for another one.
+std::unique_ptr<Transport> make_transport(const TransportOptions& options);
+
+}  // namespace smp

@@ -1,0 +1,162 @@
+#include "agent_messages.h"
+
+#include "smp/launcher/frame_channel.h"
+
+namespace smp {
+namespace {
+
+constexpr int kNumberBytes = 8;
+constexpr uint64_t kMostTexts = 1 << 20;  // of one list
+
+}  // namespace
+
+PayloadWriter& PayloadWriter::number(uint64_t value) {
+  for (int shift = 0; shift < 8 * kNumberBytes; shift += 8)
+    bytes_.push_back(static_cast<char>(value >> shift));
+  return *this;
+}
+
+PayloadWriter& PayloadWriter::text(std::string_view value) {
+  number(value.size());
+  bytes_.append(value);
+  return *this;
+}
+
+PayloadWriter& PayloadWriter::list(const std::vector<std::string>& values) {
+  number(values.size());
+  for (const std::string& value : values) text(value);
+  return *this;
+}
+
+uint64_t PayloadReader::number() {
+  if (bytes_.size() < kNumberBytes) throw ProtocolError("a message that is cut short");
+  uint64_t value = 0;
+  for (int i = kNumberBytes - 1; i >= 0; --i)
+    value = value << 8 | static_cast<unsigned char>(bytes_[static_cast<size_t>(i)]);
+  bytes_.remove_prefix(kNumberBytes);
+  return value;
+}
+
+std::string_view PayloadReader::text() {
+  const uint64_t size = number();
+  if (bytes_.size() < size) throw ProtocolError("a message that is cut short");
+  const std::string_view value = bytes_.substr(0, size);
+  bytes_.remove_prefix(size);
+  return value;
+}
+
+std::vector<std::string> PayloadReader::list() {
+  const uint64_t count = number();
+  if (count > kMostTexts) throw ProtocolError("a message with too long a list");
+  std::vector<std::string> values;
+  for (uint64_t i = 0; i < count; ++i) values.emplace_back(text());
+  return values;
+}
+
+std::string encode(const HelloMessage& message) {
+  return PayloadWriter().number(message.protocol).text(message.build).bytes();
+}
+
+HelloMessage decode_hello(std::string_view bytes) {
+  PayloadReader reader(bytes);
+  HelloMessage message;
+  message.protocol = static_cast<uint32_t>(reader.number());
+  message.build = reader.text();
+  return message;
+}
+
+std::string encode(const WelcomeMessage& message) {
+  return PayloadWriter()
+      .number(message.protocol)
+      .text(message.build)
+      .text(message.folder)
+      .number(message.silence_ms)
+      .number(message.reserves_port ? 1 : 0)
+      .bytes();
+}
+
+WelcomeMessage decode_welcome(std::string_view bytes) {
+  PayloadReader reader(bytes);
+  WelcomeMessage message;
+  message.protocol = static_cast<uint32_t>(reader.number());
+  message.build = reader.text();
+  message.folder = reader.text();
+  message.silence_ms = static_cast<uint32_t>(reader.number());
+  message.reserves_port = reader.number() != 0;
+  return message;
+}
+
+std::string encode(const ReadyMessage& message) {
+  return PayloadWriter()
+      .text(message.name)
+      .number(static_cast<uint64_t>(message.cpus))
+      .number(static_cast<uint64_t>(message.port))
+      .list(message.addresses)
+      .text(message.network)
+      .text(message.reached_at)
+      .bytes();
+}
+
+ReadyMessage decode_ready(std::string_view bytes) {
+  PayloadReader reader(bytes);
+  ReadyMessage message;
+  message.name = reader.text();
+  message.cpus = reader.small_number();
+  message.port = reader.small_number();
+  message.addresses = reader.list();
+  message.network = reader.text();
+  message.reached_at = reader.text();
+  return message;
+}
+
+std::string encode(const StartMessage& message, const Command& before) {
+  PayloadWriter writer;
+  writer.number(static_cast<uint64_t>(message.process)).list(message.command.arguments);
+  const auto& variables = message.command.environment;
+  writer.number(variables.size());
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const bool same = i < before.environment.size() && before.environment[i] == variables[i];
+    writer.number(same ? 1 : 0);
+    if (!same) writer.text(variables[i]);
+  }
+  return writer.text(message.command.error_file).bytes();
+}
+
+StartMessage decode_start(std::string_view bytes, const Command& before) {
+  PayloadReader reader(bytes);
+  StartMessage message;
+  message.process = reader.small_number();
+  message.command.arguments = reader.list();
+  if (message.command.arguments.empty()) throw ProtocolError("a rank without a program");
+  const uint64_t count = reader.number();
+  if (count > kMostTexts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < count; ++i) {
+    const bool same = reader.number() != 0;
+    if (same && i >= before.environment.size()) throw ProtocolError("a variable of no command");
+    message.command.environment.push_back(same ? before.environment[i]
+                                               : std::string(reader.text()));
+  }
+  message.command.error_file = reader.text();
+  return message;
+}
+
+std::string encode_end(int process, const ProcessEnd& end) {
+  return PayloadWriter()
+      .number(static_cast<uint64_t>(process))
+      .number(static_cast<uint64_t>(end.exit_code))
+      .number(static_cast<uint64_t>(end.signal))
+      .number(end.dumped_core ? 1 : 0)
+      .text(end.last_words)
+      .bytes();
+}
+
+ProcessEnd decode_end(PayloadReader& reader) {
+  ProcessEnd end;
+  end.exit_code = reader.small_number();
+  end.signal = reader.small_number();
+  end.dumped_core = reader.number() != 0;
+  end.last_words = reader.text();
+  return end;
+}
+
+}  // namespace smp

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/launcher/host.h"
+
+// The payloads of the frames between smp-launch and an agent. Decoding throws ProtocolError.
+namespace smp {
+
+constexpr uint32_t kProtocolVersion = 1;
+
+// Puts numbers, texts and lists of texts behind each other.
+class PayloadWriter {
+ public:
+  PayloadWriter& number(uint64_t value);
+  PayloadWriter& text(std::string_view value);
+  PayloadWriter& list(const std::vector<std::string>& values);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+class PayloadReader {
+ public:
+  explicit PayloadReader(std::string_view bytes) : bytes_(bytes) {}
+  uint64_t number();
+  int small_number() { return static_cast<int>(static_cast<int32_t>(number())); }
+  std::string_view text();
+  std::vector<std::string> list();
+  bool done() const { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+};
+
+struct HelloMessage {
+  uint32_t protocol = kProtocolVersion;
+  std::string build;
+};
+
+struct WelcomeMessage {
+  uint32_t protocol = kProtocolVersion;
+  std::string build;
+  std::string folder;       // where the ranks run
+  uint32_t silence_ms = 0;  // after which the other side counts as lost
+  bool reserves_port = false;
+};
+
+struct ReadyMessage {
+  std::string name;  // what the host calls itself
+  int cpus = 1;
+  int port = 0;
+  std::vector<std::string> addresses;  // "eth0=10.0.0.1"
+  std::string network;                 // equal where the loopback interface is the same one
+  std::string reached_at;              // the address under which ssh reached it; may be empty
+};
+
+struct StartMessage {
+  int process = 0;
+  Command command;
+};
+
+std::string encode(const HelloMessage& message);
+std::string encode(const WelcomeMessage& message);
+std::string encode(const ReadyMessage& message);
+// Ranks differ in few variables: those that stand where the command before had the same are not
+// sent.
+std::string encode(const StartMessage& message, const Command& before);
+std::string encode_end(int process, const ProcessEnd& end);
+
+HelloMessage decode_hello(std::string_view bytes);
+WelcomeMessage decode_welcome(std::string_view bytes);
+ReadyMessage decode_ready(std::string_view bytes);
+StartMessage decode_start(std::string_view bytes, const Command& before);
+ProcessEnd decode_end(PayloadReader& reader);
+
+}  // namespace smp

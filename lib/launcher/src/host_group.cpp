@@ -1,0 +1,243 @@
+#include "smp/launcher/host_group.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include "agent_link.h"
+#include "build_id.h"
+#include "smp/launcher/duration.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kClock = ~uint64_t{0};         // marks the timer among the links
+constexpr milliseconds kForOtherFailures{1'000};  // behind the first host that cannot be reached
+constexpr milliseconds kForFinish{15'000};        // longer than an agent waits for hung processes
+constexpr size_t kListedFailures = 20;
+
+FileDescriptor checked(int number, const char* what) {
+  if (number < 0) throw std::system_error(errno, std::generic_category(), what);
+  return FileDescriptor(number);
+}
+
+class NoEvents : public HostEvents {
+  void on_output(int, Stream, std::string_view) override {}
+  void on_ended(int, const ProcessEnd&) override {}
+  void on_stopped(int, bool) override {}
+  void on_start_failed(int, const std::string&) override {}
+  void on_lost(int, const std::string&) override {}
+};
+
+}  // namespace
+
+HostGroup::HostGroup(std::vector<HostSpec> hosts, const Transport& transport,
+                     HostGroupOptions options)
+    : options_(options),
+      watched_(hosts.size()),
+      events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
+      clock_(checked(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd")) {
+  const auto every = std::chrono::nanoseconds(options_.silence) / SilenceWatch::kIntervals;
+  itimerspec time{};
+  time.it_interval.tv_sec = every.count() / 1'000'000'000;
+  time.it_interval.tv_nsec = every.count() % 1'000'000'000;
+  time.it_value = time.it_interval;
+  timerfd_settime(clock_.number(), 0, &time, nullptr);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kClock;
+  epoll_ctl(events_.number(), EPOLL_CTL_ADD, clock_.number(), &event);
+
+  WelcomeMessage welcome;
+  welcome.build = own_build_id();
+  welcome.folder = std::filesystem::current_path().string();
+  welcome.silence_ms = static_cast<uint32_t>(options_.silence.count());
+  welcome.reserves_port = true;  // on the first host alone
+  for (HostSpec& host : hosts) {
+    links_.push_back(std::make_unique<AgentLink>(std::move(host), transport, welcome));
+    welcome.reserves_port = false;
+    watch(links_.size() - 1);
+  }
+}
+
+HostGroup::~HostGroup() = default;
+
+void HostGroup::watch_one(int& known, int wanted, uint32_t events, size_t host) {
+  if (known == wanted) return;
+  // A descriptor that was closed has left the epoll by itself, and its number may be another's now.
+  if (known >= 0 && wanted < 0) epoll_ctl(events_.number(), EPOLL_CTL_DEL, known, nullptr);
+  if (wanted >= 0) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = host;
+    epoll_ctl(events_.number(), EPOLL_CTL_ADD, wanted, &event);
+  }
+  known = wanted;
+}
+
+void HostGroup::watch(size_t host) {
+  const AgentLink& link = *links_[host];
+  Watched& watched = watched_[host];
+  watch_one(watched.in, link.channel_in(), EPOLLIN, host);
+  watch_one(watched.errors, link.errors(), EPOLLIN, host);
+  watch_one(watched.process, link.process(), EPOLLIN, host);
+  watch_one(watched.out, link.wants_to_write() ? link.channel_out() : -1, EPOLLOUT, host);
+}
+
+int HostGroup::open_links() const {
+  return static_cast<int>(std::count_if(links_.begin(), links_.end(), [](const auto& link) {
+    return link->state() == AgentLink::State::kConnecting ||
+           link->state() == AgentLink::State::kReady;
+  }));
+}
+
+bool HostGroup::connect(int control_fd) {
+  NoEvents none;
+  auto deadline = Clock::now() + options_.connect_timeout;
+  const auto count = [&](AgentLink::State state) {
+    return std::count_if(links_.begin(), links_.end(),
+                         [&](const auto& link) { return link->state() == state; });
+  };
+  while (count(AgentLink::State::kConnecting) > 0 && Clock::now() < deadline) {
+    if (count(AgentLink::State::kLost) > 0)
+      deadline = std::min(deadline, Clock::now() + kForOtherFailures);
+    pollfd ready[2] = {{events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
+    poll(ready, 2, 100);
+    if (ready[1].revents != 0) return false;
+    dispatch(none);
+  }
+  const bool any_lost = count(AgentLink::State::kLost) > 0;
+  for (const auto& link : links_) {
+    if (link->state() != AgentLink::State::kConnecting) continue;
+    link->give_up(any_lost ? "not yet reached when another failed"
+                           : fmt::format("no answer in {}", text_of(options_.connect_timeout)),
+                  none);
+  }
+  if (count(AgentLink::State::kLost) > 0) throw HostsUnreachable(unreachable_text());
+  return true;
+}
+
+std::string HostGroup::unreachable_text() const {
+  std::string lines;
+  size_t lost = 0;
+  for (const auto& link : links_) {
+    if (link->state() != AgentLink::State::kLost) continue;
+    if (++lost <= kListedFailures)
+      lines += fmt::format("\n  host {}: {}", link->host().name, link->why());
+  }
+  if (lost > kListedFailures) lines += fmt::format("\n  and {} more", lost - kListedFailures);
+  return fmt::format("{} of {} host{} could not be used:{}", lost, links_.size(),
+                     links_.size() == 1 ? "" : "s", lines);
+}
+
+HostFacts HostGroup::about(int host) const {
+  const ReadyMessage& message = links_.at(static_cast<size_t>(host))->about();
+  return {message.name,      message.cpus,    message.port,
+          message.addresses, message.network, message.reached_at};
+}
+
+AgentLink& HostGroup::link_of(int process) const {
+  return *links_.at(static_cast<size_t>(host_of_.at(static_cast<size_t>(process))));
+}
+
+std::string HostGroup::name() const {
+  return fmt::format("{} host{}", links_.size(), links_.size() == 1 ? "" : "s");
+}
+
+void HostGroup::start(int process, const Command& command) {
+  link_of(process).start(process, command);
+  watch(static_cast<size_t>(host_of_[static_cast<size_t>(process)]));
+}
+
+void HostGroup::signal(int process, int signal, SignalScope scope) {
+  link_of(process).signal(process, signal, scope);
+  watch(static_cast<size_t>(host_of_[static_cast<size_t>(process)]));
+}
+
+void HostGroup::hold_output(bool hold) {
+  if (hold == held_) return;
+  held_ = hold;
+  for (size_t host = 0; host < links_.size(); ++host) {
+    links_[host]->hold_output(hold);
+    watch(host);
+  }
+}
+
+void HostGroup::dispatch(HostEvents& events) {
+  std::array<epoll_event, 64> ready;
+  const int count = epoll_wait(events_.number(), ready.data(), ready.size(), 0);
+  bool all = false;
+  for (int i = 0; i < count; ++i) {
+    if (ready[static_cast<size_t>(i)].data.u64 == kClock) {
+      uint64_t ticks = 0;
+      all = read(clock_.number(), &ticks, sizeof ticks) > 0;
+      continue;
+    }
+    const size_t host = ready[static_cast<size_t>(i)].data.u64;
+    links_[host]->dispatch(events);
+    watch(host);
+  }
+  for (size_t host = 0; all && host < links_.size(); ++host) {
+    links_[host]->dispatch(events);
+    watch(host);
+  }
+}
+
+int HostGroup::finish(HostEvents& events) {
+  const auto deadline = Clock::now() + kForFinish;
+  for (size_t host = 0; host < links_.size(); ++host) {
+    links_[host]->finish();
+    watch(host);
+  }
+  while (open_links() > 0 && Clock::now() < deadline) {
+    pollfd ready{events_.number(), POLLIN, 0};
+    poll(&ready, 1, 100);
+    dispatch(events);
+  }
+  int left_behind = 0;
+  for (const auto& link : links_) left_behind += link->left_behind();
+  return left_behind;
+}
+
+bool HostGroup::heard_since(int process, Clock::time_point time) const {
+  const AgentLink& link = link_of(process);
+  return link.state() != AgentLink::State::kReady || link.heard_at() > time;
+}
+
+std::string address_of(const HostSpec& host, const HostFacts& facts, const std::string& interface) {
+  if (!interface.empty()) {
+    for (const std::string& address : facts.addresses) {
+      const size_t equals = address.find('=');
+      if (address.substr(0, equals) == interface) return address.substr(equals + 1);
+    }
+    throw ConfigError(fmt::format(
+        "--interface '{}': host {} has no address there; it has {}", interface, host.name,
+        facts.addresses.empty() ? "none" : fmt::format("{}", fmt::join(facts.addresses, ", "))));
+  }
+  std::array<unsigned char, sizeof(in6_addr)> bytes;
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (inet_pton(family, host.name.c_str(), bytes.data()) == 1) return host.name;
+  }
+  const auto is_loopback = [](const std::string& address) {
+    return address.starts_with("127.") || address == "::1";
+  };
+  if (!facts.reached_at.empty() && !is_loopback(facts.reached_at)) return facts.reached_at;
+  if (facts.addresses.empty())
+    throw ConfigError(fmt::format("host {} has no address that other hosts can reach", host.name));
+  return facts.addresses.front().substr(facts.addresses.front().find('=') + 1);
+}
+
+}  // namespace smp

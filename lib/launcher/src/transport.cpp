@@ -1,0 +1,178 @@
+#include "smp/launcher/transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/report.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+constexpr std::string_view kExec = "exec:";
+constexpr int kNoCommand = 127;  // of a shell
+constexpr int kSshFailed = 255;
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of("\r\n \t");
+  if (end == text.npos) return "";
+  const size_t before = text.find_last_of("\r\n", end);
+  return text.substr(before + 1, end - before);
+}
+
+std::string with_words(const std::string& reason, const std::string& errors) {
+  const std::string line = last_line(errors);
+  return line.empty() ? reason : fmt::format("{} ({})", reason, line);
+}
+
+// As a POSIX shell reads one word.
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (char c : word) {
+    if (c == '\'')
+      text += "'\\''";
+    else
+      text.push_back(c);
+  }
+  return text + "'";
+}
+
+class LocalTransport : public Transport {
+ public:
+  explicit LocalTransport(std::string agent) : agent_(std::move(agent)) {}
+  Command command_for(const HostSpec&) const override {
+    return {{agent_, "--agent"}, own_environment(), ""};
+  }
+
+ private:
+  std::string agent_;
+};
+
+class ExecTransport : public Transport {
+ public:
+  ExecTransport(std::string script, std::string agent)
+      : script_(std::move(script)), agent_(std::move(agent)) {}
+  Command command_for(const HostSpec& host) const override {
+    return {{"/bin/sh", "-c", script_},
+            merged_environment(
+                own_environment(),
+                {fmt::format("SMP_HOST={}", host.name), fmt::format("SMP_HOST_USER={}", host.user),
+                 host.port == 0 ? "SMP_HOST_PORT=" : fmt::format("SMP_HOST_PORT={}", host.port),
+                 fmt::format("SMP_AGENT={}", agent_)}),
+            ""};
+  }
+
+ private:
+  std::string script_, agent_;
+};
+
+class SshTransport : public Transport {
+ public:
+  SshTransport(std::vector<std::string> arguments, std::string agent)
+      : arguments_(std::move(arguments)), agent_(std::move(agent)) {}
+  Command command_for(const HostSpec& host) const override {
+    // The user's own arguments come first: of an option given twice ssh takes the first.
+    std::vector<std::string> words = {"ssh"};
+    words.insert(words.end(), arguments_.begin(), arguments_.end());
+    for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"})
+      words.emplace_back(word);
+    if (host.port != 0) {
+      words.emplace_back("-p");
+      words.push_back(std::to_string(host.port));
+    }
+    words.emplace_back("--");
+    words.push_back(host.user.empty() ? host.name : fmt::format("{}@{}", host.user, host.name));
+    words.push_back(fmt::format("{} --agent", quoted(agent_)));
+    return {words, own_environment(), ""};
+  }
+  std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const override;
+
+ private:
+  std::vector<std::string> arguments_;
+  std::string agent_;
+};
+
+// ssh's own words, and what they mean.
+struct SshFailure {
+  const char* words;
+  const char* reason;
+};
+constexpr std::array<SshFailure, 14> kSshFailures = {{
+    {"Host key verification failed",
+     "host key not accepted: log in once by hand, or fix known_hosts"},
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", "host key changed: fix known_hosts"},
+    {"Permission denied", "login refused: smp-launch needs a key that works without a password"},
+    {"Too many authentication failures", "login refused: too many keys were tried"},
+    {"Could not resolve hostname", "name not known"},
+    {"Connection refused", "connection refused: no sshd there"},
+    {"No route to host", "no route"},
+    {"Network is unreachable", "no route"},
+    {"timed out", "no answer"},
+    {"Connection closed by", "connection closed by its sshd"},
+    {"Connection reset", "connection reset by its sshd"},
+    {"Bad configuration option", "ssh does not understand its options"},
+    {"unknown option", "ssh does not understand its options"},
+    {"command-line", "ssh does not understand its options"},
+}};
+
+std::string SshTransport::why_not_reached(const ProcessEnd& end, const std::string& errors) const {
+  if (end.exit_code == kSshFailed) {
+    for (const SshFailure& failure : kSshFailures) {
+      if (errors.find(failure.words) != errors.npos) return with_words(failure.reason, errors);
+    }
+  }
+  if (end.exit_code == kNoCommand)
+    return with_words(
+        fmt::format("smp-launch is not there as '{}': name it with --agent-path", agent_), errors);
+  return Transport::why_not_reached(end, errors);
+}
+
+}  // namespace
+
+std::string Transport::why_not_reached(const ProcessEnd& end, const std::string& errors) const {
+  return with_words(fmt::format("no agent: the command {}", text_of(end)), errors);
+}
+
+std::vector<std::string> words_of_command(const std::string& option, const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool open = false;  // a word has begun, if only with quotes
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == ' ' || c == '\t') {
+      if (open) words.push_back(word);
+      word.clear();
+      open = false;
+    } else if (c == '\'' || c == '"') {
+      const size_t close = text.find(c, i + 1);
+      if (close == text.npos)
+        throw ConfigError(fmt::format("{} '{}': a quote is not closed", option, text));
+      word.append(text, i + 1, close - i - 1);
+      open = true;
+      i = close;
+    } else {
+      word.push_back(c);
+      open = true;
+    }
+  }
+  if (open) words.push_back(word);
+  return words;
+}
+
+std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
+  if (options.via == "ssh")
+    return std::make_unique<SshTransport>(words_of_command("--ssh-args", options.ssh_arguments),
+                                          options.agent);
+  if (!options.ssh_arguments.empty())
+    throw ConfigError(fmt::format("--ssh-args is for --via ssh, not for --via {}", options.via));
+  if (options.via == "local") return std::make_unique<LocalTransport>(options.agent);
+  if (options.via.starts_with(kExec) && options.via.size() > kExec.size())
+    return std::make_unique<ExecTransport>(options.via.substr(kExec.size()), options.agent);
+  throw ConfigError(fmt::format("--via '{}': it is ssh, local, or exec:COMMAND", options.via));
+}
+
+}  // namespace smp

@@ -1,0 +1,288 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+
+// smp-launch with agents, which run as local children here: everything but the ssh between.
+
+using namespace smp;
+
+namespace {
+
+const std::vector<std::string> kTwoHosts = {"--hosts", "a:2,b:2", "--via",
+                                            "exec:exec $SMP_AGENT --agent"};
+
+std::vector<std::string> launch_on(const std::vector<std::string>& hosts,
+                                   const std::vector<std::string>& options,
+                                   const std::string& script) {
+  std::vector<std::string> words = {SMP_LAUNCH};
+  words.insert(words.end(), hosts.begin(), hosts.end());
+  words.insert(words.end(), options.begin(), options.end());
+  for (const char* word : {"--", "/bin/sh", "-c", script.c_str()}) words.push_back(word);
+  return words;
+}
+
+std::vector<std::string> launch(const std::vector<std::string>& options,
+                                const std::string& script) {
+  return launch_on(kTwoHosts, options, script);
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+// The process that is the parent of `pid`.
+std::string parent_of(const std::string& pid) {
+  const std::string stat = read_file("/proc/" + pid + "/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 2));
+  std::string state, parent;
+  fields >> state >> parent;
+  return parent;
+}
+
+}  // namespace
+
+TEST_CASE("ranks on several hosts know their places and where to meet") {
+  const ProgramEnd end = run_program(
+      launch({"--show-ranks", "all"},
+             "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+             "$NODE_RANK $ROLE_RANK $MASTER_ADDR ${#SMP_JOB_KEY}"));
+  CHECK(end.code == 0);
+  CHECK(end.err == "");
+  CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] 0 0 4 2 0 2 0 0 127.0.0.1 64",
+                                                          "[1] 1 1 4 2 0 2 0 1 127.0.0.1 64",
+                                                          "[2] 2 0 4 2 1 2 1 2 127.0.0.1 64",
+                                                          "[3] 3 1 4 2 1 2 1 3 127.0.0.1 64"});
+}
+
+TEST_CASE("ranks have none of their agent's files") {
+  CHECK(run_program(launch({}, "ls /proc/$$/fd | tr '\\n' ' '; cat")).out == "[0] 0 1 2 \n");
+}
+
+TEST_CASE("unequal hosts, and hosts from a file without some") {
+  ScratchFolder folder;
+  std::ofstream(folder / "hosts") << "a slots=1\nb slots=3 # big\nc:5\n";
+  const ProgramEnd end =
+      run_program(launch_on({"--hostfile", folder / "hosts", "--exclude", "c", "--via", "local"},
+                            {"--show-ranks", "all", "-n", "4"}, "echo $GROUP_RANK $LOCAL_RANK"));
+  CHECK(sorted_lines(end.out) ==
+        std::vector<std::string>{"[0] 0 0", "[1] 1 0", "[2] 1 1", "[3] 1 2"});
+}
+
+TEST_CASE("arguments and variables arrive as they were given") {
+  const std::vector<std::string> arguments = {
+      "a b",   "",  "--",       "$HOME",      "`x`",
+      "\"'\\", "*", "\xff\xfe", "line\nline", std::string(100'000, 'x')};
+  std::vector<std::string> words = {SMP_LAUNCH};
+  words.insert(words.end(), kTwoHosts.begin(), kTwoHosts.end());
+  for (const char* word : {"--env", "A=$x \"y\"'z'\n", "--env", "B", "--", "/bin/sh", "-c",
+                           "printf '<%s>' \"$A\" \"$B\" \"$@\"; echo", "sh"})
+    words.emplace_back(word);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ProgramEnd end = run_program(words, {"B=\xc3\xa4 b"});
+  std::string expected = "<$x \"y\"'z'\n><\xc3\xa4 b>";
+  for (const std::string& argument : arguments) expected += fmt::format("<{}>", argument);
+  std::string shown = "[0] ";
+  for (char c : expected + "\n") {
+    shown.push_back(c);
+    if (c == '\n') shown += "[0] ";
+  }
+  // A line of more than 64 KiB is cut on the console.
+  std::string out = end.out;
+  const size_t cut = out.find("x\n[0] x");
+  REQUIRE(cut != out.npos);
+  out.erase(cut + 1, 5);
+  CHECK(out + "[0] " == shown);
+}
+
+TEST_CASE("the first failure on any host ends all, and is named with its host") {
+  ScratchFolder folder;
+  const ProgramEnd end = run_program(
+      launch({"--report-json", folder / "r.json"},
+             "test $RANK = 3 && { echo oops >&2; ulimit -c 0; kill -SEGV $$; }; sleep 30"));
+  CHECK(end.code == 139);
+  CHECK(end.seconds < 2);
+  CHECK(
+      contains(end.err, "smp-launch: rank 3 on host b was killed by SIGSEGV (Segmentation fault)"));
+  CHECK(contains(end.err,
+                 "  last lines of its standard error:\n    oops\n"
+                 "  consequence: ranks 0-2 ended by smp-launch\n"));
+  const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
+  CHECK(json["cause"]["host"] == "b");
+  CHECK(json["cause"]["rank"] == 3);
+  CHECK(json["ranks"][0]["host"] == "a");
+}
+
+TEST_CASE("last words come from other hosts too, torch's among them") {
+  ScratchFolder folder;
+  const ProgramEnd end = run_program(
+      launch({"--run-dir", folder / "run"},
+             "test $RANK = 0 && { printf '{\"kind\":\"peer_lost\",\"culprit\":2,\"phase\":\"step "
+             "3\",\"message\":\"lost 2\"}' > $SMP_ERROR_FILE; exit 1; }; test $RANK = 2 && { sleep "
+             "0.1; printf '{\"message\":{\"message\":\"ValueError: x\"}}' > "
+             "$TORCHELASTIC_ERROR_FILE; exit 7; }; sleep 30"));
+  CHECK(end.code == 7);
+  CHECK(contains(end.err, "smp-launch: rank 2 on host b ended with exit code 7"));
+  CHECK(contains(end.err, "  rank 2 said:\n    ValueError: x\n"));
+  CHECK(contains(end.err, "consequence: rank 0 ended with exit code 1: step 3: lost 2\n"));
+}
+
+TEST_CASE("what keeps a host from being used is told for each") {
+  const auto error = [](const std::string& command, std::vector<std::string> options = {}) {
+    options.insert(options.end(), {"--via", "exec:" + command});
+    const ProgramEnd end = run_program(launch_on({"--hosts", "a,b"}, options, "true"));
+    CHECK(end.code == 125);
+    return end.err;
+  };
+  CHECK(
+      error("test $SMP_HOST = b && { echo no; echo key >&2; exit 3; }; exec $SMP_AGENT --agent") ==
+      "smp-launch: 1 of 2 hosts could not be used:\n"
+      "  host b: no agent: the command ended with exit code 3 (key)\n");
+  CHECK(error("sleep 30", {"--connect-timeout", "200ms"}) ==
+        "smp-launch: 2 of 2 hosts could not be used:\n"
+        "  host a: no answer in 200 ms\n  host b: no answer in 200 ms\n");
+  CHECK(
+      contains(error("cd /; exec head -c 100000 /dev/zero"), "no agent spoke within 65536 bytes"));
+  CHECK(contains(
+      error("printf '\\036smp-agent\\036\\020\\0\\0\\0\\002\\0\\0\\0\\0"
+            "\\001\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'; sleep 5"),
+      "host a: another build of smp-launch is there (protocol 1, build unknown; here 1, "));
+  const ProgramEnd noisy = run_program(launch_on(
+      {"--hosts", "a"}, {"--via", "exec:echo hello; exec $SMP_AGENT --agent"}, "echo ran"));
+  CHECK(noisy.out == "[0] ran\n");
+}
+
+TEST_CASE("a program that a host does not have") {
+  std::vector<std::string> words = {SMP_LAUNCH};
+  words.insert(words.end(), kTwoHosts.begin(), kTwoHosts.end());
+  words.insert(words.end(), {"--", "no-such-program"});
+  const ProgramEnd end = run_program(words);
+  CHECK(end.code == 125);
+  CHECK(contains(end.err, "on host a: cannot start 'no-such-program': not found in PATH\n"));
+}
+
+TEST_CASE("nothing is left of ranks on other hosts") {
+  ScratchFolder folder;
+  const std::string pids = folder / "pids";
+  const std::string start = fmt::format(
+      "echo $$ >> {0}; setsid sh -c 'trap \"\" TERM; echo $$ >> {0}; while :; do sleep 1; done' & ",
+      pids);
+  SUBCASE("a good end") {
+    const ProgramEnd end = run_program(launch({}, start + "sleep 0.3"));
+    CHECK(end.code == 0);
+    CHECK(contains(end.err, "smp-launch: killed 8 processes that the ranks had left behind\n"));
+  }
+  SUBCASE("kill -9 of smp-launch") {
+    Program program(launch({}, start + "sleep 100"));
+    wait_for_lines(pids, 8);
+    program.signal(SIGKILL);
+    program.wait();
+  }
+  SUBCASE("kill -9 of an agent") {
+    Program program(
+        launch({}, start + "test $RANK = 2 && echo $PPID > " + (folder / "agent") + "; sleep 100"));
+    wait_for_lines(pids, 8);
+    const std::string agent = wait_for_lines(folder / "agent", 1).front();
+    SUBCASE("the process that watches the ranks") { kill(std::stoi(agent), SIGKILL); }
+    SUBCASE("the process that guards that one") { kill(std::stoi(parent_of(agent)), SIGKILL); }
+    const ProgramEnd end = program.wait();
+    CHECK(end.code == 125);
+    CHECK(contains(end.err, "smp-launch: host b was lost with ranks 2, 3, "));
+  }
+  SUBCASE("an agent that is stopped") {
+    Program program(launch({"--host-timeout", "500ms"}, start + "test $RANK = 2 && echo $PPID > " +
+                                                            (folder / "agent") + "; sleep 100"));
+    wait_for_lines(pids, 8);
+    kill(std::stoi(wait_for_lines(folder / "agent", 1).front()), SIGSTOP);
+    const ProgramEnd end = program.wait();
+    CHECK(end.code == 125);
+    CHECK(contains(end.err, "nothing was heard from it for 500 ms\n"));
+  }
+  CHECK(all_gone(wait_for_lines(pids, 8)));
+}
+
+TEST_CASE("signals reach the ranks of all hosts") {
+  ScratchFolder folder;
+  const std::string ready = folder / "ready";
+  const auto run = [&](int number, const std::string& trap) {
+    Program program(launch({"--show-ranks", "all"}, "trap '" + trap + "' USR1 INT; echo $$ >> " +
+                                                        ready + "; while :; do sleep 0.05; done"));
+    wait_for_lines(ready, 4);
+    program.signal(number);
+    return program.wait();
+  };
+  SUBCASE("SIGUSR1") {
+    const ProgramEnd end = run(SIGUSR1, "echo usr; exit 0");
+    CHECK(end.code == 0);
+    CHECK(sorted_lines(end.out) ==
+          std::vector<std::string>{"[0] usr", "[1] usr", "[2] usr", "[3] usr"});
+  }
+  SUBCASE("Ctrl-C") {
+    const ProgramEnd end = run(SIGINT, "exit 0");
+    CHECK(end.code == 130);
+    CHECK(contains(end.err, "smp-launch: interrupted by SIGINT\n"));
+  }
+}
+
+TEST_CASE("Ctrl-C while hosts are being reached") {
+  ScratchFolder folder;
+  Program program(launch_on({"--hosts", "a,b"},
+                            {"--via", "exec:echo $$ >> " + (folder / "pids") + "; exec sleep 100"},
+                            "true"));
+  wait_for_lines(folder / "pids", 2);
+  program.signal(SIGINT);
+  const ProgramEnd end = program.wait();
+  CHECK(end.code == 130);
+  CHECK(end.err == "smp-launch: interrupted by SIGINT\n");
+  CHECK(all_gone(wait_for_lines(folder / "pids", 2)));
+}
+
+TEST_CASE("lines of ranks on other hosts stay whole under load") {
+  const ProgramEnd end = run_program(
+      launch({"--show-ranks", "all"},
+             "i=0; while [ $i -lt 2000 ]; do echo \"$RANK:$i:abcdefghijklmnopqrstuvwxyz\"; "
+             "i=$((i+1)); done"));
+  CHECK(end.code == 0);
+  std::map<std::string, int> next;
+  std::istringstream lines(end.out);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string rank = line.substr(1, 1);
+    REQUIRE(line == fmt::format("[{0}] {0}:{1}:abcdefghijklmnopqrstuvwxyz", rank, next[rank]++));
+  }
+  for (const char* rank : {"0", "1", "2", "3"}) CHECK(next[rank] == 2000);
+}
+
+TEST_CASE("a dry run on hosts asks none of them") {
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--dry-run=json", "--hosts", "far[1-2]:2", "--", "/bin/true"},
+                  {"OMP_NUM_THREADS=1"});
+  CHECK(end.code == 0);
+  const auto json = nlohmann::json::parse(end.out);
+  CHECK(json["ranks"][3]["host"] == "far2");
+  CHECK(json["ranks"][3]["environment"]["LOCAL_RANK"] == "1");
+  CHECK(json["ranks"][3]["environment"]["MASTER_ADDR"] == "<drawn at the start>");
+}
+
+TEST_CASE("what stands in a line of hosts is refused before anything starts") {
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--hosts", "a:2,b:2", "-n", "3", "--", "true"});
+  CHECK(end.code == 3);
+  CHECK(end.err ==
+        "smp-launch: -n says 3 ranks, but the hosts have 4 slots: leave -n out, or make them "
+        "agree\n");
+}
