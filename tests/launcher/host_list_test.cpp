@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "smp/plan/errors.h"
 
@@ -159,14 +159,16 @@ TEST_CASE("every host has its slots, and all numbers agree") {
 }
 
 TEST_CASE("100,000 hosts are read in less than 50 ms") {
-  const auto start = std::chrono::steady_clock::now();
+  const auto processor_ms = [] {  // other work on the machine does not count
+    return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  };
+  const double start = processor_ms();
   const std::vector<HostSpec> all = parse_hosts("rack[001-100]node[0001-1000]:8");
-  const double ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const double ms = processor_ms() - start;
   CHECK(all.size() == 100'000);
   CHECK(all.back().name == "rack100node1000");
   MESSAGE("100,000 hosts in ", ms, " ms");
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  CHECK(ms < 100);  // 50 on a quiet machine
+  CHECK(ms < 50);
 #endif
 }
