@@ -188,6 +188,7 @@ const std::vector<Target>& targets() {
       {"safetensors", read_safetensors, {"tests/fuzz/corpus/safetensors"}},
       {"manifest", read_manifest, {"tests/fuzz/corpus/manifest"}},
       {"hf-config", read_hf_config, {"tests/fuzz/corpus/hf-config"}},
+      {"hf-index", read_hf_index, {"tests/fuzz/corpus/hf-index"}},
       {"hosts", read_hosts, {"tests/fuzz/corpus/hosts"}},
       {"hostfile", read_host_file, {"tests/fuzz/corpus/hostfile"}},
   };

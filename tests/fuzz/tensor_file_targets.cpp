@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "fuzz/target.h"
 #include "smp/plan/errors.h"
@@ -67,9 +68,13 @@ void read_manifest(const std::string& text) {
   }
 }
 
-void read_hf_config(const std::string& text) {
-  ModelSpec model;
-  for (const ModelFamily family : {ModelFamily::kGpt2, ModelFamily::kLlama}) {
+namespace {
+
+// One of each class of transformers that our weights may be of, and one that is of none.
+std::vector<ModelSpec> small_models() {
+  std::vector<ModelSpec> models;
+  const auto add = [&](ModelFamily family, void (*change)(ModelSpec&)) {
+    ModelSpec& model = models.emplace_back();
     set_family(model, family);
     model.num_layers = 3;
     model.hidden_size = 16;
@@ -78,10 +83,44 @@ void read_hf_config(const std::string& text) {
     model.ffn_hidden_size = 64;
     model.vocab_size = 257;
     model.max_positions = 32;
+    change(model);
+  };
+  add(ModelFamily::kGpt2, [](ModelSpec&) {});
+  add(ModelFamily::kLlama, [](ModelSpec&) {});
+  add(ModelFamily::kLlama, [](ModelSpec& model) { model.sliding_window = 8; });
+  add(ModelFamily::kLlama, [](ModelSpec& model) { model.qkv_bias = true; });
+  add(ModelFamily::kLlama, [](ModelSpec& model) { model.qk_norm = true; });
+  add(ModelFamily::kLlama, [](ModelSpec& model) { model.rope_scaling = RopeScaling::kLlama3; });
+  add(ModelFamily::kGpt2, [](ModelSpec& model) {
+    model.position_embedding = PositionKind::kRotary;
+    model.parallel_residual = model.shared_norm = model.head_bias = true;
+    model.rotary_dim = 2;
+  });
+  add(ModelFamily::kLlama, [](ModelSpec& model) {
+    model.stack = Stack::kEncoderDecoder;
+    model.decoder_layers = 2;
+    model.position_embedding = PositionKind::kRelative;
+    model.mlp = MlpKind::kRelu;
+  });
+  add(ModelFamily::kGpt2, [](ModelSpec& model) { model.qk_norm = true; });
+  return models;
+}
+
+}  // namespace
+
+void read_hf_config(const std::string& text) {
+  for (const ModelSpec& model : small_models()) {
     try {
       check_huggingface_config("config.json", text, model);
     } catch (const ConfigError&) {
     }
+  }
+}
+
+// Every file that an index names lies beside it.
+void read_hf_index(const std::string& text) {
+  for (const auto& [tensor, file] : parse_weight_index("model.safetensors.index.json", text)) {
+    if (file.find('/') != std::string::npos) throw PropertyBroken{"a shard in another folder"};
   }
 }
 

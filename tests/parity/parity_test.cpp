@@ -70,6 +70,13 @@ TEST_CASE("Phi, fp64, 5 steps: every layout trains as one rank does") {
   compare(phi_model(), Precision::kFp64, layouts(), 5);
 }
 
+TEST_CASE("Mistral, fp64, 5 steps: with windows every layout trains as one rank does") {
+  ModelSpec mistral = llama_model();
+  mistral.name = "mistral";
+  mistral.sliding_window = 5;
+  compare(mistral, Precision::kFp64, layouts(), 5);
+}
+
 // An encoder and a decoder.
 TEST_CASE("T5, fp64, 10 steps: every layout trains as one rank does") {
   compare(t5_model(), Precision::kFp64, stacks(), 10);

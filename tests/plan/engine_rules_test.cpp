@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "list_samples.h"
 #include "plan_samples.h"
 
@@ -36,6 +38,19 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
   plan.job.training.precision = Precision::kFp8;
   CHECK(what_engine_cannot_build(plan) ==
         Texts{"training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"});
+}
+
+TEST_CASE("windows are on cpu") {
+  Plan plan = sample_plan(small_llama(), {});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.model.sliding_window = plan.job.training.sequence_length;
+  const size_t others = what_engine_cannot_run(plan).size();
+  plan.job.model.sliding_window = 3;
+  const Texts texts = what_engine_cannot_run(plan);
+  CHECK(texts.size() == others + 1);
+  CHECK(std::ranges::count(texts,
+                           "model.sliding_window: below training.sequence_length on cuda (the "
+                           "engine has windows on cpu)") == 1);
 }
 
 TEST_CASE("a host holds 256 ranks at most") {
@@ -79,11 +94,17 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kYarn; }) ==
         "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLlama3; }) == "nothing");
-  CHECK(refused([](JobSpec& j) { j.model.sliding_window = j.training.sequence_length - 1; }) ==
-        "model.sliding_window: below training.sequence_length (the engine's queries see all "
-        "before them)");
-  CHECK(refused([](JobSpec& j) { j.model.sliding_window = j.training.sequence_length; }) ==
-        "nothing");
+  CHECK(refused([](JobSpec& j) { j.model.sliding_window = 3; }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.model.sliding_window = j.training.sequence_length - 1;
+        }) ==
+        "model.sliding_window: below training.sequence_length in an encoder_decoder (the engine "
+        "has windows in decoders alone)");
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.model.sliding_window = j.training.sequence_length;
+        }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.training.batch_ramp_start = 2; }) ==
         "training.batch_ramp_start: above 0 (the engine runs one batch size)");
   CHECK(refused([](JobSpec& j) { j.model.stack = Stack::kEncoder; }) ==

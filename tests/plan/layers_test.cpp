@@ -5,6 +5,7 @@
 #include <map>
 
 #include "plan/model_samples.h"
+#include "smp/plan/seen_pairs.h"
 
 using namespace smp;
 
@@ -160,6 +161,22 @@ TEST_CASE("flops of a 7B forward are 2 per parameter and token plus attention") 
   const double attention = 32.0 * 4096 * 4096.0 * 4096 * 2;  // layers * s^2 * h * 2
   CHECK(forward == doctest::Approx(matmul + attention).epsilon(1e-12));
   CHECK(backward == doctest::Approx(2 * forward).epsilon(1e-12));
+}
+
+TEST_CASE("a window leaves out the pairs of queries and keys before it") {
+  ModelSpec model = small_llama();
+  CHECK(seen_pairs(model, 100) == 5000);
+  model.sliding_window = 100;
+  CHECK(seen_pairs(model, 100) == 5000);
+  model.sliding_window = 10;
+  CHECK(seen_pairs(model, 100) == 950);  // 90 rows of 10, and the first 10 half
+  const LayerSpec block = layers_of(model).at(1);
+  const LayerCall call{.micro_batch = 1, .sequence_length = 100};
+  const double windowed = flops_of(model, block, call).forward;
+  model.sliding_window = 0;
+  CHECK(flops_of(model, block, call).forward - windowed ==
+        doctest::Approx(2.0 * (5000 - 950) * 2 *
+                        static_cast<double>(model.num_heads * model.head_dim)));
 }
 
 TEST_CASE("flops of the tensor ranks sum to those of one rank") {

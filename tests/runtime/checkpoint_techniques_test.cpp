@@ -28,6 +28,7 @@ struct Technique {
   LayoutCase layout;
   Precision precision = Precision::kFp64;
   std::function<void(JobSpec&)> set = [](JobSpec&) {};
+  ModelSpec model = parity::gpt2_model();
 };
 
 std::vector<Technique> techniques() {
@@ -97,11 +98,23 @@ std::vector<Technique> techniques() {
          job.training.evaluation.samples = 12;
        }},
       {"hybrid shard", zero3({.shard = 2, .replica = 2})},
+      {.name = "a list of layers, one rank", .layout = {"", {}}, .model = parity::image_model()},
+      {.name = "a list of layers, p2 ZeRO-3",
+       .layout = zero3({.pipeline = 2, .shard = 2}),
+       .set = sgd(0.9),
+       .model = parity::image_model()},
+      {.name = "a list of layers, t2 ZeRO-1",
+       .layout = {"", {.tensor = 2, .shard = 2}},
+       .precision = Precision::kFp32,
+       .model = parity::image_model()},
+      {.name = "T5, p2 ZeRO-1",
+       .layout = {"", {.pipeline = 2, .shard = 2}},
+       .model = parity::t5_model()},
   };
 }
 
 Plan plan_of(const ShortRuns& runs, const Technique& technique, const LayoutCase& layout) {
-  Plan plan = runs.plan(layout, technique.precision);
+  Plan plan = runs.plan(layout, technique.precision, technique.model);
   technique.set(plan.job);
   plan.job.training.checkpoint.every_steps = kSaved;
   return plan;

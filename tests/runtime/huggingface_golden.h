@@ -6,10 +6,19 @@
 // The models of tests/golden/huggingface (scripts/make-golden-huggingface).
 namespace smp::test {
 
-inline constexpr std::array kGoldenModels = {"gpt2",    "gpt3-untied-erf", "transformer-relu",
-                                             "llama2",  "llama3",          "llama-biases-linear",
-                                             "mistral", "qwen2",           "qwen3",
-                                             "phi",     "t5-tied",         "t5-gated"};
+inline constexpr std::array kGoldenModels = {"gpt2",
+                                             "gpt3-untied-erf",
+                                             "transformer-relu",
+                                             "llama2",
+                                             "llama3",
+                                             "llama-biases-linear",
+                                             "mistral",
+                                             "mistral-window",
+                                             "qwen2",
+                                             "qwen3",
+                                             "phi",
+                                             "t5-tied",
+                                             "t5-gated"};
 
 inline std::string golden_folder(const std::string& model) {
   return std::string(SMP_SOURCE_DIR) + "/tests/golden/huggingface/" + model;

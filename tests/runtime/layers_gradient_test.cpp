@@ -99,6 +99,19 @@ TEST_CASE("layers: sequences longer than a block of queries") {
   check_gradients(model, 1, 70);
 }
 
+TEST_CASE("layers: gradients with windows are those of central differences") {
+  const CallContext call{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
+  ModelSpec model = small_llama();
+  model.sliding_window = 3;
+  check_gradients(model, 2, 7);
+  model.num_layers = 1;
+  model.sliding_window = 20;
+  check_gradients(model, 1, 70);  // longer than a block of queries
+  model.qk_norm = true;
+  model.attention_dropout = 0.3;
+  check_gradients(model, 1, 70, call);
+}
+
 TEST_CASE("layers: a block's input gradient is that of central differences") {
   at::set_num_threads(1);
   for (const ModelSpec& model : {small_gpt2(), small_llama()}) {

@@ -8,17 +8,23 @@
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/operators.h"
 #include "smp/runtime/trainer.h"
 
 namespace smp::test {
 
-// A text to train a small GPT-2 on, and runs of a few steps over it with the ranks as threads.
+// Text and images to train small models on, and runs of a few steps with the ranks as threads.
 class ShortRuns {
  public:
-  ShortRuns() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
+  ShortRuns() {
+    std::ofstream(folder_ / "text.txt") << parity::sample_text(8000);
+    std::ofstream(folder_ / "images.csv") << parity::sample_data(parity::image_model());
+  }
 
-  Plan plan(const parity::LayoutCase& layout, Precision precision = Precision::kFp64) const {
-    return parity::plan_of(parity::gpt2_model(), layout, precision, folder_ / "text.txt");
+  Plan plan(const parity::LayoutCase& layout, Precision precision = Precision::kFp64,
+            const ModelSpec& model = parity::gpt2_model()) const {
+    return parity::plan_of(model, layout, precision,
+                           folder_ / (is_list(model) ? "images.csv" : "text.txt"));
   }
 
   // What rank 0 came to.

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <cstdio>
 #include <exception>
@@ -21,8 +22,10 @@ int main(int argc, char** argv) {
     const ModelSpec model = test::model_of_folder(folder);
     const test::ModelOnRank on_rank(model, test::weights_of_folder(model, folder, at::kFloat),
                                     nullptr);
-    std::vector<int64_t> tokens;
-    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+    const at::Tensor tokens = at::empty({1, static_cast<int64_t>(text.size())}, at::kLong);
+    for (size_t i = 0; i < text.size(); ++i) {
+      tokens.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[i]);
+    }
     const at::Tensor result = test::log_probabilities(on_rank, tokens, model.vocab_size);
     SafetensorsWriter writer(argv[3], {{"log_probabilities", DType::kF32, result.sizes().vec()}});
     writer.append("log_probabilities", result.const_data_ptr(),

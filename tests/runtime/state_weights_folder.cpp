@@ -74,14 +74,14 @@ at::Tensor tensor_of_file(const std::string& path, const std::string& name) {
   return tensor_in(SafetensorsReader(path), name);
 }
 
-at::Tensor log_probabilities(const ModelOnRank& model, const std::vector<int64_t>& tokens,
+at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
                              int64_t vocab_size) {
-  const auto length = static_cast<int64_t>(tokens.size());
+  const int64_t length = tokens.size(-1);
   const c10::InferenceMode no_gradients;
-  at::Tensor x = at::empty({1, length}, at::kLong);
-  std::copy(tokens.begin(), tokens.end(), x.data_ptr<int64_t>());
+  std::vector<at::Tensor> tensors{tokens};
   const auto& layers = model.layers();
-  for (size_t i = 0; i + 1 < layers.size(); ++i) x = layers[i]->forward({x}, {}, nullptr).front();
+  for (size_t i = 0; i + 1 < layers.size(); ++i) tensors = layers[i]->forward(tensors, {}, nullptr);
+  const at::Tensor x = tensors.at(0).view({1, length, -1});
   const at::Tensor result = at::empty({length, vocab_size}, x.options());
   for (int64_t position = 0; position < length; ++position) {
     const at::Tensor here = x.narrow(1, position, 1).contiguous();

@@ -24,8 +24,9 @@ NamedTensors parameters_in(const ModelSpec& model, const std::map<std::string, a
 at::Tensor tensor_of_file(const std::string& path, const std::string& name);
 
 // log p(token | those before) of every vocabulary entry at every position: [s, vocabulary]. Each is
-// minus the head's loss for that one target.
-at::Tensor log_probabilities(const ModelOnRank& model, const std::vector<int64_t>& tokens,
+// minus the head's loss for that one target. Tokens are [1, s], or [2, 1, s]: an encoder's, then
+// its decoder's.
+at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
                              int64_t vocab_size);
 
 }  // namespace smp::test

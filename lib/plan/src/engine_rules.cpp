@@ -31,6 +31,11 @@ bool keeps_no_state(const TrainingSpec& training) {
          training.optimizer.momentum == 0;
 }
 
+bool is_windowed(const JobSpec& job) {
+  const int64_t window = job.model.sliding_window;
+  return window > 0 && window < job.training.sequence_length;
+}
+
 struct Rule {
   bool (*broken)(const Plan&);
   const char* text;
@@ -84,11 +89,15 @@ const Rule kRules[] = {
      },
      "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)"},
     {[](const Plan& plan) {
-       const int64_t window = plan.job.model.sliding_window;
-       return window > 0 && plan.job.training.sequence_length > window;
+       return is_windowed(plan.job) && plan.job.model.stack != Stack::kDecoder;
      },
-     "model.sliding_window: below training.sequence_length (the engine's queries see all before "
-     "them)"},
+     "model.sliding_window: below training.sequence_length in an encoder_decoder (the engine has "
+     "windows in decoders alone)"},
+    {[](const Plan& plan) {
+       return is_windowed(plan.job) && plan.job.cluster.device == DeviceKind::kCuda;
+     },
+     "model.sliding_window: below training.sequence_length on cuda (the engine has windows on cpu)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return is_list(plan.job.model) && bytes_of(compute_dtype(plan)) == 2; },
      "model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 and fp64)"},
     {[](const Plan& plan) {

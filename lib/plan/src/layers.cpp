@@ -8,6 +8,7 @@
 #include "smp/plan/model_family.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/seen_pairs.h"
 
 namespace smp {
 namespace {
@@ -128,7 +129,7 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
   if (is_head) {
     if (model.tied_embeddings) multiply_adds += projection;
   } else {
-    // Scores and weighted values of each head: s x s pairs, half of them where attention is causal,
+    // Scores and weighted values of each head: s x s pairs, fewer where attention is causal,
     // of as many multiply-adds as queries and values are wide.
     const bool latent = model.kv_lora_rank > 0;
     const int64_t query = latent ? model.qk_head_dim + model.qk_rope_head_dim : model.head_dim;
@@ -136,7 +137,7 @@ LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerC
     const double width = static_cast<double>(model.num_heads * (query + value)) /
                          static_cast<double>(call.attention_degree());
     const bool in_encoder = model.stack != Stack::kDecoder && layer.kind != LayerKind::kCrossBlock;
-    double pairs = in_encoder ? s * s : s * s / 2;
+    double pairs = in_encoder ? s * s : seen_pairs(model, s);
     if (layer.kind == LayerKind::kCrossBlock) pairs += s * s;
     multiply_adds += b * pairs * width;
     if (layer.kind == LayerKind::kMtpBlock) multiply_adds += projection;

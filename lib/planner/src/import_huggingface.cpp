@@ -254,19 +254,28 @@ class HuggingFaceModel {
                       reader_.boolean("use_sliding_window").value_or(false);
     const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
     if (window && used) set("sliding_window", "sliding_window", *window);
-    if (window && used && *window < positions) {
-      reader_.warn("sliding_window",
-                   fmt::format("sliding_window is {}: attention is priced over the whole sequence, "
-                               "which is more where a sample is longer than that",
-                               *window));
+    const bool some = reader_.boolean("use_sliding_window").value_or(false);
+    const int64_t without = reader_.whole("max_window_layers").value_or(0);
+    if (window && some && *window < positions && without > 0) {
+      reader_.error("max_window_layers",
+                    fmt::format("max_window_layers {}: layers with a window and layers without one "
+                                "cannot be said in a job file: 0, or use_sliding_window: false",
+                                without));
     }
     const YamlNode* kinds = reader_.node("layer_types");
     if (kinds == nullptr) return;
+    bool is_full = false;
     for (const YamlNode& kind : kinds->items) {
+      is_full = is_full || kind.text == "full_attention";
       if (kind.text == "full_attention" || kind.text == "sliding_attention") continue;
       reader_.error("layer_types",
                     fmt::format("layer_types holds {}, which is not known here", described(kind)));
       return;
+    }
+    if (window && used && *window < positions && is_full) {
+      reader_.error("layer_types",
+                    "layer_types: layers with a window and layers without one cannot be said in a "
+                    "job file");
     }
   }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "link_model.h"
+#include "smp/plan/seen_pairs.h"
 
 namespace smp {
 namespace {
@@ -117,9 +118,11 @@ void attention_core(LayerWork& work, const PricedCall& call) {
   KernelWork core;
   KernelWork back;
   if (call.flash || call.cluster.device == DeviceKind::kCpu) {
-    // Causal kernels skip the upper half.
-    const double half = call.model.stack == Stack::kDecoder ? 0.5 : 1.0;
-    const double flops = 2 * half * pairs * s * context * (call.key_dim + call.value_dim);
+    // Causal kernels skip the upper half, and what no window reaches.
+    const double seen = call.model.stack == Stack::kDecoder
+                            ? seen_pairs(call.model, context) / (context * context)
+                            : 1.0;
+    const double flops = 2 * seen * pairs * s * context * (call.key_dim + call.value_dim);
     const bool waves = call.core_rates.multiprocessors > 0;
     // Head dimensions run padded to 64 or 128.
     const double wide = (call.key_dim + call.value_dim) / 2;

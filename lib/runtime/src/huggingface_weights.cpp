@@ -43,6 +43,26 @@ bool is_floating(DType dtype) {
 
 }  // namespace
 
+std::map<std::string, std::string> parse_weight_index(const std::string& path,
+                                                      const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", path));
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [name, file] : json["weight_map"].items()) {
+    const std::string shard = file.is_string() ? file.get<std::string>() : "";
+    if (shard.find('/') != std::string::npos || !shard.ends_with(".safetensors")) {
+      throw ConfigError(
+          fmt::format("{}: tensor '{}' lies in {}, which is no name of a shard beside "
+                      "it",
+                      path, name, file.dump()));
+    }
+    files[name] = shard;
+  }
+  return files;
+}
+
 HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& model)
     : folder_(std::move(folder)) {
   const std::string config = folder_ + "/config.json";
@@ -63,20 +83,7 @@ void HuggingFaceWeights::open_files() {
     add_file(kSingle);
     return;
   }
-  const auto json = nlohmann::json::parse(text_of(index), nullptr, false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", index));
-  }
-  for (const auto& [name, file] : json["weight_map"].items()) {
-    const std::string path = file.is_string() ? file.get<std::string>() : "";
-    if (path.find('/') != std::string::npos || !path.ends_with(".safetensors")) {
-      throw ConfigError(
-          fmt::format("{}: tensor '{}' lies in {}, which is no name of a shard beside "
-                      "it",
-                      index, name, file.dump()));
-    }
-    file_of_[name] = path;
-  }
+  file_of_ = parse_weight_index(index, text_of(index));
   for (const auto& [name, path] : file_of_) {
     if (files_.count(path) == 0) add_file(path);
   }

@@ -35,11 +35,25 @@ int64_t stats_elements(const AttentionShape& shape) {
 int64_t diagonal_elements(const AttentionShape& shape) {
   return shape.relative_buckets > 0 ? shape.heads * shape.distances() : 0;
 }
-// The keys that the query at `position` sees, and how many more the next one does.
-int64_t seen_from(const AttentionShape& shape, int64_t position) {
+// The end of the keys that the query at `position` sees.
+int64_t seen_end(const AttentionShape& shape, int64_t position) {
   return shape.causal ? position + 1 : shape.keys;
 }
-int64_t more_seen(const AttentionShape& shape) { return shape.causal ? 1 : 0; }
+// Where those begin, below 0 while the window reaches before the first key.
+int64_t seen_begin(const AttentionShape& shape, int64_t position) {
+  return shape.window > 0 ? position + 1 - shape.window : -shape.keys;
+}
+// The first key that is worked on for the queries from `position` on.
+int64_t first_key(const AttentionShape& shape, int64_t position) {
+  return std::max<int64_t>(0, seen_begin(shape, position)) / kProductOverread * kProductOverread;
+}
+// What the queries of a strip see, of the keys from `first` on.
+SeenKeys seen_keys(const AttentionShape& shape, int64_t position, int64_t first) {
+  return {.first = first,
+          .begin = seen_begin(shape, position),
+          .end = seen_end(shape, position),
+          .more = shape.causal ? 1 : 0};
+}
 // Whether a head's gradients are gathered in buffers of their own: of 16-bit elements they would be
 // rounded at each sum, and a norm's backward needs what they would overwrite.
 bool gradients_beside(const AttentionShape& shape, bool narrow) {
@@ -96,25 +110,25 @@ void forward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& gi
         load_head(shape, maker.query(b, head), maker.query_steps(head, stats), q);
         const DropoutRow dropout = dropout_of_head(shape, b, head);
         for (int64_t i = 0; i < s; i += kStrip) {
-          const int64_t m = std::min(kStrip, s - i), seen = seen_from(shape, i + m - 1);
-          block_product(m, round_up(seen, kProductOverread), d, scale, {q + i * d, d, 1}, keys, row,
-                        false, scores, row);
+          const int64_t m = std::min(kStrip, s - i);
+          const int64_t begin = first_key(shape, i), end = seen_end(shape, i + m - 1);
+          const SeenKeys seen = seen_keys(shape, i, begin);
+          block_product(m, round_up(end, kProductOverread) - begin, d, scale, {q + i * d, d, 1},
+                        keys + begin, row, false, scores + begin, row);
           if (shape.relative_buckets > 0) {
-            add_diagonal(m, seen, diagonals + head * shape.distances() + s - 1 - i, row, scores);
+            add_diagonal(m, end, diagonals + head * shape.distances() + s - 1 - i, row, scores);
           }
-          softmax(m, seen_from(shape, i), more_seen(shape), row, scores, inverse_sums,
-                  log_sums + (b * shape.heads + head) * s + i);
-          if (dropout.threshold > 0) {
-            drop_strip(m, seen_from(shape, i), more_seen(shape), row, from_query(dropout, i),
-                       scores);
-          }
+          softmax(m, seen, row, scores, inverse_sums, log_sums + (b * shape.heads + head) * s + i);
+          if (dropout.threshold > 0) drop_strip(m, seen, row, from_query(dropout, i), scores);
           T* out = output + (b * s + i) * stride + head * d;
           if constexpr (kIsNarrow<T>) {
-            block_product(m, d, seen, C(1), {scores, row, 1}, v, d, false, strip, d);
+            block_product(m, d, end - begin, C(1), {scores + begin, row, 1}, v + begin * d, d,
+                          false, strip, d);
             scale_rows(m, d, d, inverse_sums, strip);
             store_rows(m, d, strip, out, stride);
           } else {
-            block_product(m, d, seen, C(1), {scores, row, 1}, v, d, false, out, stride);
+            block_product(m, d, end - begin, C(1), {scores + begin, row, 1}, v + begin * d, d,
+                          false, out, stride);
             scale_rows(m, d, stride, inverse_sums, out);
           }
         }
@@ -142,37 +156,41 @@ struct HeadBackward {
 
   // Probabilities, their gradients, and the gradients of the queries from `first` on.
   void queries(int64_t first, int64_t count) const {
-    const int64_t d = shape.head_dim, row = row_elements(shape);
+    const int64_t d = shape.head_dim, row = row_elements(shape), begin = first_key(shape, first);
     const T scale = static_cast<T>(shape.scale);
     for (int64_t i = 0; i < count; i += kStrip) {
       const int64_t m = std::min(kStrip, count - i), at = first + i;
-      const int64_t seen = seen_from(shape, at + m - 1);
+      const int64_t end = seen_end(shape, at + m - 1);
       const int64_t offset = shape.sequence - 1 - at;  // of the strip on the diagonal
-      const int64_t cols = round_up(seen, kProductOverread);
+      const int64_t cols = round_up(end, kProductOverread) - begin;
       T* p = scores + i * row;
       T* dp = gradients + i * row;
-      block_product(m, cols, d, scale, {q + at * d, d, 1}, keys, row, false, p, row);
-      if (diagonal != nullptr) add_diagonal(m, seen, diagonal + offset, row, p);
-      block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values, row, false, dp,
+      block_product(m, cols, d, scale, {q + at * d, d, 1}, keys + begin, row, false, p + begin,
                     row);
-      softmax_backward(m, seen_from(shape, at), more_seen(shape), row, d,
-                       output + at * output_stride, output_stride, output_gradient + at * d,
-                       log_sums + at, from_query(dropout, at), p, dp);
-      if (diagonal != nullptr) add_to_diagonal(m, seen, dp, row, diagonal_gradient + offset);
-      block_product(m, d, seen, scale, {dp, row, 1}, k, d, false, q_out + at * q_stride, q_stride);
+      if (diagonal != nullptr) add_diagonal(m, end, diagonal + offset, row, p);
+      block_product(m, cols, d, T(1), {output_gradient + at * d, d, 1}, values + begin, row, false,
+                    dp + begin, row);
+      softmax_backward(m, seen_keys(shape, at, begin), row, d, output + at * output_stride,
+                       output_stride, output_gradient + at * d, log_sums + at,
+                       from_query(dropout, at), p, dp);
+      if (diagonal != nullptr) add_to_diagonal(m, end, dp, row, diagonal_gradient + offset);
+      block_product(m, d, end - begin, scale, {dp + begin, row, 1}, k + begin * d, d, false,
+                    q_out + at * q_stride, q_stride);
     }
   }
 
-  // What those queries add to the gradients of the keys and values they saw.
-  void keys_and_values(int64_t first, int64_t count, bool add) const {
+  // What those queries add to the gradients of the keys and values they saw. Those before `written`
+  // have none yet.
+  void keys_and_values(int64_t first, int64_t count, int64_t written) const {
     const int64_t d = shape.head_dim, row = row_elements(shape), stride = kv_stride;
-    const int64_t seen = seen_from(shape, first + count - 1);
+    const int64_t end = seen_end(shape, first + count - 1);
     const T scale = static_cast<T>(shape.scale);
-    for (int64_t j = 0; j < seen; j += kStrip) {
-      const int64_t m = std::min(kStrip, seen - j);
+    for (int64_t j = first_key(shape, first); j < end; j += kStrip) {
+      const int64_t m = std::min(kStrip, end - j);
       // queries before the key
       const int64_t skip = shape.causal ? std::max<int64_t>(0, j - first) : 0;
       const int64_t at = first + skip, depth = count - skip, offset = skip * row + j;
+      const bool add = j >= written;
       block_product(m, d, depth, T(1), {scores + offset, 1, row}, output_gradient + at * d, d, add,
                     v_out + j * stride, stride);
       block_product(m, d, depth, scale, {gradients + offset, 1, row}, q + at * d, d, add,
@@ -264,12 +282,14 @@ void backward(const AttentionShape& shape, const AttentionParameters<Wide<T>>& g
           work.output_stride = shape.output_cols();
           if (!beside) work.q_out = query;
         }
-        // The last block sees every key: it writes their gradients, the others add.
+        // The last block that sees a key writes its gradients, the others add.
         const int64_t last = (s - 1) / kQueryBlock * kQueryBlock;
+        int64_t written = head > kv * group ? 0 : shape.keys;
         for (int64_t first = last; first >= 0; first -= kQueryBlock) {
           const int64_t count = std::min(kQueryBlock, s - first);
           work.queries(first, count);
-          work.keys_and_values(first, count, head > kv * group || first < last);
+          work.keys_and_values(first, count, written);
+          written = std::min(written, first_key(shape, first));
         }
         turn_back<T>(shape, query, query_steps, work.q_out, work.q_stride, q);
         if (beside) store_rows<T>(s, d, work.q_out, query, rows.query_stride);

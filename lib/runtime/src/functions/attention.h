@@ -14,8 +14,8 @@
 // attends to another. The projection's bias, the norms of queries and keys and the rotary embedding
 // are applied while a head is copied to a small contiguous buffer, and the gradients overwrite the
 // rows. A block of queries at a time meets all its keys, so that a row's softmax is complete at
-// once; the blocks above a causal diagonal are skipped. Of bf16 and fp16 a head is widened to fp32
-// as it is copied.
+// once; what lies above a causal diagonal, or before all windows of a block, is skipped. Of bf16
+// and fp16 a head is widened to fp32 as it is copied.
 namespace smp {
 
 // Which elements of a head turn with its position, and how fast.
@@ -49,6 +49,7 @@ struct AttentionShape {
   int64_t sequence = 0;  // queries of a sample
   int64_t keys = 0;      // and keys: as many, where a sequence attends to itself
   bool causal = true;    // a query sees the keys up to its own position
+  int64_t window = 0;    // and of these the last so many, where causal; 0 = all
   int64_t heads = 0;     // of this rank
   int64_t kv_heads = 0;  // of this rank; heads is a multiple
   int64_t head_dim = 0;

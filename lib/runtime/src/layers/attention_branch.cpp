@@ -110,6 +110,7 @@ AttentionBranch::AttentionBranch(const ModelSpec& model, const ParameterViews& p
     projection_ = {parameters.joined(name + ".q.weight", name + ".v.weight"), bias_};
   }
   attention_.causal = causal;
+  if (causal) attention_.window = model.sliding_window;
   attention_.heads = parameters.at(name + ".q.weight").weight.size(0) / model.head_dim;
   attention_.kv_heads = parameters.at(name + ".k.weight").weight.size(0) / model.head_dim;
   attention_.first_head = region.rank() * attention_.heads;

@@ -53,6 +53,11 @@ class HuggingFaceWeights {
   std::map<std::string, Source> sources_;                            // by our name
 };
 
+// The file of each tensor, as model.safetensors.index.json says it. Throws ConfigError for what is
+// no index, or names files elsewhere.
+std::map<std::string, std::string> parse_weight_index(const std::string& path,
+                                                      const std::string& text);
+
 // Throws ConfigError, naming the key, when a config.json does not describe this model.
 void check_huggingface_config(const std::string& path, const std::string& text,
                               const ModelSpec& model);

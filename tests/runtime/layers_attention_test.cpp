@@ -1,0 +1,141 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "functions/attention.h"
+
+// Attention and its gradients against the whole square of scores, computed plainly in fp64: with
+// windows that end within a strip of queries, between strips, and between blocks.
+
+namespace smp {
+namespace {
+
+using Values = std::vector<double>;
+
+Values some_values(int64_t count, double turn) {
+  Values out;
+  for (int64_t i = 0; i < count; ++i) {
+    out.push_back(std::sin(turn * static_cast<double>(i) + turn * turn));
+  }
+  return out;
+}
+
+AttentionShape shape_of(int64_t sequence, int64_t window) {
+  AttentionShape shape;
+  shape.batch = 2;
+  shape.sequence = shape.keys = sequence;
+  shape.window = window;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 6;
+  shape.scale = 0.7;
+  return shape;
+}
+
+struct Attended {
+  Values output;
+  Values packed_gradient;  // [q heads | k heads | v heads]
+};
+
+// One head of one sample: rows of q, k, v and of the gradients lie `stride` apart.
+void plain_head(const AttentionShape& shape, const double* q, const double* k, const double* v,
+                const double* dout, double* out, double* dq, double* dk, double* dv) {
+  const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
+  const int64_t out_row = shape.output_cols();
+  const auto dot = [&](const double* a, const double* b) {
+    double sum = 0;
+    for (int64_t c = 0; c < d; ++c) sum += a[c] * b[c];
+    return sum;
+  };
+  for (int64_t i = 0; i < s; ++i) {
+    const int64_t begin = shape.window > 0 ? std::max<int64_t>(0, i + 1 - shape.window) : 0;
+    Values p;
+    double sum = 0;
+    for (int64_t j = begin; j <= i; ++j) {
+      p.push_back(std::exp(shape.scale * dot(q + i * row, k + j * row)));
+      sum += p.back();
+    }
+    for (int64_t j = begin; j <= i; ++j) {
+      double& weight = p[static_cast<size_t>(j - begin)];
+      weight /= sum;
+      for (int64_t c = 0; c < d; ++c) out[i * out_row + c] += weight * v[j * row + c];
+    }
+    const double product = dot(out + i * out_row, dout + i * out_row);
+    for (int64_t j = begin; j <= i; ++j) {
+      const double weight = p[static_cast<size_t>(j - begin)];
+      const double ds = shape.scale * weight * (dot(dout + i * out_row, v + j * row) - product);
+      for (int64_t c = 0; c < d; ++c) {
+        dq[i * row + c] += ds * k[j * row + c];
+        dk[j * row + c] += ds * q[i * row + c];
+        dv[j * row + c] += weight * dout[i * out_row + c];
+      }
+    }
+  }
+}
+
+Attended plain(const AttentionShape& shape, const Values& packed, const Values& dout) {
+  const int64_t s = shape.sequence, d = shape.head_dim, row = shape.packed_cols();
+  const int64_t group = shape.heads / shape.kv_heads;
+  Attended got{Values(dout.size()), Values(packed.size())};
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      const int64_t q = b * s * row + h * d, o = b * s * shape.output_cols() + h * d;
+      const int64_t k = b * s * row + (shape.heads + h / group) * d, v = k + shape.kv_heads * d;
+      double* gradient = got.packed_gradient.data();
+      plain_head(shape, packed.data() + q, packed.data() + k, packed.data() + v, dout.data() + o,
+                 got.output.data() + o, gradient + q, gradient + k, gradient + v);
+    }
+  }
+  return got;
+}
+
+template <typename T>
+Attended ours(const AttentionShape& shape, const Values& packed, const Values& dout) {
+  std::vector<T> rows(packed.begin(), packed.end()), gradient(dout.begin(), dout.end());
+  std::vector<T> output(dout.size());
+  std::vector<T> log_sums(static_cast<size_t>(shape.log_sums()));
+  // What is never written must never count.
+  std::vector<T> scratch(
+      static_cast<size_t>(std::max(shape.forward_scratch(false), shape.backward_scratch(false))),
+      std::nan(""));
+  attention_forward(shape, {}, packed_rows<const T>(shape, rows.data()), output.data(),
+                    log_sums.data(), scratch.data());
+  std::fill(scratch.begin(), scratch.end(), std::nan(""));
+  attention_backward(shape, {}, packed_rows<T>(shape, rows.data()), output.data(), gradient.data(),
+                     log_sums.data(), scratch.data());
+  return {Values(output.begin(), output.end()), Values(rows.begin(), rows.end())};
+}
+
+double largest_difference(const Values& a, const Values& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    if (!(difference <= largest)) largest = difference;  // a NaN too
+  }
+  return largest;
+}
+
+}  // namespace
+
+TEST_CASE("layers: attention with and without a window is that of the whole square of scores") {
+  for (const int64_t sequence : {1, 7, 64, 65, 130, 201}) {
+    for (const int64_t window : {0, 1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 100, 129, 200, 500}) {
+      INFO("sequence ", sequence, " window ", window);
+      const AttentionShape shape = shape_of(sequence, window);
+      const int64_t tokens = shape.batch * sequence;
+      const Values packed = some_values(tokens * shape.packed_cols(), 0.37);
+      const Values dout = some_values(tokens * shape.output_cols(), 0.91);
+      const Attended expected = plain(shape, packed, dout);
+      const Attended in_double = ours<double>(shape, packed, dout);
+      CHECK(largest_difference(in_double.output, expected.output) < 1e-13);
+      CHECK(largest_difference(in_double.packed_gradient, expected.packed_gradient) < 1e-12);
+      const Attended in_float = ours<float>(shape, packed, dout);
+      CHECK(largest_difference(in_float.output, expected.output) < 1e-5);
+      CHECK(largest_difference(in_float.packed_gradient, expected.packed_gradient) < 1e-4);
+    }
+  }
+}
+
+}  // namespace smp
