@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr auto kPatience = std::chrono::milliseconds(10'000);
-constexpr int kAfterHangUpMs = 1'000;
+constexpr int kAfterHangUpMs = 300;
 
 // Those that a parent had us ignore (nohup; a background job of a script) stay ignored.
 sigset_t passed_on_signals() {

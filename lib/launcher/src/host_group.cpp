@@ -25,13 +25,19 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kClock = ~uint64_t{0};         // marks the timer among the links
-constexpr milliseconds kForOtherFailures{1'000};  // behind the first host that cannot be reached
+constexpr milliseconds kForOtherFailures{3'000};  // behind the first host that cannot be reached
 constexpr milliseconds kForFinish{15'000};        // longer than an agent waits for hung processes
 constexpr size_t kListedFailures = 20;
 
 FileDescriptor checked(int number, const char* what) {
   if (number < 0) throw std::system_error(errno, std::generic_category(), what);
   return FileDescriptor(number);
+}
+
+bool is_connecting(const AgentLink& link) { return link.state() == AgentLink::State::kConnecting; }
+bool is_lost(const AgentLink& link) { return link.state() == AgentLink::State::kLost; }
+bool is_open(const AgentLink& link) {
+  return is_connecting(link) || link.state() == AgentLink::State::kReady;
 }
 
 class NoEvents : public HostEvents {
@@ -97,36 +103,28 @@ void HostGroup::watch(size_t host) {
   watch_one(watched.out, link.wants_to_write() ? link.channel_out() : -1, EPOLLOUT, host);
 }
 
-int HostGroup::open_links() const {
-  return static_cast<int>(std::count_if(links_.begin(), links_.end(), [](const auto& link) {
-    return link->state() == AgentLink::State::kConnecting ||
-           link->state() == AgentLink::State::kReady;
-  }));
+size_t HostGroup::links_that(bool (*holds)(const AgentLink& link)) const {
+  return static_cast<size_t>(
+      std::count_if(links_.begin(), links_.end(), [&](const auto& link) { return holds(*link); }));
 }
 
 bool HostGroup::connect(int control_fd) {
   NoEvents none;
   auto deadline = Clock::now() + options_.connect_timeout;
-  const auto count = [&](AgentLink::State state) {
-    return std::count_if(links_.begin(), links_.end(),
-                         [&](const auto& link) { return link->state() == state; });
-  };
-  while (count(AgentLink::State::kConnecting) > 0 && Clock::now() < deadline) {
-    if (count(AgentLink::State::kLost) > 0)
-      deadline = std::min(deadline, Clock::now() + kForOtherFailures);
+  while (links_that(is_connecting) > 0 && Clock::now() < deadline) {
+    if (links_that(is_lost) > 0) deadline = std::min(deadline, Clock::now() + kForOtherFailures);
     pollfd ready[2] = {{events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
     poll(ready, 2, 100);
     if (ready[1].revents != 0) return false;
     dispatch(none);
   }
-  const bool any_lost = count(AgentLink::State::kLost) > 0;
-  for (const auto& link : links_) {
-    if (link->state() != AgentLink::State::kConnecting) continue;
-    link->give_up(any_lost ? "not yet reached when another failed"
-                           : fmt::format("no answer in {}", text_of(options_.connect_timeout)),
-                  none);
+  if (links_that(is_lost) == 0) {  // else those that have not answered yet are not judged
+    for (const auto& link : links_) {
+      if (is_connecting(*link))
+        link->give_up(fmt::format("no answer in {}", text_of(options_.connect_timeout)), none);
+    }
   }
-  if (count(AgentLink::State::kLost) > 0) throw HostsUnreachable(unreachable_text());
+  if (links_that(is_lost) > 0) throw HostsUnreachable(unreachable_text());
   return true;
 }
 
@@ -134,10 +132,12 @@ std::string HostGroup::unreachable_text() const {
   std::string lines;
   size_t lost = 0;
   for (const auto& link : links_) {
-    if (link->state() != AgentLink::State::kLost) continue;
+    if (!is_lost(*link)) continue;
     if (++lost <= kListedFailures)
       lines += fmt::format("\n  host {}: {}", link->host().name, link->why());
   }
+  if (const size_t silent = links_that(is_connecting); silent > 0)
+    lines += fmt::format("\n  and {} had not answered yet", silent);
   if (lost > kListedFailures) lines += fmt::format("\n  and {} more", lost - kListedFailures);
   return fmt::format("{} of {} host{} could not be used:{}", lost, links_.size(),
                      links_.size() == 1 ? "" : "s", lines);
@@ -202,7 +202,7 @@ int HostGroup::finish(HostEvents& events) {
     links_[host]->finish();
     watch(host);
   }
-  while (open_links() > 0 && Clock::now() < deadline) {
+  while (links_that(is_open) > 0 && Clock::now() < deadline) {
     pollfd ready{events_.number(), POLLIN, 0};
     poll(&ready, 1, 100);
     dispatch(events);

@@ -14,7 +14,7 @@ namespace smp {
 //                 once, through the pipe. End of file there: the first process has died.
 //
 // `watched`, if given, is a channel of the second process: when its other side has gone and the
-// second process does not end within a second (somebody has stopped it), it is killed.
+// second process does not end within 0.3 s (somebody has stopped it), it is killed.
 //
 // Call it from a process of one thread, before any other child is started.
 int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1);

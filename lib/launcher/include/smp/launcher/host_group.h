@@ -74,7 +74,7 @@ class HostGroup : public Host {
   void watch(size_t host);
   void watch_one(int& known, int wanted, uint32_t events, size_t host);
   std::string unreachable_text() const;
-  int open_links() const;  // neither finished nor lost
+  size_t links_that(bool (*holds)(const AgentLink& link)) const;
 
   HostGroupOptions options_;
   std::vector<std::unique_ptr<AgentLink>> links_;
