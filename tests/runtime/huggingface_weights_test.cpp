@@ -16,6 +16,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/model_family.h"
+#include "smp/runtime/checkpoint_manifest.h"
 
 namespace smp {
 namespace {
@@ -271,6 +272,27 @@ TEST_CASE("sharded weights are read through their index") {
     std::ofstream(path) << "[1]";
     CHECK(folder.error(model) == path + ": no JSON object with a 'weight_map'");
   }
+}
+
+// Without a limit the recursion that prints or compares them runs out of stack.
+TEST_CASE("JSON that nests without end is refused, in a string it is text") {
+  constexpr size_t kLevels = 1'000'000;
+  const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
+  const std::string object = "{\"rope_scaling\": " + deep + "}";
+  CHECK(error_of([&] { check_huggingface_config("c", object, ModelSpec{}); }) ==
+        "c: nests more than 64 levels deep");
+  CHECK(error_of([&] { parse_weight_index("i", object); }) == "i: nests more than 64 levels deep");
+  CHECK(error_of([&] { parse_manifest("m", object); }).ends_with("nests more than 64 levels deep"));
+  const auto header = [](const std::string& text) {
+    const uint64_t length = text.size();
+    std::string file(sizeof length, '\0');
+    std::memcpy(file.data(), &length, sizeof length);
+    file += text;
+    return error_of(
+        [&] { parse_safetensors_header("s", file, static_cast<int64_t>(file.size())); });
+  };
+  CHECK(header(object).ends_with("the header nests more than 64 levels deep"));
+  CHECK(header("{\"__metadata__\": {\"a\": \"\\\"" + deep + "\"}}") == "no error");
 }
 
 TEST_CASE("GPT-2's own files have no name of the body in front, and masks among the weights") {

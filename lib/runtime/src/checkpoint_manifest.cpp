@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "json_depth.h"
 #include "smp/runtime/safetensors.h"
 #include "xxh64.h"
 
@@ -47,6 +48,7 @@ class ManifestParser {
   explicit ManifestParser(const std::string& path) : path_(path) {}
 
   Manifest parse(const std::string& text) const {
+    if (nests_too_deep(text)) refuse("nests more than {} levels deep", kMostJsonLevels);
     Json json;
     try {
       json = Json::parse(text);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "json_depth.h"
 #include "smp/plan/errors.h"
 #include "smp/runtime/huggingface_weights.h"
 
@@ -229,6 +230,9 @@ class ConfigCheck {
 
 void check_huggingface_config(const std::string& path, const std::string& text,
                               const ModelSpec& model) {
+  if (nests_too_deep(text)) {
+    throw ConfigError(fmt::format("{}: nests more than {} levels deep", path, kMostJsonLevels));
+  }
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) throw ConfigError(fmt::format("{}: no JSON object", path));
   ConfigCheck(path, json, model).run();

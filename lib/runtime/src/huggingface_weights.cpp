@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "json_depth.h"
 #include "number_formats.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
@@ -45,6 +46,9 @@ bool is_floating(DType dtype) {
 
 std::map<std::string, std::string> parse_weight_index(const std::string& path,
                                                       const std::string& text) {
+  if (nests_too_deep(text)) {
+    throw ConfigError(fmt::format("{}: nests more than {} levels deep", path, kMostJsonLevels));
+  }
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", path));

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "json_depth.h"
 #include "smp/runtime/safetensors.h"
 
 // Reference: safetensors/src/tensor.rs (its error names stand in the comments below).
@@ -79,6 +80,7 @@ class Parser {
   Json parse_json(std::string_view text) const {
     if (!text.starts_with('{'))
       refuse("the header does not start with '{{'");  // InvalidHeaderStart
+    if (nests_too_deep(text)) refuse("the header nests more than {} levels deep", kMostJsonLevels);
     std::vector<std::set<std::string>> keys;
     std::string duplicate;
     const auto watch = [&](int, Json::parse_event_t event, Json& value) {
