@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "layer_parameters.h"
 #include "link_model.h"
 #include "matmul_seconds.h"
 #include "resolve.h"
@@ -11,6 +12,7 @@
 #include "smp/plan/job_reader.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/time_model.h"
+#include "stage_seconds.h"
 
 using namespace smp;
 
@@ -300,4 +302,36 @@ TEST_CASE("recomputing some layers costs their share, offloading what computing 
   CHECK(step_s(job, choice) - none == doctest::Approx((all - none) / 4));
   choice.offload_activations = true;
   CHECK(step_s(job, choice) >= none);
+}
+
+TEST_CASE("blocks of a decoder beside an encoder have a cost of their own, where they lie") {
+  const JobSpec job =
+      job_on("dgx-a100-80gb", 1,
+             "model: {family: transformer, stack: encoder_decoder, mlp: relu, norm: rmsnorm, "
+             "position_embedding: relative, num_layers: 12, hidden_size: 1024, num_heads: 16, "
+             "ffn_hidden_size: 4096, vocab_size: 32128, tied_embeddings: true}\n"
+             "training: {sequence_length: 512, precision: bf16}\n");
+  LayoutChoice choice;
+  choice.pipeline = 2;
+  choice.replica = 4;
+  choice.micro_batch = 4;
+  choice.microbatches = 8;
+  const LayerBytes bytes = layer_bytes(job, choice);
+  const LayerSeconds seconds = layer_seconds(job, choice);
+  // A norm and 4 h^2 more.
+  CHECK(bytes.cross_block_parameters - bytes.block_parameters == 1024 + 4 * 1024 * 1024);
+  CHECK(bytes.cross_block.saved > bytes.block.saved);
+  CHECK(seconds.cross_block.matmul_forward > 1.3 * seconds.block.matmul_forward);
+  CHECK(stage_blocks(job.model, choice, 0).dense == 12);
+  CHECK(stage_blocks(job.model, choice, 1).cross == 12);
+  const auto stage_s = [&](int64_t stage) {
+    const StageContent content = stage_content(job, choice, bytes, stage);
+    return stage_seconds(job, choice, bytes, seconds, stage, content).both();
+  };
+  const double more = 12 * (seconds.cross_block.forward() + seconds.cross_block.backward() -
+                            seconds.block.forward() - seconds.block.backward());
+  CHECK(stage_s(1) - stage_s(0) > 0.9 * more);  // and a head, which is more than an embedding
+  choice.pipeline = 3;
+  CHECK(stage_blocks(job.model, choice, 1).dense == 4);
+  CHECK(stage_blocks(job.model, choice, 1).cross == 4);
 }

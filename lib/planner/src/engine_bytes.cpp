@@ -71,6 +71,10 @@ void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice
   if (is_list(model)) return add_list_bytes(layers, model, call);
   layers.embedding = call_of(memory_of(model, {LayerKind::kEmbedding, 0, ""}, call));
   layers.block = call_of(memory_of(model, {LayerKind::kBlock, 1, ""}, call));
+  if (model.decoder_layers > 0) {
+    const int64_t last = model.num_layers + model.decoder_layers;
+    layers.cross_block = call_of(memory_of(model, {LayerKind::kCrossBlock, last, ""}, call));
+  }
   layers.head = call_of(memory_of(model, {LayerKind::kHead, model.num_layers + 1, ""}, call));
 }
 

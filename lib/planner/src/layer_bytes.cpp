@@ -189,18 +189,15 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   return call;
 }
 
-CallBytes dense_block(const Shapes& s) {
+// `attentions`: of a decoder beside an encoder, to the encoder too.
+CallBytes dense_block(const Shapes& s, double attentions = 1) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
   Part mlp;
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
   mlp.backward = mlp_backward(s, width);
   Part core = attention(s);
-  if (s.model.decoder_layers > 0) {  // decoders attend twice
-    const double share =
-        static_cast<double>(s.model.decoder_layers) / static_cast<double>(block_count(s.model));
-    core.kept *= 1 + share;
-    core.core *= 1 + share;
-  }
+  core.kept *= attentions;
+  core.core *= attentions;
   return block_of(s, core, mlp);
 }
 
@@ -278,6 +275,7 @@ LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice) {
   }
   const Shapes shapes(job, choice);
   layers.block = dense_block(shapes);
+  if (job.model.decoder_layers > 0) layers.cross_block = dense_block(shapes, 2);
   if (job.model.num_experts > 0) layers.moe_block = expert_block(shapes, choice);
   layers.embedding = embedding_call(shapes);
   layers.head = head_call(shapes, job, choice);

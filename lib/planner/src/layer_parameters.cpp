@@ -49,11 +49,7 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
     layers.largest_layer_parameters = std::max(layers.block_parameters, layers.head_parameters);
     return;
   }
-  if (model.decoder_layers > 0) {  // an encoder's and a decoder's blocks, on the average
-    const auto decoders = static_cast<double>(model.decoder_layers);
-    const double share = decoders / static_cast<double>(block_count(model));
-    layers.block_parameters += share * (of_rank(counts.cross_block) - layers.block_parameters);
-  }
+  if (model.decoder_layers > 0) layers.cross_block_parameters = of_rank(counts.cross_block);
   if (model.num_experts > 0) {
     layers.moe_block_parameters = of_rank(counts.moe_block);
     layers.expert_parameters = static_cast<double>(model.num_experts) / choice.expert *
@@ -70,9 +66,8 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
     layers.mtp_parameters = of_rank(counts.mtp_block) -
                             of_rank(counts.mtp_has_experts ? counts.moe_block : counts.block);
   }
-  layers.largest_layer_parameters =
-      std::max({layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters,
-                layers.embedding_parameters, layers.head_parameters});
+  layers.largest_layer_parameters = std::max(
+      {layers.largest_block_parameters(), layers.embedding_parameters, layers.head_parameters});
 }
 
 bool holds_head(const LayoutChoice& choice, int64_t stage) {
@@ -82,8 +77,12 @@ bool holds_head(const LayoutChoice& choice, int64_t stage) {
 StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
   const int64_t all = block_count(model);
   const int64_t count = stage_layers(choice, all, stage);
-  if (model.num_experts == 0) return {static_cast<double>(count), 0};
   const int64_t before = blocks_before(choice, all, stage);
+  if (model.decoder_layers > 0) {
+    const int64_t encoder = std::clamp<int64_t>(model.num_layers - before, 0, count);
+    return {.dense = static_cast<double>(encoder), .cross = static_cast<double>(count - encoder)};
+  }
+  if (model.num_experts == 0) return {static_cast<double>(count), 0};
   const int64_t moe = moe_blocks_before(model, before + count) - moe_blocks_before(model, before);
   return {static_cast<double>(count - moe), static_cast<double>(moe)};
 }

@@ -15,10 +15,14 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
 // Whether `stage` holds the head: the last one, but in the V of zb_v the first.
 bool holds_head(const LayoutChoice& choice, int64_t stage);
 
-// Blocks of `stage`, and how many of them have experts; further ones predict more tokens.
+// Blocks of `stage` by kind: with experts, of a decoder beside an encoder, and all others; further
+// ones predict more tokens.
 struct StageBlocks {
   double dense = 0;
   double moe = 0;
+  double cross = 0;
+
+  double all() const { return dense + moe + cross; }
 };
 StageBlocks stage_blocks(const ModelSpec& model, const LayoutChoice& choice, int64_t stage);
 

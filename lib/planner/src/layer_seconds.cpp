@@ -99,25 +99,13 @@ CallSeconds seconds_of(const PricedCall& call, const LayoutChoice& choice, const
   return seconds;
 }
 
-void add_share(KernelWork& sum, const KernelWork& part, double share) {
-  sum.matmul_s += share * part.matmul_s;
-  sum.bytes += share * part.bytes;
-  sum.kernels += share * part.kernels;
-}
-
-CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice) {
+// `attends_twice`: a decoder's, to the encoder's memory too.
+CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice, bool attends_twice) {
   LayerWork work;
   attention(work, call);
-  if (call.model.decoder_layers > 0) {
-    // A decoder's blocks attend twice; the mean over both stacks stands for each block.
-    LayerWork cross;
-    norm(cross, call, call.wide_tokens, call.h);
-    attention(cross, call);
-    const double share = static_cast<double>(call.model.decoder_layers) /
-                         static_cast<double>(call.model.num_layers + call.model.decoder_layers);
-    add_share(work.forward, cross.forward, share);
-    add_share(work.backward, cross.backward, share);
-    add_share(work.attention_core, cross.attention_core, share);
+  if (attends_twice) {
+    norm(work, call, call.wide_tokens, call.h);
+    attention(work, call);
   }
   const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
   work.selective = work.attention_core;
@@ -130,8 +118,10 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice) {
   mlp(work, call, call.tokens, width);
   norms_and_residuals(work, call);
   const TensorKinds& kinds = call.job.parallel.tensor_parallel;
-  const double parts = call.model.parallel_residual ? 1 : 2;
-  const double pairs = std::min(parts, (kinds.attention ? 1.0 : 0.0) + (kinds.mlp ? 1.0 : 0.0));
+  const double attentions = attends_twice ? 2 : 1;
+  const double parts = call.model.parallel_residual ? 1 : 1 + attentions;
+  const double pairs =
+      std::min(parts, (kinds.attention ? attentions : 0.0) + (kinds.mlp ? 1.0 : 0.0));
   return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs),
                     context_messages(call, choice, work), {});
 }
@@ -276,7 +266,8 @@ LayerSeconds layer_seconds(const JobSpec& job, const LayoutChoice& choice) {
   const PricedCall call(job, choice);
   if (is_list(job.model)) return list_seconds(call, choice);
   LayerSeconds seconds;
-  seconds.block = dense_block(call, choice);
+  seconds.block = dense_block(call, choice, false);
+  if (job.model.decoder_layers > 0) seconds.cross_block = dense_block(call, choice, true);
   if (job.model.num_experts > 0) seconds.moe_block = moe_block(call, choice);
   seconds.embedding = embedding(call, choice);
   seconds.head = head(call, choice);

@@ -49,7 +49,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   now.blocks.kept -= freed * (chunks - (holds.head ? 1 : 0)) * boundary;
   if (choice.offload_activations) {
     now.host_bytes += now.live * now.blocks.all();
-    now.window = offload_window(job, choice, layers, holds.blocks.dense + holds.blocks.moe);
+    now.window = offload_window(job, choice, layers, holds.blocks.all());
     now.blocks.kept = now.blocks.checkpoints = 0;
   }
   if (holds.embedding) now.embedding = now.live * layers.embedding.saved;

@@ -48,8 +48,8 @@ const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, Layer
     case LayerKind::kGpt2Block:
     case LayerKind::kLlamaBlock:
     case LayerKind::kBlock:
-    case LayerKind::kOperators:
-    case LayerKind::kCrossBlock: return layers.block;
+    case LayerKind::kOperators: return layers.block;
+    case LayerKind::kCrossBlock: return layers.cross_block;
   }
   check_failed(__FILE__, __LINE__, "unknown layer kind");
 }
@@ -226,7 +226,9 @@ StageHolds holds_of(const RankLayout& layout, const ModelSpec& model) {
         (layer.kind == LayerKind::kMtpBlock && has_experts(model, model.num_layers - 1));
     holds.embedding |= layer.kind == LayerKind::kEmbedding;
     holds.head |= makes_loss(layer.kind);
-    if (is_transformer_block(layer.kind)) ++(experts ? holds.blocks.moe : holds.blocks.dense);
+    if (!is_transformer_block(layer.kind)) continue;
+    const bool cross = layer.kind == LayerKind::kCrossBlock;
+    ++(experts ? holds.blocks.moe : cross ? holds.blocks.cross : holds.blocks.dense);
   }
   return holds;
 }
@@ -259,7 +261,7 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   const LayerBytes layers = layer_bytes(plan.job, choice);
   const StateRules rules(plan.job, choice);
   const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds);
-  const double blocks = holds.blocks.dense + holds.blocks.moe;
+  const double blocks = holds.blocks.all();
   TermBytes best{};
   Phase best_phase = Phase::kStep;
   const auto consider = [&](Phase phase, TermBytes bytes) {

@@ -8,7 +8,7 @@ namespace smp {
 
 BlocksKept blocks_kept(const LayoutChoice& choice, const LayerBytes& layers,
                        const StageBlocks& count) {
-  const double blocks = count.dense + count.moe;
+  const double blocks = count.all();
   double share = 0;  // of blocks that recompute
   if (choice.recompute != Recompute::kNone && blocks > 0) {
     share = choice.recompute_layers < 0
@@ -36,12 +36,14 @@ BlocksKept blocks_kept(const LayoutChoice& choice, const LayerBytes& layers,
   };
   add(layers.block, count.dense);
   add(layers.moe_block, count.moe);
+  add(layers.cross_block, count.cross);
   return sum;
 }
 
 double offload_window(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                       double blocks) {
-  const CallBytes& call = layers.block;
+  const bool crosses = layers.cross_block.saved > layers.block.saved;
+  const CallBytes& call = crosses ? layers.cross_block : layers.block;
   const double each = choice.recompute == Recompute::kFull        ? call.checkpoint
                       : choice.recompute == Recompute::kSelective ? call.selective
                                                                   : call.saved;

@@ -51,10 +51,11 @@ void add_neighbour_waits(StageSeconds& stage, double share, int64_t stages) {
 }  // namespace
 
 double seconds_of(const LayerSeconds& layers, LayerKind kind) {
-  const CallSeconds& call = kind == LayerKind::kEmbedding  ? layers.embedding
-                            : makes_loss(kind)             ? layers.head
-                            : kind == LayerKind::kMoeBlock ? layers.moe_block
-                                                           : layers.block;
+  const CallSeconds& call = kind == LayerKind::kEmbedding    ? layers.embedding
+                            : makes_loss(kind)               ? layers.head
+                            : kind == LayerKind::kMoeBlock   ? layers.moe_block
+                            : kind == LayerKind::kCrossBlock ? layers.cross_block
+                                                             : layers.block;
   return call.forward() + call.backward();
 }
 
@@ -66,13 +67,16 @@ StageContent stage_content(const JobSpec& job, const LayoutChoice& choice, const
 StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& bytes,
                            const LayerSeconds& layers, int64_t stage, const StageContent& content) {
   const StageBlocks& blocks = content.blocks;
-  const double count = blocks.dense + blocks.moe;
+  const double count = blocks.all();
   const double repeated = choice.recompute_layers < 0 || count == 0
                               ? 1
                               : std::min(1.0, choice.recompute_layers / count);
   StageSeconds seconds;
   add_calls(seconds, layers.block, blocks.dense, repeated * blocks.dense);
   if (blocks.moe > 0) add_calls(seconds, layers.moe_block, blocks.moe, repeated * blocks.moe);
+  if (blocks.cross > 0) {
+    add_calls(seconds, layers.cross_block, blocks.cross, repeated * blocks.cross);
+  }
   if (stage == 0) add_calls(seconds, layers.embedding, 1, 0);
   if (holds_head(choice, stage)) {
     // Layers that predict further tokens are a block and a head each.
@@ -81,7 +85,7 @@ StageSeconds stage_seconds(const JobSpec& job, const LayoutChoice& choice, const
     const CallSeconds& block = job.model.num_experts > 0 ? layers.moe_block : layers.block;
     if (further > 0) add_calls(seconds, block, further, repeated * further);
   }
-  add_waits(seconds, stage_messages(job, choice, bytes, count, content.parameters));
+  add_waits(seconds, stage_messages(job, choice, bytes, blocks, content.parameters));
   add_neighbour_waits(seconds, habits_of(job).neighbour_wait, choice.pipeline);
   return seconds;
 }

@@ -43,11 +43,10 @@ double library_workspace(const JobSpec& job) {
 // of lib/plan cuts them: blocks in `rotating` ones, embedding and head in another, or one each.
 double buffer_elements(const LayerBytes& layers, const StageHolds& holds, double rotating,
                        bool ends_apart) {
-  const double block =
-      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double block = layers.largest_block_parameters();
   const double embedding = holds.embedding ? layers.embedding_parameters : 0;
   const double head = holds.head ? layers.head_parameters : 0;
-  const double blocks = holds.blocks.dense + holds.blocks.moe;
+  const double blocks = holds.blocks.all();
   return std::min(rotating, blocks) * block +
          (ends_apart ? embedding + head : std::max(embedding, head));
 }
@@ -78,14 +77,14 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoic
   }
   const bool put_off = puts_weights_off(choice.schedule);
   if (choice.sharding >= Sharding::kGradients) {
-    const double rotating = put_off ? holds.blocks.dense + holds.blocks.moe : 2;
+    const double rotating = put_off ? holds.blocks.all() : 2;
     terms.unreduced =
         rules.state.gradient * buffer_elements(layers, holds, rotating, tied || put_off);
   }
   if (choice.sharding == Sharding::kParameters) {
     double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
     const auto most = static_cast<double>(job.parallel.max_live_parameters);
-    rotating = std::min(rotating, holds.blocks.dense + holds.blocks.moe);
+    rotating = std::min(rotating, holds.blocks.all());
     while (most > 0 && rotating > 1 && buffer_elements(layers, holds, rotating, tied) > most) {
       --rotating;
     }
@@ -109,8 +108,7 @@ double small_bucket(const JobSpec& job) {
 int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers) {
   const ParallelSpec& parallel = job.parallel;
   if (parallel.max_live_parameters == 0) return parallel.prefetch_layers;
-  const double block =
-      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double block = layers.largest_block_parameters();
   const double left =
       static_cast<double>(parallel.max_live_parameters) - layers.largest_layer_parameters;
   return std::clamp<int64_t>(static_cast<int64_t>(left / block), 0, parallel.prefetch_layers);
@@ -119,14 +117,13 @@ int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers) {
 double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,
                      const StageHolds& holds) {
   const double head = holds.head ? layers.head_parameters : 0;
-  const double block =
-      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double block = layers.largest_block_parameters();
   // Between a block's forward and its backward each later block is gathered for both, and once
   // more where it computes its forward again.
   const double uses = choice.recompute == Recompute::kFull ? 3 : 2;
   const double further =
       (static_cast<double>(habits_of(job).reuse_elements) - head) / (uses * block);
-  const double others = holds.blocks.dense + holds.blocks.moe - 1;
+  const double others = holds.blocks.all() - 1;
   return std::clamp(std::floor(further), 0.0, std::max(0.0, others));
 }
 
@@ -176,8 +173,9 @@ StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64
 StageParameters parameters_of(const JobSpec& job, const LayerBytes& layers,
                               const StageHolds& holds) {
   StageParameters parameters;
-  parameters.dense =
-      holds.blocks.dense * layers.block_parameters + holds.blocks.moe * layers.moe_block_parameters;
+  parameters.dense = holds.blocks.dense * layers.block_parameters +
+                     holds.blocks.moe * layers.moe_block_parameters +
+                     holds.blocks.cross * layers.cross_block_parameters;
   parameters.experts = holds.blocks.moe * layers.expert_parameters;
   if (holds.embedding) parameters.dense += layers.embedding_parameters;
   if (holds.head) {
@@ -190,6 +188,7 @@ StageParameters parameters_of(const JobSpec& job, const LayerBytes& layers,
 
 double block_parameters(const LayerBytes& layers, const StageHolds& holds) {
   return holds.blocks.dense * layers.block_parameters +
+         holds.blocks.cross * layers.cross_block_parameters +
          holds.blocks.moe * (layers.moe_block_parameters + layers.expert_parameters);
 }
 
@@ -238,8 +237,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
     terms.updating = rules.step_bytes * updated;
   }
 
-  const double block =
-      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double block = layers.largest_block_parameters();
   if (!cpu) terms.saving = state.weight * block;
   const bool whole = choice.sharding < Sharding::kParameters || rules.dense_share == 1;
   if (!whole || choice.offload_parameters) {

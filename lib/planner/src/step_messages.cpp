@@ -140,7 +140,9 @@ double stage_send_s(const JobSpec& job, const LayoutChoice& choice) {
 }
 
 StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
-                             const LayerBytes& bytes, double blocks, const StageParameters& held) {
+                             const LayerBytes& bytes, const StageBlocks& on_stage,
+                             const StageParameters& held) {
+  const double blocks = on_stage.all();
   StageMessages messages;
   const double width = width_of(choice.precision);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
@@ -174,9 +176,12 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     messages.slowdown = slowdown_of(job);
   }
   if (choice.offload_activations) {
-    const CallBytes& block = bytes.block;
-    const double kept = choice.recompute == Recompute::kFull ? block.checkpoint : block.saved;
-    messages.offload_s = over(blocks * kept, job.cluster.host_link_bytes_per_s);
+    const auto kept = [&](const CallBytes& block) {
+      return choice.recompute == Recompute::kFull ? block.checkpoint : block.saved;
+    };
+    const double moved = (on_stage.dense + on_stage.moe) * kept(bytes.block) +
+                         on_stage.cross * kept(bytes.cross_block);
+    messages.offload_s = over(moved, job.cluster.host_link_bytes_per_s);
   }
   if (choice.pipeline > 1 && waits_for_sends(job)) {
     messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "layer_parameters.h"
 #include "smp/plan/job_spec.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/layout_choice.h"
@@ -9,7 +10,7 @@
 // docs/time.md says what overlaps what. Pure; no allocation.
 namespace smp {
 
-// Beside one microbatch on a stage of `blocks` blocks that holds `held`.
+// Beside one microbatch on a stage of these blocks that holds `held`.
 struct StageMessages {
   double gather_forward_s = 0;   // ZeRO-3: the stage's weights, before and beside its forward
   double gather_backward_s = 0;  // and once more for its backward
@@ -20,7 +21,8 @@ struct StageMessages {
   double send_s = 0;             // to the neighbours, both ways, where computing waits for it
 };
 StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
-                             const LayerBytes& bytes, double blocks, const StageParameters& held);
+                             const LayerBytes& bytes, const StageBlocks& on_stage,
+                             const StageParameters& held);
 
 // One message to the next stage: the mean of those inside hosts and between them.
 double stage_send_s(const JobSpec& job, const LayoutChoice& choice);

@@ -32,16 +32,20 @@ std::string live_words(double live) {
   return fmt::format("{:g} microbatch{} live", live, live == 1 ? "" : "es");
 }
 
-std::string kept_words(const CallBytes& dense, const CallBytes& moe, const StageBlocks& blocks,
+std::string kept_words(const LayerBytes& layers, const StageBlocks& blocks,
                        double CallBytes::*bytes, double live) {
   std::string text;
-  if (blocks.dense > 0) text = fmt::format("{} B x {:g} layers", count(dense.*bytes), blocks.dense);
-  if (blocks.moe > 0) {
-    text += fmt::format("{}{} B x {:g} layers of experts", text.empty() ? "" : " + ",
-                        count(moe.*bytes), blocks.moe);
-  }
-  return fmt::format("{}{}{} x {}", blocks.dense > 0 && blocks.moe > 0 ? "(" : "", text,
-                     blocks.dense > 0 && blocks.moe > 0 ? ")" : "", live_words(live));
+  int kinds = 0;
+  const auto add = [&](const CallBytes& call, double calls, const char* what) {
+    if (calls <= 0) return;
+    text += fmt::format("{}{} B x {:g} layers{}", kinds++ == 0 ? "" : " + ", count(call.*bytes),
+                        calls, what);
+  };
+  add(layers.block, blocks.dense, "");
+  add(layers.moe_block, blocks.moe, " of experts");
+  add(layers.cross_block, blocks.cross, " that attend twice");
+  return fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
+                     live_words(live));
 }
 
 }  // namespace
@@ -55,8 +59,7 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
   const auto of_state = [&](double bytes, Sharding from) {
     return states(bytes, parameters, ranks, choice.sharding >= from);
   };
-  const double block =
-      std::max(layers.block_parameters, layers.moe_block_parameters + layers.expert_parameters);
+  const double block = layers.largest_block_parameters();
   switch (term) {
     case Term::kWeights: {
       const double copy = StateRules(job, choice).copy_bytes;
@@ -96,11 +99,10 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
                          with_commas(habits.bucket_elements));
     case Term::kActivations:
       return kept_words(
-          layers.block, layers.moe_block, holds.blocks,
+          layers, holds.blocks,
           choice.recompute == Recompute::kSelective ? &CallBytes::selective : &CallBytes::saved,
           live);
-    case Term::kCheckpoints:
-      return kept_words(layers.block, layers.moe_block, holds.blocks, &CallBytes::checkpoint, live);
+    case Term::kCheckpoints: return kept_words(layers, holds.blocks, &CallBytes::checkpoint, live);
     case Term::kEmbeddingActivations:
       return fmt::format("{} B x {}", count(layers.embedding.saved), live_words(live));
     case Term::kLogits:

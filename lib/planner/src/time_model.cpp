@@ -53,13 +53,17 @@ struct Pricing {
 StageContent content_of(const Plan& plan, const Pricing& pricing, const RankLayout& layout,
                         int64_t stage) {
   StageContent content = stage_content(plan.job, pricing.choice, pricing.bytes, stage);
-  double blocks = 0;
+  double blocks = 0, cross = 0;
   for (const LayerSpec& layer : layout.layers) {
     if (is_transformer_block(layer.kind) && layer.kind != LayerKind::kMtpBlock) blocks += 1;
+    if (layer.kind == LayerKind::kCrossBlock) cross += 1;
   }
-  const double more = blocks - content.blocks.dense - content.blocks.moe;
+  const double more_cross = cross - content.blocks.cross;
+  const double more = blocks - content.blocks.all() - more_cross;
+  content.blocks.cross = cross;
   content.blocks.dense += more;
-  content.parameters.dense += more * pricing.bytes.block_parameters;
+  content.parameters.dense +=
+      more * pricing.bytes.block_parameters + more_cross * pricing.bytes.cross_block_parameters;
   return content;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "smp/plan/job_spec.h"
@@ -24,17 +25,24 @@ struct CallBytes {
 // Depends on few of a choice's numbers (layer_key), so that a search computes it seldom. Pure; any
 // thread.
 struct LayerBytes {
-  CallBytes block;      // dense
-  CallBytes moe_block;  // with experts
+  CallBytes block;        // dense
+  CallBytes moe_block;    // with experts
+  CallBytes cross_block;  // of a decoder that attends to an encoder as well
   CallBytes embedding;
   CallBytes head;
   double block_parameters = 0;      // of one rank: cut by tensor parallelism
   double moe_block_parameters = 0;  // without the experts
+  double cross_block_parameters = 0;
   double expert_parameters = 0;     // one MoE block's experts on one rank
   double embedding_parameters = 0;  // first stage
   double head_parameters = 0;       // last stage; a tied head's copy is counted with p > 1
   double mtp_parameters = 0;        // of one layer that predicts a further token, beside its block
   double largest_layer_parameters = 0;
+
+  double largest_block_parameters() const {
+    return std::max(
+        {block_parameters, moe_block_parameters + expert_parameters, cross_block_parameters});
+  }
 };
 LayerBytes layer_bytes(const JobSpec& job, const LayoutChoice& choice);
 

@@ -30,6 +30,7 @@ struct CallSeconds {
 struct LayerSeconds {
   CallSeconds block;
   CallSeconds moe_block;
+  CallSeconds cross_block;
   CallSeconds embedding;
   CallSeconds head;
 };
