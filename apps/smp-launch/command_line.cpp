@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "completion.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/host_list.h"
 #include "smp/plan/errors.h"
@@ -205,6 +206,9 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
   HostOptions host_options(app, request.hosts);
+  std::string shell;
+  app.add_option("--completion", shell, "print a completion script for a shell")
+      ->type_name("bash|zsh|fish");
   bool version = false;
   app.add_flag("--version", version, "print the version")->disable_flag_override();
   app.set_help_flag("-h,--help", "print this text");
@@ -225,6 +229,13 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
     throw UsageError(error.what());
   }
   if (version) throw Information{std::string(kVersion) + "\n"};
+  if (app.count("--completion") > 0) {
+    try {
+      throw Information{completion_script(app, "smp-launch", shell)};
+    } catch (const UnknownShell& error) {
+      throw UsageError(error.what());
+    }
+  }
   refuse_leftovers(app.remaining(), app, request.plan);
 
   if (!grace.empty()) request.grace = duration_of("--grace", grace);

@@ -29,9 +29,10 @@
 namespace smp {
 namespace {
 
-constexpr const char* kLauncher = "smp-launch";
 constexpr const char* kWorker = "smp-worker";
 constexpr size_t kMostAgents = 1024;  // each is a process here
+
+std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -173,9 +174,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
 
 }  // namespace
 
-std::string own_folder() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-}
+std::string own_folder() { return own_program().parent_path().string(); }
 
 std::string comm_timeout_variable(std::chrono::milliseconds time) {
   return fmt::format("{}={:g}", env::kCommTimeout, static_cast<double>(time.count()) / 1000);
@@ -186,7 +185,7 @@ PreparedJob prepare(const LaunchRequest& request) {
   job.request = request;
   job.run_dir = request.run_dir;
   if (job.request.hosts.transport.agent.empty())
-    job.request.hosts.transport.agent = own_folder() + "/" + kLauncher;
+    job.request.hosts.transport.agent = own_program().string();
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
   job.hosts = hosts_of(request, job.plan);
   if (!job.plan) {

@@ -70,6 +70,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
        "--resume is for plans: a program goes on by its own means"},
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
        "--comm-timeout is for plans: a program has time-outs of its own"},
+      {{"--completion", "tcsh"}, "completion is for bash, zsh or fish, not 'tcsh'"},
       {{"-n", "2", "--via", "local", "--", "true"},
        "--via is for other hosts: name them with --hosts or --hostfile"},
       {{"-n", "2", "--env-all", "--", "true"},
@@ -191,6 +192,20 @@ TEST_CASE("--help starts with what it does and examples; --version is one line")
   const ProgramEnd version = run_program({SMP_LAUNCH, "--version"});
   CHECK(version.out == "smp-launch 0.1.0\n");
   CHECK(version.code == 0);
+}
+
+TEST_CASE("completions know every option") {
+  const ProgramEnd bash = run_program({SMP_LAUNCH, "--completion", "bash"});
+  CHECK(bash.code == 0);
+  CHECK(bash.out.find("complete -o filenames -F _smp_launch smp-launch\n") != bash.out.npos);
+  for (const char* option : {"--hosts", "--hostfile", "--via", "--env-file", "--dry-run", "-n"})
+    CHECK(bash.out.find(option) != bash.out.npos);
+  ScratchFolder folder;
+  std::ofstream(folder / "script") << bash.out;
+  CHECK(run_program({"/bin/bash", "-n", folder / "script"}).err == "");
+  const ProgramEnd fish = run_program({SMP_LAUNCH, "--completion", "fish"});
+  CHECK(fish.out.find("complete -c smp-launch -n 'true' -l hosts ") != fish.out.npos);
+  CHECK(run_program({SMP_LAUNCH, "--completion", "zsh"}).out.starts_with("#compdef smp-launch\n"));
 }
 
 TEST_CASE("a dry run of a program prints ranks, environment and command, and starts nothing") {

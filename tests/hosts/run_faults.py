@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Seeded faults of twelve kinds, on four hosts of two ranks whose agents run as children of this machine: the
+cause has to be the right rank and host with the right reason, the exit code the right one, and nothing may be
+left. Prints one line for each kind.
+
+  run_faults.py SMP_LAUNCH [--runs N (of each kind)] [--seed S] [--kind NAME ...]
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HOSTS, PER_HOST = 4, 2
+RANKS = HOSTS * PER_HOST
+SIGNALS = {"SEGV": 139, "ABRT": 134, "KILL": 137, "FPE": 136, "BUS": 135, "ILL": 132}
+
+
+class Run:
+    """One job in which one thing goes wrong."""
+
+    def __init__(self, launch, kind, seed):
+        self.random = random.Random(f"{kind} {seed}")
+        self.launch, self.kind = launch, kind
+        self.rank = self.random.randrange(RANKS)
+        self.host = "abcd"[self.rank // PER_HOST]
+        self.delay = self.random.random() * 0.05
+        self.mark = f"{200000 + os.getpid() % 100000}.{seed}{self.random.randrange(10**6)}"
+        self.folder = tempfile.TemporaryDirectory()
+        self.report = self.folder.name + "/report.json"
+        self.via = "exec:exec $SMP_AGENT --agent"
+        self.options = []
+
+    def start(self, on_rank, on_others="", before=""):
+        """The rank does its thing after a while, the others something else; each has a child in a session of
+        its own that does not obey."""
+        script = (f"setsid sh -c 'trap \"\" TERM; sleep {self.mark} & wait; sleep {self.mark}' & "
+                  f"echo $PPID > {self.folder.name}/agent-$RANK; {before} "
+                  f"if [ $RANK = {self.rank} ]; then sleep {self.delay}; {on_rank} else {on_others or ':;'} fi; "
+                  f"sleep {self.mark}")
+        return subprocess.Popen(
+            [self.launch, "--hosts", ",".join(
+                f"{host}:{PER_HOST}" for host in "abcd"), "--via", self.via, "--report-json", self.report,
+             "--run-dir", self.folder.name + "/run", *self.options, "--", "sh", "-c", script],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def end(self, program):
+        _, self.errors = program.communicate(timeout=30)
+        self.code = program.returncode
+        self.json = json.loads(pathlib.Path(self.report).read_text() or "{}")
+
+    def go(self, *arguments, **more):
+        self.end(self.start(*arguments, **more))
+
+    def agent(self):
+        """The process that watches the ranks on the host, once they all run."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            files = [pathlib.Path(self.folder.name, f"agent-{rank}") for rank in range(RANKS)]
+            if all(file.exists() and file.read_text().endswith("\n") for file in files):
+                return int(files[self.rank].read_text())
+            time.sleep(0.005)
+        raise RuntimeError("the ranks do not start")
+
+    def left(self):
+        count = 0
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                count += words[:2] == [b"sleep", self.mark.encode()]
+            except OSError:
+                continue
+        return count
+
+    def problem(self, code, text, host_is_cause=False):
+        cause = self.json.get("cause", {})
+        if self.code != code:
+            return f"exit code {self.code}, not {code}"
+        if cause.get("host") != self.host or (not host_is_cause and cause.get("rank") != self.rank):
+            return f"not rank {self.rank} on host {self.host}"
+        return "" if text in self.errors else f"no '{text}'"
+
+    # the kinds; each returns what is wrong, or ""
+
+    def exit_code(self):
+        code = self.random.randrange(1, 256)
+        self.go(f"exit {code};")
+        return self.problem(code, f"rank {self.rank} on host {self.host} ended with exit code {code}")
+
+    def by_signal(self):
+        name = self.random.choice(sorted(SIGNALS))
+        self.go(f"ulimit -c 0; kill -{name} $$;")
+        return self.problem(SIGNALS[name], f"was killed by SIG{name}")
+
+    def followed_by_others(self):
+        """Those that lose a peer end too, with an exit code."""
+        self.go("kill -SEGV $$;", f"sleep {self.delay + 0.01}; exit 1;")
+        return self.problem(139, "was killed by SIGSEGV")
+
+    def blamed_first(self):
+        """The others say whom they lost before its end is known."""
+        blame = (f'printf \'{{"kind":"peer_lost","culprit":{self.rank},"phase":"step 3","message":"lost"}}\' '
+                 f"> $SMP_ERROR_FILE; exit 1;")
+        self.go("sleep 0.1; kill -SEGV $$;", f"sleep {self.delay}; {blame}")
+        return self.problem(139, "was killed by SIGSEGV")
+
+    def last_words(self):
+        self.go('printf \'{"kind":"out_of_memory","message":"asked for 5 MiB"}\' > $SMP_ERROR_FILE; exit 9;')
+        return self.problem(9, "asked for 5 MiB")
+
+    def torch_words(self):
+        self.go('printf \'{"message":{"message":"ValueError: y"}}\' > $TORCHELASTIC_ERROR_FILE; exit 1;')
+        return self.problem(1, "ValueError: y")
+
+    def stuck(self):
+        blame = (f'printf \'{{"kind":"timeout","culprit":{self.rank},"message":"waited"}}\' > $SMP_ERROR_FILE; '
+                 f"exit 124;")
+        other = (self.rank + PER_HOST) % RANKS
+        self.go("kill -STOP $$;", f"if [ $RANK = {other} ]; then sleep 0.2; {blame} fi;")
+        return self.problem(124, f"rank {self.rank} on host {self.host} stopped responding: it was stopped")
+
+    def agent_killed(self):
+        program = self.start(":;")
+        os.kill(self.agent(), signal.SIGKILL)
+        self.end(program)
+        return self.problem(125, f"host {self.host} was lost with ranks ", host_is_cause=True)
+
+    def agent_stopped(self):
+        self.options = ["--host-timeout", "1s"]
+        program = self.start(":;")
+        os.kill(self.agent(), signal.SIGSTOP)
+        self.end(program)
+        return self.problem(125, "nothing was heard from it for 1.0 s", host_is_cause=True)
+
+    def host_missing(self):
+        self.via = f"exec:[ $SMP_HOST = {self.host} ] && {{ echo gone >&2; exit 255; }}; exec $SMP_AGENT --agent"
+        self.go(":;")
+        text = f"1 of 4 hosts could not be used:\n  host {self.host}: no agent: the command ended with exit code 255"
+        return "" if self.code == 125 and text in self.errors else "not the host that is missing"
+
+    def program_missing(self):
+        self.go(":;", before=f"[ $RANK = {self.rank} ] && exec no-such-program;")
+        return self.problem(127, f"rank {self.rank} on host {self.host} ended with exit code 127")
+
+    def launcher_killed(self):
+        program = self.start(":;")
+        if self.random.random() < 0.5:
+            self.agent()  # else while it starts
+        time.sleep(self.delay)
+        program.kill()
+        program.communicate(timeout=30)
+        return ""
+
+
+KINDS = [name for name in vars(Run) if name not in
+         ("__init__", "start", "end", "go", "agent", "left", "problem") and not name.startswith("_")]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("launch")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    options = parser.parse_args()
+    failures = total = 0
+    for kind in options.kind or KINDS:
+        wrong, seconds = 0, time.monotonic()
+        for number in range(options.runs):
+            run = Run(options.launch, kind, options.seed * 100000 + number)
+            problem = getattr(run, kind)()
+            deadline = time.monotonic() + 1
+            while run.left() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if not problem and run.left():
+                problem = f"{run.left()} processes are left"
+            if problem:
+                wrong += 1
+                print(f"{kind} {number}: {problem}\n{getattr(run, 'errors', '')}")
+            run.folder.cleanup()
+        seconds = time.monotonic() - seconds
+        print(f"{kind:20} {options.runs - wrong} of {options.runs} right, {seconds / options.runs:.2f} s each",
+              flush=True)
+        failures += wrong
+        total += options.runs
+    print(f"{total - failures} of {total} right, nothing left of them")
+    return 1 if failures else 0
+
+
+sys.exit(main())
