@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeastSilence{500};
 // Where the hosts could come from, one day, without being named.
-constexpr std::array kSchedulers = {"slurm", "k8s", "sagemaker", "lsf", "pbs", "local"};
+constexpr std::array kSchedulers = {"k8s", "sagemaker", "lsf", "pbs", "local"};
 
 std::chrono::milliseconds duration_of(const char* option, const std::string& text) {
   try {
@@ -32,7 +32,8 @@ std::chrono::milliseconds duration_of(const char* option, const std::string& tex
 HostOptions::HostOptions(CLI::App& app, HostRequest& request) : request_(request) {
   app.add_option("--hosts", request.hosts,
                  "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
-                 "name, port, ranks (default: in this process, on this host)")
+                 "name, port, ranks; or slurm: those of the allocation that this is (default: in "
+                 "this process, on this host)")
       ->type_name("LIST");
   app.add_option("--hostfile", request.hostfile,
                  "... on the hosts of a file, a line each, as for Open MPI, MPICH or DeepSpeed")
@@ -40,7 +41,8 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request) : request_(request
   app.add_option("--exclude", request.exclude, "hosts to leave out, as in node[03-04]")
       ->type_name("LIST");
   app.add_option("--via", request.transport.via,
-                 "how to reach them: ssh (default), local (all on this machine), or exec:COMMAND, "
+                 "how to reach them: ssh (default), srun (default with --hosts slurm), local (all "
+                 "on this machine), or exec:COMMAND, "
                  "which joins its standard streams to $SMP_AGENT --agent on host $SMP_HOST")
       ->type_name("HOW");
   app.add_option("--ssh-args", request.transport.ssh_arguments, "more arguments for ssh")
@@ -94,7 +96,8 @@ void HostOptions::finish() {
       throw UsageError(
           fmt::format("--hosts {}: this version does not ask for hosts: name them", scheduler));
   }
-  if (request_.transport.via.empty()) request_.transport.via = "ssh";
+  if (request_.transport.via.empty())
+    request_.transport.via = request_.hosts == kSlurm ? "srun" : "ssh";
   if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
   if (request_.silence < kLeastSilence)
     throw UsageError(

@@ -13,6 +13,8 @@ class App;
 
 namespace smp {
 
+constexpr const char* kSlurm = "slurm";  // as --hosts: those of Slurm's allocation
+
 // What the user says about hosts; without any, ranks run on this one.
 struct HostRequest {
   std::string hosts, hostfile, exclude;

@@ -20,6 +20,7 @@
 #include "smp/launcher/report.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/launcher/run_summary.h"
+#include "smp/launcher/slurm.h"
 #include "smp/launcher/supervisor.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -153,7 +154,8 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<HostSpec> hosts =
-      said.hosts.empty()
+      said.hosts == kSlurm ? hosts_of_slurm(slurm_allocation(own_environment()))
+      : said.hosts.empty()
           ? parse_host_file(said.hostfile, read_text_file(said.hostfile, "host file"))
           : parse_hosts(said.hosts);
   if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);

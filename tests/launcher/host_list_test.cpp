@@ -5,6 +5,7 @@
 
 #include <ctime>
 
+#include "smp/launcher/slurm.h"
 #include "smp/plan/errors.h"
 
 using namespace smp;
@@ -156,6 +157,25 @@ TEST_CASE("every host has its slots, and all numbers agree") {
       error("a:8,b:4", {0, 8, 2}) ==
       "the plan has 8 processes per host, but host 'b' has 4 slots: write b:8, or plan again with "
       "cluster.processes_per_host=4");
+}
+
+TEST_CASE("the hosts of a Slurm allocation") {
+  CHECK(text_of(hosts_of_slurm({"n[1-4]", "5,1(x3)"})) == "n1 x 5, n2 x 1, n3 x 1, n4 x 1");
+  CHECK(text_of(hosts_of_slurm({"n[08-09],big", "4(x2),16"})) == "n08 x 4, n09 x 4, big x 16");
+  CHECK(text_of(hosts_of_slurm({"n[1-2]", "1(x2)"})) == "n1, n2");  // left to -n and the plan
+  CHECK(text_of(hosts_of_slurm({"n1", ""})) == "n1");
+  const auto error = [](const std::string& tasks) {
+    return error_of([&] { hosts_of_slurm({"n[1-2]", tasks}); });
+  };
+  for (const char* tasks : {"x", "2(x", "2(x0)", "0", "2,", "2(x2", "99999999999", "2x2"})
+    CHECK(error(tasks) == fmt::format("SLURM_TASKS_PER_NODE='{}' is not like 5,1(x3)", tasks));
+  CHECK(error("3(x3)") ==
+        "SLURM_TASKS_PER_NODE='3(x3)' speaks of 3 nodes, SLURM_JOB_NODELIST='n[1-2]' of 2");
+  CHECK(error_of([] { hosts_of_slurm({"n[", ""}); }).starts_with("SLURM_JOB_NODELIST: --hosts: "));
+  CHECK(slurm_allocation({"A=1", "SLURM_JOB_NODELIST=n1"}).nodes == "n1");
+  CHECK(error_of([] { slurm_allocation({"SLURM_JOB_NODELISTS=n1"}); }) ==
+        "--hosts slurm: this is no allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
+        "smp-launch under salloc or in a script of sbatch");
 }
 
 TEST_CASE("100,000 hosts are read in less than 50 ms") {

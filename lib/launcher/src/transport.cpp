@@ -52,6 +52,24 @@ class LocalTransport : public Transport {
   std::string agent_;
 };
 
+class SrunTransport : public Transport {
+ public:
+  explicit SrunTransport(std::string agent) : agent_(std::move(agent)) {}
+  // A step beside others of the job, on all that the allocation has of the node. Slurm confines it,
+  // accounts for it, and ends it with the job. Unbuffered: else whole lines alone would come
+  // through.
+  Command command_for(const HostSpec& host) const override {
+    return {{"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + host.name, "--overlap",
+             "--cpu-bind=none", "--mpi=none", "--export=HOME,USER,LOGNAME,SHELL,LANG", "--quiet",
+             "--unbuffered", agent_, "--agent"},
+            own_environment(),
+            ""};
+  }
+
+ private:
+  std::string agent_;
+};
+
 class ExecTransport : public Transport {
  public:
   ExecTransport(std::string script, std::string agent)
@@ -170,9 +188,11 @@ std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
   if (!options.ssh_arguments.empty())
     throw ConfigError(fmt::format("--ssh-args is for --via ssh, not for --via {}", options.via));
   if (options.via == "local") return std::make_unique<LocalTransport>(options.agent);
+  if (options.via == "srun") return std::make_unique<SrunTransport>(options.agent);
   if (options.via.starts_with(kExec) && options.via.size() > kExec.size())
     return std::make_unique<ExecTransport>(options.via.substr(kExec.size()), options.agent);
-  throw ConfigError(fmt::format("--via '{}': it is ssh, local, or exec:COMMAND", options.via));
+  throw ConfigError(
+      fmt::format("--via '{}': it is ssh, srun, local, or exec:COMMAND", options.via));
 }
 
 }  // namespace smp

@@ -30,12 +30,13 @@ std::vector<std::string> words_of_command(const std::string& option, const std::
 
 // How the remote hosts are reached: --via and what belongs to it.
 struct TransportOptions {
-  std::string via;            // ssh, local, exec:COMMAND
+  std::string via;            // ssh, srun, local, exec:COMMAND
   std::string ssh_arguments;  // --ssh-args
   std::string agent;          // smp-launch on the hosts
 };
 
 // `ssh`     the ssh of this system, with the user's own configuration, agents and keys
+// `srun`    a step of the Slurm allocation that smp-launch runs in, one for each host
 // `local`   agents on this machine, whatever the hosts are called
 // `exec:C`  /bin/sh runs C, which finds the host's name, user and port in SMP_HOST, SMP_HOST_USER,
 //           SMP_HOST_PORT and the agent's program in SMP_AGENT

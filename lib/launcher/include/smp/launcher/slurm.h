@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "smp/launcher/host_list.h"
+
+namespace smp {
+
+// What Slurm says of the allocation that this process runs in, by its own variables.
+struct SlurmAllocation {
+  std::string nodes;           // SLURM_JOB_NODELIST: "n[1-3,7],big"
+  std::string tasks_per_node;  // SLURM_TASKS_PER_NODE: "5,1(x3)"
+};
+
+// Throws ConfigError where there is none.
+SlurmAllocation slurm_allocation(const std::vector<std::string>& environment);
+
+// Its nodes, with the tasks of each as slots. One task on every node says nothing about ranks (that
+// is how a launcher of its own is asked for): their slots stay open.
+std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation);
+
+}  // namespace smp

@@ -1,0 +1,85 @@
+#include "smp/launcher/slurm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+std::string value_of(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& variable : environment) {
+    if (variable.starts_with(name) && variable.size() > name.size() && variable[name.size()] == '=')
+      return variable.substr(name.size() + 1);
+  }
+  return "";
+}
+
+int take_number(std::string_view& text, int most) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || value < 1 || value > most) return 0;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return value;
+}
+
+// "5,1(x3)" is 5, 1, 1, 1.
+std::vector<int> parse_tasks(const std::string& whole) {
+  const auto broken = [&] {
+    return ConfigError(fmt::format("SLURM_TASKS_PER_NODE='{}' is not like 5,1(x3)", whole));
+  };
+  std::vector<int> tasks;
+  std::string_view text = whole;
+  while (true) {
+    const int count = take_number(text, kMostSlots);
+    int times = 1;
+    if (text.starts_with("(x")) {
+      text.remove_prefix(2);
+      times = take_number(text, kMostHosts);
+      if (!text.starts_with(')')) throw broken();
+      text.remove_prefix(1);
+    }
+    if (count == 0 || times == 0 || tasks.size() + static_cast<size_t>(times) > kMostHosts)
+      throw broken();
+    tasks.insert(tasks.end(), static_cast<size_t>(times), count);
+    if (text.empty()) return tasks;
+    if (!text.starts_with(',')) throw broken();
+    text.remove_prefix(1);
+  }
+}
+
+}  // namespace
+
+SlurmAllocation slurm_allocation(const std::vector<std::string>& environment) {
+  SlurmAllocation allocation{value_of(environment, "SLURM_JOB_NODELIST"),
+                             value_of(environment, "SLURM_TASKS_PER_NODE")};
+  if (allocation.nodes.empty())
+    throw ConfigError(
+        "--hosts slurm: this is no allocation of Slurm (SLURM_JOB_NODELIST is not set): run "
+        "smp-launch under salloc or in a script of sbatch");
+  return allocation;
+}
+
+std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation) {
+  std::vector<HostSpec> hosts;
+  try {
+    hosts = parse_hosts(allocation.nodes);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("SLURM_JOB_NODELIST: {}", error.what()));
+  }
+  if (allocation.tasks_per_node.empty()) return hosts;
+  const std::vector<int> tasks = parse_tasks(allocation.tasks_per_node);
+  if (tasks.size() != hosts.size())
+    throw ConfigError(
+        fmt::format("SLURM_TASKS_PER_NODE='{}' speaks of {} nodes, SLURM_JOB_NODELIST='{}' of {}",
+                    allocation.tasks_per_node, tasks.size(), allocation.nodes, hosts.size()));
+  if (std::all_of(tasks.begin(), tasks.end(), [](int count) { return count == 1; })) return hosts;
+  for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = tasks[i];
+  return hosts;
+}
+
+}  // namespace smp

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""smp-launch inside allocations of a real Slurm, whose four nodes are this machine (scripts/slurm-hosts).
+Returns 77, with the reason, where there is no Slurm.
+
+  run_slurm.py SMP_LAUNCH SOURCE_DIR
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77
+launch, source = sys.argv[1:]
+script = str(pathlib.Path(source, "scripts/slurm-hosts"))
+failed = 0
+
+
+def check(what, holds, text):
+    global failed
+    print(f"{'ok  ' if holds else 'FAIL'}  {what}")
+    if not holds:
+        failed += 1
+        print("      " + text.replace("\n", "\n      "))
+
+
+def allocated(nodes, options, program, launch_options=()):
+    return subprocess.run(["salloc", "--quiet", f"--nodes={nodes}", *options, launch, "--hosts", "slurm",
+                           "--show-ranks", "all", *launch_options, "--", *program],
+                          capture_output=True, text=True, timeout=60)
+
+
+def places(nodes, options, expected, launch_options=()):
+    done = allocated(nodes, options, ["sh", "-c", "echo $SLURMD_NODENAME $LOCAL_RANK"], launch_options)
+    lines = sorted(done.stdout.splitlines(), key=lambda line: int(line[1:line.index("]")]))
+    ranks = [f"[{rank}] {place}" for rank, place in enumerate(expected)]
+    check(f"{nodes} nodes, {' '.join([*options, *launch_options])}", done.returncode == 0 and lines == ranks,
+          done.stdout + done.stderr)
+
+
+def sleepers(mark):
+    found = 0
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += pathlib.Path(f"/proc/{entry}/cmdline").read_bytes() == f"sleep\0{mark}\0".encode()
+        except OSError:
+            continue
+    return found
+
+
+def rank_dies():
+    mark = f"{300000 + os.getpid()}"
+    done = allocated(4, ["--ntasks-per-node=2"], ["sh", "-c", "test $RANK = 5 && { sleep 0.3; kill -SEGV $$; }; "
+                                                  f"setsid sleep {mark} & sleep {mark}"])
+    check("a rank that dies ends all, and is named with its node",
+          done.returncode == 139 and "rank 5 on host n3 was killed by SIGSEGV" in done.stderr
+          and sleepers(mark) == 0, done.stderr)
+
+
+def cancelled():
+    mark = f"{400000 + os.getpid()}"
+    program = subprocess.Popen(["salloc", "--quiet", "--nodes=4", "--ntasks-per-node=2", launch, "--hosts", "slurm",
+                                "--show-ranks", "all", "--", "sh", "-c",
+                                f"echo up; setsid sleep {mark} & sleep {mark}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(8):
+        program.stdout.readline()
+    job = subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True).stdout.split()[0]
+    subprocess.run(["scancel", job], check=True)
+    program.communicate(timeout=30)
+    deadline = time.monotonic() + 5
+    while sleepers(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    check("scancel leaves nothing", sleepers(mark) == 0, f"{sleepers(mark)} processes are left")
+
+
+folder = tempfile.mkdtemp(prefix="smp-slurm-") + "/slurm"
+up = subprocess.run([script, "up", "4", folder], stdout=subprocess.PIPE, text=True)
+if up.returncode != 0:
+    print(up.stdout, end="")
+    sys.exit(up.returncode)
+os.environ["SLURM_CONF"] = folder + "/slurm.conf"
+try:
+    places(4, ["--ntasks-per-node=2"], [f"n{node} {rank}" for node in range(1, 5) for rank in range(2)])
+    places(4, ["--ntasks=8"], [f"n1 {rank}" for rank in range(5)] + ["n2 0", "n3 0", "n4 0"])
+    places(2, ["--ntasks-per-node=1"], [f"n{node} {rank}" for node in (1, 2) for rank in range(3)], ["-n", "6"])
+    rank_dies()
+    cancelled()
+finally:
+    subprocess.run([script, "down", folder], check=True)
+    os.rmdir(os.path.dirname(folder))
+sys.exit(1 if failed else 0)
