@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "central_differences.h"
 #include "layers_support.h"
 #include "tolerances.h"
 
@@ -13,35 +14,15 @@ using namespace smp::test;
 
 namespace {
 
-// Every `stride`-th element of every parameter against central differences: with step e the error
-// is e^2 f''' / 6, and rounding adds 1e-16 / e; both are near 1e-11 at e = 5e-6. Dropout's factors
-// and scores that are not scaled make the third derivative large.
 void check_gradients(const ModelSpec& model, int64_t batch_size, int64_t sequence,
                      const CallContext& call = {}) {
   at::set_num_threads(1);
   ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
   rank.set_context(call);
-  const auto batch = arbitrary_batch(model, batch_size, sequence);
-  rank.run(batch, true);
-  constexpr double kStep = 5e-6;
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, weight] : rank.weights()) {
-    const at::Tensor gradient = rank.gradients().at(name);
-    const int64_t stride = std::max<int64_t>(1, weight.numel() / 12);
-    for (int64_t i = 0; i < weight.numel(); i += stride) {
-      double& element = weight.data_ptr<double>()[i];
-      const double kept = element;
-      element = kept + kStep;
-      const double above = rank.run(batch, false);
-      element = kept - kStep;
-      const double below = rank.run(batch, false);
-      element = kept;
-      const double expected = (above - below) / (2 * kStep);
-      INFO(name, " element ", i);
-      CHECK(std::abs(gradient.data_ptr<double>()[i] - expected) <
-            tolerance::kCentralDifferenceOfLoss);
-    }
-  }
+  const GradientError largest =
+      largest_gradient_error(rank, arbitrary_batch(model, batch_size, sequence));
+  INFO(largest.element);
+  CHECK(largest.difference < tolerance::kCentralDifferenceOfLoss);
 }
 
 }  // namespace
