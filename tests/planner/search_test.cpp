@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "batch.h"
-#include "plan/model_samples.h"
+#include "planner/job_samples.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/planner/check_plan.h"
@@ -15,6 +15,7 @@
 #include "smp/planner/report.h"
 
 using namespace smp;
+using namespace smp::test;
 
 namespace {
 
@@ -39,22 +40,7 @@ JobSpec large_job(const ModelSpec& model, int64_t hosts) {
   return job;
 }
 
-JobSpec small_job() {
-  JobSpec job;
-  job.name = "small";
-  job.model = small_gpt2();
-  job.cluster.processes_per_host = 4;
-  job.cluster.memory_per_process_bytes = int64_t{1} << 30;
-  job.cluster.fp32_flops_per_s = 1e9;
-  job.training.sequence_length = 16;
-  job.training.global_batch = 8;
-  return job;
-}
-
-constexpr SearchOptions kPractice{.strategy = Strategy::kBestPractice};
-
 Plan plan_of(const JobSpec& job) { return std::get<Plan>(plan_job(job).best); }
-Plan practical_plan_of(const JobSpec& job) { return std::get<Plan>(plan_job(job, kPractice).best); }
 
 std::string error_of(const JobSpec& job) {
   try {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "plan/model_samples.h"
+#include "planner/job_samples.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/report.h"
-#include "smp/planner/search.h"
 
 using namespace smp;
+using namespace smp::test;
 
 namespace {
 
@@ -17,9 +17,8 @@ using Blocks = std::vector<int64_t>;
 
 // A head as dear as three blocks: 12 of them on four ranks.
 JobSpec headed_job(const std::string& method, PipelineKind kind) {
-  JobSpec job;
+  JobSpec job = small_job();
   job.name = "headed";
-  job.model = small_gpt2();
   job.model.num_layers = 12;
   job.model.hidden_size = 256;
   job.model.num_heads = job.model.num_kv_heads = 8;
@@ -27,8 +26,6 @@ JobSpec headed_job(const std::string& method, PipelineKind kind) {
   job.model.ffn_hidden_size = 1024;
   job.model.vocab_size = 8192;
   job.model.max_positions = 256;
-  job.cluster.processes_per_host = 4;
-  job.cluster.memory_per_process_bytes = int64_t{1} << 30;
   job.cluster.fp32_flops_per_s = 95e9;
   job.cluster.matmul_efficiency = 0.9;
   job.cluster.memory_bytes_per_s = 9e9;
@@ -41,10 +38,6 @@ JobSpec headed_job(const std::string& method, PipelineKind kind) {
   job.parallel.pipeline = kind;
   job.parallel.partition_method = method;
   return job;
-}
-
-Plan practical_plan(const JobSpec& job) {
-  return std::get<Plan>(plan_job(job, {.strategy = Strategy::kBestPractice}).best);
 }
 
 const Blocks& partition_of(const Plan& plan) { return plan.job.parallel.partition; }
@@ -66,8 +59,8 @@ TEST_CASE("stages are filled until none has less to do") {
 }
 
 TEST_CASE("auto takes layers from the stage with the head, and the plan holds what it found") {
-  const Plan even = practical_plan(headed_job("uniform", PipelineKind::kInterleaved));
-  const Plan plan = practical_plan(headed_job("auto", PipelineKind::kInterleaved));
+  const Plan even = practical_plan_of(headed_job("uniform", PipelineKind::kInterleaved));
+  const Plan plan = practical_plan_of(headed_job("auto", PipelineKind::kInterleaved));
   CHECK(partition_of(even) == Blocks{3, 3, 3, 3});
   CHECK(partition_of(plan) == Blocks{3, 4, 4, 1});
   CHECK(plan.job.parallel.partition_method.empty());
@@ -81,42 +74,43 @@ TEST_CASE("auto takes layers from the stage with the head, and the plan holds wh
 TEST_CASE("auto is faster than even stages with every schedule, and never slower") {
   for (const PipelineKind kind : {PipelineKind::kSimple, PipelineKind::kInterleaved,
                                   PipelineKind::kZbH1, PipelineKind::kVirtual}) {
-    const Plan even = practical_plan(headed_job("uniform", kind));
-    const Plan plan = practical_plan(headed_job("auto", kind));
+    const Plan even = practical_plan_of(headed_job("uniform", kind));
+    const Plan plan = practical_plan_of(headed_job("auto", kind));
     CHECK(plan.predictions.step_ns < even.predictions.step_ns);
   }
   // 12 layers are not 8 equal chunks: only a method that deals them deals these.
-  CHECK(practical_plan(headed_job("auto", PipelineKind::kZbV)).predictions.step_ns > 0);
+  CHECK(practical_plan_of(headed_job("auto", PipelineKind::kZbV)).predictions.step_ns > 0);
 }
 
 TEST_CASE("without a head to speak of auto is even") {
   JobSpec job = headed_job("auto", PipelineKind::kInterleaved);
   job.model.vocab_size = 16;
-  CHECK(partition_of(practical_plan(job)) == Blocks{3, 3, 3, 3});
+  CHECK(partition_of(practical_plan_of(job)) == Blocks{3, 3, 3, 3});
 }
 
 TEST_CASE("parameters and types are balanced by what they count") {
-  const Plan by_parameters = practical_plan(headed_job("parameters", PipelineKind::kInterleaved));
+  const Plan by_parameters =
+      practical_plan_of(headed_job("parameters", PipelineKind::kInterleaved));
   CHECK(partition_of(by_parameters) == Blocks{2, 4, 4, 2});
   CHECK(by_parameters.reasons.back() ==
         "stages of 2, 2 x 4, 2 layers: as many parameters each as whole layers allow");
   const Plan by_type =
-      practical_plan(headed_job("type:embedding|layers.0$|head", PipelineKind::kInterleaved));
+      practical_plan_of(headed_job("type:embedding|layers.0$|head", PipelineKind::kInterleaved));
   CHECK(by_type.reasons.back() ==
         "stages of " + layers_of_stages(by_type).substr(10) +
             ": as many each of those that match 'embedding|layers.0$|head'");
-  const Plan in_chunks = practical_plan(headed_job("parameters", PipelineKind::kZbV));
+  const Plan in_chunks = practical_plan_of(headed_job("parameters", PipelineKind::kZbV));
   CHECK(partition_of(in_chunks).size() == 8);
 }
 
 TEST_CASE("a balanced partition keeps the memory of each stage") {
   JobSpec job = headed_job("auto", PipelineKind::kZbH1);
   int64_t fullest = 0;
-  for (const RankPrediction& rank : practical_plan(job).predictions.ranks) {
+  for (const RankPrediction& rank : practical_plan_of(job).predictions.ranks) {
     fullest = std::max(fullest, rank.peak_bytes);
   }
   job.cluster.memory_per_process_bytes = fullest - 1;
-  const Plan plan = practical_plan(job);
+  const Plan plan = practical_plan_of(job);
   for (const RankPrediction& rank : plan.predictions.ranks) CHECK(rank.peak_bytes < fullest);
 }
 
@@ -132,7 +126,7 @@ TEST_CASE("the search finds uneven stages by itself, and leaves them even when t
 TEST_CASE("a list of chunks is taken as it is") {
   JobSpec job = headed_job("", PipelineKind::kZbV);
   job.parallel.partition = {1, 1, 2, 2, 2, 2, 1, 1};
-  const Plan plan = practical_plan(job);
+  const Plan plan = practical_plan_of(job);
   CHECK(partition_of(plan) == job.parallel.partition);
   const SearchResult result = plan_job(job, {.strategy = Strategy::kBestPractice});
   CHECK(report_text(result, {}).find("chunks of 2 x 1, 4 x 2, 2 x 1 layers; the busiest stage") !=
