@@ -111,6 +111,26 @@ TEST_CASE("a job is planned, proved and trained by processes, and the plan was r
   }
 }
 
+TEST_CASE("an agent's ranks train bit for bit as those of a plain run") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan, "--set", "training.steps=5"}).code == 0);
+  std::vector<std::vector<Json>> losses;
+  for (const std::vector<std::string>& hosts :
+       {std::vector<std::string>{}, {"--hosts", "here", "--via", "local"}}) {
+    const std::string run = fmt::format("{}/run{}", folder.path(), hosts.size());
+    std::vector<std::string> command = {SMP_LAUNCH, "--run-dir", run};
+    command.insert(command.end(), hosts.begin(), hosts.end());
+    command.push_back(plan);
+    REQUIRE(run_program(command).code == 0);
+    losses.emplace_back();
+    for (const Json& line : lines_of(run + "/metrics.jsonl"))
+      losses.back().push_back(line.at("loss"));
+  }
+  CHECK(losses[0].size() == 5);
+  CHECK(losses[0] == losses[1]);
+}
+
 TEST_CASE("a run that a rank does not survive keeps what it had and says whose fault it was") {
   const ScratchFolder folder;
   const std::string plan = folder.path() + "/plan.yaml", run = folder.path() + "/run";
