@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "adamw_kernel.h"
+#include "functions/device_functions.h"
 
 // AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101; the update of
 // torch.optim.AdamW).
@@ -25,11 +26,11 @@ class AdamW final : public UpdateRule {
     decayed_.keep = 1.0 - learning_rate * spec_.weight_decay;
   }
 
-  void update(const UpdateRange<float>& range) const override {
-    adamw_update(range.decays ? decayed_ : kept_, range);
+  void update(const DeviceFunctions& device, const UpdateRange<float>& range) const override {
+    device.adamw_update(range.decays ? decayed_ : kept_, range);
   }
-  void update(const UpdateRange<double>& range) const override {
-    adamw_update(range.decays ? decayed_ : kept_, range);
+  void update(const DeviceFunctions& device, const UpdateRange<double>& range) const override {
+    device.adamw_update(range.decays ? decayed_ : kept_, range);
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "functions/device_functions.h"
 #include "smp/plan/layout.h"
 #include "smp/runtime/flat_parameters.h"
 #include "torch_dtype.h"
@@ -48,7 +49,7 @@ void HostUpdate::run(const UpdateRule& rule, const UpdateRange<T>& range, const 
       there(weights_).copy_(here(weights));
       chunk.weights = weights_.mutable_data_ptr<T>();
     }
-    rule.update(chunk);
+    rule.update(functions_of(gradients_), chunk);
     if (weights_.defined()) here(weights).copy_(there(weights_));
   }
 }

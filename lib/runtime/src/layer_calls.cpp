@@ -56,6 +56,17 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
     buffers.at(field) = tensor.mutable_data_ptr();
   }
   read_(step_, context_of(action).first_sample, micro_batch_, buffers);
+  for (const auto& [field, tensor] : flight.fields) check_integers(tensor);
+}
+
+// Tokens and labels, which layers take as rows of tables without asking again.
+void LayerCalls::check_integers(const at::Tensor& field) const {
+  if (field.is_floating_point()) return;
+  const auto* values = field.const_data_ptr<int64_t>();
+  const int64_t vocab_size = plan_.job.model.vocab_size;
+  for (int64_t i = 0; i < field.numel(); ++i) {
+    SMP_CHECK(values[i] >= 0 && values[i] < vocab_size);
+  }
 }
 
 KeptCall& LayerCalls::call_of(const Action& action) {

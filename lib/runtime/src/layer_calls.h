@@ -47,6 +47,7 @@ class LayerCalls {
                               Saved* saved);
   CallContext context_of(const Action& action) const;
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
+  void check_integers(const at::Tensor& field) const;
   double mean_factor() const;
 
   const Plan& plan_;

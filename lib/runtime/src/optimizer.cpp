@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "functions/device_functions.h"
 #include "host_update.h"
 #include "owned_part.h"
 #include "smp/plan/check.h"
@@ -14,7 +15,6 @@
 #include "smp/plan/plan.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/memory_ledger.h"
-#include "sum_of_squares.h"
 #include "torch_dtype.h"
 #include "update_rule.h"
 
@@ -34,17 +34,13 @@ struct UpdateSpan {
   bool decays = false;
 };
 
-struct NormSpan {
-  Span span;
-  int64_t layer = 0;
-};
-
 // What this rank owns of a bucket; `begin` is its first element.
 struct BucketPart {
   int64_t bucket = 0;
   int64_t begin = 0;
   std::vector<UpdateSpan> updates;  // owned ranges, joined where one update can do several
-  std::vector<NormSpan> norms;
+  std::vector<FlatRange> norms;     // what it sums the squares of, and of which layers
+  std::vector<int64_t> norm_layers;
 };
 
 void add_update(std::vector<UpdateSpan>& updates, const UpdateSpan& next) {
@@ -85,14 +81,13 @@ struct Optimizer::Impl {
 
   template <typename T>
   void update(const BucketPart& part);
-  template <typename T>
   void add_norms(const BucketPart& part, std::vector<double>& by_layer) const;
 };
 
 void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t state) {
   const RankLayout& layout = parameters->layout();
   const FlatParameters::Owned held = parameters->owned(bucket);
-  BucketPart part{bucket, held.begin, {}, {}};
+  BucketPart part{bucket, held.begin, {}, {}, {}};
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const PlacedParameter& parameter = layout.parameters[i];
     const Span span{std::max(parameter.offset, held.begin),
@@ -107,7 +102,8 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t
     const int64_t size = span.end - span.begin;
     const int64_t share = span.begin + part_begin(size, degrees.replica, layout.coord.replica);
     part.norms.push_back(
-        {{share, share + part_size(size, degrees.replica, layout.coord.replica)}, parameter.layer});
+        {share - held.begin, part_size(size, degrees.replica, layout.coord.replica)});
+    part.norm_layers.push_back(parameter.layer);
   }
   parts.push_back(std::move(part));
 }
@@ -137,18 +133,17 @@ void Optimizer::Impl::update(const BucketPart& part) {
       on_host->run(*rule, range, held.weights.narrow(0, begin, range.count),
                    held.gradients.narrow(0, begin, range.count));
     } else {
-      rule->update(range);
+      rule->update(functions_of(held.weights), range);
     }
   }
 }
 
-template <typename T>
 void Optimizer::Impl::add_norms(const BucketPart& part, std::vector<double>& by_layer) const {
-  const FlatParameters::Owned held = parameters->owned(part.bucket);
-  const T* const gradients = held.gradients.const_data_ptr<T>();
-  for (const NormSpan& one : part.norms) {
-    by_layer.at(static_cast<size_t>(one.layer)) +=
-        sum_of_squares(one.span.end - one.span.begin, gradients + (one.span.begin - part.begin));
+  const at::Tensor gradients = parameters->owned(part.bucket).gradients;
+  std::vector<double> sums(part.norms.size());
+  functions_of(gradients).sums_of_squares(gradients, part.norms, sums);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sums[i];
   }
 }
 
@@ -189,12 +184,7 @@ void Optimizer::add_norms_squared(std::vector<double>& by_layer) const {
 }
 
 void Optimizer::add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const {
-  const BucketPart& part = impl_->parts.at(static_cast<size_t>(bucket));
-  if (impl_->parameters->gradient_dtype() == DType::kF32) {
-    impl_->add_norms<float>(part, by_layer);
-  } else {
-    impl_->add_norms<double>(part, by_layer);
-  }
+  impl_->add_norms(impl_->parts.at(static_cast<size_t>(bucket)), by_layer);
 }
 
 void Optimizer::begin(double learning_rate, double gradient_scale) {

@@ -1,3 +1,4 @@
+#include "functions/device_functions.h"
 #include "sgd_kernel.h"
 
 // SGD with momentum, dampening 0, and weight decay added to the gradient: the update of
@@ -20,11 +21,11 @@ class Sgd final : public UpdateRule {
     decayed_.decay = spec_.weight_decay;
   }
 
-  void update(const UpdateRange<float>& range) const override {
-    sgd_update(range.decays ? decayed_ : kept_, range);
+  void update(const DeviceFunctions& device, const UpdateRange<float>& range) const override {
+    device.sgd_update(range.decays ? decayed_ : kept_, range);
   }
-  void update(const UpdateRange<double>& range) const override {
-    sgd_update(range.decays ? decayed_ : kept_, range);
+  void update(const DeviceFunctions& device, const UpdateRange<double>& range) const override {
+    device.sgd_update(range.decays ? decayed_ : kept_, range);
   }
 
  private:

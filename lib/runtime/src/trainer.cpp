@@ -14,7 +14,7 @@
 #include "checkpoints.h"
 #include "data_source.h"
 #include "evaluation.h"
-#include "functions/tensors.h"
+#include "functions/cpu_functions.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"

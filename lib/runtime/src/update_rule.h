@@ -14,6 +14,8 @@
 // make_update_rule(). Used by the rank's own thread.
 namespace smp {
 
+class DeviceFunctions;
+
 inline constexpr size_t kMostStates = 2;
 
 // A range that is updated alike. T: of weights and state, float or double.
@@ -40,8 +42,9 @@ class UpdateRule {
   // The factors of update number t, from 1. Gradients are multiplied by gradient_scale as they are
   // read.
   virtual void begin(int64_t t, double learning_rate, double gradient_scale) = 0;
-  virtual void update(const UpdateRange<float>& range) const = 0;
-  virtual void update(const UpdateRange<double>& range) const = 0;
+  // By the functions of the device that the range is on.
+  virtual void update(const DeviceFunctions& device, const UpdateRange<float>& range) const = 0;
+  virtual void update(const DeviceFunctions& device, const UpdateRange<double>& range) const = 0;
 };
 
 std::unique_ptr<UpdateRule> make_adamw(const OptimizerSpec& spec);

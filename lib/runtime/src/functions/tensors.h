@@ -2,13 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "functions/attention.h"
-#include "functions/dropout.h"
-#include "functions/kernels.h"
+#include "functions/device_functions.h"
+#include "functions/element_types.h"
 #include "functions/tensor_region.h"
 
-// The kernels on tensors: contiguous CPU matrices, [tokens, features], of fp64, fp32, bf16 or fp16.
-// Where these are 16-bit, statistics and the gradients of weights are fp32.
+// What a layer is made of: parameters with their gradients, norms and products with weights, by the
+// functions of the device that the tensors are on (device_functions.h).
 namespace smp {
 
 // A parameter of one rank and the view that its gradient is added to; a vector, or a matrix
@@ -19,27 +18,6 @@ struct Parameter {
 
   bool defined() const { return weight.defined(); }
 };
-
-// Calls body with a zero of the type of the tensor's elements.
-template <typename Body>
-void with_element_type(const at::Tensor& tensor, Body&& body) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble: return body(double());
-    case at::kBFloat16: return body(c10::BFloat16());
-    case at::kHalf: return body(c10::Half());
-    default: return body(float());
-  }
-}
-inline bool is_narrow(const at::Tensor& tensor) { return tensor.element_size() == 2; }
-// Of the same kind as `tensor`, but fp32 where that is 16-bit.
-inline at::TensorOptions wide_options(const at::Tensor& tensor) {
-  return is_narrow(tensor) ? tensor.options().dtype(at::kFloat) : tensor.options();
-}
-
-template <typename T>
-T* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
-}
 
 // x with its dropout: a tensor of its own, or x itself where it is off.
 at::Tensor dropped(const Dropout& dropout, const at::Tensor& x);
@@ -61,12 +39,11 @@ struct Norm {
                 const at::Tensor& residual, const TensorRegion& region) const;
 };
 
-// Whether product() of fp32 is oneDNN's; in a torch that was built without it, it is torch's own.
-bool has_onednn_product();
-
 // a [m, k] times b^T, b [n, k]; either may be the transpose of a contiguous tensor. The result is a
-// new tensor. fp16, which oneDNN multiplies on few CPUs, goes by way of fp32 copies.
-at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+// new tensor.
+inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  return functions_of(a).product(a, b);
+}
 
 // Products with a weight [out, in]. Column-parallel layers cut `out`, row-parallel ones `in`.
 struct Linear {
@@ -75,9 +52,7 @@ struct Linear {
 
   at::Tensor forward(const at::Tensor& x) const;                            // x [n, in] -> [n, out]
   at::Tensor input_gradient(const at::Tensor& dy, double scale = 1) const;  // [n, out] -> [n, in]
-  // Adds scale * dy^T x to the weight's gradient; in fp32 by way of a transposed copy of the
-  // narrower of dy and x, and a tensor of the weight's size; of 16-bit factors by way of their fp32
-  // copies, since the sum over the tokens must not be rounded to theirs.
+  // Adds scale * dy^T x to the weight's gradient.
   void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, double scale = 1) const;
   void add_bias_gradient(const at::Tensor& dy) const;
 

@@ -19,56 +19,6 @@ RotaryShape rotary_of(const ModelSpec& model) {
           .original_positions = static_cast<double>(model.rope_original_positions)};
 }
 
-// The attention's small parameters as the kernels want them, for one call.
-template <typename T>
-class SmallParameters {
- public:
-  SmallParameters(const Parameter& bias, const Norm& q_norm, const Norm& k_norm,
-                  const at::Tensor& table)
-      : bias_(vector(bias.weight)),
-        q_weight_(vector(q_norm.weight.weight)),
-        q_bias_(vector(q_norm.bias.weight)),
-        k_weight_(vector(k_norm.weight.weight)),
-        k_bias_(vector(k_norm.bias.weight)),
-        table_(vector(table)) {}
-
-  // `gradients` [2 or 4, head_dim] of the norms: q's and k's weights, then their biases.
-  AttentionParameters<Wide<T>> given(const at::Tensor& gradients,
-                                     const at::Tensor& table_gradient) const {
-    AttentionParameters<Wide<T>> given{.bias = bias_.data(),
-                                       .q_norm = {q_weight_.data(), q_bias_.data()},
-                                       .k_norm = {k_weight_.data(), k_bias_.data()},
-                                       .relative = table_.data(),
-                                       .relative_gradient = data_of<Wide<T>>(table_gradient)};
-    if (gradients.defined()) {
-      auto* rows = data_of<Wide<T>>(gradients);
-      const int64_t d = gradients.size(1);
-      given.q_norm.weight_gradient = rows;
-      given.k_norm.weight_gradient = rows + d;
-      if (gradients.size(0) == 4) {
-        given.q_norm.bias_gradient = rows + 2 * d;
-        given.k_norm.bias_gradient = rows + 3 * d;
-      }
-    }
-    return given;
-  }
-
- private:
-  static WideVector<T> vector(const at::Tensor& tensor) {
-    return {tensor.defined() ? tensor.numel() : 0, data_of<T>(tensor)};
-  }
-
-  WideVector<T> bias_, q_weight_, q_bias_, k_weight_, k_bias_, table_;
-};
-
-// Where the heads of a call lie.
-template <typename T, typename Element>
-AttentionRows<Element> rows_of(const AttentionShape& shape, const AttentionBranch::Kept& kept) {
-  T* queries = data_of<T>(kept.packed);
-  if (!kept.kv.defined()) return packed_rows<Element>(shape, queries);
-  return {queries, shape.query_cols(), data_of<T>(kept.kv), shape.kv_cols()};
-}
-
 // The rows of q, k and v where keys and values are of the memory.
 void split_projection(const ParameterViews& parameters, const std::string& name, Linear& queries,
                       Linear& kv) {
@@ -83,10 +33,7 @@ void add_to(at::Tensor& sum, at::Tensor x) {
     sum = std::move(x);
     return;
   }
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    add_residual(x.size(0), x.size(1), data_of<T>(x), nullptr, data_of<T>(sum));
-  });
+  functions_of(x).add_residual(x, {}, sum, {});
 }
 
 }  // namespace
@@ -135,6 +82,17 @@ AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
   return shape;
 }
 
+AttentionInputs AttentionBranch::inputs_of(const AttentionSide& side, const Kept& kept) const {
+  return {.packed = kept.packed,
+          .kv = kept.kv,
+          .bias = bias_.weight,
+          .q_weight = q_norm_.weight.weight,
+          .q_bias = q_norm_.bias.weight,
+          .k_weight = k_norm_.weight.weight,
+          .k_bias = k_norm_.bias.weight,
+          .table = side.table};
+}
+
 Dropout AttentionBranch::hidden_dropout(const AttentionShape& shape,
                                         const CallContext& call) const {
   const DropoutSite site =
@@ -151,16 +109,7 @@ at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const At
   if (side.memory.defined()) kept.kv = kv_.forward(region_.gathered(side.memory, kForward));
   kept.attended = at::empty({kept.packed.size(0), shape.output_cols()}, x.options());
   kept.log_sums = at::empty({shape.log_sums()}, wide_options(x));
-  {
-    const at::Tensor scratch = at::empty({shape.forward_scratch(is_narrow(x))}, wide_options(x));
-    with_element_type(x, [&](auto zero) {
-      using T = decltype(zero);
-      const SmallParameters<T> small(bias_, q_norm_, k_norm_, side.table);
-      attention_forward(shape, small.given({}, {}), rows_of<T, const T>(shape, kept),
-                        data_of<T>(kept.attended), data_of<Wide<T>>(kept.log_sums),
-                        data_of<Wide<T>>(scratch));
-    });
-  }
+  functions_of(x).attention_forward(shape, inputs_of(side, kept), kept.attended, kept.log_sums);
   return output_.forward_residual(kept.attended, x, region_, hidden_dropout(shape, call));
 }
 
@@ -208,26 +157,17 @@ void AttentionBranch::backward_heads(at::Tensor attended_gradient, const Attenti
                                      const AttentionSide& side, Kept& kept,
                                      AttentionSide& gradients) const {
   const at::TensorOptions options = wide_options(attended_gradient);
-  at::Tensor norm_gradients, table_gradient;
-  if (side.table.defined()) table_gradient = at::zeros(side.table.sizes(), options);
-  {
-    const at::Tensor scratch =
-        at::empty({shape.backward_scratch(is_narrow(attended_gradient))}, options);
-    if (shape.has_head_norms) {
-      norm_gradients = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
-    }
-    with_element_type(attended_gradient, [&](auto zero) {
-      using T = decltype(zero);
-      const SmallParameters<T> small(bias_, q_norm_, k_norm_, side.table);
-      attention_backward(shape, small.given(norm_gradients, table_gradient),
-                         rows_of<T, T>(shape, kept), data_of<T>(kept.attended),
-                         data_of<T>(attended_gradient), data_of<Wide<T>>(kept.log_sums),
-                         data_of<Wide<T>>(scratch));
-    });
+  AttentionGradients small;
+  if (side.table.defined()) small.table = at::zeros(side.table.sizes(), options);
+  if (shape.has_head_norms) {
+    small.norms = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
   }
+  functions_of(attended_gradient)
+      .attention_backward(shape, inputs_of(side, kept), kept.attended, attended_gradient,
+                          kept.log_sums, small);
   if (side.table.defined())
-    add_to(gradients.table, table_gradient.to(attended_gradient.scalar_type()));
-  if (shape.has_head_norms) add_head_norms(norm_gradients);
+    add_to(gradients.table, small.table.to(attended_gradient.scalar_type()));
+  if (shape.has_head_norms) add_head_norms(small.norms);
 }
 
 // The norms of heads are every tensor rank's, each of which has worked on its own heads: their

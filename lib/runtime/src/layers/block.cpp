@@ -108,12 +108,8 @@ std::vector<at::Tensor> Block::backward(Saved saved, std::vector<at::Tensor> gra
 
   at::Tensor dx = attention_.backward(is_parallel_ ? dy : dx1, x, batch, side, kept, side_gradients,
                                       call, later);
-  if (shares_norm_) {  // both branches' gradients of the one norm's result
-    with_element_type(dx, [&](auto zero) {
-      using T = decltype(zero);
-      add_residual(tokens, dx.size(1), data_of<T>(dx1), nullptr, data_of<T>(dx));
-    });
-  }
+  // Both branches' gradients of the one norm's result.
+  if (shares_norm_) functions_of(dx).add_residual(dx1, {}, dx, {});
   attention_.norm().backward(dx, x, kept.stats, shares_norm_ ? dy : dx1, attention_.region());
   std::vector<at::Tensor> input_gradients{dx.view(input.sizes())};
   if (has_table_) input_gradients.push_back(std::move(side_gradients.table));

@@ -55,6 +55,7 @@ class AttentionBranch {
   void add_head_norms(at::Tensor& gradients) const;
   AttentionShape shape_of(const at::Tensor& x, int64_t batch, const AttentionSide& side,
                           const CallContext& call) const;
+  AttentionInputs inputs_of(const AttentionSide& side, const Kept& kept) const;
   // Of what the branch adds to the residual.
   Dropout hidden_dropout(const AttentionShape& shape, const CallContext& call) const;
 

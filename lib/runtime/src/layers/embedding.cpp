@@ -35,13 +35,6 @@ class Embedding final : public Layer {
                                    const CallContext& call, WeightWork* later) override;
 
  private:
-  // Row of `token` in this rank's part, or -1.
-  int64_t local_row(int64_t token) const {
-    SMP_CHECK(token >= 0 && token < vocab_size_);
-    const int64_t row = token - begin_;
-    return row >= 0 && row < tokens_.weight.size(0) ? row : -1;
-  }
-
   void add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const;
   // Of what goes to the next layer: of this rank's of `tokens` [b, s]. `stack` is 1 for the
   // decoder's tokens, rows of a sample behind the encoder's.
@@ -67,31 +60,16 @@ class Embedding final : public Layer {
 at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
                             const CallContext& call) const {
   const int64_t batch = tokens.size(0), sequence = tokens.size(1), h = tokens_.weight.size(1);
-  const int64_t* ids = tokens.const_data_ptr<int64_t>();
   // Of a shared vocabulary each rank has rows for any token; of a whole one it has all for its own.
   const bool is_shared = region_.degree() > 1;
   const int64_t all = batch * sequence, first = region_.first_token(all);
   at::Tensor x = at::empty({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    T* out = data_of<T>(x);
-    const int64_t* id = is_shared ? ids : ids + first;
-    for (int64_t n = 0; n < x.size(0); ++n, out += h) {
-      const int64_t row = local_row(id[n]);
-      if (row < 0) {
-        std::fill_n(out, h, T(0));
-      } else {
-        std::copy_n(data_of<T>(tokens_.weight) + row * h, h, out);
-      }
-    }
-  });
+  const at::Tensor ids = tokens.view({all}).narrow(0, is_shared ? 0 : first, x.size(0));
+  functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
   if (is_shared) x = region_.summed(std::move(x), "tensor.forward");
   if (positions_.defined()) add_positions(x, first, sequence);
   if (const Dropout drops = dropout(tokens, stack, call); drops.is_on()) {
-    with_element_type(x, [&](auto zero) {
-      using T = decltype(zero);
-      drop(drops, x.size(0), h, data_of<T>(x), data_of<T>(x));
-    });
+    functions_of(x).drop(drops, x, x);
   }
   return x.view({batch, sequence / region_.parts(), h});
 }
@@ -99,16 +77,13 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
 // x of this rank's tokens, the first of which is `first`.
 void Embedding::add_positions(const at::Tensor& x, int64_t first, int64_t sequence) const {
   SMP_CHECK(sequence <= positions_.weight.size(0));
-  const int64_t count = x.size(0), h = x.size(1);
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    for (int64_t n = 0, rows = 0; n < count; n += rows) {
-      const int64_t position = (first + n) % sequence;
-      rows = std::min(sequence - position, count - n);
-      add_residual(rows, h, data_of<T>(positions_.weight) + position * h, nullptr,
-                   data_of<T>(x) + n * h);
-    }
-  });
+  const int64_t count = x.size(0);
+  for (int64_t n = 0, rows = 0; n < count; n += rows) {
+    const int64_t position = (first + n) % sequence;
+    rows = std::min(sequence - position, count - n);
+    functions_of(x).add_residual(positions_.weight.narrow(0, position, rows), {},
+                                 x.narrow(0, n, rows), {});
+  }
 }
 
 std::vector<at::Tensor> Embedding::forward(const std::vector<at::Tensor>& inputs,
@@ -127,26 +102,16 @@ void Embedding::add_gradient(const at::Tensor& tokens, const at::Tensor& gradien
   const at::Tensor given = gradient.contiguous().view({-1, h});
   const at::Tensor dx =
       region_.gathered(dropped(dropout(tokens, stack, call), given), "tensor.backward");
-  const int64_t* ids = tokens.const_data_ptr<int64_t>();
-  with_element_type(dx, [&](auto zero) {
-    using T = decltype(zero);
-    const T* rows = data_of<T>(dx);
-    for (int64_t n = 0; n < batch * sequence; ++n) {
-      const int64_t row = local_row(ids[n]);
-      if (row < 0) continue;
-      accumulate(h, rows + n * h, data_of<Wide<T>>(tokens_.gradient) + row * h);
-    }
-    for (int64_t b = 0; b < batch && positions_.defined(); ++b) {
-      accumulate(sequence * h, rows + b * sequence * h, data_of<Wide<T>>(positions_.gradient));
-    }
-  });
+  const DeviceFunctions& functions = functions_of(dx);
+  functions.add_rows(tokens.view({batch * sequence}), begin_, dx, tokens_.gradient);
+  for (int64_t b = 0; b < batch && positions_.defined(); ++b) {
+    functions.accumulate(dx.narrow(0, b * sequence, sequence),
+                         positions_.gradient.narrow(0, 0, sequence));
+  }
 }
 
 void add_table_gradient(const Parameter& table, const at::Tensor& gradient) {
-  with_element_type(gradient, [&](auto zero) {
-    using T = decltype(zero);
-    accumulate(gradient.numel(), data_of<T>(gradient), data_of<Wide<T>>(table.gradient));
-  });
+  functions_of(gradient).accumulate(gradient, table.gradient);
 }
 
 // Adding rows is all there is to do: nothing is worth putting off.

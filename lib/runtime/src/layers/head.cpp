@@ -1,9 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
-#include <algorithm>
-
-#include "functions/softmax_loss.h"
 #include "layers/parameter_views.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -35,19 +32,7 @@ class Head final : public Layer {
                                    const CallContext& call, WeightWork* later) override;
 
  private:
-  // Of the softmax of each row, over the whole vocabulary.
-  struct Statistics {
-    at::Tensor maxima;  // [n]
-    at::Tensor sums;    // [2, n]: sums of exponentials, then targets' logits, less the maximum
-  };
-  Statistics empty_statistics(const at::Tensor& logits) const;
-  // Of 16-bit logits: the mean loss; and the logits become `scale` times its gradient.
-  template <typename T>
-  double narrow_loss(const at::Tensor& logits, const int64_t* targets,
-                     Statistics& statistics) const;
-  template <typename T>
-  void narrow_gradient(const at::Tensor& logits, const int64_t* targets,
-                       const Statistics& statistics, double scale) const;
+  SoftmaxStatistics empty_statistics(const at::Tensor& logits) const;
 
   Norm norm_;
   Linear projection_;
@@ -56,65 +41,15 @@ class Head final : public Layer {
   TensorRegion region_;
 };
 
-Head::Statistics Head::empty_statistics(const at::Tensor& logits) const {
+SoftmaxStatistics Head::empty_statistics(const at::Tensor& logits) const {
   return {at::empty({logits.size(0)}, wide_options(logits)),
           at::empty({2, logits.size(0)}, wide_options(logits))};
-}
-
-// A few rows of 16-bit logits in fp32.
-template <typename T>
-float* widened_rows(const at::Tensor& logits, int64_t first, int64_t rows,
-                    const at::Tensor& buffer) {
-  const int64_t cols = logits.size(1);
-  widen(rows * cols, data_of<T>(logits) + first * cols, data_of<float>(buffer));
-  return data_of<float>(buffer);
-}
-
-template <typename T>
-double Head::narrow_loss(const at::Tensor& logits, const int64_t* targets,
-                         Statistics& statistics) const {
-  const int64_t rows = logits.size(0), cols = logits.size(1);
-  const at::Tensor buffer = at::empty({std::min(rows, kRowsAtOnce), cols}, wide_options(logits));
-  auto* maxima = data_of<float>(statistics.maxima);
-  auto* sums = data_of<float>(statistics.sums);
-  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, rows - r);
-    row_maxima(n, cols, widened_rows<T>(logits, r, n, buffer), maxima + r);
-  }
-  region_.all_reduce(statistics.maxima, ReduceOp::kMax, "tensor.loss");
-  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, rows - r);
-    exponentials(n, cols, begin_, targets + r, maxima + r, widened_rows<T>(logits, r, n, buffer),
-                 sums + r, sums + rows + r);
-  }
-  region_.all_reduce(statistics.sums, ReduceOp::kSum, "tensor.loss");
-  return mean_loss(rows, sums);
-}
-
-template <typename T>
-void Head::narrow_gradient(const at::Tensor& logits, const int64_t* targets,
-                           const Statistics& statistics, double scale) const {
-  const int64_t rows = logits.size(0), cols = logits.size(1);
-  const at::Tensor buffer = at::empty({std::min(rows, kRowsAtOnce), cols}, wide_options(logits));
-  const auto* maxima = data_of<float>(statistics.maxima);
-  const auto* sums = data_of<float>(statistics.sums);
-  float unused[2 * kRowsAtOnce];
-  for (int64_t r = 0; r < rows; r += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, rows - r);
-    float* wide = widened_rows<T>(logits, r, n, buffer);
-    exponentials(n, cols, begin_, targets + r, maxima + r, wide, unused, unused + kRowsAtOnce);
-    softmax_gradient(n, cols, begin_, targets + r, sums + r,
-                     static_cast<float>(scale / static_cast<double>(rows)), wide);
-    narrow(n * cols, wide, data_of<T>(logits) + r * cols);
-  }
 }
 
 std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
                                       const CallContext& /*call*/, Saved* saved) {
   const at::Tensor& input = inputs.at(0);
   const at::Tensor& targets = inputs.at(1);
-  const int64_t* ids = targets.const_data_ptr<int64_t>();
-  for (int64_t n = 0; n < targets.numel(); ++n) SMP_CHECK(ids[n] >= 0 && ids[n] < vocab_size_);
   const at::Tensor x = input.view({targets.numel() / region_.parts(), -1});
 
   const at::Tensor stats = norm_.empty_stats(x);
@@ -123,23 +58,21 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor logits = projection_.forward(  // [n, vocabulary/t]
       region_.gathered(std::move(normal), "tensor.forward"));
   if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
-  Statistics statistics = empty_statistics(logits);
-  double mean = 0;
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (kIsNarrow<T>) {
-      mean = narrow_loss<T>(logits, ids, statistics);
-    } else {
-      mean = softmax_loss<T>(logits, ids, begin_, statistics.maxima, statistics.sums, region_,
-                             saved != nullptr);
-    }
-  });
+  SoftmaxStatistics statistics = empty_statistics(logits);
+  SoftmaxExchange exchange;
+  if (region_.degree() > 1) {
+    exchange = [this](const at::Tensor& part, ReduceOp op) {
+      region_.all_reduce(part, op, "tensor.loss");
+    };
+  }
+  const double mean = functions_of(logits).softmax_loss(logits, targets, begin_, statistics,
+                                                        exchange, saved != nullptr);
   if (saved != nullptr) {
     *saved = {input, stats, logits};
     if (is_narrow(x)) saved->insert(saved->end(), {targets, statistics.maxima, statistics.sums});
   }
   statistics = {};
-  return {at::full({}, mean, wide_options(x))};
+  return {at::full({}, mean, wide_options(x).device(at::kCPU))};
 }
 
 // The logits' gradient is far larger than anything else: the schedules never put this off.
@@ -150,15 +83,12 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
   at::Tensor logits_gradient = std::move(saved[2]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});
   double scale = gradients.at(0).item().toDouble();
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (kIsNarrow<T>) {
-      narrow_gradient<T>(logits_gradient, saved[3].const_data_ptr<int64_t>(), {saved[4], saved[5]},
-                         scale);
-    } else if (projection_.bias.defined()) {
-      logits_gradient.mul_(scale);
-    }
-  });
+  if (is_narrow(x)) {
+    functions_of(x).softmax_gradient(logits_gradient, saved[3], begin_, {saved[4], saved[5]},
+                                     scale);
+  } else if (projection_.bias.defined()) {
+    logits_gradient.mul_(scale);
+  }
   if (is_narrow(x) || projection_.bias.defined()) scale = 1;
   saved.clear();
 

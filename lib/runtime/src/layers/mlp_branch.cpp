@@ -58,11 +58,7 @@ at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, i
   u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
   normal.reset();
   const at::Tensor activated = at::empty({u.size(0), activation_.cols}, x.options());
-  with_element_type(x, [&](auto zero) {
-    using T = decltype(zero);
-    activation_forward(shape_of(u.size(0)), data_of<T>(u), data_of<T>(up_.bias.weight),
-                       data_of<T>(activated));
-  });
+  functions_of(u).activation_forward(shape_of(u.size(0)), u, up_.bias.weight, activated);
   return down_.forward_residual(activated, residual, region_, hidden_dropout(x, batch, call));
 }
 
@@ -74,11 +70,8 @@ at::Tensor MlpBranch::backward(const at::Tensor& dy, const at::Tensor& x, int64_
   at::Tensor all = region_.gathered(added, kBackward);
   {
     at::Tensor gradient = down_.input_gradient(all);
-    with_element_type(dy, [&](auto zero) {
-      using T = decltype(zero);
-      activation_backward(shape_of(u.size(0)), data_of<T>(u), data_of<T>(up_.bias.weight),
-                          data_of<T>(gradient), data_of<Wide<T>>(up_.bias.gradient));
-    });
+    functions_of(u).activation_backward(shape_of(u.size(0)), u, up_.bias.weight, gradient,
+                                        up_.bias.gradient);
     activated = std::move(activation_.gated ? gradient : u);
     du = std::move(activation_.gated ? u : gradient);
   }

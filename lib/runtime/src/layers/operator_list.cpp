@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "functions/softmax_loss.h"
 #include "operators/operator.h"
 #include "smp/plan/check.h"
 
@@ -95,16 +94,13 @@ class OperatorList final : public Layer {
   static std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
                                       bool counts) {
     const int64_t rows = logits.size(0);
-    const int64_t* targets = labels.const_data_ptr<int64_t>();
-    for (int64_t r = 0; r < rows; ++r) {
-      SMP_CHECK(targets[r] >= 0 && targets[r] < logits.size(1));
-    }
     at::Tensor maxima = at::empty({rows}, logits.options());
     at::Tensor sums = at::empty({2, rows}, logits.options());
-    double mean = 0, correct = 0;
+    const double mean =
+        functions_of(logits).softmax_loss(logits, labels, 0, {maxima, sums}, {}, !counts);
+    double correct = 0;
     with_element_type(logits, [&](auto zero) {
       using T = Wide<decltype(zero)>;
-      mean = softmax_loss<T>(logits, targets, 0, maxima, sums, TensorRegion(), !counts);
       for (int64_t r = 0; r < rows; ++r) correct += data_of<T>(sums)[rows + r] == 0 ? 1 : 0;
     });
     maxima.reset();

@@ -1,5 +1,3 @@
-#include "functions/dropout.h"
-
 #include <ATen/ops/empty_like.h>
 
 #include "operators/operator.h"
@@ -31,10 +29,8 @@ class DropoutOperator final : public Operator {
  private:
   void apply(const at::Tensor& x, const CallContext& call, const at::Tensor& y) const {
     const Dropout dropout = dropout_of(share_, call, place_, DropoutSite::kOutput, 1);
-    with_element_type(x, [&](auto zero) {
-      using T = decltype(zero);
-      drop(dropout, x.size(0), x.numel() / x.size(0), data_of<T>(x), data_of<T>(y));
-    });
+    const int64_t samples = x.size(0);
+    functions_of(x).drop(dropout, x.view({samples, -1}), y.view({samples, -1}));
   }
 
   const double share_;
