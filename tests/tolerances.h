@@ -45,6 +45,11 @@ inline constexpr double kGelu = 1e-6;
 inline constexpr double kExponentialUlps = 2.0;
 // The CUDA kernels' bodies on host threads against the CPU's loops, fp64.
 inline constexpr double kDeviceBodiesF64 = 1e-12;
+// A GPU's functions on host threads against the CPU's: a model's loss and gradients. In fp32 both
+// round; of 16-bit elements about ten tensors lie between a gradient and the loss.
+inline constexpr double kDeviceFunctionsF64 = 1e-12;
+inline constexpr double kDeviceFunctionsF32 = 1e-5;
+inline constexpr double kDeviceFunctionsBf16 = 10 * 0x1p-8;
 
 // Predicted against counted peak bytes of a rank; model states are exact.
 inline constexpr double kPeakBytes = 0.10;

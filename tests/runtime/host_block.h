@@ -59,6 +59,11 @@ template <typename Body>
 void launch_on_host(int64_t blocks, int64_t threads, const Body& body) {
   for (int64_t index = 0; index < blocks; ++index) {
     HostBlockMeeting meeting(threads);
+    if (threads == 1) {
+      HostBlock block(index, blocks, 0, meeting);
+      body(block);
+      continue;
+    }
     std::vector<std::jthread> running;
     for (int64_t thread = 0; thread < threads; ++thread) {
       running.emplace_back([&, thread] {

@@ -10,10 +10,10 @@
 // keys and the rotary embedding are applied on the way, and undone for gradients on the way back.
 namespace smp::cuda {
 
-// The heads of the queries, the keys or the values.
-template <typename T>
+// The heads of the queries, the keys or the values. R: what they are unpacked to, T or wide.
+template <typename T, typename R = T>
 struct HeadTensor {
-  T* rows = nullptr;  // [b, heads, s, d]
+  R* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
   int64_t sequence = 0;
   int64_t stride = 0;        // between tokens in the projection's rows
@@ -31,8 +31,8 @@ struct HeadPlace {
   int64_t position;  // in the sequence
 };
 
-template <typename T>
-SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T>& tensor,
+template <typename T, typename R>
+SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
                                 int64_t i) {
   const int64_t d = shape.head_dim;
   const int64_t head = i % tensor.heads, token = i / tensor.heads;
@@ -42,9 +42,9 @@ SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T>
 }
 
 // Element c of what the projection made, with its bias.
-template <typename T>
-SMP_ANYWHERE Wide<T> projected(const HeadTensor<T>& tensor, const HeadPlace& place, const T* rows,
-                               int64_t c) {
+template <typename T, typename R>
+SMP_ANYWHERE Wide<T> projected(const HeadTensor<T, R>& tensor, const HeadPlace& place,
+                               const T* rows, int64_t c) {
   using C = Wide<T>;
   return C(rows[place.token + c]) +
          (tensor.bias != nullptr ? C(tensor.bias[place.head + c]) : C(0));
@@ -63,9 +63,9 @@ SMP_ANYWHERE C rotated(const AttentionShape& shape, int64_t position, int64_t c,
 }
 
 // What the norm makes of element c: of (x + bias of the projection).
-template <typename T, typename At>
-SMP_ANYWHERE Wide<T> normal_of(const HeadTensor<T>& tensor, Wide<T> mean, Wide<T> rstd, int64_t c,
-                               const At& at) {
+template <typename T, typename R, typename At>
+SMP_ANYWHERE Wide<T> normal_of(const HeadTensor<T, R>& tensor, Wide<T> mean, Wide<T> rstd,
+                               int64_t c, const At& at) {
   using C = Wide<T>;
   if (tensor.norm.weight == nullptr) return at(c);
   const C shift = tensor.norm.bias != nullptr ? C(tensor.norm.bias[c]) : C(0);
@@ -73,9 +73,9 @@ SMP_ANYWHERE Wide<T> normal_of(const HeadTensor<T>& tensor, Wide<T> mean, Wide<T
 }
 
 // A block to each head's row of one token.
-template <typename Block, typename T>
+template <typename Block, typename T, typename R>
 SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const T* rows,
-                               const HeadTensor<T>& tensor) {
+                               const HeadTensor<T, R>& tensor) {
   using C = Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   for_each_row(block, count, [&](int64_t row) {
@@ -101,7 +101,7 @@ SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const 
     const bool turns = tensor.turns && shape.rotary.dim > 0;
     for_each_column(block, d, [&](int64_t c) {
       tensor.rows[place.own + c] =
-          T(turns ? rotated(shape, place.position, c, C(1), normal) : normal(c));
+          R(turns ? rotated(shape, place.position, c, C(1), normal) : normal(c));
     });
   });
 }
@@ -109,9 +109,9 @@ SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const 
 // tensor.rows are gradients; `rows` become those of what the projection made. They are given as
 // they were, since a norm's backward needs them. The norms' own gradients are column sums of
 // head_norm_term().
-template <typename Block, typename T>
+template <typename Block, typename T, typename R>
 SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape,
-                                 const HeadTensor<T>& tensor, T* rows) {
+                                 const HeadTensor<T, R>& tensor, T* rows) {
   using C = Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
   for_each_row(block, count, [&](int64_t row) {
@@ -154,9 +154,10 @@ struct HeadNormTerm {
   Wide<T> of_weight, of_bias;
 };
 
-template <typename T>
+template <typename T, typename R>
 SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T* rows,
-                                            const HeadTensor<T>& tensor, int64_t row, int64_t col) {
+                                            const HeadTensor<T, R>& tensor, int64_t row,
+                                            int64_t col) {
   using C = Wide<T>;
   const HeadPlace place = place_of(shape, tensor, row);
   const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };

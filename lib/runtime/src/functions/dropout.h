@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "anywhere.h"
 #include "functions/wide.h"
 #include "smp/runtime/call_context.h"
 #include "smp/runtime/philox.h"
@@ -30,7 +31,7 @@ struct DropoutRow {
   uint32_t sample = 0;
 
   // What kept elements are multiplied with: 1 / the share that is kept.
-  double factor() const { return 65536.0 / (65536.0 - threshold); }
+  SMP_ANYWHERE double factor() const { return 65536.0 / (65536.0 - threshold); }
 };
 
 // The dropout of one site in one call, whose tensors have rows of several samples.
@@ -43,8 +44,8 @@ struct Dropout {
   int64_t first_col = 0;    // of the tensors in the whole row
   int64_t rows_before = 0;  // of the call, before those of the tensors
 
-  bool is_on() const { return threshold > 0; }
-  DropoutRow row(int64_t r) const {
+  SMP_ANYWHERE bool is_on() const { return threshold > 0; }
+  SMP_ANYWHERE DropoutRow row(int64_t r) const {
     const int64_t at = rows_before + r;
     return {key, threshold, static_cast<uint32_t>(first_row + at % sample_rows), 0,
             static_cast<uint32_t>(first_sample + at / sample_rows)};

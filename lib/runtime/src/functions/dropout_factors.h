@@ -2,20 +2,10 @@
 
 #include <cstdint>
 
-#include "functions/dropout.h"
+#include "functions/dropout_places.h"
 #include "functions/vector_math.h"
-#include "philox_rounds.h"
 
 namespace smp {
-
-// Columns whose factors are drawn at once: 16 Philox blocks side by side, of which each word gives
-// two elements of 16 bits. Column c is lane c % 16 of the word halves of blocks 16 (c / 128) +
-// lane.
-inline constexpr int64_t kDropoutLanes = 16;
-inline constexpr int64_t kDropoutColumns = 8 * kDropoutLanes;
-
-// The fewest rounds of Philox4x32 that pass BigCrush (Salmon et al., table 2).
-inline constexpr int kDropoutRounds = 7;
 
 // 0 or `factor` for each of the kDropoutColumns columns from `first_col` on, a multiple of that.
 template <typename T>

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "functions/attention.h"
+
+namespace smp::cuda {
+
+class DeviceBlock;
+
+// Launches on the thread's current stream (launches.h), and what torch has for GPUs alone. Safe
+// from any thread.
+class DeviceRunner {
+ public:
+  using Block = DeviceBlock;
+  static constexpr int64_t kThreadsOfBlock = 256;
+
+  template <typename Body>
+  void run(int64_t blocks, const Body& body) const;  // launches.cu
+
+  // a b of 16-bit factors, summed and given in fp32.
+  static at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
+
+  // Whether torch's flash attention computes this: 16-bit elements, no dropout (its own generator
+  // would choose other elements than ours), heads that it has kernels for.
+  static bool has_flash(const AttentionShape& shape, at::ScalarType type);
+  // q [b, heads, s, d], k and v [b, kv_heads, s, d] -> output [b, heads, s, d] and log_sums [b,
+  // heads, s]; and the gradients of the three.
+  static std::tuple<at::Tensor, at::Tensor> flash_forward(const AttentionShape& shape,
+                                                          const at::Tensor& q, const at::Tensor& k,
+                                                          const at::Tensor& v);
+  static std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
+      const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+      const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums);
+};
+
+}  // namespace smp::cuda

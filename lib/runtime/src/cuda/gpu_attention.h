@@ -1,0 +1,233 @@
+#pragma once
+
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "cuda/launches.h"
+#include "functions/device_functions.h"
+#include "functions/element_types.h"
+#include "smp/plan/check.h"
+
+// Attention on a GPU: heads are unpacked from the projection's rows (heads_body.h), attention runs
+// over them, and gradients are packed back. Where torch's flash attention computes the same it does
+// (Devicerunner_.has_flash); else products and a softmax of our own, on wide heads, for a block of
+// queries at a time: at most `score_elements` scores are there at once, or one query's.
+namespace smp::cuda {
+
+template <typename Runner, typename T>
+class GpuAttention {
+ public:
+  using C = Wide<T>;
+
+  GpuAttention(const Runner& runner, const AttentionShape& shape, const AttentionInputs& inputs,
+               int64_t score_elements)
+      : runner_(runner),
+        shape_(shape),
+        inputs_(inputs),
+        score_elements_(score_elements),
+        group_(shape.heads / shape.kv_heads) {
+    SMP_CHECK_EQ(shape.relative_buckets, 0);  // engine_rules.h refuses them
+  }
+
+  void forward(const at::Tensor& output, const at::Tensor& log_sums) const {
+    if (runner_.has_flash(shape_, output.scalar_type())) {
+      const Heads<T> heads = unpacked<T>();
+      const auto [attended, sums] =
+          runner_.flash_forward(shape_, heads.q.rows, heads.k.rows, heads.v.rows);
+      copy_heads(attended, output);
+      at::Tensor(log_sums).copy_(sums.reshape({-1}));
+      return;
+    }
+    const Heads<C> heads = unpacked<C>();
+    const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
+    for_each_block([&](const ScoreRows& rows) {
+      const at::Tensor scores = scores_of(queries(heads.q.rows, rows), k, rows);
+      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, data_of<C>(scores),
+                                                  data_of<C>(log_sums));
+      const at::Tensor made = at::bmm(scores, v.narrow(1, 0, rows.cols));  // [b kv, m, d]
+      at::Tensor to = output.view({shape_.batch, shape_.sequence, shape_.kv_heads, group_, -1})
+                          .select(3, rows.member)
+                          .narrow(1, rows.first, rows.queries);  // [b, m, kv, d]
+      to.copy_(made.view({shape_.batch, shape_.kv_heads, rows.queries, -1}).transpose(1, 2));
+    });
+  }
+
+  void backward(const at::Tensor& output, const at::Tensor& output_gradient,
+                const at::Tensor& log_sums, const AttentionGradients& gradients) const {
+    if (runner_.has_flash(shape_, output.scalar_type())) {
+      Heads<T> heads = unpacked<T>();
+      std::tie(heads.q.rows, heads.k.rows, heads.v.rows) = runner_.flash_backward(
+          shape_, heads.q.rows, heads.k.rows, heads.v.rows, heads_of(output),
+          heads_of(output_gradient), log_sums.view({shape_.batch, shape_.heads, shape_.sequence}));
+      return pack(heads, gradients);
+    }
+    Heads<C> heads = unpacked<C>();
+    const at::Tensor dout = heads_of(output_gradient).to(heads.q.rows.scalar_type()).contiguous();
+    const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
+    const at::Tensor dq = at::empty_like(heads.q.rows);
+    at::Tensor dk = at::zeros_like(k), dv = at::zeros_like(v);
+    for_each_block([&](const ScoreRows& rows) {
+      const at::Tensor q = queries(heads.q.rows, rows), dy = queries(dout, rows);
+      const at::Tensor scores = scores_of(q, k, rows), score_gradients = scores_of(dy, v, rows);
+      Launches<Runner, T>(runner_).softmax_scores_backward(
+          shape_, rows, data_of<T>(output), data_of<T>(output_gradient), data_of<C>(log_sums),
+          data_of<C>(scores), data_of<C>(score_gradients));
+      queries(dq, rows).copy_(
+          at::bmm(score_gradients, k.narrow(1, 0, rows.cols)).mul_(shape_.scale));
+      dk.narrow(1, 0, rows.cols)
+          .baddbmm_(score_gradients.transpose(1, 2), q, /*beta=*/1, shape_.scale);
+      dv.narrow(1, 0, rows.cols).baddbmm_(scores.transpose(1, 2), dy);
+    });
+    heads.q.rows = dq;
+    heads.k.rows = dk;
+    heads.v.rows = dv;
+    pack(heads, gradients);
+  }
+
+ private:
+  // The queries', keys' or values' heads, [b, heads, s, d], and the statistics of their norm.
+  struct Unpacked {
+    at::Tensor rows, stats;
+  };
+  template <typename R>
+  struct Heads {
+    Unpacked q, k, v;
+  };
+
+  // Of the rows: where a kind's heads are, and what is done to them on the way.
+  struct Kind {
+    const at::Tensor& from;
+    int64_t first_col, heads, sequence, first_bias;
+    bool turns;
+    const at::Tensor *weight, *bias;  // of the norm; null: none
+  };
+  Kind q_kind() const {
+    return {inputs_.packed, 0, shape_.heads, shape_.sequence, 0, true, &inputs_.q_weight,
+            &inputs_.q_bias};
+  }
+  Kind k_kind() const {
+    return {kv(), k_col(),           shape_.kv_heads, shape_.keys, shape_.query_cols(),
+            true, &inputs_.k_weight, &inputs_.k_bias};
+  }
+  Kind v_kind() const {
+    const int64_t cols = shape_.kv_cols() / 2;
+    return {kv(),  k_col() + cols, shape_.kv_heads, shape_.keys, shape_.query_cols() + cols,
+            false, nullptr,        nullptr};
+  }
+  const at::Tensor& kv() const { return inputs_.kv.defined() ? inputs_.kv : inputs_.packed; }
+  int64_t k_col() const { return inputs_.kv.defined() ? 0 : shape_.query_cols(); }
+
+  template <typename R>
+  HeadTensor<T, R> head_tensor(const Kind& kind, const Unpacked& to) const {
+    HeadTensor<T, R> tensor;
+    tensor.rows = data_of<R>(to.rows);
+    tensor.heads = kind.heads;
+    tensor.sequence = kind.sequence;
+    tensor.stride = kind.from.size(1);
+    if (inputs_.bias.defined()) tensor.bias = data_of<T>(inputs_.bias) + kind.first_bias;
+    tensor.turns = kind.turns;
+    if (shape_.has_head_norms && kind.weight != nullptr) {
+      tensor.norm.weight = data_of<T>(*kind.weight);
+      tensor.norm.bias = data_of<T>(*kind.bias);
+      tensor.stats = data_of<C>(to.stats);
+    }
+    return tensor;
+  }
+
+  template <typename R>
+  Unpacked unpacked(const Kind& kind) const {
+    const auto options = kind.from.options();
+    Unpacked to;
+    to.rows = at::empty({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
+                        options.dtype(c10::CppTypeToScalarType<R>::value));
+    if (shape_.has_head_norms && kind.weight != nullptr) {
+      to.stats =
+          at::empty({shape_.batch * kind.sequence * kind.heads, shape_.centered_norms ? 2 : 1},
+                    wide_options(kind.from));
+    }
+    Launches<Runner, T>(runner_).unpack_heads(shape_, data_of<T>(kind.from) + kind.first_col,
+                                              head_tensor<R>(kind, to));
+    return to;
+  }
+  template <typename R>
+  Heads<R> unpacked() const {
+    return {unpacked<R>(q_kind()), unpacked<R>(k_kind()), unpacked<R>(v_kind())};
+  }
+
+  // The rows become the gradients; those of the norms are added.
+  template <typename R>
+  void pack(const Heads<R>& heads, const AttentionGradients& gradients) const {
+    pack<R>(q_kind(), heads.q, gradients, 0);
+    pack<R>(k_kind(), heads.k, gradients, 1);
+    pack<R>(v_kind(), heads.v, gradients, 2);
+  }
+  template <typename R>
+  void pack(const Kind& kind, const Unpacked& from, const AttentionGradients& gradients,
+            int64_t row) const {
+    const Unpacked rows{from.rows.contiguous(), from.stats};
+    const HeadTensor<T, R> tensor = head_tensor<R>(kind, rows);
+    C *dweight = nullptr, *dbias = nullptr;
+    at::Tensor scratch;
+    if (tensor.norm.weight != nullptr) {
+      dweight = data_of<C>(gradients.norms) + row * shape_.head_dim;
+      if (tensor.norm.bias != nullptr) dbias = dweight + 2 * shape_.head_dim;
+      scratch = at::empty({Launches<Runner, T>::column_sums_scratch(
+                              shape_.batch * kind.sequence * kind.heads, shape_.head_dim)},
+                          wide_options(kind.from));
+    }
+    Launches<Runner, T>(runner_).pack_gradients(shape_, tensor, dweight, dbias,
+                                                data_of<T>(kind.from) + kind.first_col,
+                                                data_of<C>(scratch));
+  }
+
+  // Blocks of queries of one member of each group of heads.
+  template <typename Body>
+  void for_each_block(const Body& body) const {
+    const int64_t matrices = shape_.batch * shape_.kv_heads, s = shape_.sequence;
+    const int64_t step =
+        std::clamp<int64_t>(score_elements_ / (matrices * shape_.keys), 1, std::max<int64_t>(s, 1));
+    for (int64_t member = 0; member < group_; ++member) {
+      for (int64_t first = 0; first < s; first += step) {
+        const int64_t queries = std::min(step, s - first);
+        body({matrices, queries, shape_.causal ? first + queries : shape_.keys, first, member});
+      }
+    }
+  }
+
+  // [b, kv, s, d] as matrices [b kv, s, d].
+  at::Tensor matrices(const at::Tensor& rows) const {
+    return rows.view({shape_.batch * shape_.kv_heads, rows.size(2), shape_.head_dim});
+  }
+  // Of [b, heads, s, d] the rows of a block, [b kv, m, d]: a view.
+  at::Tensor queries(const at::Tensor& heads, const ScoreRows& rows) const {
+    return heads.view({rows.matrices, group_, shape_.sequence, shape_.head_dim})
+        .select(1, rows.member)
+        .narrow(1, rows.first, rows.queries);
+  }
+  static at::Tensor scores_of(const at::Tensor& rows_of_queries, const at::Tensor& keys,
+                              const ScoreRows& rows) {
+    return at::bmm(rows_of_queries, keys.narrow(1, 0, rows.cols).transpose(1, 2));
+  }
+  // [n, heads * d] as [b, heads, s, d]: a view.
+  at::Tensor heads_of(const at::Tensor& output) const {
+    return output.view({shape_.batch, shape_.sequence, shape_.heads, shape_.head_dim})
+        .transpose(1, 2);
+  }
+  void copy_heads(const at::Tensor& heads, const at::Tensor& output) const {
+    heads_of(output).copy_(heads);
+  }
+
+  const Runner& runner_;
+  const AttentionShape& shape_;
+  const AttentionInputs& inputs_;
+  const int64_t score_elements_, group_;
+};
+
+}  // namespace smp::cuda

@@ -1,0 +1,265 @@
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sort.h>
+
+#include "cuda/gpu_attention.h"
+#include "cuda/launches.h"
+#include "functions/device_functions.h"
+#include "functions/element_types.h"
+#include "functions/mean_loss.h"
+
+namespace smp::cuda {
+
+// The functions of a GPU: bodies run by a Runner (launches.h), products by torch. In a test the
+// Runner has host threads and the tensors are the CPU's, and all of this class runs.
+template <typename Runner>
+class GpuFunctions final : public DeviceFunctions {
+ public:
+  // 64 MiB of fp32 scores: enough to keep a GPU busy, little beside a microbatch's activations.
+  static constexpr int64_t kScoreElements = 16 << 20;
+
+  explicit GpuFunctions(Runner runner, int64_t score_elements = kScoreElements)
+      : runner_(std::move(runner)), score_elements_(score_elements) {}
+
+  void norm_forward(const NormShape& shape, double epsilon, const at::Tensor& x,
+                    const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& y,
+                    const at::Tensor& stats) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().norm_forward(shape, static_cast<Wide<T>>(epsilon), data_of<T>(x),
+                                 data_of<T>(weight), data_of<T>(bias), data_of<T>(y),
+                                 data_of<Wide<T>>(stats));
+    });
+  }
+
+  void norm_apply(const NormShape& shape, const at::Tensor& x, const at::Tensor& stats,
+                  const at::Tensor& weight, const at::Tensor& bias,
+                  const at::Tensor& y) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().norm_apply(shape, data_of<T>(x), data_of<Wide<T>>(stats), data_of<T>(weight),
+                               data_of<T>(bias), data_of<T>(y));
+    });
+  }
+
+  void norm_backward(const NormShape& shape, const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& stats, const at::Tensor& weight, const at::Tensor& residual,
+                     const at::Tensor& weight_gradient,
+                     const at::Tensor& bias_gradient) const override {
+    const at::Tensor scratch = sums_scratch(x, shape.rows, shape.cols);
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().norm_backward(shape, data_of<T>(dy), data_of<T>(x), data_of<Wide<T>>(stats),
+                                  data_of<T>(weight), data_of<T>(residual), data_of<T>(dy),
+                                  data_of<Wide<T>>(weight_gradient),
+                                  data_of<Wide<T>>(bias_gradient), data_of<Wide<T>>(scratch));
+    });
+  }
+
+  void activation_forward(const ActivationShape& shape, const at::Tensor& u, const at::Tensor& bias,
+                          const at::Tensor& y) const override {
+    with_element_type(u, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().activation_forward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(y));
+    });
+  }
+
+  void activation_backward(const ActivationShape& shape, const at::Tensor& u,
+                           const at::Tensor& bias, const at::Tensor& dy,
+                           const at::Tensor& bias_gradient) const override {
+    at::Tensor scratch;
+    if (bias.defined()) scratch = sums_scratch(u, shape.rows, u.size(1));
+    with_element_type(u, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().activation_backward(shape, data_of<T>(u), data_of<T>(bias), data_of<T>(dy),
+                                        data_of<Wide<T>>(bias_gradient), data_of<Wide<T>>(scratch));
+    });
+  }
+
+  void attention_forward(const AttentionShape& shape, const AttentionInputs& inputs,
+                         const at::Tensor& output, const at::Tensor& log_sums) const override {
+    with_element_type(output, [&](auto zero) {
+      attention<decltype(zero)>(shape, inputs).forward(output, log_sums);
+    });
+  }
+
+  void attention_backward(const AttentionShape& shape, const AttentionInputs& inputs,
+                          const at::Tensor& output, const at::Tensor& output_gradient,
+                          const at::Tensor& log_sums,
+                          const AttentionGradients& gradients) const override {
+    with_element_type(output, [&](auto zero) {
+      attention<decltype(zero)>(shape, inputs)
+          .backward(output, output_gradient, log_sums, gradients);
+    });
+  }
+
+  void drop(const Dropout& dropout, const at::Tensor& x, const at::Tensor& y) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t cols = x.size(-1);
+      launches<T>().drop(dropout, x.numel() / cols, cols, data_of<T>(x), data_of<T>(y));
+    });
+  }
+
+  void add_residual(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& y,
+                    const Dropout& dropout) const override {
+    with_element_type(y, [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t rows = y.size(0), cols = y.size(1);
+      if (dropout.is_on()) {
+        return launches<T>().add_residual_dropped(dropout, rows, cols, data_of<T>(x),
+                                                  data_of<T>(bias), data_of<T>(y));
+      }
+      launches<T>().add_residual(rows, cols, data_of<T>(x), data_of<T>(bias), data_of<T>(y));
+    });
+  }
+
+  void add_column_sums(const at::Tensor& x, const at::Tensor& sums) const override {
+    const at::Tensor scratch = sums_scratch(x, x.size(0), x.size(1));
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().add_column_sums(x.size(0), x.size(1), data_of<T>(x), data_of<Wide<T>>(sums),
+                                    data_of<Wide<T>>(scratch));
+    });
+  }
+
+  void accumulate(const at::Tensor& x, const at::Tensor& sums) const override {
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().accumulate(x.numel(), data_of<T>(x), data_of<Wide<T>>(sums));
+    });
+  }
+
+  void take_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& table,
+                 const at::Tensor& y) const override {
+    with_element_type(table, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().take_rows(ids.numel(), table.size(1), begin, table.size(0),
+                              data_of<int64_t>(ids), data_of<T>(table), data_of<T>(y));
+    });
+  }
+
+  void add_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& x,
+                const at::Tensor& table) const override {
+    const auto [sorted, order] = at::sort(ids, /*stable=*/std::optional(true), /*dim=*/0);
+    const int64_t *values = data_of<int64_t>(sorted), *places = data_of<int64_t>(order);
+    with_element_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().add_rows(ids.numel(), table.size(1), begin, table.size(0), values, places,
+                             data_of<T>(x), data_of<Wide<T>>(table));
+    });
+  }
+
+  double softmax_loss(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+                      const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
+                      bool makes_gradient) const override {
+    const int64_t rows = logits.size(0), cols = logits.size(1);
+    with_element_type(logits, [&](auto zero) {
+      using T = decltype(zero);
+      launches<T>().row_maxima(rows, cols, data_of<T>(logits), data_of<Wide<T>>(statistics.maxima));
+      if (exchange) exchange(statistics.maxima, ReduceOp::kMax);
+      auto* sums = data_of<Wide<T>>(statistics.sums);
+      launches<T>().softmax_sums(rows, cols, begin, data_of<int64_t>(targets),
+                                 data_of<Wide<T>>(statistics.maxima), data_of<T>(logits), sums,
+                                 sums + rows);
+    });
+    if (exchange) exchange(statistics.sums, ReduceOp::kSum);
+    if (makes_gradient && !is_narrow(logits)) {
+      softmax_gradient(logits, targets, begin, statistics, 1);
+    }
+    const at::Tensor here = statistics.sums.to(at::kCPU);
+    return here.scalar_type() == at::kDouble ? mean_loss(rows, data_of<double>(here))
+                                             : mean_loss(rows, data_of<float>(here));
+  }
+
+  void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+                        const SoftmaxStatistics& statistics, double scale) const override {
+    with_element_type(logits, [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t rows = logits.size(0);
+      launches<T>().softmax_gradient(
+          rows, logits.size(1), begin, data_of<int64_t>(targets),
+          data_of<Wide<T>>(statistics.maxima), data_of<Wide<T>>(statistics.sums),
+          static_cast<Wide<T>>(scale / static_cast<double>(rows)), data_of<T>(logits));
+    });
+  }
+
+  at::Tensor product(const at::Tensor& a, const at::Tensor& b) const override {
+    return at::mm(a, b.t());
+  }
+
+  void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
+                   const at::Tensor& gradient) const override {
+    at::Tensor sum = gradient;
+    if (is_narrow(dy)) {
+      sum.add_(runner_.wide_product(dy.t(), x), scale);
+    } else {
+      sum.addmm_(dy.t(), x, /*beta=*/1, scale);
+    }
+  }
+
+  void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) const override {
+    FlatLaunches<Runner, float>(runner_).adamw_update(factors, range);
+  }
+  void adamw_update(const AdamWFactors& factors, const UpdateRange<double>& range) const override {
+    FlatLaunches<Runner, double>(runner_).adamw_update(factors, range);
+  }
+  void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) const override {
+    FlatLaunches<Runner, float>(runner_).sgd_update(factors, range);
+  }
+  void sgd_update(const SgdFactors& factors, const UpdateRange<double>& range) const override {
+    FlatLaunches<Runner, double>(runner_).sgd_update(factors, range);
+  }
+
+  void sums_of_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+                       std::vector<double>& sums) const override {
+    if (values.scalar_type() == at::kDouble) {
+      add_squares<double>(values, ranges, sums);
+    } else {
+      add_squares<float>(values, ranges, sums);
+    }
+  }
+
+ private:
+  template <typename T>
+  Launches<Runner, T> launches() const {
+    return Launches<Runner, T>(runner_);
+  }
+  template <typename T>
+  GpuAttention<Runner, T> attention(const AttentionShape& shape,
+                                    const AttentionInputs& inputs) const {
+    return {runner_, shape, inputs, score_elements_};
+  }
+  static at::Tensor sums_scratch(const at::Tensor& like, int64_t rows, int64_t cols) {
+    return at::empty({Launches<Runner, float>::column_sums_scratch(rows, cols)},
+                     wide_options(like));
+  }
+
+  // All ranges' partial sums in one buffer: the host waits once.
+  template <typename T>
+  void add_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+                   std::vector<double>& sums) const {
+    using Flat = FlatLaunches<Runner, T>;
+    int64_t count = 0;
+    for (const FlatRange& range : ranges) count += Flat::squares_partials(range.count);
+    const at::Tensor partials = at::empty({count}, values.options().dtype(at::kDouble));
+    double* next = data_of<double>(partials);
+    for (const FlatRange& range : ranges) {
+      Flat(runner_).square_partials(range.count, data_of<T>(values) + range.begin, next);
+      next += Flat::squares_partials(range.count);
+    }
+    const at::Tensor here = partials.to(at::kCPU);
+    const double* partial = data_of<double>(here);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      sums[i] = 0;
+      for (int64_t p = Flat::squares_partials(ranges[i].count); p > 0; --p) sums[i] += *partial++;
+    }
+  }
+
+  const Runner runner_;
+  const int64_t score_elements_;
+};
+
+}  // namespace smp::cuda

@@ -1,0 +1,338 @@
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/activation_body.h"
+#include "cuda/column_sums_body.h"
+#include "cuda/dropout_body.h"
+#include "cuda/launches.h"
+#include "cuda/norm_body.h"
+#include "cuda/rows_body.h"
+#include "cuda/scores_body.h"
+#include "cuda/softmax_body.h"
+#include "cuda/update_body.h"
+
+// What launches.h declares: included where the launches of one runner are made.
+namespace smp::cuda {
+
+// A lambda that a kernel runs.
+#if defined(__CUDACC__)
+#  define SMP_BODY __device__
+#else
+#  define SMP_BODY
+#endif
+
+template <typename Runner>
+int64_t blocks_of(int64_t elements) {
+  return (elements + Runner::kThreadsOfBlock - 1) / Runner::kThreadsOfBlock;
+}
+
+template <typename Runner, typename C, typename Value>
+void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const Value& value,
+                        C* total, C* scratch) {
+  runner.run(blocks_of<Runner>(partials_of(rows) * cols),
+             [=] SMP_BODY(typename Runner::Block & block) {
+               column_partials(block, rows, cols, value, scratch);
+             });
+  runner.run(blocks_of<Runner>(cols), [=] SMP_BODY(typename Runner::Block & block) {
+    add_partials(block, partials_of(rows), cols, scratch, total);
+  });
+}
+
+// body(std::integral_constant of the kind).
+template <typename Body>
+void with_activation(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kGelu: return body(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kGeluErf:
+      return body(std::integral_constant<Activation, Activation::kGeluErf>());
+    case Activation::kRelu: return body(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kSilu: return body(std::integral_constant<Activation, Activation::kSilu>());
+  }
+}
+
+// body(a null pointer to the type of the range's copy).
+template <typename T, typename Body>
+void with_copy_type(const UpdateRange<T>& range, const Body& body) {
+  if constexpr (sizeof(T) == 4) {
+    if (range.copy != nullptr && range.copy_dtype == DType::kBF16) {
+      return body(static_cast<c10::BFloat16*>(nullptr));
+    }
+    return body(static_cast<c10::Half*>(nullptr));
+  } else {
+    return body(static_cast<T*>(nullptr));
+  }
+}
+
+template <Activation kKind, typename Runner, typename T>
+void launch_activation(const Runner& runner, const ActivationShape& shape, const T* u,
+                       const T* bias, T* y) {
+  runner.run(blocks_of<Runner>(shape.rows * shape.cols),
+             [=] SMP_BODY(typename Runner::Block & block) {
+               activation_forward<kKind>(block, shape, u, bias, y);
+             });
+}
+
+template <Activation kKind, typename Runner, typename T>
+void launch_activation_backward(const Runner& runner, const ActivationShape& shape, T* u,
+                                const T* bias, T* dy) {
+  runner.run(blocks_of<Runner>(shape.rows * shape.cols),
+             [=] SMP_BODY(typename Runner::Block & block) {
+               activation_backward<kKind>(block, shape, u, bias, dy);
+             });
+}
+
+template <typename Copy, typename Runner, typename T>
+void launch_adamw(const Runner& runner, const AdamWElement<T>& element,
+                  const UpdateRange<T>& range) {
+  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
+    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
+      return element(gradient, weight, range.states[0][i], range.states[1][i]);
+    });
+  });
+}
+
+template <SgdKind kKind, typename Copy, typename Runner, typename T>
+void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRange<T>& range) {
+  const SgdElement<kKind, T> element(factors);
+  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
+    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
+      return element(gradient, weight, range.states[0], i);
+    });
+  });
+}
+
+template <typename Runner, typename T>
+int64_t Launches<Runner, T>::column_sums_scratch(int64_t rows, int64_t cols) {
+  return partials_of(rows) * cols;
+}
+
+template <typename Runner, typename T>
+int64_t FlatLaunches<Runner, T>::squares_partials(int64_t count) {
+  return (count + kOfPartial - 1) / kOfPartial;
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x,
+                                       const T* weight, const T* bias, T* y, Wide<T>* stats) const {
+  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::norm_forward(block, shape, epsilon, x, weight, bias, y, stats);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::norm_apply(const NormShape& shape, const T* x, const Wide<T>* stats,
+                                     const T* weight, const T* bias, T* y) const {
+  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::norm_apply(block, shape, x, stats, weight, bias, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::norm_backward(const NormShape& shape, const T* dy, const T* x,
+                                        const Wide<T>* stats, const T* weight, const T* residual,
+                                        T* dx, Wide<T>* dweight, Wide<T>* dbias,
+                                        Wide<T>* scratch) const {
+  const int64_t cols = shape.cols;
+  launch_column_sums(
+      runner_, shape.rows, cols,
+      [=] SMP_BODY(int64_t row, int64_t col) {
+        return norm_weight_term(shape, dy, x, stats, row, col);
+      },
+      dweight, scratch);
+  if (dbias != nullptr) add_column_sums(shape.rows, cols, dy, dbias, scratch);
+  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+    norm_input_gradient(block, shape, dy, x, stats, weight, residual, dx);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::activation_forward(const ActivationShape& shape, const T* u,
+                                             const T* bias, T* y) const {
+  with_activation(shape.activation, [&](auto kind) {
+    launch_activation<decltype(kind)::value>(runner_, shape, u, bias, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::activation_backward(const ActivationShape& shape, T* u, const T* bias,
+                                              T* dy, Wide<T>* dbias, Wide<T>* scratch) const {
+  with_activation(shape.activation, [&](auto kind) {
+    launch_activation_backward<decltype(kind)::value>(runner_, shape, u, bias, dy);
+  });
+  if (bias == nullptr) return;
+  add_column_sums(shape.rows, shape.gated ? 2 * shape.cols : shape.cols, shape.gated ? u : dy,
+                  dbias, scratch);
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_column_sums(int64_t rows, int64_t cols, const T* x, Wide<T>* sums,
+                                          Wide<T>* scratch) const {
+  launch_column_sums(
+      runner_, rows, cols,
+      [=] SMP_BODY(int64_t row, int64_t col) { return Wide<T>(x[row * cols + col]); }, sums,
+      scratch);
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::accumulate(int64_t count, const T* x, Wide<T>* sums) const {
+  runner_.run(blocks_of<Runner>(count), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::accumulate(block, count, x, sums);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_residual(int64_t rows, int64_t cols, const T* x, const T* bias,
+                                       T* y) const {
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::add_residual(block, rows, cols, x, bias, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::take_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
+                                    const int64_t* ids, const T* table, T* y) const {
+  runner_.run(blocks_of<Runner>(count * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::take_rows(block, count, cols, begin, table_rows, ids, table, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
+                                   const int64_t* sorted, const int64_t* order, const T* x,
+                                   Wide<T>* table) const {
+  runner_.run(count, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::add_rows(block, count, cols, begin, table_rows, sorted, order, x, table);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::row_maxima(int64_t rows, int64_t cols, const T* logits,
+                                     Wide<T>* maxima) const {
+  runner_.run(rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::row_maxima(block, rows, cols, logits, maxima);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::softmax_sums(int64_t rows, int64_t cols, int64_t begin,
+                                       const int64_t* targets, const Wide<T>* maxima,
+                                       const T* logits, Wide<T>* sums,
+                                       Wide<T>* target_logits) const {
+  runner_.run(rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_sums(block, rows, cols, begin, targets, maxima, logits, sums, target_logits);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::softmax_gradient(int64_t rows, int64_t cols, int64_t begin,
+                                           const int64_t* targets, const Wide<T>* maxima,
+                                           const Wide<T>* sums, Wide<T> scale, T* logits) const {
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_gradient(block, rows, cols, begin, targets, maxima, sums, scale, logits);
+  });
+}
+
+template <typename Runner, typename T>
+template <typename R>
+void Launches<Runner, T>::unpack_heads(const AttentionShape& shape, const T* rows,
+                                       const HeadTensor<T, R>& tensor) const {
+  runner_.run(shape.batch * tensor.sequence * tensor.heads,
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::unpack_heads(block, shape, rows, tensor);
+              });
+}
+
+template <typename Runner, typename T>
+template <typename R>
+void Launches<Runner, T>::pack_gradients(const AttentionShape& shape,
+                                         const HeadTensor<T, R>& tensor, Wide<T>* dweight,
+                                         Wide<T>* dbias, T* rows, Wide<T>* scratch) const {
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads;
+  if (dweight != nullptr) {
+    launch_column_sums(
+        runner_, count, shape.head_dim,
+        [=] SMP_BODY(int64_t row, int64_t col) {
+          return head_norm_term(shape, rows, tensor, row, col).of_weight;
+        },
+        dweight, scratch);
+  }
+  if (dbias != nullptr) {
+    launch_column_sums(
+        runner_, count, shape.head_dim,
+        [=] SMP_BODY(int64_t row, int64_t col) {
+          return head_norm_term(shape, rows, tensor, row, col).of_bias;
+        },
+        dbias, scratch);
+  }
+  runner_.run(count, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::pack_gradients(block, shape, tensor, rows);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
+                               T* y) const {
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::drop(block, dropout, rows, cols, x, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols,
+                                               const T* x, const T* bias, T* y) const {
+  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::add_residual_dropped(block, dropout, rows, cols, x, bias, y);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::softmax_scores(const AttentionShape& shape, const ScoreRows& rows,
+                                         Wide<T>* scores, Wide<T>* log_sums) const {
+  runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_scores(block, shape, rows, scores, log_sums);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::softmax_scores_backward(const AttentionShape& shape,
+                                                  const ScoreRows& rows, const T* output,
+                                                  const T* output_gradient, const Wide<T>* log_sums,
+                                                  Wide<T>* scores, Wide<T>* gradients) const {
+  runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_scores_backward(block, shape, rows, output, output_gradient, log_sums, scores,
+                                  gradients);
+  });
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::adamw_update(const AdamWFactors& factors,
+                                           const UpdateRange<T>& range) const {
+  const AdamWElement<T> element(factors);
+  with_copy_type(range, [&](auto* copy) {
+    launch_adamw<std::remove_pointer_t<decltype(copy)>>(runner_, element, range);
+  });
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
+                                         const UpdateRange<T>& range) const {
+  with_copy_type(range, [&](auto* copy) {
+    using Copy = std::remove_pointer_t<decltype(copy)>;
+    switch (kind_of(factors, range.states[0] != nullptr)) {
+      case SgdKind::kPlain: return launch_sgd<SgdKind::kPlain, Copy>(runner_, factors, range);
+      case SgdKind::kMomentum: return launch_sgd<SgdKind::kMomentum, Copy>(runner_, factors, range);
+      case SgdKind::kNesterov: return launch_sgd<SgdKind::kNesterov, Copy>(runner_, factors, range);
+    }
+  });
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::square_partials(int64_t count, const T* values,
+                                              double* partials) const {
+  runner_.run(squares_partials(count), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::square_partials(block, count, values, partials);
+  });
+}
+
+}  // namespace smp::cuda

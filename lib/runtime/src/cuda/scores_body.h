@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cmath>
+
+#include "cuda/dropout_body.h"
+#include "functions/attention.h"
+
+// The softmax of attention over scores that a product made, [matrices, queries, cols]: a matrix for
+// each sample and key/value head, of one of the heads that share it, `member`; its rows are the
+// queries from `first` on. A block to each row. `cols` are all keys that any of the queries sees.
+namespace smp::cuda {
+
+struct ScoreRows {
+  int64_t matrices = 0;
+  int64_t queries = 0;
+  int64_t cols = 0;
+  int64_t first = 0;
+  int64_t member = 0;
+
+  SMP_ANYWHERE int64_t rows() const { return matrices * queries; }
+};
+
+// What row `row` of the scores is about.
+struct ScorePlace {
+  int64_t sample, head, position;
+  int64_t seen;  // of the keys, the first ones
+};
+
+SMP_ANYWHERE ScorePlace place_of(const AttentionShape& shape, const ScoreRows& scores,
+                                 int64_t row) {
+  const int64_t matrix = row / scores.queries, position = scores.first + row % scores.queries;
+  const int64_t group = shape.heads / shape.kv_heads;
+  return {matrix / shape.kv_heads, matrix % shape.kv_heads * group + scores.member, position,
+          shape.causal ? position + 1 : scores.cols};
+}
+
+SMP_ANYWHERE DropoutRow dropout_of(const AttentionShape& shape, const ScorePlace& place) {
+  DropoutRow row = shape.dropout.row(place.sample * shape.dropout.sample_rows + place.position);
+  row.head = static_cast<uint32_t>(shape.first_head + place.head);
+  return row;
+}
+
+template <typename C>
+SMP_ANYWHERE C kept_share(const AttentionShape& shape, const DropoutRow& dropout, int64_t col) {
+  return shape.dropout.threshold > 0 ? dropout_factor<C>(dropout, col) : C(1);
+}
+
+// Scores become weights, with their dropout; log_sums are written.
+template <typename Block, typename C>
+SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, const ScoreRows& rows,
+                                 C* scores, C* log_sums) {
+  const C scale = static_cast<C>(shape.scale);
+  for_each_row(block, rows.rows(), [&](int64_t row) {
+    const ScorePlace place = place_of(shape, rows, row);
+    const DropoutRow dropout = dropout_of(shape, place);
+    C* const x = scores + row * rows.cols;
+    C highest = -INFINITY;
+    for_each_column(block, place.seen, [&](int64_t c) {
+      if (x[c] * scale > highest) highest = x[c] * scale;
+    });
+    highest = block.maximum(highest);
+    C sum = 0;
+    for_each_column(block, place.seen, [&](int64_t c) {
+      x[c] = std::exp(x[c] * scale - highest);
+      sum += x[c];
+    });
+    sum = block.sum(sum);
+    for_each_column(block, rows.cols, [&](int64_t c) {
+      x[c] = c < place.seen ? x[c] / sum * kept_share<C>(shape, dropout, c) : C(0);
+    });
+    if (block.thread() == 0) {
+      log_sums[(place.sample * shape.heads + place.head) * shape.sequence + place.position] =
+          highest + std::log(sum);
+    }
+  });
+}
+
+// Scores become the same weights again, and `gradients`, those of the weights, the scores' own,
+// without the scale. output and output_gradient: [tokens, heads * head_dim].
+template <typename Block, typename T, typename C>
+SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& shape,
+                                          const ScoreRows& rows, const T* output,
+                                          const T* output_gradient, const C* log_sums, C* scores,
+                                          C* gradients) {
+  const C scale = static_cast<C>(shape.scale);
+  const int64_t d = shape.head_dim;
+  for_each_row(block, rows.rows(), [&](int64_t row) {
+    const ScorePlace place = place_of(shape, rows, row);
+    const DropoutRow dropout = dropout_of(shape, place);
+    const int64_t token = place.sample * shape.sequence + place.position;
+    const int64_t at = token * shape.output_cols() + place.head * d;
+    C mean = 0;  // of the gradients, by the weights
+    for_each_column(block, d,
+                    [&](int64_t c) { mean += C(output[at + c]) * C(output_gradient[at + c]); });
+    mean = block.sum(mean);
+    const C log_sum =
+        log_sums[(place.sample * shape.heads + place.head) * shape.sequence + place.position];
+    C* const x = scores + row * rows.cols;
+    C* const dx = gradients + row * rows.cols;
+    for_each_column(block, rows.cols, [&](int64_t c) {
+      const C weight = c < place.seen ? std::exp(x[c] * scale - log_sum) : C(0);
+      const C kept = c < place.seen ? kept_share<C>(shape, dropout, c) : C(0);
+      dx[c] = c < place.seen ? weight * (dx[c] * kept - mean) : C(0);
+      x[c] = weight * kept;
+    });
+  });
+}
+
+}  // namespace smp::cuda

@@ -1,0 +1,148 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linspace.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "adamw_kernel.h"
+#include "host_runner.h"
+#include "layers_support.h"
+#include "sgd_kernel.h"
+#include "smp/comm/thread_group.h"
+#include "tolerances.h"
+
+// The class that computes on GPUs, on CPU tensors with host threads in place of kernels, against
+// the CPU's loops: whole models, so that every function is called as layers call it.
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+constexpr CallContext kTraining{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
+
+struct Outcome {
+  double loss = 0;
+  NamedTensors gradients;
+};
+
+Outcome outcome_of(const ModelSpec& model, at::ScalarType type, int64_t tensor_degree = 1) {
+  const at::NoGradGuard no_grad;
+  const NamedTensors weights = arbitrary_weights(model, type);
+  const std::vector<at::Tensor> batch = arbitrary_batch(model, 2, 13);
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(static_cast<int>(tensor_degree), [&](Communicator& world) {
+    const at::NoGradGuard also;
+    ModelOnRank on_rank(model, weights, world.size() > 1 ? &world : nullptr);
+    on_rank.set_context(kTraining);
+    const double loss = on_rank.run(batch, true, 0.5);
+    const std::scoped_lock lock(mutex);
+    if (world.rank() == 0) outcome = {loss, on_rank.gradients()};
+  });
+  return outcome;
+}
+
+void check_same(const ModelSpec& model, at::ScalarType type, const HostFunctions& functions,
+                double allowed, int64_t tensor_degree = 1) {
+  const Outcome expected = outcome_of(model, type, tensor_degree);
+  const FunctionsScope scope(functions);
+  const Outcome ours = outcome_of(model, type, tensor_degree);
+  CHECK(std::abs(ours.loss / expected.loss - 1) <= allowed);
+  double worst = 0, most = 0;
+  for (const auto& [name, gradient] : expected.gradients) {
+    most = std::max(most, gradient.abs().max().item<double>());
+  }
+  for (const auto& [name, gradient] : expected.gradients) {
+    const at::Tensor away = ours.gradients.at(name).sub(gradient).abs();
+    worst = std::max(worst, away.max().item<double>() / most);
+  }
+  CHECK(worst <= allowed);
+  MESSAGE(model.num_layers << " layers: loss within " << std::abs(ours.loss / expected.loss - 1)
+                           << ", gradients within " << worst);
+}
+
+ModelSpec with_dropout(ModelSpec model) {
+  model.hidden_dropout = 0.2;
+  model.attention_dropout = 0.3;
+  return model;
+}
+
+std::vector<ModelSpec> all_models() {
+  std::vector<ModelSpec> models = small_others();
+  models.push_back(small_gpt2());
+  models.push_back(small_llama());
+  return models;
+}
+
+}  // namespace
+
+TEST_CASE("a GPU's functions: losses and gradients of every kind of block are the CPU's") {
+  const HostFunctions functions(HostRunner(3, 1, false));
+  for (const ModelSpec& model : all_models()) {
+    check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+    check_same(with_dropout(model), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+  }
+  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama()}) {
+    check_same(model, at::kFloat, functions, tolerance::kDeviceFunctionsF32);
+    check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
+    check_same(model, at::kHalf, functions, tolerance::kDeviceFunctionsBf16);
+  }
+}
+
+TEST_CASE("a GPU's functions: several threads a block, and a few queries' scores at a time") {
+  const HostFunctions functions(HostRunner(2, 2, false), 100);
+  check_same(with_dropout(small_gpt2()), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+  check_same(small_llama(), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+}
+
+TEST_CASE("a GPU's functions: tensor ranks, which exchange within the loss") {
+  const HostFunctions functions(HostRunner(2, 1, false));
+  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama()}) {
+    check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64, 2);
+  }
+}
+
+TEST_CASE("a GPU's functions: the way through torch's flash attention") {
+  const HostFunctions functions(HostRunner(2, 1, true));
+  for (const ModelSpec& model : {small_gpt2(), small_llama()}) {
+    check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+    check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
+  }
+}
+
+TEST_CASE("a GPU's functions: updates and norms of flat ranges are the CPU's") {
+  const HostFunctions functions(HostRunner(2, 2, false));
+  constexpr int64_t kCount = 70001;  // more than one partial sum
+  const at::Tensor start = at::linspace(-1, 1, kCount, at::kDouble);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const at::Tensor values = start.to(type);
+    const std::vector<FlatRange> ranges = {{0, 5}, {5, kCount - 6}, {kCount - 1, 1}, {3, 0}};
+    std::vector<double> sums(ranges.size(), -1), expected(ranges.size(), -1);
+    functions.sums_of_squares(values, ranges, sums);
+    functions_of(values).sums_of_squares(values, ranges, expected);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
+    }
+  }
+  for (const bool nesterov : {false, true}) {
+    at::Tensor ours = start.clone(), expected = start.clone();
+    at::Tensor momentum = start.mul(0.1), expected_momentum = momentum.clone();
+    const SgdFactors factors{0.5, 0.01, 0.9, 1e-2, nesterov};
+    const auto range_of = [&](at::Tensor& weights, at::Tensor& state) {
+      UpdateRange<double> range;
+      range.count = kCount;
+      range.gradients = start.const_data_ptr<double>();
+      range.weights = weights.mutable_data_ptr<double>();
+      range.states = {state.mutable_data_ptr<double>(), nullptr};
+      return range;
+    };
+    functions.sgd_update(factors, range_of(ours, momentum));
+    functions_of(ours).sgd_update(factors, range_of(expected, expected_momentum));
+    CHECK(relative_difference(ours, expected) <= tolerance::kDeviceFunctionsF64);
+    CHECK(relative_difference(momentum, expected_momentum) <= tolerance::kDeviceFunctionsF64);
+  }
+}
