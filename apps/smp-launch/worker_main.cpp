@@ -47,6 +47,7 @@ struct WorkerEnvironment {
   std::string resume;  // "latest", a step, or "" = start anew
   int threads = 0;
   int console_columns = 0;
+  std::string cuda_module;
   std::optional<Fault> fault;
 };
 
@@ -96,6 +97,7 @@ WorkerEnvironment read_environment() {
   environment.threads = threads_of(optional("OMP_NUM_THREADS"), environment.local_world_size);
   const std::string columns = optional(env::kConsoleColumns);
   if (!columns.empty()) environment.console_columns = number<int>(env::kConsoleColumns, columns);
+  environment.cuda_module = optional(env::kCudaModule);
   const std::string fault = optional(env::kFault);
   if (!fault.empty()) environment.fault = parse_fault(fault);
   return environment;
@@ -129,6 +131,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
   train_options.progress_columns = environment.console_columns;
   train_options.threads = environment.threads;
   train_options.owns_process = true;
+  train_options.open_gpu = gpus_of_module(environment.cuda_module);
   train_options.memory_watch = &memory;
   train_options.fault = environment.fault;
   train_options.resume = !environment.resume.empty();

@@ -223,3 +223,20 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
   CHECK(read_file(run + "/plan.yaml") == read_file(second));
   CHECK(std::filesystem::exists(run + "/weights/model.safetensors"));
 }
+
+TEST_CASE("a plan for GPUs ends before training where there are none, with rank 0's cause") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run";
+  std::vector<std::string> planning = {SMP_PLAN, kJob, "-o", plan};
+  add_pins(planning, {"cluster.device=cuda", "cluster.memory_per_process=4GiB"});
+  REQUIRE(run_program(planning).code == 0);
+  Program launched({SMP_LAUNCH, "--run-dir", run, plan},
+                   {"SMP_CUDA_MODULE=/nowhere/libsmp_cuda.so"});
+  const ProgramEnd ended = launched.wait(std::chrono::seconds(60));
+  CHECK(ended.code == 3);
+  CHECK(ended.err.find("rank 0") != std::string::npos);
+  CHECK(
+      ended.err.find("cluster.device is cuda, and there is no /nowhere/libsmp_cuda.so: build it") !=
+      std::string::npos);
+  CHECK(!std::filesystem::exists(run + "/metrics.jsonl"));
+}

@@ -58,7 +58,7 @@ Distance distance(const std::vector<double>& values, const std::vector<double>& 
 
 }  // namespace
 
-Run run(const Plan& plan, int64_t steps) {
+Run run(const Plan& plan, int64_t steps, const OpenGpu& open_gpu) {
   const ScratchFolder folder;
   Run run;
   run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
@@ -66,6 +66,7 @@ Run run(const Plan& plan, int64_t steps) {
     options.steps = steps;
     options.run_dir = folder.path();
     options.threads = 1;
+    if (open_gpu) options.open_gpu = open_gpu;
     RunResult result = train(plan, world, options);
     if (world.rank() == 0) run.result = std::move(result);
   });

@@ -21,7 +21,8 @@ struct Run {
   Weights weights;
 };
 
-Run run(const Plan& plan, int64_t steps);
+// On GPUs where `open_gpu` is given.
+Run run(const Plan& plan, int64_t steps, const OpenGpu& open_gpu = {});
 
 void check_losses(const Run& run, const Run& reference, const tolerance::Parity& tolerance);
 void check_weights(const Run& run, const Run& reference, const tolerance::Parity& tolerance);

@@ -33,7 +33,10 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
   Plan plan = sample_plan(gpt2_124m(), {.replica = 512});
   plan.job.cluster.device = DeviceKind::kCuda;
   plan.job.cluster.hosts = 64;
-  CHECK(what_engine_cannot_run(plan).size() == 3);
+  CHECK(what_engine_cannot_run(plan).size() == 2);
+  set_t5(plan.job);
+  plan.job.parallel.delayed_parameter_initialization = false;
+  CHECK(what_engine_cannot_run(plan).size() == 4);
   CHECK(what_engine_cannot_build(plan).empty());
   plan.job.training.precision = Precision::kFp8;
   CHECK(what_engine_cannot_build(plan) ==
@@ -89,8 +92,20 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "training.fused_loss: true (the engine has a loss of its own)");
   CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
         "training.compiled: true (the engine is compiled ahead)");
-  CHECK(refused([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) ==
-        "cluster.device: cuda (the engine runs on cpu)");
+  CHECK(refused([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) == "nothing");
+  CHECK(
+      refused([](JobSpec& j) {
+        j.cluster.device = DeviceKind::kCuda;
+        set_t5(j);
+      }) ==
+      "cluster.device: cuda with model.stack: encoder_decoder (the engine's attention on GPUs has "
+      "no relative positions)");
+  CHECK(refused([](JobSpec& j) {
+          j.cluster.device = DeviceKind::kCuda;
+          j.parallel.delayed_parameter_initialization = false;
+        }) ==
+        "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
+        "never the whole model)");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kYarn; }) ==
         "model.rope_scaling: dynamic, yarn or longrope (the engine runs none, linear and llama3)");
   CHECK(refused([](JobSpec& j) { j.model.rope_scaling = RopeScaling::kLlama3; }) == "nothing");
@@ -208,6 +223,13 @@ TEST_CASE("lists of layers are of 32 and 64 bits") {
   CHECK(what_engine_cannot_run(sample_plan(small_list(), {.precision = Precision::kBf16})) ==
         Texts{"model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 "
               "and fp64)"});
+}
+
+TEST_CASE("lists of layers are trained on CPUs") {
+  Plan plan = sample_plan(small_list(), {});
+  plan.job.cluster.device = DeviceKind::kCuda;
+  CHECK(what_engine_cannot_run(plan) ==
+        Texts{"cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)"});
 }
 
 TEST_CASE("lists of layers have no sequences to split, and are whole on every tensor rank") {

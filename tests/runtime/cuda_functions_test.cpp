@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
 #include <ATen/ops/linspace.h>
 #include <doctest/doctest.h>
 

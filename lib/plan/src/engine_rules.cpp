@@ -42,9 +42,24 @@ struct Rule {
   Concerns concerns = Concerns::kShare;
 };
 
+constexpr const char* kDrawsItsOwn =
+    "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
+    "never the whole model)";
+
 const Rule kRules[] = {
-    {[](const Plan& plan) { return plan.job.cluster.device == DeviceKind::kCuda; },
-     "cluster.device: cuda (the engine runs on cpu)", Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda &&
+              plan.job.model.stack == Stack::kEncoderDecoder;
+     },
+     "cluster.device: cuda with model.stack: encoder_decoder (the engine's attention on GPUs has "
+     "no "
+     "relative positions)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda && is_list(plan.job.model);
+     },
+     "cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
      "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},
     {[](const Plan& plan) { return plan.job.training.attention == AttentionKind::kUnfused; },
@@ -171,8 +186,13 @@ const Rule kRules[] = {
        return plan.job.cluster.device == DeviceKind::kCpu &&
               plan.job.parallel.delayed_parameter_initialization == false;
      },
-     "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
-     "never the whole model)"},
+     kDrawsItsOwn},
+    // Planned for GPUs it says what other engines do.
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCuda &&
+              plan.job.parallel.delayed_parameter_initialization == false;
+     },
+     kDrawsItsOwn, Concerns::kPlace},
 };
 
 }  // namespace

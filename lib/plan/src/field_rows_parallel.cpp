@@ -167,7 +167,7 @@ void add_parallel_fields(std::vector<Field>& out) {
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",
        SMP_AT(parallel.delayed_parameter_initialization),
-       "each rank draws only the weights it holds; on cpu it always does, and false is refused"},
+       "each rank draws only the weights it holds; the engine always does, and refuses false"},
       {kParallel, "prescaled_batch", SMP_AT(parallel.prescaled_batch),
        "all ranks of a tensor group read the same samples, and micro_batch counts those of the "
        "group; false (SMP's default: of each rank) only where tensor_parallel_degree is 1, which "

@@ -92,7 +92,7 @@ parallel:
 - `sequence_length` is at most `max_positions`.
 - `model.layers` replaces all other keys of `model` but `name`, `input` and `loss`; the job then reads images, and
   has no `sequence_length` (it counts as 1: tokens are samples).
-- `device: cuda` needs `memory_per_process`.
+- `device: cuda` needs `memory_per_process`; see [GPUs](gpu.md).
 )";
 
 // 26214400 -> 25MiB, where that is exact.

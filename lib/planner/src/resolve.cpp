@@ -61,9 +61,8 @@ void settle_checkpointing(SettledJob& settled) {
 void settle_initialisation(SettledJob& settled) {
   auto& delayed = settled.job.parallel.delayed_parameter_initialization;
   if (delayed) return;
-  // Our engine's ranks draw what they hold, however small the model is.
   const bool small = settled.parameters <= kDelayedInitAboveParameters;
-  delayed = settled.job.cluster.device == DeviceKind::kCpu || !small;
+  delayed = engine_draws(settled.job) || !small;
   if (!small) {
     settled.reasons.push_back(fmt::format(
         "delayed parameter initialisation: {} parameters, above {} no host holds a whole copy",

@@ -29,6 +29,11 @@ SettledJob settle(const JobSpec& job, Strategy strategy);
 inline constexpr int64_t kCheckpointedFromParameters = 1'000'000'000;
 // SMP's advice for delayed parameter initialisation.
 inline constexpr int64_t kDelayedInitAboveParameters = 60'000'000'000;
+// Our engine's ranks draw what they hold, however small the model is: it trains on CPUs, and on
+// accelerators what has steps.
+inline bool engine_draws(const JobSpec& job) {
+  return job.cluster.device == DeviceKind::kCpu || job.training.steps > 0;
+}
 
 // The plan of a whole layout, predictions and reasons left empty: every key that LayoutChoice has
 // is the choice's, everything else the job's; a schedule's own count of microbatches in flight is

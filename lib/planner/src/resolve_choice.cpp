@@ -82,7 +82,7 @@ Plan resolve(const JobSpec& job, const LayoutChoice& choice) {
   }
   if (!parallel.profile) parallel.profile = Profile::kSmp;
   if (!parallel.delayed_parameter_initialization) {
-    parallel.delayed_parameter_initialization = job.cluster.device == DeviceKind::kCpu;
+    parallel.delayed_parameter_initialization = engine_draws(job);
   }
   plan.degrees = degrees_of(plan.job);
   return plan;

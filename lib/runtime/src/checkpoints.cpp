@@ -7,6 +7,7 @@
 #include <bit>
 #include <set>
 
+#include "host_copies.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/runtime/checkpoint_reader.h"
@@ -28,6 +29,7 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
     : plan_(plan),
       options_(options),
       model_(model),
+      copies_(std::make_unique<HostCopies>(model.gpu.get())),
       store_(options.run_dir + "/checkpoints"),
       last_save_(std::chrono::steady_clock::now()) {
   counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
@@ -37,7 +39,7 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
   const CheckpointSpec& spec = plan.job.training.checkpoint;
   if (spec.every_steps > 0 || spec.every_minutes > 0) {
     writer_ = std::make_unique<CheckpointWriter>(store_, model.groups->world().rank(),
-                                                 pieces_to_save(plan, model, counters_));
+                                                 pieces_to_save(plan, model, counters_, *copies_));
   }
 }
 
@@ -50,7 +52,9 @@ int64_t Checkpoints::start() {
   }
   if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
     const HuggingFaceWeights weights(folder, plan_.job.model);
-    for (const TensorPiece& piece : weights_to_load(model_)) weights.read(piece);
+    HostCopies copies(model_.gpu.get());
+    for (const TensorPiece& piece : weights_to_load(model_, copies)) weights.read(piece);
+    copies.store();
     model_.optimizer->adopt_weights();
   }
   return 0;
@@ -80,7 +84,9 @@ void Checkpoints::load(const std::string& name) {
   const std::vector<std::string> names = names_of_state(plan_, model_);
   reader.expect_only({names.begin(), names.end()});
   const TrainingCounters of_job = counters_;
-  for (const TensorPiece& piece : pieces_to_load(model_, counters_)) reader.read(piece);
+  HostCopies copies(model_.gpu.get());
+  for (const TensorPiece& piece : pieces_to_load(model_, counters_, copies)) reader.read(piece);
+  copies.store();
   const TrainingCounters saved = counters_;
   if (saved.step != reader.step() || saved.step < 1) {
     throw CheckpointError(fmt::format("{}/{}: its tensors are of step {}, its manifest of step {}",
@@ -152,9 +158,10 @@ void Checkpoints::save(int64_t done) {
   counters_.overflows_left = scale.overflows_left;
   counters_.skipped_steps = scale.skipped_steps;
   if (!writer_) {
-    writer_ = std::make_unique<CheckpointWriter>(store_, model_.groups->world().rank(),
-                                                 pieces_to_save(plan_, model_, counters_));
+    writer_ = std::make_unique<CheckpointWriter>(
+        store_, model_.groups->world().rank(), pieces_to_save(plan_, model_, counters_, *copies_));
   }
+  copies_->fetch();
   writer_->start(done);
   pending_ = done;
   last_save_ = std::chrono::steady_clock::now();

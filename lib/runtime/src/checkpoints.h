@@ -15,6 +15,7 @@
 // by the rank's own thread; the model must outlive it.
 namespace smp {
 
+class HostCopies;
 struct ParallelModel;
 struct TrainOptions;
 
@@ -50,6 +51,7 @@ class Checkpoints {
   const Plan& plan_;
   const TrainOptions& options_;
   ParallelModel& model_;
+  std::unique_ptr<HostCopies> copies_;  // of what is saved
   CheckpointStore store_;
   TrainingCounters counters_;
   std::unique_ptr<CheckpointWriter> writer_;  // from the first save on, or from the start

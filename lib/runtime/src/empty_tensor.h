@@ -8,8 +8,9 @@
 
 namespace smp {
 
-inline at::Tensor empty_tensor(const TensorSpec& spec) {
-  return at::empty(spec.shape, at::TensorOptions().dtype(scalar_type_of(spec.dtype)));
+inline at::Tensor empty_tensor(const TensorSpec& spec, at::Device device) {
+  return at::empty(spec.shape,
+                   at::TensorOptions().dtype(scalar_type_of(spec.dtype)).device(device));
 }
 
 }  // namespace smp

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpu.h"
 #include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
@@ -20,9 +21,9 @@ namespace smp {
 namespace {
 
 at::Tensor allocate(const char* what, MemoryCategory category, int64_t elements, DType dtype,
-                    Communicator* peers = nullptr) {
+                    at::Device device, Communicator* peers = nullptr) {
   const ItemScope item(what);
-  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype));
+  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
   if (peers == nullptr || elements == 0) {
     const CategoryScope scope(category);
     return at::empty({elements}, options);
@@ -40,7 +41,7 @@ at::Tensor view_of(const at::Tensor& flat, int64_t offset, const PlacedParameter
   return part.view({parameter.box.rows(), parameter.box.cols()});
 }
 
-// Elements that are drawn at once where the weights are of 16 bits.
+// Elements that are drawn at once where the weights are of 16 bits, or a GPU's.
 constexpr int64_t kDrawnAtOnce = 64 << 10;
 
 // Elements [begin, end) of the parameter's box, in its row-major order. 16-bit weights are rounded
@@ -49,19 +50,21 @@ void fill(const PlacedParameter& parameter, uint64_t seed, int64_t begin, int64_
           const at::Tensor& out) {
   const ParameterSpec& spec = parameter.spec;
   const Box& box = parameter.box;
-  switch (out.scalar_type()) {
-    case at::kFloat:
-      return fill_parameter(spec, box, seed, begin, end, out.mutable_data_ptr<float>());
-    case at::kDouble:
-      return fill_parameter(spec, box, seed, begin, end, out.mutable_data_ptr<double>());
-    default: break;
-  }
+  const auto draw = [&](int64_t first, int64_t last, const at::Tensor& to) {
+    if (to.scalar_type() == at::kDouble) {
+      fill_parameter(spec, box, seed, first, last, to.mutable_data_ptr<double>());
+    } else {
+      fill_parameter(spec, box, seed, first, last, to.mutable_data_ptr<float>());
+    }
+  };
+  const bool is_narrow = out.element_size() == 2;
+  if (!is_narrow && out.is_cpu()) return draw(begin, end, out);
   const CategoryScope scope(MemoryCategory::kWorkspace);
   const at::Tensor drawn =
-      at::empty({std::min(kDrawnAtOnce, end - begin)}, at::TensorOptions().dtype(at::kFloat));
+      at::empty({std::min(kDrawnAtOnce, end - begin)}, is_narrow ? at::kFloat : out.scalar_type());
   for (int64_t at = begin; at < end; at += drawn.numel()) {
     const int64_t count = std::min(drawn.numel(), end - at);
-    fill_parameter(spec, box, seed, at, at + count, drawn.mutable_data_ptr<float>());
+    draw(at, at + count, drawn);
     out.narrow(0, at - begin, count).copy_(drawn.narrow(0, 0, count));
   }
 }
@@ -88,6 +91,7 @@ struct FlatParameters::Impl {
   RankLayout layout;
   DType dtype;
   DType gradient_dtype;
+  at::Device device = at::kCPU;
   MemoryLedger* host = nullptr;  // of sharded weights; null = the device
   FlatSide weights, gradients;
   at::Tensor tied_weight, tied_gradient;
@@ -99,13 +103,13 @@ struct FlatParameters::Impl {
     const int64_t flat = elements.empty() ? layout.elements : layout.optimizer_elements;
     if (host != nullptr && category == MemoryCategory::kWeights) {
       const LedgerScope scope(*host);
-      side.flat = allocate(names.flat, category, flat, type);
+      side.flat = allocate(names.flat, category, flat, type, at::kCPU);
     } else {
-      side.flat = allocate(names.flat, category, flat, type, peers);
+      side.flat = allocate(names.flat, category, flat, type, device, peers);
     }
     side.flat.zero_();
     for (const int64_t size : elements) {
-      side.buffers.push_back(allocate(names.buffer, category, size, type, peers));
+      side.buffers.push_back(allocate(names.buffer, category, size, type, device, peers));
       side.buffers.back().zero_();
     }
     for (const PlacedParameter& parameter : layout.parameters) {
@@ -136,9 +140,11 @@ struct FlatParameters::Impl {
 };
 
 FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* peers,
-                               MemoryLedger* host)
+                               MemoryLedger* host, const Gpu* gpu)
     : impl_(std::make_unique<Impl>()) {
   Impl& self = *impl_;
+  self.device = device_of(gpu);
+  if (gpu != nullptr) peers = nullptr;
   self.layout = std::move(layout);
   SMP_CHECK(host == nullptr || self.layout.shards_weights());
   self.host = host;
@@ -153,15 +159,16 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
     const PlacedParameter& copy = *self.layout.tied_copy;
     const int64_t size = copy.box.size();
     self.tied_weight =
-        view_of(allocate("tied embedding copy", MemoryCategory::kWeights, size, dtype), 0, copy);
-    self.tied_gradient = view_of(
-        allocate("tied embedding gradient", MemoryCategory::kGradients, size, self.gradient_dtype),
-        0, copy);
+        view_of(allocate("tied embedding copy", MemoryCategory::kWeights, size, dtype, self.device),
+                0, copy);
+    self.tied_gradient = view_of(allocate("tied embedding gradient", MemoryCategory::kGradients,
+                                          size, self.gradient_dtype, self.device),
+                                 0, copy);
     self.tied_gradient.zero_();
   } else if (self.layout.tied_gradient_apart) {
     const PlacedParameter& table = self.layout.parameters.front();
     self.tied_gradient = view_of(allocate("tied embedding gradient", MemoryCategory::kGradients,
-                                          table.box.size(), self.gradient_dtype),
+                                          table.box.size(), self.gradient_dtype, self.device),
                                  0, table);
     self.tied_gradient.zero_();
   }

@@ -172,7 +172,7 @@ class WeightGatherer {
           .contiguous();
     }
     const at::Tensor held = own_shard(index);  // element holder.begin of the box comes first
-    const at::Tensor packed = allocate(1, last - first).view({last - first});
+    const at::Tensor packed = at::empty({last - first}, held.options());
     int64_t done = 0;
     for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
       const int64_t element = (row + r) * box.cols() + col + c - holder.begin;

@@ -1,12 +1,13 @@
 #include "layer_calls.h"
 
-#include <ATen/ops/clone.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "empty_tensor.h"
+#include "gpu.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layer_tensors.h"
 #include "torch_dtype.h"
@@ -52,11 +53,14 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
   SampleBuffers buffers;
   for (const BatchField field : place.chunk_reads) {
     at::Tensor& tensor = flight.fields[field];
-    tensor = empty_tensor(field_of(plan_.job.model, field, call_));
+    tensor = empty_tensor(field_of(plan_.job.model, field, call_), at::kCPU);
     buffers.at(field) = tensor.mutable_data_ptr();
   }
   read_(step_, context_of(action).first_sample, micro_batch_, buffers);
-  for (const auto& [field, tensor] : flight.fields) check_integers(tensor);
+  for (auto& [field, tensor] : flight.fields) {
+    check_integers(tensor);
+    tensor = tensor.to(device_of(model_.gpu.get()));
+  }
 }
 
 // Tokens and labels, which layers take as rows of tables without asking again.
@@ -129,23 +133,25 @@ void LayerCalls::recompute(const Action& action) {
 
 // A layer that is computed again has its inputs there, any other all that it saved. What other
 // layers use as well stays.
-void LayerCalls::move(KeptCall& call) {
+void LayerCalls::move(KeptCall& call, at::Device to) {
   const CategoryScope category(MemoryCategory::kActivations);
   for (std::vector<at::Tensor>* tensors : {&call.inputs, &call.saved}) {
     for (at::Tensor& tensor : *tensors) {
       const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
                                      [&](const auto& shared) { return tensor.is_same(shared); });
-      if (tensor.defined() && !stays) tensor = at::clone(tensor);
+      if (!tensor.defined() || stays) continue;
+      at::Tensor moved = at::empty(tensor.sizes(), tensor.options().device(to));
+      tensor = moved.copy_(tensor);
     }
   }
 }
 
 void LayerCalls::offload(const Action& action) {
   const LedgerScope host(*model_.host);
-  move(call_of(action));
+  move(call_of(action), at::kCPU);
 }
 
-void LayerCalls::fetch(const Action& action) { move(call_of(action)); }
+void LayerCalls::fetch(const Action& action) { move(call_of(action), device_of(model_.gpu.get())); }
 
 void LayerCalls::backward(const Action& action) {
   const LayerPlace& place = map_.of(action.layer);

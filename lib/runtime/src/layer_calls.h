@@ -42,7 +42,7 @@ class LayerCalls {
 
  private:
   KeptCall& call_of(const Action& action);
-  static void move(KeptCall& call);
+  static void move(KeptCall& call, at::Device to);
   std::vector<at::Tensor> run(const Action& action, const std::vector<at::Tensor>& inputs,
                               Saved* saved);
   CallContext context_of(const Action& action) const;

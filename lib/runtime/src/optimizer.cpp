@@ -133,7 +133,7 @@ void Optimizer::Impl::update(const BucketPart& part) {
       on_host->run(*rule, range, held.weights.narrow(0, begin, range.count),
                    held.gradients.narrow(0, begin, range.count));
     } else {
-      rule->update(functions_of(held.weights), range);
+      rule->update(functions_of(held.gradients), range);
     }
   }
 }
@@ -164,14 +164,17 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
   const CategoryScope scope(MemoryCategory::kOptimizer);
   std::optional<LedgerScope> pool;
   if (host != nullptr) pool.emplace(*host);
-  const at::ScalarType dtype = scalar_type_of(parameters.gradient_dtype());
+  const auto options =
+      at::TensorOptions()
+          .dtype(scalar_type_of(parameters.gradient_dtype()))
+          .device(host != nullptr ? at::Device(at::kCPU) : parameters.gradients().device());
   for (size_t i = 0; i < impl_->names.size(); ++i) {
     const ItemScope item(impl_->names[i]);
-    impl_->states.push_back(at::zeros({elements}, dtype));
+    impl_->states.push_back(at::zeros({elements}, options));
   }
   if (parameters.dtype() != parameters.gradient_dtype()) {
     const ItemScope item("master weights");
-    impl_->master = at::zeros({elements}, dtype);
+    impl_->master = at::zeros({elements}, options);
     adopt_weights();
   }
   if (host != nullptr) impl_->on_host.emplace(parameters, *host);

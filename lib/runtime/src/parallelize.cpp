@@ -11,20 +11,25 @@
 
 namespace smp {
 
-ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger) {
+ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger,
+                                std::shared_ptr<Gpu> gpu) {
   SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
   ParallelModel model;
   const ClusterSpec& cluster = plan.job.cluster;
   model.host = std::make_unique<MemoryLedger>(
       world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, cluster.processes_per_host),
       MemoryPool::kHost);
+  model.gpu = std::move(gpu);
+  // A GPU charges what it holds itself: what is left is the host's.
+  std::optional<LedgerScope> on_host;
+  if (model.gpu) on_host.emplace(*model.host);
 
   // Groups first: everything below asks them who its peers are.
   model.groups = std::make_unique<RankGroups>(plan, world);
   {
     const ItemScope item("shared segments");
-    model.segments =
-        MemoryCharge(ledger, MemoryCategory::kCommunication, model.groups->segment_bytes());
+    model.segments = MemoryCharge(model.gpu ? *model.host : ledger, MemoryCategory::kCommunication,
+                                  model.groups->segment_bytes());
   }
 
   // Pipeline, then tensor parallelism: the layout picks this stage's layers and cuts each of their
@@ -42,7 +47,7 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   const ParallelSpec& parallel = plan.job.parallel;
   model.parameters = std::make_unique<FlatParameters>(
       std::move(layout), compute_dtype(plan), world.size() > 1 ? &model.groups->world() : nullptr,
-      pool(parallel.offload_parameters));
+      pool(parallel.offload_parameters), model.gpu.get());
   model.parameters->initialise(plan.job.training.seed);
 
   // Layers compute on views of those buffers and talk to their tensor group themselves.

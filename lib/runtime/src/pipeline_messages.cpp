@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "empty_tensor.h"
+#include "gpu.h"
 #include "smp/plan/check.h"
 #include "torch_dtype.h"
 
@@ -57,15 +58,18 @@ int PipelineMessages::peer_of(const Action& action) const {
 std::vector<at::Tensor> PipelineMessages::receive_buffers(const Action& action) {
   const FlatParameters& parameters = *model_.parameters;
   if (action.payload == Payload::kTiedWeight) return {parameters.tied_weight()};
+  const at::Device device = device_of(model_.gpu.get());
   const CategoryScope category(MemoryCategory::kCommunication);
   if (action.payload == Payload::kTiedGradient) {
-    return {empty_tensor({parameters.weight(0).sizes().vec(), parameters.gradient_dtype()})};
+    return {
+        empty_tensor({parameters.weight(0).sizes().vec(), parameters.gradient_dtype()}, device)};
   }
   const ChunkEnds& ends = ends_.at(static_cast<size_t>(action.chunk));
   const bool is_gradient = action.payload == Payload::kGradient;
   std::vector<at::Tensor> buffers;
   for (const TensorSpec& spec : is_gradient ? ends.hands : ends.takes) {
-    buffers.push_back(is_gradient && !spec.has_gradient() ? at::Tensor() : empty_tensor(spec));
+    buffers.push_back(is_gradient && !spec.has_gradient() ? at::Tensor()
+                                                          : empty_tensor(spec, device));
   }
   return buffers;
 }

@@ -1,6 +1,7 @@
 #include "smp/runtime/trainer.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,12 +10,16 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "cache_flushes.h"
 #include "checkpoints.h"
 #include "data_source.h"
 #include "evaluation.h"
 #include "functions/cpu_functions.h"
+#include "gpu.h"
+#include "gpu_ledger.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
@@ -24,6 +29,7 @@
 #include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
+#include "smp/runtime/staged_communicator.h"
 
 namespace smp {
 namespace {
@@ -67,6 +73,31 @@ void tell_detours(const Plan& plan, const TrainOptions& options, int64_t rank) {
       "note: this torch was built without oneDNN, so products of matrices take torch's own path: "
       "the same results, on some CPUs at half the speed\n",
       options.progress);
+}
+
+// Null where the plan's device is cpu. Rank 0 comes first: where no rank can have one, its words
+// are the run's.
+std::shared_ptr<Gpu> open_gpu(const Plan& plan, const TrainOptions& options, Communicator& world) {
+  const ClusterSpec& cluster = plan.job.cluster;
+  if (cluster.device != DeviceKind::kCuda) return nullptr;
+  try {
+    if (world.rank() > 0) world.barrier("setup.gpu")->wait();
+    std::shared_ptr<Gpu> gpu =
+        options.open_gpu({.local_rank = world.rank() % cluster.processes_per_host,
+                          .memory_limit_bytes = cluster.memory_per_process_bytes,
+                          .deterministic = plan.job.training.deterministic});
+    if (world.rank() == 0) world.barrier("setup.gpu")->wait();
+    if (options.progress != nullptr) {
+      std::fputs(fmt::format("rank {} computes on {}, {}\n", world.rank(), gpu->device().str(),
+                             gpu->name())
+                     .c_str(),
+                 options.progress);
+    }
+    return gpu;
+  } catch (const std::exception& error) {
+    world.abort(fmt::format("setup: {}", error.what()));
+    throw;
+  }
 }
 
 // torch's own threads count for the rank while this object lives.
@@ -145,6 +176,8 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   Engine engine(plan, model, ledger, evaluation.reader());
   result.first_step = checkpoints.start();
   Voice voice(options, rank, steps);
+  std::optional<CacheFlushes> flushes;
+  if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
   model.groups->world().barrier("setup.start")->wait();
 
   double measured_s = 0, waited_before_s = model.groups->waited_s();
@@ -168,6 +201,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
     metrics.memory_peak_bytes = ledger.peak().bytes;
+    if (flushes) metrics.cache_flushes = flushes->of_step(step + 1);
     result.losses.push_back(done.loss);
     result.grad_norms.push_back(done.grad_norm);
     result.step_s.push_back(metrics.step_s);
@@ -217,22 +251,38 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
 }
 
+void tell_peers(const std::exception& error, const MemoryLedger& ledger, Communicator& world,
+                const TrainOptions& options) {
+  const std::string phase = to_string(ledger.phase());
+  if (options.failed_in != nullptr) *options.failed_in = phase;
+  world.abort(fmt::format("{}: {}", phase, error.what()));
+}
+
 }  // namespace
 
 RunResult train(const Plan& plan, Communicator& world, const TrainOptions& options) {
   check_can_run(plan, options, world);
+  const std::shared_ptr<Gpu> gpu = open_gpu(plan, options, world);  // before torch asks for one
   tell_detours(plan, options, world.rank());
   install_counting_allocator();
   if (options.threads > 0) at::set_num_threads(options.threads);
-  MemoryLedger ledger(world.rank(), plan.job.cluster.memory_per_process_bytes);
+  MemoryLedger ledger(world.rank(), gpu ? 0 : plan.job.cluster.memory_per_process_bytes);
   const LedgerScope scope(ledger);
   const ProcessLedger process(options.owns_process, ledger);
+  std::optional<GpuLedger> on_gpu;
+  std::optional<StagedCommunicator> staged;
+  if (gpu) {
+    on_gpu.emplace(*gpu, ledger);
+    staged.emplace(world, gpu->memory());
+  }
 
   // These outlive the handler below: peers hear why before the groups close.
   ParallelModel model;
+  std::optional<LedgerScope> on_host;
   std::unique_ptr<Checkpoints> checkpoints;
   try {
-    model = apply_parallelism(plan, world, ledger);
+    model = apply_parallelism(plan, staged ? *staged : world, ledger, gpu);
+    if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     const std::unique_ptr<DataSource> data = open_data(plan);
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, data->trained_size());
@@ -241,10 +291,12 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     result.ranks = gather_rank_facts(result.mine, world);
     save(plan, options, model, ledger, result);
     return result;
+  } catch (const c10::OutOfMemoryError& error) {
+    const OutOfMemory refused = gpu_out_of_memory(ledger, error.what_without_backtrace());
+    tell_peers(refused, ledger, world, options);
+    throw refused;
   } catch (const std::exception& error) {
-    const std::string phase = to_string(ledger.phase());
-    if (options.failed_in != nullptr) *options.failed_in = phase;
-    world.abort(fmt::format("{}: {}", phase, error.what()));
+    tell_peers(error, ledger, world, options);
     throw;
   }
 }

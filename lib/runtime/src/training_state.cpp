@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "host_copies.h"
 #include "owned_part.h"
 #include "smp/plan/layers.h"
 #include "smp/runtime/flat_parameters.h"
@@ -33,10 +34,6 @@ constexpr Counter kLossScaleCounters[] = {
 
 std::string name_of_state(std::string_view state, const std::string& parameter) {
   return fmt::format("optimizer.{}.{}", state, parameter);
-}
-
-std::byte* bytes_of_tensor(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
 // Elements [begin, end) of the parameter's box; the first lies at `data`.
@@ -103,11 +100,12 @@ void for_each_owned(const FlatParameters& parameters, bool counted_only, const B
 }
 
 // In the type that each state has, which may be wider than the weights'.
-std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool counted_only) {
+std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool counted_only,
+                                          HostCopies& copies) {
   std::vector<TensorPiece> pieces;
   for (const Optimizer::State& state : model.optimizer->states()) {
     const DType dtype = dtype_of(state.values->scalar_type());
-    std::byte* const data = bytes_of_tensor(*state.values);
+    std::byte* const data = copies.bytes_of(*state.values);
     for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
       pieces.push_back(piece_of(part.parameter, name_of_state(state.name, part.parameter.spec.name),
                                 dtype, part.begin, part.end, data + part.state * bytes_of(dtype)));
@@ -117,12 +115,13 @@ std::vector<TensorPiece> optimizer_pieces(const ParallelModel& model, bool count
 }
 
 // The weights that this rank updates: its own, whatever the other ranks have sent back by now.
-std::vector<TensorPiece> owned_weights(const ParallelModel& model, bool counted_only) {
+std::vector<TensorPiece> owned_weights(const ParallelModel& model, bool counted_only,
+                                       HostCopies& copies) {
   const DType dtype = model.parameters->dtype();
   std::vector<TensorPiece> pieces;
   for_each_owned(*model.parameters, counted_only, [&](const OwnedPart& part) {
     pieces.push_back(piece_of(part.parameter, part.parameter.spec.name, dtype, part.begin, part.end,
-                              bytes_of_tensor(part.weights) + part.place * bytes_of(dtype)));
+                              copies.bytes_of(part.weights) + part.place * bytes_of(dtype)));
   });
   return pieces;
 }
@@ -134,29 +133,30 @@ void append(std::vector<TensorPiece>& all, std::vector<TensorPiece> more) {
 }  // namespace
 
 std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
-                                        TrainingCounters& counters) {
+                                        TrainingCounters& counters, HostCopies& copies) {
   const Coord& coord = model.parameters->layout().coord;
   std::vector<TensorPiece> pieces;
   if (model.parameters->layout().rank == 0) append(pieces, counter_pieces(counters));
-  std::vector<TensorPiece> owned = owned_weights(model, true);
-  append(owned, optimizer_pieces(model, true));
+  std::vector<TensorPiece> owned = owned_weights(model, true, copies);
+  append(owned, optimizer_pieces(model, true, copies));
   append(pieces, share_of(owned, plan.degrees.replica, coord.replica));
   return pieces;
 }
 
-std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters) {
+std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters,
+                                        HostCopies& copies) {
   std::vector<TensorPiece> pieces = counter_pieces(counters);
-  append(pieces, weights_to_load(model));
-  append(pieces, optimizer_pieces(model, false));
+  append(pieces, weights_to_load(model, copies));
+  append(pieces, optimizer_pieces(model, false, copies));
   return pieces;
 }
 
-std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
+std::vector<TensorPiece> weights_to_load(const ParallelModel& model, HostCopies& copies) {
   const FlatParameters& parameters = *model.parameters;
-  std::byte* const data = bytes_of_tensor(parameters.weights());
+  std::byte* const data = copies.bytes_of(parameters.weights());
   std::vector<TensorPiece> pieces;
   if (parameters.layout().shards_weights()) {
-    pieces = owned_weights(model, false);
+    pieces = owned_weights(model, false, copies);
   } else {
     for (const PlacedParameter& parameter : parameters.layout().parameters) {
       pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
@@ -166,7 +166,7 @@ std::vector<TensorPiece> weights_to_load(const ParallelModel& model) {
   }
   if (const auto& copy = parameters.layout().tied_copy) {
     pieces.push_back(piece_of(*copy, copy->spec.name, parameters.dtype(), 0, copy->box.size(),
-                              bytes_of_tensor(parameters.tied_weight())));
+                              copies.bytes_of(parameters.tied_weight())));
   }
   return pieces;
 }

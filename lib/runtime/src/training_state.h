@@ -12,9 +12,11 @@
 // parameter's name, the optimizer's state "optimizer.<state>.<parameter>", counters
 // "trainer.<what>" and "optimizer.steps". Weights and dropout are drawn, and samples chosen, by
 // generators without a state: their keys are the seed and the step, so these two are the
-// generators' state and the place in the data. The model must outlive the pieces.
+// generators' state and the place in the data. A GPU's tensors are pieces of their copies. The
+// model and the copies must outlive the pieces.
 namespace smp {
 
+class HostCopies;
 struct ParallelModel;
 
 struct TrainingCounters {
@@ -31,13 +33,14 @@ struct TrainingCounters {
 // What this rank writes: every element of the state on one rank, the ranks that hold the same ones
 // sharing the writing.
 std::vector<TensorPiece> pieces_to_save(const Plan& plan, ParallelModel& model,
-                                        TrainingCounters& counters);
+                                        TrainingCounters& counters, HostCopies& copies);
 
 // What it holds and has to load: the copies of other ranks' elements too.
-std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters);
+std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& counters,
+                                        HostCopies& copies);
 
 // Of these the weights alone, the tied copy included.
-std::vector<TensorPiece> weights_to_load(const ParallelModel& model);
+std::vector<TensorPiece> weights_to_load(const ParallelModel& model, HostCopies& copies);
 
 // Names of all tensors of a state of this model, whichever rank holds them.
 std::vector<std::string> names_of_state(const Plan& plan, const ParallelModel& model);

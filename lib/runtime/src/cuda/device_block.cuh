@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// A thread block as a Block (block.h): sums go through warps by shuffles, then through shared memory,
-// always in the same order.
+// A thread block as a Block (block.h): sums go through warps by shuffles, then through shared
+// memory, always in the same order.
 namespace smp::cuda {
 
 inline constexpr int kWarp = 32;

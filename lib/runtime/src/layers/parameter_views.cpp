@@ -22,7 +22,7 @@ ParameterViews::ParameterViews(const ModelSpec& model, const LayerSpec& layer,
     SMP_CHECK(weight.sizes() == gradient.sizes());
     SMP_CHECK(weight.is_floating_point());
     SMP_CHECK(gradient.scalar_type() == (is_narrow(weight) ? at::kFloat : weight.scalar_type()));
-    SMP_CHECK(weight.device().is_cpu());
+    SMP_CHECK(weight.device() == gradient.device());
   }
 }
 

@@ -33,6 +33,8 @@ inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
 inline constexpr const char* kResume = "SMP_RESUME";
 // Set: build the rank's share alone, say what it holds beside the plan, and end.
 inline constexpr const char* kBuildOnly = "SMP_BUILD_ONLY";
+// The libsmp_cuda.so to load for cluster.device: cuda, instead of the one beside the program.
+inline constexpr const char* kCudaModule = "SMP_CUDA_MODULE";
 inline constexpr const char* kFault = "SMP_FAULT";  // a failure on purpose, for tests of failures
 
 }  // namespace smp::env

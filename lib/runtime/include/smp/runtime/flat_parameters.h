@@ -21,6 +21,7 @@ class Tensor;
 namespace smp {
 
 class Communicator;
+class Gpu;
 class MemoryLedger;
 struct LayerParameters;  // layer.h
 
@@ -29,9 +30,10 @@ class FlatParameters {
   // Allocates all buffers (categories weights and gradients), zeroed. Gradients are fp32 where
   // `dtype`, the weights', has 16 bits, else of the same type. `peers` gives memory that the other
   // ranks read in place, so that their collectives copy once. With `host` sharded weights lie
-  // there: a rank's part is brought to the device when its bucket is gathered.
+  // there: a rank's part is brought to the device when its bucket is gathered. With `gpu` all else
+  // is on it, and peers are of no use.
   FlatParameters(RankLayout layout, DType dtype, Communicator* peers = nullptr,
-                 MemoryLedger* host = nullptr);
+                 MemoryLedger* host = nullptr, const Gpu* gpu = nullptr);
   ~FlatParameters();
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;

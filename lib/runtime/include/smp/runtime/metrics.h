@@ -24,6 +24,8 @@ struct StepMetrics {
   double step_s = 0;
   int64_t memory_live_bytes = 0;
   int64_t memory_peak_bytes = 0;
+  // On GPUs alone: how often in this step the allocator had to give back what it kept for later.
+  std::optional<int64_t> cache_flushes;
 };
 std::string to_json(const StepMetrics& metrics);  // one line, without its end
 

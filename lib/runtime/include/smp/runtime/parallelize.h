@@ -7,6 +7,7 @@
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 #include "smp/runtime/flat_parameters.h"
+#include "smp/runtime/gpu_door.h"
 #include "smp/runtime/groups.h"
 #include "smp/runtime/layer.h"
 #include "smp/runtime/loss_scale.h"
@@ -18,7 +19,9 @@ namespace smp {
 // One rank's share of the model, ready to train: what apply_parallelism() makes of a plan. Members
 // are in the order in which they depend on each other. Used by the rank's own thread.
 struct ParallelModel {
-  std::unique_ptr<MemoryLedger> host;  // what is offloaded; a second pool where the device is cpu
+  std::shared_ptr<Gpu> gpu;  // null: the device is cpu
+  // What is offloaded, a second pool where the device is cpu; with a GPU all memory of the host.
+  std::unique_ptr<MemoryLedger> host;
   std::unique_ptr<RankGroups> groups;
   MemoryCharge segments;  // the groups' shared memory
   std::unique_ptr<FlatParameters> parameters;
@@ -28,8 +31,9 @@ struct ParallelModel {
   std::vector<Action> actions;  // one step of this rank
 };
 
-// Builds rank world.rank()'s share under the caller's LedgerScope. Collective over `world`, which
-// must outlive the result, as must the ledger.
-ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger);
+// Builds rank world.rank()'s share under the caller's LedgerScope, on `gpu` where there is one.
+// Collective over `world`, which must outlive the result, as must the ledger.
+ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger,
+                                std::shared_ptr<Gpu> gpu = nullptr);
 
 }  // namespace smp

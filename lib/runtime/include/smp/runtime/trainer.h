@@ -10,6 +10,7 @@
 #include "smp/comm/communicator.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/fault.h"
+#include "smp/runtime/gpu_door.h"
 #include "smp/runtime/memory_report.h"
 #include "smp/runtime/metrics.h"
 #include "smp/runtime/run_report.h"
@@ -30,7 +31,8 @@ struct TrainOptions {
   int threads = 0;                      // of torch, in this rank; 0 = torch's own choice
   // The process is this one rank: torch's own threads count for it as well.
   bool owns_process = false;
-  MemoryWatch* memory_watch = nullptr;  // is shown the rank's memory while it trains
+  OpenGpu open_gpu = gpus_of_module("");  // for plans whose cluster.device is cuda
+  MemoryWatch* memory_watch = nullptr;    // is shown the rank's memory while it trains
   std::optional<Fault> fault;
   std::function<void(const StepMetrics&)> on_step;  // on every rank, after each step
   // Set when training fails: where the rank was, e.g. "step 7: backward, microbatch 2, layer 3".

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+#include "device_memory.h"
+
+namespace smp::cuda {
+
+// Throws std::runtime_error that says what was asked for.
+void check(cudaError_t error, const char* what);
+
+// A point on a stream.
+class Event {
+ public:
+  explicit Event(cudaStream_t stream);  // all that the stream was asked for so far
+  ~Event();
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Copies of the GPU that is current. To the host they run on a stream of their own, behind what the
+// current stream was asked for; to the device on the current stream itself, which has to wait for
+// them anyway.
+class DeviceCopies final : public DeviceMemory {
+ public:
+  bool holds(const void* data) const override;
+  void pin(void* memory, int64_t bytes) override;
+  void unpin(void* memory) override;
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override;
+};
+
+}  // namespace smp::cuda

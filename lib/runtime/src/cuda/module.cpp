@@ -1,0 +1,95 @@
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "cuda/device_copies.h"
+#include "cuda/device_runner.h"
+#include "cuda/gpu_functions.h"
+#include "gpu.h"
+
+// What libsmp_cuda.so gives: the GPU of a rank (gpu.h).
+namespace smp::cuda {
+namespace {
+
+// Who hears of blocks. The allocator keeps its trackers for good, so there is one for the process.
+std::atomic<AllocationListener*>& listener() {
+  static std::atomic<AllocationListener*> one{nullptr};
+  return one;
+}
+
+void hear(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+  AllocationListener* const hears = listener().load();
+  if (hears == nullptr) return;
+  const void* const block = reinterpret_cast<const void*>(entry.addr_);
+  if (entry.action_ == Entry::ALLOC) hears->allocated(block, static_cast<int64_t>(entry.size_));
+  if (entry.action_ == Entry::FREE_REQUESTED) hears->freed(block);
+}
+
+class CudaGpu final : public Gpu {
+ public:
+  CudaGpu(c10::DeviceIndex index, const GpuRequest& request)
+      : index_(index), functions_(DeviceRunner()) {
+    c10::cuda::set_device(index);
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+    at::globalContext().setDeterministicAlgorithms(request.deterministic, /*warn_only=*/false);
+    check(cudaGetDeviceProperties(&properties_, index), "its properties");
+    if (request.memory_limit_bytes > 0) {
+      const double share = static_cast<double>(request.memory_limit_bytes) /
+                           static_cast<double>(properties_.totalGlobalMem);
+      c10::cuda::CUDACachingAllocator::setMemoryFraction(std::min(1.0, share), index);
+    }
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(&hear);
+  }
+
+  c10::Device device() const override { return {c10::DeviceType::CUDA, index_}; }
+  std::string name() const override { return static_cast<const char*>(properties_.name); }
+  const DeviceFunctions& functions() const override { return functions_; }
+  DeviceMemory& memory() override { return copies_; }
+  void listen(AllocationListener* hears) override { listener().store(hears); }
+  int64_t cache_flushes() const override {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).num_alloc_retries;
+  }
+
+ private:
+  const c10::DeviceIndex index_;
+  cudaDeviceProp properties_{};
+  GpuFunctions<DeviceRunner> functions_;
+  DeviceCopies copies_;
+};
+
+// "" or why there is none.
+std::string why_no_gpu(int& count) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "no NVIDIA driver is loaded";
+  }
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  return count == 0 ? "the driver shows none (see CUDA_VISIBLE_DEVICES)" : "";
+}
+
+}  // namespace
+}  // namespace smp::cuda
+
+extern "C" {
+
+const char* smp_cuda_interface() { return SMP_CUDA_INTERFACE; }
+
+smp::Gpu* smp_cuda_open(const smp::GpuRequest& request, std::string& error) {
+  try {
+    int count = 0;
+    error = smp::cuda::why_no_gpu(count);
+    if (!error.empty()) return nullptr;
+    const auto index = static_cast<c10::DeviceIndex>(request.local_rank % count);
+    return new smp::cuda::CudaGpu(index, request);
+  } catch (const std::exception& refused) {
+    error = refused.what();
+    return nullptr;
+  }
+}
+}

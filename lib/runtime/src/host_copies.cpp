@@ -1,0 +1,29 @@
+#include "host_copies.h"
+
+#include <ATen/ops/empty.h>
+
+#include "gpu.h"
+
+namespace smp {
+
+std::byte* HostCopies::bytes_of(const at::Tensor& tensor) {
+  const auto bytes = [](const at::Tensor& one) {
+    return static_cast<std::byte*>(one.mutable_data_ptr());
+  };
+  if (gpu_ == nullptr || tensor.device() != gpu_->device()) return bytes(tensor);
+  for (const Pair& pair : pairs_) {
+    if (pair.there.data_ptr() == tensor.data_ptr()) return bytes(pair.here);
+  }
+  pairs_.push_back({tensor, at::empty(tensor.sizes(), tensor.options().device(at::kCPU))});
+  return bytes(pairs_.back().here);
+}
+
+void HostCopies::fetch() const {
+  for (const Pair& pair : pairs_) at::Tensor(pair.here).copy_(pair.there);
+}
+
+void HostCopies::store() const {
+  for (const Pair& pair : pairs_) at::Tensor(pair.there).copy_(pair.here);
+}
+
+}  // namespace smp

@@ -1,0 +1,73 @@
+#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "parity/comparison.h"
+#include "parity/layouts.h"
+#include "runtime/host_gpu.h"
+#include "scratch_folder.h"
+
+// Plans for GPUs, trained by the engine on GPUs of host threads, against the same plans on CPUs.
+namespace smp::parity {
+namespace {
+
+constexpr int64_t kSteps = 4;
+
+LayoutCase layout_of(const std::string& name, const Degrees& degrees, PipelineKind pipeline,
+                     Sharding sharding) {
+  LayoutCase layout{name, degrees, pipeline, sharding};
+  layout.virtual_stages = pipeline == PipelineKind::kZbV ? 2 : 1;
+  return layout;
+}
+
+void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision precision,
+                   const tolerance::Parity& allowed) {
+  MESSAGE(layout.name);
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  Plan plan = plan_of(model, layout, precision, folder / "text.txt");
+  const Run reference = run(plan, kSteps);
+  plan.job.cluster.device = DeviceKind::kCuda;
+  test::HostGpus gpus;
+  const Run ours = run(plan, kSteps, gpus.open());
+  check_losses(ours, reference, allowed);
+  check_weights(ours, reference, allowed);
+  CHECK(gpus.counts().pinned == 0);
+  if (layout.degrees.world() == 1) return;
+  CHECK(gpus.counts().to_host > 0);
+  CHECK(gpus.counts().to_device > 0);
+}
+
+ModelSpec with_dropout(ModelSpec model) {
+  model.hidden_dropout = 0.1;
+  model.attention_dropout = 0.1;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("the engine on GPUs trains GPT-2 and Llama as on CPUs, fp64") {
+  const auto simple = PipelineKind::kInterleaved, zb_v = PipelineKind::kZbV;
+  const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
+  check_on_gpus(with_dropout(gpt2_model()), layout_of("one GPU", {}, simple, one), Precision::kFp64,
+                tolerance::kParityF64);
+  check_on_gpus(llama_model(), layout_of("t2p2", {.pipeline = 2, .tensor = 2}, simple, one),
+                Precision::kFp64, tolerance::kParityF64);
+  LayoutCase all =
+      layout_of("p2d2 ZeRO-3 zb_v, offloaded", {.pipeline = 2, .shard = 2}, zb_v, three);
+  all.offload_activations = true;
+  all.offload_optimizer = true;
+  check_on_gpus(with_dropout(gpt2_model()), all, Precision::kFp64, tolerance::kParityF64);
+  LayoutCase split =
+      layout_of("t2d2 ZeRO-1 split sequences", {.tensor = 2, .shard = 2}, simple, one);
+  split.sequence_parallel = true;
+  split.recompute = Recompute::kFull;
+  check_on_gpus(gpt2_model(), split, Precision::kFp64, tolerance::kParityF64);
+}
+
+TEST_CASE("the engine on GPUs trains as on CPUs, fp32") {
+  check_on_gpus(gpt2_model(), {"d2", {.replica = 2}}, Precision::kFp32, tolerance::kParityF32);
+}
+
+}  // namespace smp::parity

@@ -1,0 +1,106 @@
+#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "cache_flushes.h"
+#include "host_gpu.h"
+#include "scratch_folder.h"
+#include "short_runs.h"
+#include "tolerances.h"
+
+// The engine with GPUs of host threads: what it saves, goes on from, and says of their allocator.
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+Plan plan_on(const ShortRuns& runs, const parity::LayoutCase& layout, DeviceKind device) {
+  Plan plan = runs.plan(layout);
+  plan.job.training.checkpoint.every_steps = 2;
+  plan.job.cluster.device = device;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a run on GPUs saves checkpoints, and goes on from them, on GPUs and on CPUs") {
+  const ShortRuns runs;
+  for (const parity::LayoutCase& layout :
+       {parity::LayoutCase{"", {.pipeline = 2}},
+        parity::LayoutCase{"", {.shard = 2}, PipelineKind::kInterleaved, Sharding::kParameters}}) {
+    const Plan on_cpu = plan_on(runs, layout, DeviceKind::kCpu);
+    const RunResult whole = ShortRuns::run(on_cpu, options_of("", 5));
+    const Plan on_gpus = plan_on(runs, layout, DeviceKind::kCuda);
+    HostGpus gpus;
+    for (const Plan* goes_on : {&on_gpus, &on_cpu}) {
+      const ScratchFolder folder;
+      TrainOptions options = options_of(folder.path(), 2);
+      options.open_gpu = gpus.open();
+      ShortRuns::run(on_gpus, options);
+      options = resumed(folder.path(), 5);
+      options.open_gpu = gpus.open();
+      const RunResult rest = ShortRuns::run(*goes_on, options);
+      REQUIRE(rest.first_step == 2);
+      for (size_t i = 0; i < rest.losses.size(); ++i) {
+        CHECK(std::abs(rest.losses[i] / whole.losses[i + 2] - 1) <= tolerance::kParityF64.loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("a GPU's cache flushes are counted by step, and the first ones told") {
+  const ShortRuns runs;
+  HostGpus gpus;
+  std::FILE* const out = std::tmpfile();
+  REQUIRE(out != nullptr);
+  TrainOptions options = options_of("", 3);
+  options.open_gpu = gpus.open();
+  options.progress = out;
+  std::vector<std::string> lines;
+  options.on_step = [&](const StepMetrics& metrics) {
+    lines.push_back(to_json(metrics));
+    gpus.counts().cache_flushes += 2;
+  };
+  ShortRuns::run(plan_on(runs, {"", {}}, DeviceKind::kCuda), options);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].ends_with(R"("cache_flushes":0})"));
+  CHECK(lines[1].ends_with(R"("cache_flushes":2})"));
+  CHECK(lines[2].ends_with(R"("cache_flushes":2})"));
+  std::rewind(out);
+  std::string said(4096, '\0');
+  said.resize(std::fread(said.data(), 1, said.size(), out));
+  std::fclose(out);
+  CHECK(said.starts_with("rank 0 computes on cpu, host threads\n"));
+  const size_t first = said.find("warning: rank 0, step 2: the GPU had no more memory 2 times");
+  CHECK(first != std::string::npos);
+  CHECK(said.find("warning:", first + 1) == std::string::npos);
+}
+
+TEST_CASE("the warning of cache flushes names the next shard degree and what it would save") {
+  const ShortRuns runs;
+  parity::LayoutCase wide{"", {.shard = 2, .replica = 6}};
+  wide.microbatches = 1;
+  Plan plan = runs.plan(wide);
+  int64_t state = 0;
+  for (const MemoryTerm& term : plan.predictions.ranks.front().terms) {
+    if (term.category == MemoryCategory::kOptimizer) state += term.bytes;
+  }
+  REQUIRE(state > 0);
+  CHECK(
+      cache_flush_warning(plan, 0, 7, 1) ==
+      fmt::format("warning: rank 0, step 7: the GPU had no more memory 1 time, so all blocks that "
+                  "were kept for later went back while computing waited; "
+                  "parallel.sharded_data_parallel_degree: 3 instead of 2 would save about {} "
+                  "bytes of the rank\n",
+                  state - state * 2 / 3));
+  plan = runs.plan({"", {.shard = 4}});
+  CHECK(cache_flush_warning(plan, 1, 9, 3) ==
+        "warning: rank 1, step 9: the GPU had no more memory 3 times, so all blocks that were kept "
+        "for later went back while computing waited; all 4 data-parallel ranks share the state "
+        "already: lower training.micro_batch, or raise another parallel degree\n");
+}
