@@ -145,6 +145,39 @@ TEST_CASE("a rank that a signal kills is named with it") {
   }
 }
 
+TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
+  // A control group of 64 MiB for smp-launch and its ranks, where this user may make one.
+  std::string group;
+  for (const char* root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+    const std::string path = fmt::format("{}/smp-test-{}", root, getpid());
+    const bool v1 = std::string(root).ends_with("memory");
+    if (access((std::string(root) + "/cgroup.procs").c_str(), W_OK) != 0) continue;
+    if (mkdir(path.c_str(), 0755) != 0) continue;
+    std::ofstream limit(path + (v1 ? "/memory.limit_in_bytes" : "/memory.max"));
+    limit << (64 << 20);
+    limit.close();
+    if (limit) {
+      group = path;
+      break;
+    }
+    rmdir(path.c_str());
+  }
+  if (group.empty()) {
+    MESSAGE("skipped: no control group may be made here");
+    return;
+  }
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c",
+       fmt::format("echo $$ > {}/cgroup.procs && exec {} -n 2 -- /bin/sh -c 'test $RANK = 1 && "
+                   "{{ sleep 0.2; exec python3 -c \"x = bytearray(300 << 20); import time; "
+                   "time.sleep(9)\"; }}; sleep 30'",
+                   group, SMP_LAUNCH)});
+  CHECK(end.code == 137);
+  CHECK(contains(
+      end.err, "smp-launch: rank 1 was killed by SIGKILL (Killed) by the kernel: out of memory, "));
+  for (int i = 0; i < 100 && rmdir(group.c_str()) != 0; ++i) usleep(10'000);
+}
+
 TEST_CASE("the report of a failure comes last and holds cause, evidence and consequences") {
   ScratchFolder folder;
   const std::string run = folder / "run";

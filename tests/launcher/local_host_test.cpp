@@ -4,8 +4,11 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <fstream>
 #include <map>
 
+#include "oom_watch.h"
+#include "scratch_folder.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/rank_environment.h"
 
@@ -84,6 +87,23 @@ TEST_CASE("a stopped process is told, and goes on with SIGCONT") {
   REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
   CHECK(record.stops[0].front());  // the continuation may be hidden behind the end
   CHECK(record.ends[0].exit_code == 3);
+}
+
+TEST_CASE("kills for lack of memory are counted, each told once") {
+  ScratchFolder folder;
+  const std::string events = folder / "memory.events";
+  const auto write = [&](int kills) {
+    std::ofstream(events) << "low 0\nmax 7\noom 9\noom_kill " << kills << "\noom_group_kill 0\n";
+  };
+  write(3);
+  OomWatch watch({events, folder / "none"});
+  CHECK(!watch.take_kill());
+  write(5);
+  CHECK(watch.take_kill());
+  CHECK(watch.take_kill());
+  CHECK(!watch.take_kill());
+  OomWatch own;  // whatever this machine has
+  CHECK(!own.take_kill());
 }
 
 TEST_CASE("held output waits in the pipes, ends do not") {

@@ -146,6 +146,7 @@ std::string encode_end(int process, const ProcessEnd& end) {
       .number(static_cast<uint64_t>(end.exit_code))
       .number(static_cast<uint64_t>(end.signal))
       .number(end.dumped_core ? 1 : 0)
+      .number(end.out_of_memory ? 1 : 0)
       .text(end.last_words)
       .bytes();
 }
@@ -155,6 +156,7 @@ ProcessEnd decode_end(PayloadReader& reader) {
   end.exit_code = reader.small_number();
   end.signal = reader.small_number();
   end.dumped_core = reader.number() != 0;
+  end.out_of_memory = reader.number() != 0;
   end.last_words = reader.text();
   return end;
 }

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "argument_pointers.h"
+#include "oom_watch.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/error_file.h"
 #include "spawn.h"
@@ -64,7 +65,7 @@ void watch(int epoll, int number) {
 
 }  // namespace
 
-LocalHost::LocalHost() {
+LocalHost::LocalHost() : oom_watch_(std::make_unique<OomWatch>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -205,6 +206,7 @@ void LocalHost::reap(HostEvents& events) {
     } else {
       end.signal = status;
       end.dumped_core = code == CLD_DUMPED;
+      end.out_of_memory = status == SIGKILL && oom_watch_->take_kill();
     }
     events.on_ended(process, end);
   }

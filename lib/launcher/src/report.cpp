@@ -86,7 +86,12 @@ std::string evidence_text(const Job& job, const JobResult& result) {
     text += fmt::format("  last lines of its standard error{}:\n", where);
     for (const std::string& line : result.last_lines) text += "    " + line + "\n";
   }
-  if (state.failed_by_itself() && state.end.signal == SIGKILL)
+  if (state.failed_by_itself() && state.end.out_of_memory)
+    text +=
+        "  the memory of its control group, or of the machine, ran out: smaller batches, or more "
+        "of "
+        "it (see dmesg)\n";
+  else if (state.failed_by_itself() && state.end.signal == SIGKILL)
     text +=
         "  SIGKILL comes from a person, a batch system, or the kernel when memory runs out (see "
         "dmesg)\n";
@@ -140,7 +145,9 @@ std::string text_of(const ProcessEnd& end) {
   const char* meaning = sigdescr_np(end.signal);
   return fmt::format("was killed by {}{}{}", signal_name(end.signal),
                      meaning == nullptr ? "" : fmt::format(" ({})", meaning),
-                     end.dumped_core ? ", core dumped" : "");
+                     end.dumped_core     ? ", core dumped"
+                     : end.out_of_memory ? " by the kernel: out of memory"
+                                         : "");
 }
 
 std::string text_of_rank(const Job& job, int rank) {

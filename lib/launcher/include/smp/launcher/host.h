@@ -21,7 +21,8 @@ struct ProcessEnd {
   int exit_code = 0;
   int signal = 0;  // 0 = it ended by itself
   bool dumped_core = false;
-  std::string last_words{};  // what stands in its error file
+  std::string last_words{};    // what stands in its error file
+  bool out_of_memory = false;  // it was the kernel that killed it, because memory ran out
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // What a shell would report: the exit code, or 128 + signal.

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -11,6 +12,8 @@
 #include "smp/launcher/host.h"
 
 namespace smp {
+
+class OomWatch;
 
 // This machine. Each process leads a session of its own, reads /dev/null, inherits no other open
 // file, and dies with the thread that made this object (PDEATHSIG). Orphans of the processes become
@@ -56,6 +59,7 @@ class LocalHost : public Host {
   FileDescriptor child_signals_;  // signalfd
   FileDescriptor output_;         // epoll over the pipes
   FileDescriptor events_;         // epoll over child_signals_ and output_
+  std::unique_ptr<OomWatch> oom_watch_;
   bool held_ = false;
   sigset_t mask_before_;
   rlimit files_before_;
