@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ class Hosts:
         done = subprocess.run([self.script, "up", str(count), self.folder], stdout=subprocess.PIPE, text=True)
         if done.returncode == SKIPPED:
             print(done.stdout, end="")
+            shutil.rmtree(os.path.dirname(self.folder))
             sys.exit(SKIPPED)
         done.check_returncode()
 

@@ -6,6 +6,7 @@ Returns 77, with the reason, where there is no Slurm.
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,6 +80,7 @@ folder = tempfile.mkdtemp(prefix="smp-slurm-") + "/slurm"
 up = subprocess.run([script, "up", "4", folder], stdout=subprocess.PIPE, text=True)
 if up.returncode != 0:
     print(up.stdout, end="")
+    shutil.rmtree(os.path.dirname(folder))
     sys.exit(up.returncode)
 os.environ["SLURM_CONF"] = folder + "/slurm.conf"
 try:
