@@ -7,7 +7,21 @@
 
 namespace smp::shm {
 
+std::string brief(const Call& call) {
+  if (is_step(call.label)) return call.label.substr(1);
+  return fmt::format("#{} {} '{}'", call.number, name_of(call.op), call.label);
+}
+
+CommError mismatch(int culprit, int rank, const std::string& call, int other,
+                   const std::string& others_call) {
+  const std::string a = fmt::format("rank {}: {}", rank, call);
+  const std::string b = fmt::format("rank {}: {}", other, others_call);
+  return CommError(CommError::Kind::kMismatch, culprit,
+                   fmt::format("{} does not match {}", rank < other ? a : b, rank < other ? b : a));
+}
+
 std::string describe(const Call& call, int peer) {
+  if (is_step(call.label)) return call.label.substr(1);
   std::string text = fmt::format("{} #{} '{}'", name_of(call.op), call.number, call.label);
   if (call.op != CollectiveOp::kBarrier)
     text += fmt::format(" of {} {}", call.count, name_of(call.dtype));

@@ -26,6 +26,18 @@ struct Call {
 // "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
 std::string describe(const Call& call, int peer);
 
+// "#12 all_reduce 'data.gradients'"
+std::string brief(const Call& call);
+
+// A call between hosts is made of steps, which are calls inside a host. A label that begins with
+// this mark is the description of the whole, which is what errors shall speak of.
+inline constexpr char kStepMark = '\x01';
+inline bool is_step(const std::string& label) { return !label.empty() && label[0] == kStepMark; }
+
+// Says what two ranks have called, each as "rank 0: all_reduce ...", the lower rank first.
+CommError mismatch(int culprit, int rank, const std::string& call, int other,
+                   const std::string& others_call);
+
 // Equal on ranks whose calls belong together.
 uint64_t fingerprint(const Call& call);
 

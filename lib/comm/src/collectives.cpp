@@ -46,15 +46,10 @@ void Group::check_call(const Operation& op, int peer) const {
   const CallEntry& entry = block_.call(peer, op.call.number);
   if (entry.fingerprint == fingerprint(op.call)) return;
   const Call theirs = read(entry, op.call.number);
-  auto text = [this](int rank, const Call& call) {
-    return fmt::format("rank {}: {}", global(rank),
-                       describe(call, call.peer < 0 ? -1 : global(call.peer)));
+  auto text = [this](const Call& call) {
+    return describe(call, call.peer < 0 ? -1 : global(call.peer));
   };
-  const int culprit = odd_one_out(op, peer);
-  const bool mine_first = global(rank_) < global(peer);
-  const std::string a = text(rank_, op.call), b = text(peer, theirs);
-  throw CommError(CommError::Kind::kMismatch, culprit,
-                  fmt::format("{} does not match {}", mine_first ? a : b, mine_first ? b : a));
+  throw mismatch(odd_one_out(op, peer), global(rank_), text(op.call), global(peer), text(theirs));
 }
 
 bool Group::slot_free_now() const {

@@ -25,6 +25,7 @@ constexpr milliseconds kCrowdedFor{5};       // for a while: a sleeper gets its 
 constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
 constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
 constexpr milliseconds kThreadNap{100};
+constexpr microseconds kNetworkNap{100};  // nobody rings when a message of another host has come
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -54,20 +55,24 @@ void Operation::wait() {
 
 void Operation::give_up() { engine_.give_up(*this); }
 
-Engine::Engine(Job& job, int rank, milliseconds timeout)
-    : job_(job), rank_(rank), timeout_(timeout) {
+Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* mover)
+    : job_(job), rank_(rank), timeout_(timeout), mover_(mover) {
   const int cpus = allowed_cpus();
-  spins_ = job.size() <= cpus ? kSpins : 0;
-  yields_ = job.size() <= kRanksPerCpuThatYield * cpus;
+  spins_ = ranks_here <= cpus ? kSpins : 0;
+  yields_ = ranks_here <= kRanksPerCpuThatYield * cpus;
   thread_ = std::thread([this] { run_thread(); });
 }
 
 Engine::~Engine() {
   stop_.store(true);
+  wake_thread();
+  thread_.join();
+}
+
+void Engine::wake_thread() {
   RankBoard& board = job_.board(rank_);
   board.thread_bell.fetch_add(1);
   futex_wake_all(board.thread_bell);
-  thread_.join();
 }
 
 void Engine::submit(std::shared_ptr<Operation> op) {
@@ -76,6 +81,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
     enqueue(std::move(op));
     pass();
     leave();
+    if (mover_ != nullptr) wake_thread();  // it may sleep as long as there was nothing to do
     return;
   }
   {
@@ -147,7 +153,8 @@ void Engine::lead(const Operation& op) {
     board.sleeper.store(RankBoard::kWaiter);
     if (!pass()) {
       check_health();
-      if (!op.finished()) futex_wait(board.waiter_bell, bell, kWaiterNap);
+      if (!op.finished())
+        futex_wait(board.waiter_bell, bell, mover_ == nullptr ? kWaiterNap : kNetworkNap);
     }
     board.sleeper.store(RankBoard::kNobody);
   }
@@ -204,6 +211,7 @@ void Engine::run_thread() {
   RankBoard& board = job_.board(rank_);
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
+    bool busy = true;
     if (waiters_.load() == 0 && try_lock()) {
       board.sleeper.store(RankBoard::kNobody);
       Clock::time_point idle_since = Clock::now();
@@ -217,15 +225,17 @@ void Engine::run_thread() {
         }
       }
       check_health();
+      busy = !active_.empty();
       leave();
     }
-    if (!stop_.load()) futex_wait(board.thread_bell, bell, kThreadNap);
+    if (!stop_.load())
+      futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : kThreadNap);
   }
 }
 
 bool Engine::pass() {
   take_inbox();
-  bool moved = false;
+  bool moved = mover_ != nullptr && mover_->poll();
   more_ = false;
   for (size_t i = 0; i < active_.size();) {
     Lane& lane = *active_[i];
@@ -244,15 +254,22 @@ bool Engine::pass() {
 void Engine::take_inbox() {
   if (!inbox_filled_.load()) return;
   std::vector<std::shared_ptr<Operation>> taken;
-  std::vector<Closing*> closings;
+  std::vector<Task*> tasks;
   {
     std::lock_guard guard(inbox_mutex_);
     taken.swap(inbox_);
-    closings.swap(closings_);
+    tasks.swap(tasks_);
     inbox_filled_.store(false);
   }
   for (auto& op : taken) enqueue(std::move(op));
-  for (Closing* closing : closings) finish(*closing);
+  for (Task* task : tasks) {
+    try {
+      task->run();
+    } catch (...) {
+      task->error = std::current_exception();
+    }
+    task->done.store(true);
+  }
 }
 
 void Engine::enqueue(std::shared_ptr<Operation> op) {
@@ -316,6 +333,7 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   op.program = Program();
   op.rest = Program();
   op.finished_.store(true);
+  if (op.tally != nullptr && !error) op.tally->fetch_add(1);
   if (followers_.load() > 0) {
     turn_.fetch_add(1);
     turn_.notify_all();
@@ -323,13 +341,24 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
 }
 
 void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
-  Closing closing{std::move(lanes), reason};
+  exclusively([&] {
+    const Failure failure{CommError::Kind::kAborted, rank_, rank_, reason};
+    for (Lane* lane : lanes) {
+      if (!lane->operations.empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
+      std::erase(active_, lane);
+      lane->active = false;
+    }
+  });
+}
+
+void Engine::exclusively(const std::function<void()>& run) {
+  Task task{run, nullptr};
   {
     std::lock_guard guard(inbox_mutex_);
-    closings_.push_back(&closing);
+    tasks_.push_back(&task);
   }
   inbox_filled_.store(true);
-  while (!closing.done.load()) {
+  while (!task.done.load()) {
     if (try_lock()) {
       pass();
       leave();
@@ -338,16 +367,7 @@ void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
       sched_yield();
     }
   }
-}
-
-void Engine::finish(Closing& closing) {
-  const Failure failure{CommError::Kind::kAborted, rank_, rank_, closing.reason};
-  for (Lane* lane : closing.lanes) {
-    if (!lane->operations.empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
-    std::erase(active_, lane);
-    lane->active = false;
-  }
-  closing.done.store(true);
+  if (task.error) std::rethrow_exception(task.error);
 }
 
 void Engine::give_up(Operation& op) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,6 +38,16 @@ class Member {
   // Throws CommError when a peer has called something else in the place of `op`.
   virtual void check_calls(const Operation& op) const = 0;
   virtual void finished(const Operation& op) = 0;  // to count its traffic
+  // Why no message reaches a rank on another host, if none does.
+  virtual std::optional<std::string> unreachable(int) const { return std::nullopt; }
+};
+
+// What moves counters of programs besides other ranks of this host: the network. Has no thread of
+// its own; the engine calls it under its lock, often.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+  virtual bool poll() = 0;  // whether anything moved
 };
 
 // Operations of one lane run one after the other; lanes are independent. A group has one for its
@@ -82,6 +93,8 @@ class Operation {
   Program rest;  // goes on when `program` is through
   bool posted = false;
   int64_t wire_bytes = 0;
+  // Counts it when it is complete. One that failed is not: what waits for it fails as well.
+  std::atomic<uint64_t>* tally = nullptr;
 
  private:
   friend class Engine;
@@ -105,6 +118,7 @@ class Handle final : public Work {
   ~Handle() override {
     if (!operation_->finished() && unwinding_.now()) operation_->give_up();
   }
+  const std::shared_ptr<Operation>& operation() const { return operation_; }
   bool done() override { return operation_->done(); }
   void wait() override { operation_->wait(); }
 
@@ -115,7 +129,8 @@ class Handle final : public Work {
 
 class Engine {
  public:
-  Engine(Job& job, int rank, std::chrono::milliseconds timeout);
+  // `ranks_here`: of the job, on this host. `mover` may be null.
+  Engine(Job& job, int rank, std::chrono::milliseconds timeout, int ranks_here, Mover* mover);
   ~Engine();
 
   int rank() const { return rank_; }
@@ -126,12 +141,14 @@ class Engine {
   // them.
   void close(std::vector<Lane*> lanes, const std::string& reason);
   void give_up(Operation& op);
+  // Runs `task` under the lock, between the steps of programs; returns when it is done.
+  void exclusively(const std::function<void()>& task);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Closing {
-    std::vector<Lane*> lanes;
-    std::string reason;
+  struct Task {
+    const std::function<void()>& run;
+    std::exception_ptr error;
     std::atomic<bool> done{false};
   };
 
@@ -147,7 +164,7 @@ class Engine {
   void enqueue(std::shared_ptr<Operation> op);
   void finish(Operation& op, std::exception_ptr error);
   void take_inbox();
-  void finish(Closing& closing);
+  void wake_thread();
 
   void check_health();
   void check_peer(Operation& op);
@@ -161,6 +178,7 @@ class Engine {
   Job& job_;
   const int rank_;
   const std::chrono::milliseconds timeout_;
+  Mover* const mover_;
   int spins_;
   bool yields_;
 
@@ -171,7 +189,7 @@ class Engine {
 
   std::mutex inbox_mutex_;
   std::vector<std::shared_ptr<Operation>> inbox_;
-  std::vector<Closing*> closings_;
+  std::vector<Task*> tasks_;
   std::atomic<bool> inbox_filled_{false};
 
   std::vector<Lane*> active_;  // under the lock, as all below

@@ -66,6 +66,8 @@ void Engine::check_peer(Operation& op) {
     report(CommError::Kind::kPeerLost, peer,
            fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
                        last_call(peer)));
+  } else if (const auto why = member.unreachable(op.peer_)) {
+    report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > timeout_ && !op.ready()) {
     int culprit = peer;
     const std::string text = timeout_text(op, &culprit);

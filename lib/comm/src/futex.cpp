@@ -11,10 +11,10 @@ namespace smp::shm {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-void futex_wait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::milliseconds limit) {
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value, std::chrono::microseconds limit) {
   timespec relative{};
-  relative.tv_sec = limit.count() / 1000;
-  relative.tv_nsec = limit.count() % 1000 * 1000000;
+  relative.tv_sec = limit.count() / 1000000;
+  relative.tv_nsec = limit.count() % 1000000 * 1000;
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &relative, nullptr, 0);
 }
 

@@ -2,24 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "arguments.h"
 #include "copy.h"
 
 namespace smp::shm {
-namespace {
-
-constexpr uint64_t kWorldKey = 1;
-
-uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64
-  hash += value + 0x9e3779b97f4a7c15;
-  hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
-  hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
-  return hash ^ hash >> 31;
-}
-
-}  // namespace
 
 Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
              std::vector<FailureRecord*> parents)
@@ -28,6 +14,7 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
       rank_(rank),
       size_(int(globals_.size())),
       key_(key),
+      keys_(key),
       records_(std::move(parents)),
       peers_(globals_.size()),
       consumed_(globals_.size()) {
@@ -117,8 +104,7 @@ Call Group::collective(CollectiveOp op, int64_t count, DType dtype, std::string_
 }
 
 std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
-  store(seat_->job->board(global(rank_)).last_call,
-        fmt::format("#{} {} '{}'", call.number, name_of(call.op), call.label));
+  store(seat_->job->board(global(rank_)).last_call, brief(call));
   return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
 }
 
@@ -226,11 +212,8 @@ WorkPtr Group::recv(void* out, int64_t count, DType dtype, int from, std::string
 std::unique_ptr<Communicator> Group::split(const std::vector<int>& members) {
   const int place = place_in(members, rank_, size_);
   std::vector<int> globals;
-  uint64_t key = mix(key_, ++splits_[members]);
-  for (const int member : members) {
-    globals.push_back(global(member));
-    key = mix(key, uint64_t(globals.back()) + 1);
-  }
+  for (const int member : members) globals.push_back(global(member));
+  const uint64_t key = keys_.next(globals);
   return std::make_unique<Group>(seat_, std::move(globals), place, key, records_);
 }
 
@@ -248,15 +231,6 @@ Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {
 
 void Group::ring_peers() const {
   for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)), global(rank_));
-}
-
-std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {
-  std::vector<int> globals(size_t(seat->job->size()));
-  std::iota(globals.begin(), globals.end(), 0);
-  const int rank = seat->engine.rank();
-  FailureRecord& failure = seat->job->failure();
-  return std::make_unique<Group>(std::move(seat), std::move(globals), rank, kWorldKey,
-                                 std::vector<FailureRecord*>{&failure});
 }
 
 }  // namespace smp::shm

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "group_keys.h"
 #include "job.h"
 #include "seat.h"
 #include "smp/comm/communicator.h"
@@ -121,6 +121,7 @@ class Group final : public Communicator, private Member {
   const int rank_;
   const int size_;
   const uint64_t key_;
+  GroupKeys keys_;
   int place_ = -1;  // in the job's table
   GroupBlock block_;
   std::unique_ptr<FailureRecord> alone_;  // of a group of one, which has no block
@@ -129,7 +130,6 @@ class Group final : public Communicator, private Member {
   uint64_t calls_ = 0;
   Lane collectives_;
   std::vector<Peer> peers_;
-  std::map<std::vector<int>, uint64_t> splits_;
 
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;

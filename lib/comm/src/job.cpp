@@ -137,7 +137,21 @@ void Job::close_group(int place) {
   entry.state = GroupEntry::kSpare;
 }
 
+void Job::set_outside(Outside* outside) {
+  std::lock_guard guard(outside_mutex_);
+  outside_ = outside;
+}
+
 void Job::fail(FailureRecord& record, const Failure& failure) {
+  std::lock_guard guard(outside_mutex_);
+  if (outside_ == nullptr) return write(record, failure);
+  Failure placed = failure;
+  placed.text += outside_->place_of(failure.culprit);
+  write(record, placed);
+  outside_->failed(record, placed);
+}
+
+void Job::write(FailureRecord& record, const Failure& failure) {
   uint32_t none = FailureRecord::kNone;
   if (record.state.compare_exchange_strong(none, FailureRecord::kBeingWritten)) {
     record.kind = int32_t(failure.kind);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,14 @@ struct Failure {
 struct SymmetricRegion {
   std::byte* begin;
   size_t bytes_per_rank;
+};
+
+// What a job has besides the ranks of this host.
+class Outside {
+ public:
+  virtual ~Outside() = default;
+  virtual std::string place_of(int rank) const = 0;  // " (rank 3 is on host b)", for errors
+  virtual void failed(const FailureRecord& record, const Failure& failure) = 0;  // here, just now
 };
 
 // The shared memory of a job as one process sees it: the header, a board per rank, the blocks of
@@ -63,8 +72,11 @@ class Job {
   int64_t offset_of(const void* p, int64_t bytes) const;
   std::byte* at(int64_t offset) const { return mapping_.data() + offset; }
 
-  // Writes the record unless it has been written, and wakes everybody.
+  // Writes the record unless it has been written, wakes everybody, and tells the outside.
   void fail(FailureRecord& record, const Failure& failure);
+  // The same of what the outside has told.
+  void write(FailureRecord& record, const Failure& failure);
+  void set_outside(Outside* outside);
   std::optional<Failure> read(const FailureRecord& record) const;
   FailureRecord& failure() const { return header().failure; }
   FailureRecord& group_failure(int place) const { return header().group_failures[place]; }
@@ -77,6 +89,8 @@ class Job {
   Mapping mapping_;
   int size_;
   RankBoard* boards_;
+  std::mutex outside_mutex_;
+  Outside* outside_ = nullptr;
 };
 
 void store(LooseText& to, const std::string& text);

@@ -39,12 +39,9 @@ Program Group::run_recv(Operation& op, Bytes out) {
   const CallEntry& entry = mail.calls[op.call.number % kCallsKept];
   co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
   if (entry.fingerprint != fingerprint(op.call)) {
-    Call theirs = read(entry, op.call.number);
-    std::string a = fmt::format("rank {}: {}", global(rank_), describe(op.call, global(from)));
-    std::string b = fmt::format("rank {}: {}", global(from), describe(theirs, global(rank_)));
-    if (global(from) < global(rank_)) std::swap(a, b);
-    throw CommError(CommError::Kind::kMismatch, std::max(global(from), global(rank_)),
-                    fmt::format("{} does not match {}", a, b));
+    const Call theirs = read(entry, op.call.number);
+    throw mismatch(std::max(global(from), global(rank_)), global(rank_),
+                   describe(op.call, global(from)), global(from), describe(theirs, global(rank_)));
   }
   const int64_t bytes = op.call.bytes(), chunk = block_.mail_chunk_bytes();
   int64_t at = 0;

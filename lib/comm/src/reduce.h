@@ -14,6 +14,10 @@ namespace smp::shm {
 void reduce(std::byte* out, const std::byte* const* from, int inputs, int64_t count, DType dtype,
             ReduceOp op);
 
+// bf16 and fp16 to fp32 and back, rounded to nearest even.
+void widen(float* to, const std::byte* from, int64_t count, DType dtype);
+void narrow(std::byte* to, const float* from, int64_t count, DType dtype);
+
 using ReduceKernel = void (*)(std::byte* out, const std::byte* const* from, int inputs,
                               int64_t count);
 

@@ -39,21 +39,22 @@ struct Verdict {
 
 class Meet {
  public:
-  explicit Meet(const SharedMemoryOptions& options)
-      : options_(options), deadline_(steady_clock::now() + options.timeout) {}
+  Meet(const SharedMemoryOptions& options, const std::vector<int>& here)
+      : options_(options), here_(here), deadline_(steady_clock::now() + options.timeout) {}
 
   Meeting run() {
     peers_.resize(size_t(options_.size));
     const Descriptor listener = listen();
     std::optional<Mapping> mapping;
-    if (options_.rank == 0) {
+    if (options_.rank == here_.front()) {
       mapping.emplace(Mapping::memfd(Job::bytes(options_.size)));
       memfd_ = mapping->fd();
       Job::prepare(*mapping, options_.size);
     }
-    for (int rank = 0; rank < options_.rank; ++rank) connect_to(rank);
+    for (const int rank : here_)
+      if (rank < options_.rank) connect_to(rank);
     while (has_missing()) accept_from(listener);
-    if (options_.rank != 0) mapping.emplace(Mapping::of_fd(received_.give()));
+    if (options_.rank != here_.front()) mapping.emplace(Mapping::of_fd(received_.give()));
     mapping->close_fd();
     return Meeting{std::move(*mapping), std::move(peers_)};
   }
@@ -124,7 +125,7 @@ class Meet {
     if (!send_all(socket, &mine, sizeof(mine)) ||
         !receive_all(socket, &verdict, sizeof(verdict), deadline_, &received_))
       lost(rank);
-    if (!verdict.accepted || (rank == 0 && !received_))
+    if (!verdict.accepted || (rank == here_.front() && !received_))
       fail(CommError::Kind::kMismatch, options_.rank,
            fmt::format("rank {} of job '{}' has refused this process: rank {} is here already",
                        rank, options_.job_id, options_.rank));
@@ -155,7 +156,8 @@ class Meet {
       return;
     Verdict verdict;
     verdict.accepted = hello.size == options_.size && hello.rank > options_.rank &&
-                       hello.rank < options_.size && !peers_[size_t(hello.rank)];
+                       std::binary_search(here_.begin(), here_.end(), hello.rank) &&
+                       !peers_[size_t(hello.rank)];
     const int memfd = verdict.accepted ? memfd_ : -1;
     if (!send_all(socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted) return;
     peers_[size_t(hello.rank)] = std::move(socket);
@@ -163,7 +165,7 @@ class Meet {
 
   std::vector<int> missing() const {
     std::vector<int> ranks;
-    for (int rank = 0; rank < options_.size; ++rank)
+    for (const int rank : here_)
       if (rank != options_.rank && !peers_[size_t(rank)]) ranks.push_back(rank);
     return ranks;
   }
@@ -188,6 +190,7 @@ class Meet {
   }
 
   const SharedMemoryOptions& options_;
+  const std::vector<int>& here_;
   const Deadline deadline_;
   std::vector<Descriptor> peers_;
   int memfd_ = -1;
@@ -196,6 +199,8 @@ class Meet {
 
 }  // namespace
 
-Meeting meet(const SharedMemoryOptions& options) { return Meet(options).run(); }
+Meeting meet(const SharedMemoryOptions& options, const std::vector<int>& here) {
+  return Meet(options, here).run();
+}
 
 }  // namespace smp::shm

@@ -11,12 +11,14 @@ namespace smp::shm {
 // What a process has once all ranks have come together.
 struct Meeting {
   Mapping mapping;
-  std::vector<Descriptor> peers;  // a socket to each other rank; an end of file tells its end
+  // A socket to each other rank on this host, by rank of the job; an end of file tells its end.
+  std::vector<Descriptor> peers;
 };
 
-// Rank r listens at its own name, connects to all lower ranks and is found by all higher ones. Each
-// side checks the other's user and proves that it knows the job's key; rank 0 hands the memfd out.
-// Throws CommError naming who is missing or does not belong.
-Meeting meet(const SharedMemoryOptions& options);
+// Of the ranks `here`, in ascending order, each listens at its own name, connects to all lower ones
+// and is found by all higher ones. Each side checks the other's user and proves that it knows the
+// job's key; the lowest hands the memfd out. Throws CommError naming who is missing or does not
+// belong.
+Meeting meet(const SharedMemoryOptions& options, const std::vector<int>& here);
 
 }  // namespace smp::shm

@@ -1,11 +1,17 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "arena.h"
 #include "engine.h"
 #include "job.h"
+#include "port.h"
 #include "smp/comm/communicator.h"
 
 namespace smp::shm {
@@ -16,18 +22,54 @@ class PeerWatch {
   virtual ~PeerWatch() = default;
 };
 
+// Where the ranks of a job are. The default: all on this host.
+struct Fleet {
+  std::vector<int> host_of;        // each rank's host; empty when there is one
+  std::vector<std::string> hosts;  // their names in errors
+  int ranks_here = 0;
+
+  bool spans_hosts() const { return hosts.size() > 1; }
+};
+
 // What one rank holds of a job; shared by its communicators, given back with the last of them.
 struct Seat {
-  Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout)
+  Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout,
+       Fleet its_fleet = {}, std::unique_ptr<Port> its_port = nullptr)
       : job(std::move(shared_job)),
+        fleet(std::move(its_fleet)),
+        port(std::move(its_port)),
         arena(std::make_shared<Arena>(job, rank)),
-        engine(*job, rank, timeout) {}
-  ~Seat() { job->board(engine.rank()).gone.store(1); }  // before the sockets close
+        engine(*job, rank, timeout, fleet.spans_hosts() ? fleet.ranks_here : job->size(),
+               port.get()) {}
+  ~Seat() {
+    const std::chrono::milliseconds limit(job->failures() == 0 ? 2000 : 100);
+    if (port) engine.exclusively([&] { port->flush(limit); });
+    job->board(engine.rank()).gone.store(1);  // before the sockets close
+  }
+
+  // The failure of the group between hosts with this key, which all of its ranks hear of whether
+  // they have opened it already or not. Any thread.
+  FailureRecord& record_of(uint64_t key) {
+    std::lock_guard guard(records_mutex);
+    auto& record = records[key];
+    if (!record) record = std::make_unique<FailureRecord>();
+    return *record;
+  }
+  std::optional<uint64_t> key_of(const FailureRecord& record) {
+    std::lock_guard guard(records_mutex);
+    for (const auto& [key, known] : records)
+      if (known.get() == &record) return key;
+    return std::nullopt;
+  }
 
   std::shared_ptr<Job> job;
+  const Fleet fleet;
+  std::unique_ptr<Port> port;  // to other hosts
+  std::mutex records_mutex;
+  std::map<uint64_t, std::unique_ptr<FailureRecord>> records;
   std::shared_ptr<Arena> arena;
   Engine engine;
-  std::unique_ptr<PeerWatch> watch;
+  std::vector<std::unique_ptr<PeerWatch>> watches;
 };
 
 // The communicator of all ranks of the job.

@@ -1,5 +1,7 @@
 #include "smp/plan/collective.h"
 
+#include <set>
+
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -26,18 +28,52 @@ int64_t part_begin(int64_t count, int64_t parts, int64_t index) {
   return index * (count / parts) + (index < longer ? index : longer);
 }
 
-int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
-                   int64_t element_bytes, int64_t root) {
+namespace {
+
+// Each rank owns the same number of elements; what is left is one-shot. Sums come back narrow.
+int64_t all_reduce_between_hosts(int64_t size, int64_t count, int64_t element_bytes,
+                                 int64_t wide_bytes) {
   const int64_t peers = size - 1;
+  return peers * (count / size * (wide_bytes + element_bytes) + count % size * element_bytes);
+}
+
+}  // namespace
+
+HostGrid host_grid(const std::vector<int64_t>& host_of_member) {
+  const auto size = static_cast<int64_t>(host_of_member.size());
+  int64_t per_host = 1;
+  while (per_host < size && host_of_member[size_t(per_host)] == host_of_member[0]) ++per_host;
+  const HostGrid apart{size, 1};
+  if (size % per_host != 0) return apart;
+  std::set<int64_t> seen;
+  for (int64_t first = 0; first < size; first += per_host) {
+    const int64_t host = host_of_member[size_t(first)];
+    if (!seen.insert(host).second) return apart;
+    for (int64_t i = 1; i < per_host; ++i)
+      if (host_of_member[size_t(first + i)] != host) return apart;
+  }
+  return {size / per_host, per_host};
+}
+
+int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
+                   int64_t element_bytes, int64_t root, int64_t hosts) {
+  const int64_t peers = size - 1, per_host = size / hosts;
+  const bool widened = element_bytes == 2 && hosts > 1 && per_host > 1;
+  const int64_t wide_bytes = widened ? 4 : element_bytes;
   switch (op) {
     case CollectiveOp::kAllReduce: {
       if (count * element_bytes <= kOneShotBytes) return peers * count * element_bytes;
+      if (hosts > 1) return all_reduce_between_hosts(size, count, element_bytes, wide_bytes);
       const int64_t own = part_size(count, size, rank);
       return ((count - own) + peers * own) * element_bytes;
     }
     case CollectiveOp::kAllGather: return peers * count * element_bytes;
-    case CollectiveOp::kReduceScatter: return (count - count / size) * element_bytes;
-    case CollectiveOp::kBroadcast: return rank == root ? peers * count * element_bytes : 0;
+    case CollectiveOp::kReduceScatter: return (count - count / size) * wide_bytes;
+    case CollectiveOp::kBroadcast: {
+      if (rank % per_host != root % per_host) return 0;
+      const int64_t others = rank == root ? hosts - 1 : 0;
+      return (others + per_host - 1) * count * element_bytes;
+    }
     case CollectiveOp::kSend: return count * element_bytes;
     case CollectiveOp::kRecv: return 0;
     case CollectiveOp::kBarrier: return 0;
@@ -51,6 +87,14 @@ int64_t segment_bytes(int64_t group_size) {
   const int64_t control = (kControlLines + kControlLinesPerPeer * group_size) * kLineBytes;
   const int64_t control_pages = (control + kPageBytes - 1) / kPageBytes;
   return control_pages * kPageBytes + kRingSlots * kSlotBytes + kMailboxBytes;
+}
+
+int64_t channel_bytes(int64_t hosts) {
+  return (hosts - 1) * kCredits * (kMessageBytes + kMessageHeaderBytes);
+}
+
+int64_t window_bytes() {
+  return kWindowBytes / kMessageBytes * (kMessageBytes + kMessageHeaderBytes);
 }
 
 }  // namespace smp

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 // What the collectives of smp cost on the wire, as a pure function: the planner predicts with it,
 // and lib/comm counts what it really moves; the two must agree to the byte.
@@ -29,9 +30,21 @@ int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 
 // Payload bytes that rank `rank` of a group of `size` sends to its peers.
 // count is in elements: of the whole buffer for all_reduce, broadcast, send and reduce_scatter (its
-// input), of one rank's contribution for all_gather. root is read by broadcast only.
+// input), of one rank's contribution for all_gather. root is read by broadcast only. `hosts` is
+// that of the group's HostGrid: between hosts the last count % size elements of an all_reduce are
+// one-shot, sums of 16-bit parts that several ranks of a host have added travel in fp32, and a
+// broadcast goes from host to host first.
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
-                   int64_t element_bytes, int64_t root = 0);
+                   int64_t element_bytes, int64_t root = 0, int64_t hosts = 1);
+
+// How the ranks of a group lie on hosts, for collectives between hosts: member r is number
+// r % per_host on host r / per_host of the group. A group whose members are not so many on each of
+// its hosts, host after host, counts each of its ranks as a host of its own.
+struct HostGrid {
+  int64_t hosts = 1;
+  int64_t per_host = 1;
+};
+HostGrid host_grid(const std::vector<int64_t>& host_of_member);
 
 // Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that
 // is divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
@@ -48,5 +61,19 @@ inline constexpr int kMaxGroups = 256;
 
 // Bytes that a group of `group_size` costs each of its ranks; 0 for a group of one.
 int64_t segment_bytes(int64_t group_size);
+
+// Between hosts a message holds this many bytes at most, beside its header. A rank takes so many of
+// each peer in a channel before it must have looked at the first, and has a buffer ready for each:
+// none arrives unexpected. All that a rank sends and has not been taken over by the network stays
+// below the window.
+inline constexpr int64_t kMessageBytes = 128 << 10;
+inline constexpr int64_t kMessageHeaderBytes = 192;
+inline constexpr int64_t kCredits = 4;
+inline constexpr int64_t kWindowBytes = 4 << 20;
+
+// Bytes that the channels of a group between `hosts` hosts cost each of its ranks, and what a rank
+// sends from, once.
+int64_t channel_bytes(int64_t hosts);
+int64_t window_bytes();
 
 }  // namespace smp

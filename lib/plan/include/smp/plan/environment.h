@@ -26,6 +26,10 @@ inline constexpr const char* kRunDir = "SMP_RUN_DIR";  // folder of this run
 inline constexpr const char* kJobId = "SMP_JOB_ID";    // public name of the job, 16 hex digits
 inline constexpr const char* kJobKey = "SMP_JOB_KEY";  // secret of the job, 64 hex digits
 inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank leaves its last words
+// Between hosts: the libfabric provider to take, the first that works otherwise; and the network
+// whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
+inline constexpr const char* kFabricProvider = "SMP_FABRIC_PROVIDER";
+inline constexpr const char* kFabricSubnet = "SMP_FABRIC_SUBNET";
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
 // Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";

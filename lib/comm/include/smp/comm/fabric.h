@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "smp/comm/communicator.h"
+
+namespace smp {
+
+struct FabricOptions {
+  int rank = 0;
+  int size = 1;
+  std::string job_id;   // public name of the job, at most 64 characters
+  std::string job_key;  // its secret; the ranks prove to each other that they know it
+  std::chrono::milliseconds timeout{300000};  // of coming together, and of every collective
+
+  // Where rank 0 waits for the others; a port that is free on its host.
+  std::string master_address;
+  int master_port = 0;
+
+  std::string provider;  // of libfabric; the first that works when empty
+  std::string subnet;    // "10.0.0.0/16": the network to use; the one of master_address when empty
+
+  // A rank that is silent for so long is given up, and the job with it.
+  std::chrono::milliseconds silence{3000};
+  // What makes two ranks share a host; found out when empty. Tests make several hosts of one.
+  std::string host_identity;
+  // Told one line: over which provider and interface this rank talks, and why.
+  std::function<void(const std::string&)> report;
+};
+
+// The communicator of all ranks of a job whose processes run on several hosts: shared memory inside
+// a host, libfabric between hosts. They meet over TCP at rank 0, which afterwards hears every rank
+// twice a second and tells all of them what it hears: the death of a process or host, a cut
+// network, an abort. Threads other than the caller's are started; do not fork afterwards.
+//
+// Throws CommError when the ranks cannot come together or were told different things, and
+// std::runtime_error without a network or memory.
+std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options);
+
+}  // namespace smp

@@ -1,0 +1,381 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "copy.h"
+#include "hosts_group.h"
+#include "mesh_order.h"
+#include "reduce.h"
+
+// The collectives of a group between hosts. Words: the *rail* of host h carries messages between
+// this rank and the member of host h that has the same place there; a *block* is what the members
+// of one host own of a buffer, a *piece* what one of them owns of it; a *partial* is the sum of a
+// piece over the members of one host. Sums run in rank order inside a host, then in the order of
+// the hosts.
+//
+// All ranks send and take in the same order on each rail, and have room for two messages more than
+// they have taken, so nobody waits in a circle.
+namespace smp::shm {
+namespace {
+
+int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// 16-bit partials would be rounded once more.
+bool widens(const Call& call, int per_host) { return bytes_of(call.dtype) == 2 && per_host > 1; }
+
+}  // namespace
+
+inline auto HostsGroup::may_send(Operation& op, Channel& channel, int peer) {
+  return op.reaches(channel.credits(), channel.sent() + 1, peer);
+}
+
+inline auto HostsGroup::buffer_free(Operation& op, int peer) {
+  return op.reaches(seat_->port->freed(), seat_->port->buffers_needed(), peer);
+}
+
+inline auto HostsGroup::message_of(Operation& op, Channel& channel, int peer) {
+  return op.reaches(channel.arrived(), channel.taken() + 1, peer);
+}
+
+inline auto HostsGroup::all_steps_done(Operation& op) {
+  return op.reaches(steps_done_, steps_started_, -1);
+}
+
+void HostsGroup::send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes) {
+  if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
+  seat_->port->send(channel, op.call, bytes);
+  op.wire_bytes += bytes;
+}
+
+void HostsGroup::check_message(const Operation& op, const Channel& channel, int peer) {
+  const MessageHeader& header = channel.front();
+  if (header.fingerprint == fingerprint(op.call) && header.number == op.call.number) {
+    uint64_t& heard = heard_[size_t(peer / per_host_)];
+    if (op.call.op != CollectiveOp::kRecv && header.number > heard) {
+      heard = header.number;
+      store(seat_->job->board(global(peer)).last_call, brief(op.call));
+    }
+    return;
+  }
+  Call theirs;
+  theirs.op = CollectiveOp(header.op);
+  theirs.dtype = DType(header.dtype);
+  theirs.reduce_op = ReduceOp(header.reduce_op);
+  theirs.count = header.count;
+  theirs.peer = header.root;
+  theirs.label = header.label;
+  theirs.number = header.number;
+  auto text = [this](const Call& call) {
+    return describe(call, call.peer < 0 ? -1 : global(call.peer));
+  };
+  const int self = global(rank_), other = global(peer);
+  throw mismatch(std::max(self, other), self, text(op.call), other, text(theirs));
+}
+
+std::string HostsGroup::step_label(const Operation& op) const {
+  const int root = op.call.peer < 0 ? -1 : global(op.call.peer);
+  return kStepMark + describe(op.call, root);
+}
+
+void HostsGroup::started(Operation& op, const WorkPtr& step) {
+  Operation& inner = *static_cast<Handle&>(*step).operation();
+  inner.tally = &steps_done_;
+  ++steps_started_;
+  const Call& call = inner.call;
+  op.wire_bytes += wire_bytes(call.op, per_host_, place_, call.count, bytes_of(call.dtype),
+                              call.peer < 0 ? 0 : call.peer);
+}
+
+Program HostsGroup::run_barrier(Operation& op) {
+  if (local_) {
+    started(op, local_->barrier(step_label(op)));
+    co_await all_steps_done(op);
+  }
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+    co_await may_send(op, rail(host), peer);
+    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+    send_message(op, rail(host), nullptr, 0);
+  }
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+    co_await message_of(op, rail(host), peer);
+    check_message(op, rail(host), peer);
+    rail(host).take();
+  }
+}
+
+// Every rank gets what every rank has and sums it itself, in rank order.
+Program HostsGroup::run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_t count) {
+  const int64_t bytes = count * bytes_of(op.call.dtype);
+  scratch_.resize(size_t(bytes * hosts_));
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+    co_await may_send(op, rail(host), peer);
+    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+    send_message(op, rail(host), in, bytes);
+  }
+  copy_bytes(scratch_.data() + host_ * bytes, in, bytes);
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+    co_await message_of(op, rail(host), peer);
+    check_message(op, rail(host), peer);
+    copy_bytes(scratch_.data() + host * bytes, rail(host).front_bytes(), bytes);
+    rail(host).take();
+  }
+  ConstBytes all = scratch_.data();  // by place, then by host
+  if (local_) {
+    more_scratch_.resize(size_t(bytes * size_));
+    started(op, local_->all_gather(scratch_.data(), more_scratch_.data(), bytes * hosts_,
+                                   DType::kU8, step_label(op)));
+    co_await all_steps_done(op);
+    all = more_scratch_.data();
+  }
+  std::vector<ConstBytes> from;
+  for (int r = 0; r < size_; ++r)
+    from.push_back(all + ((r % per_host_) * hosts_ + r / per_host_) * bytes);
+  reduce(out, from.data(), size_, count, op.call.dtype, op.call.reduce_op);
+}
+
+// In rounds of one message's worth of elements for each rank: the members of a host sum, the owners
+// exchange partials on the rails and sum those, the sums go back the same way. While a sum is on
+// its way the next round's partials are made: the messages on a rail are partial 0, partial 1, sum
+// 0, partial 2, sum 1, ... The last elements, less than one for each rank, are one-shot.
+Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
+  const Call& call = op.call;
+  const bool wide = widens(call, per_host_);
+  const DType dtype = wide ? DType::kF32 : call.dtype;
+  const int64_t narrow_element = bytes_of(call.dtype), element = bytes_of(dtype);
+  const int64_t own = call.count / size_, tail = call.count % size_;
+  const int64_t most = kMessageBytes / element, rounds = div_up(own, most);
+  auto length = [&](int64_t k) { return std::min(most, own - k * most); };
+  auto at = [&](int64_t k, int host, int place) {  // in elements
+    return k * most * size_ + (host * per_host_ + place) * length(k);
+  };
+  // Partials of two rounds, a sum, and of one round the wide input.
+  const int64_t partials = hosts_ * kMessageBytes;
+  scratch_.resize(size_t(local_ ? 2 * partials : 0) + size_t(kMessageBytes));
+  if (wide) more_scratch_.resize(size_t(2 * size_ * kMessageBytes));
+  Bytes sum = scratch_.data() + (local_ ? 2 * partials : 0);
+  auto partial = [&](int64_t k, int host) -> ConstBytes {
+    if (!local_) return in + at(k, host, 0) * element;
+    return scratch_.data() + k % 2 * partials + host * kMessageBytes;
+  };
+  const std::string label = step_label(op);
+  std::vector<ConstBytes> from(static_cast<size_t>(hosts_));
+
+  for (int64_t k = -1; k <= rounds; ++k) {
+    if (k + 1 < rounds) {
+      const int64_t n = length(k + 1);
+      if (local_) {
+        ConstBytes source = in + at(k + 1, 0, 0) * narrow_element;
+        if (wide) {
+          auto* widened =
+              reinterpret_cast<float*>(more_scratch_.data() + (k + 1) % 2 * size_ * kMessageBytes);
+          widen(widened, source, n * size_, call.dtype);
+          source = reinterpret_cast<ConstBytes>(widened);
+        }
+        for (int host = 0; host < hosts_; ++host)
+          started(op, local_->reduce_scatter(source + host * per_host_ * n * element,
+                                             const_cast<Bytes>(partial(k + 1, host)), per_host_ * n,
+                                             dtype, call.reduce_op, label));
+        co_await all_steps_done(op);
+      }
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+        co_await may_send(op, rail(host), peer);
+        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+        send_message(op, rail(host), partial(k + 1, host), n * element);
+      }
+    }
+    if (k >= 0 && k < rounds) {  // the sum of this rank's piece
+      from[size_t(host_)] = partial(k, host_);
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+        co_await message_of(op, rail(host), peer);
+        check_message(op, rail(host), peer);
+        from[size_t(host)] = rail(host).front_bytes();
+      }
+      const int64_t n = length(k);
+      Bytes mine = out + at(k, host_, place_) * narrow_element;
+      reduce(wide ? sum : mine, from.data(), hosts_, n, dtype, call.reduce_op);
+      if (wide) narrow(mine, reinterpret_cast<const float*>(sum), n, call.dtype);
+      for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+        co_await may_send(op, rail(host), peer);
+        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+        send_message(op, rail(host), mine, n * narrow_element);
+      }
+    }
+    if (k >= 1) {  // the others' sums of the round before
+      const int64_t n = length(k - 1);
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+        co_await message_of(op, rail(host), peer);
+        check_message(op, rail(host), peer);
+        copy_bytes(out + at(k - 1, host, place_) * narrow_element, rail(host).front_bytes(),
+                   n * narrow_element);
+        rail(host).take();
+      }
+      for (int host = 0; local_ && host < hosts_; ++host) {
+        const Bytes block = out + at(k - 1, host, 0) * narrow_element;
+        started(op, local_->all_gather(block + place_ * n * narrow_element, block, n, call.dtype,
+                                       label));
+      }
+    }
+  }
+  co_await all_steps_done(op);
+  const int64_t done = own * size_ * narrow_element;
+  if (tail > 0) op.rest = run_one_shot(op, in + done, out + done, tail);
+}
+
+Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
+  const Call& call = op.call;
+  const bool wide = widens(call, per_host_);
+  const DType dtype = wide ? DType::kF32 : call.dtype;
+  const int64_t element = bytes_of(dtype), part = call.count / size_;
+  const int64_t most = kMessageBytes / element;
+  const int64_t rounds = std::max<int64_t>(1, div_up(part, most));
+  if (local_) {
+    ConstBytes source = in;
+    if (wide) {
+      more_scratch_.resize(size_t((call.count + most) * element));
+      auto* widened = reinterpret_cast<float*>(more_scratch_.data() + most * element);
+      widen(widened, in, call.count, call.dtype);
+      source = reinterpret_cast<ConstBytes>(widened);
+    }
+    scratch_.resize(size_t(hosts_ * part * element));
+    const std::string label = step_label(op);
+    for (int host = 0; host < hosts_; ++host)
+      started(op, local_->reduce_scatter(source + host * per_host_ * part * element,
+                                         scratch_.data() + host * part * element, per_host_ * part,
+                                         dtype, call.reduce_op, label));
+    co_await all_steps_done(op);
+  }
+  const ConstBytes partials = local_ ? scratch_.data() : in;
+  std::vector<ConstBytes> from(static_cast<size_t>(hosts_));
+  for (int64_t k = 0; k <= rounds; ++k) {
+    if (k < rounds) {
+      const int64_t begin = k * most, n = std::min(most, part - begin);
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+        co_await may_send(op, rail(host), peer);
+        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+        send_message(op, rail(host), partials + (host * part + begin) * element, n * element);
+      }
+    }
+    if (k == 0) continue;
+    const int64_t begin = (k - 1) * most, n = std::min(most, part - begin);
+    from[size_t(host_)] = partials + (host_ * part + begin) * element;
+    for (int step = 1; step < hosts_; ++step) {
+      const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+      co_await message_of(op, rail(host), peer);
+      check_message(op, rail(host), peer);
+      from[size_t(host)] = rail(host).front_bytes();
+    }
+    if (wide) {
+      reduce(more_scratch_.data(), from.data(), hosts_, n, dtype, call.reduce_op);
+      narrow(out + begin * 2, reinterpret_cast<const float*>(more_scratch_.data()), n, call.dtype);
+    } else {
+      reduce(out + begin * element, from.data(), hosts_, n, dtype, call.reduce_op);
+    }
+    for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
+  }
+}
+
+// Each rank's part goes once to every other host; its members hand on what their rails have
+// brought.
+Program HostsGroup::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes();
+  const int64_t rounds = std::max<int64_t>(1, div_up(bytes, kMessageBytes));
+  const std::string label = step_label(op);
+  auto place = [&](int host) { return out + member(host, place_) * bytes; };
+  auto hand_on = [&](int host, ConstBytes from) {
+    started(op, local_->all_gather(from, out + member(host, 0) * bytes, op.call.count,
+                                   op.call.dtype, label));
+  };
+  if (local_) {
+    hand_on(host_, in);
+  } else {
+    copy_bytes(place(host_), in, bytes);
+  }
+  for (int64_t k = 0; k <= rounds; ++k) {
+    const int64_t at = k * kMessageBytes;
+    for (int step = 1; step < hosts_ && k < rounds; ++step) {
+      const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+      co_await may_send(op, rail(host), peer);
+      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+      send_message(op, rail(host), in + at, std::min(kMessageBytes, bytes - at));
+    }
+    for (int step = 1; step < hosts_ && k > 0; ++step) {
+      const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+      co_await message_of(op, rail(host), peer);
+      check_message(op, rail(host), peer);
+      const int64_t begin = at - kMessageBytes;
+      copy_bytes(place(host) + begin, rail(host).front_bytes(),
+                 std::min(kMessageBytes, bytes - begin));
+      rail(host).take();
+      if (local_ && k == rounds) hand_on(host, place(host));
+    }
+  }
+  co_await all_steps_done(op);
+}
+
+// The root's rails bring it to the hosts, where the member of the root's place hands it on.
+Program HostsGroup::run_broadcast(Operation& op, Bytes buffer) {
+  const int64_t bytes = op.call.bytes();
+  const int root = op.call.peer, root_host = root / per_host_;
+  if (place_ == root % per_host_) {
+    int64_t at = 0;
+    do {
+      const int64_t n = std::min(kMessageBytes, bytes - at);
+      if (rank_ == root) {
+        for (int step = 1; step < hosts_; ++step) {
+          const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+          co_await may_send(op, rail(host), peer);
+          while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+          send_message(op, rail(host), buffer + at, n);
+        }
+      } else {
+        co_await message_of(op, rail(root_host), root);
+        check_message(op, rail(root_host), root);
+        copy_bytes(buffer + at, rail(root_host).front_bytes(), n);
+        rail(root_host).take();
+      }
+      at += kMessageBytes;
+    } while (at < bytes);
+  }
+  if (!local_) co_return;
+  started(op, local_->broadcast(buffer, op.call.count, op.call.dtype, root % per_host_,
+                                step_label(op)));
+  co_await all_steps_done(op);
+}
+
+Program HostsGroup::run_send(Operation& op, Channel& channel, ConstBytes in) {
+  const int to = op.call.peer;
+  const int64_t bytes = op.call.bytes();
+  int64_t at = 0;
+  do {
+    co_await may_send(op, channel, to);
+    while (!seat_->port->has_buffer()) co_await buffer_free(op, to);
+    send_message(op, channel, in + at, std::min(kMessageBytes, bytes - at));
+    at += kMessageBytes;
+  } while (at < bytes);
+}
+
+Program HostsGroup::run_recv(Operation& op, Channel& channel, Bytes out) {
+  const int from = op.call.peer;
+  const int64_t bytes = op.call.bytes();
+  int64_t at = 0;
+  do {
+    co_await message_of(op, channel, from);
+    check_message(op, channel, from);
+    copy_bytes(out + at, channel.front_bytes(), std::min(kMessageBytes, bytes - at));
+    channel.take();
+    at += kMessageBytes;
+  } while (at < bytes);
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,242 @@
+#include "host_watch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <system_error>
+
+#include "packed.h"
+
+namespace smp::shm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBeat{500};
+constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that they leave
+
+std::string letter_of(uint64_t key, const Failure& failure) {
+  Packer letter;
+  letter.add(key);
+  letter.add(uint64_t(failure.kind));
+  letter.add(uint64_t(uint32_t(failure.culprit)));
+  letter.add(uint64_t(uint32_t(failure.finder)));
+  letter.add(failure.text);
+  return letter.bytes;
+}
+
+}  // namespace
+
+HostWatch::HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor> sockets,
+                     milliseconds silence)
+    : seat_(seat),
+      job_(seat.job),
+      rank_(seat.engine.rank()),
+      cards_(std::move(cards)),
+      silence_(silence),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!bell_) throw std::system_error(errno, std::generic_category(), "eventfd");
+  for (size_t i = 0; i < sockets.size(); ++i) {
+    if (!sockets[i]) continue;
+    Line line;
+    line.socket = std::move(sockets[i]);
+    line.rank = is_hub() ? int(i) : 0;
+    line.heard = Clock::now();
+    lines_.push_back(std::move(line));
+  }
+  job_->set_outside(this);
+  thread_ = std::thread([this] { run(); });
+}
+
+HostWatch::~HostWatch() {
+  job_->set_outside(nullptr);
+  leave_by_ = Clock::now() + (is_hub() && job_->failures() == 0 ? kLinger : milliseconds(0));
+  leaving_.store(true);
+  wake();
+  thread_.join();
+  // Not only closed: a child that somebody forked may hold copies.
+  for (const Line& line : lines_) shutdown(line.socket.get(), SHUT_RDWR);
+}
+
+std::string HostWatch::place_of(int rank) const {
+  if (rank < 0 || rank >= int(cards_.size())) return "";
+  const Card& card = cards_[size_t(rank)];
+  return fmt::format(" (rank {} is on {}, {})", rank, card.host_name, card.address);
+}
+
+void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
+  uint64_t key = 0;  // of the whole job
+  if (&record != &job_->failure()) {
+    const auto known = seat_.key_of(record);
+    if (!known) return;  // a group inside this host
+    key = *known;
+  }
+  {
+    std::lock_guard guard(mutex_);
+    news_.push_back(letter_of(key, failure));
+  }
+  wake();
+}
+
+void HostWatch::wake() {
+  const uint64_t one = 1;
+  while (::write(bell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+bool HostWatch::done() {
+  if (!leaving_.load()) return false;
+  const bool alone =
+      std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.open; });
+  return !is_hub() || alone || job_->failures() != 0 || Clock::now() >= leave_by_;
+}
+
+void HostWatch::run() {
+  auto beat = Clock::now();
+  bool told = false;  // that this rank leaves
+  for (;;) {
+    std::deque<std::string> news;
+    {
+      std::lock_guard guard(mutex_);
+      news.swap(news_);
+    }
+    for (const std::string& letter : news) tell_others(Word::kFailure, letter);
+    if (leaving_.load() && !std::exchange(told, true)) {
+      Packer letter;
+      letter.add(uint64_t(rank_));
+      tell_others(Word::kLeft, letter.bytes);
+    }
+    if (done()) return;
+    const auto now = Clock::now();
+    if (now >= beat) {
+      // A rank that was itself stopped has not listened.
+      if (now - beat > kBeat)
+        for (Line& line : lines_) line.heard = std::max(line.heard, now - kBeat);
+      beat = now + kBeat;
+      tell_others(Word::kHere, load(job_->board(rank_).last_call));
+    }
+    std::vector<pollfd> events;
+    for (const Line& line : lines_)
+      events.push_back({line.open ? line.socket.get() : -1, POLLIN, 0});
+    events.push_back({bell_.get(), POLLIN, 0});
+    const auto left = leaving_.load() ? milliseconds(10) : kBeat / 2;
+    if (poll(events.data(), nfds_t(events.size()), int(left.count())) < 0 && errno != EINTR) return;
+    uint64_t rings;
+    if (events.back().revents != 0 && ::read(bell_.get(), &rings, sizeof(rings)) < 0) continue;
+    for (size_t i = 0; i < lines_.size(); ++i)
+      if (events[i].revents != 0) read(lines_[i]);
+    if (!leaving_.load()) look_for_silent();
+  }
+}
+
+void HostWatch::read(Line& line) {
+  char bytes[4096];
+  const ssize_t n = recv(line.socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) return ended(line);
+  line.heard = Clock::now();
+  line.received.append(bytes, size_t(n));
+  for (;;) {
+    uint32_t head[2];  // word, bytes of its letter
+    if (line.received.size() < sizeof(head)) return;
+    memcpy(head, line.received.data(), sizeof(head));
+    if (line.received.size() < sizeof(head) + head[1]) return;
+    const std::string letter = line.received.substr(sizeof(head), head[1]);
+    line.received.erase(0, sizeof(head) + head[1]);
+    hear(line, Word(head[0]), letter);
+  }
+}
+
+void HostWatch::hear(Line& line, Word word, const std::string& letter) {
+  switch (word) {
+    case Word::kHere: store(job_->board(line.rank).last_call, letter); return;
+    case Word::kLeft: {
+      Unpacker unpacker(letter);
+      const int rank = int(unpacker.number());
+      job_->board(rank).gone.store(1);
+      if (rank == line.rank) line.open = false;
+      if (is_hub()) tell_others(Word::kLeft, letter, line.rank);
+      return;
+    }
+    case Word::kFailure: {
+      Unpacker unpacker(letter);
+      const uint64_t key = unpacker.number();
+      Failure failure;
+      failure.kind = CommError::Kind(unpacker.number());
+      failure.culprit = int(uint32_t(unpacker.number()));
+      failure.finder = int(uint32_t(unpacker.number()));
+      failure.text = unpacker.text();
+      if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
+      job_->write(key == 0 ? job_->failure() : seat_.record_of(key), failure);
+      return;
+    }
+  }
+}
+
+void HostWatch::ended(Line& line) {
+  line.open = false;
+  if (job_->board(line.rank).gone.load() == 0)
+    job_->fail(job_->failure(), {CommError::Kind::kPeerLost, line.rank, rank_,
+                                 fmt::format("rank {} died", line.rank)});
+}
+
+void HostWatch::look_for_silent() {
+  const auto now = Clock::now();
+  auto silent = [&](const Line& line, milliseconds limit) {
+    return line.open && now - line.heard > limit;
+  };
+  for (Line& line : lines_) {
+    if (!silent(line, silence_)) continue;
+    const Card& card = cards_[size_t(line.rank)];
+    const double seconds = std::chrono::duration<double>(silence_).count();
+    std::vector<int> ranks;  // of its host, all as silent
+    for (const Line& other : lines_) {
+      if (cards_[size_t(other.rank)].host_identity != card.host_identity) continue;
+      if (!silent(other, silence_ - 2 * kBeat)) {
+        ranks.clear();
+        break;
+      }
+      ranks.push_back(other.rank);
+    }
+    std::string text;
+    if (!is_hub()) {
+      text = fmt::format(
+          "rank 0 has not been heard of for {:g} s: it is stopped, its host is "
+          "down, or this host is cut off",
+          seconds);
+    } else if (ranks.empty()) {
+      text = fmt::format("rank {} has not been heard of for {:g} s: it is stopped", line.rank,
+                         seconds);
+    } else {
+      text = fmt::format(
+          "host {} ({}) with {} {} has not been heard of for {:g} s: it is down, "
+          "stopped or cut off",
+          card.host_name, card.address, ranks.size() == 1 ? "rank" : "ranks",
+          fmt::join(ranks, ", "), seconds);
+    }
+    line.open = false;
+    job_->fail(job_->failure(), {CommError::Kind::kPeerLost, line.rank, rank_, text});
+  }
+}
+
+// Never waits: a line that takes no more words is one of a rank that will be found silent.
+void HostWatch::tell(Line& line, Word word, const std::string& letter) {
+  const uint32_t head[2] = {uint32_t(word), uint32_t(letter.size())};
+  std::string bytes(reinterpret_cast<const char*>(head), sizeof(head));
+  bytes += letter;
+  const ssize_t n =
+      ::send(line.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n > 0 && size_t(n) < bytes.size()) shutdown(line.socket.get(), SHUT_WR);  // no half words
+}
+
+void HostWatch::tell_others(Word word, const std::string& letter, int except) {
+  for (Line& line : lines_)
+    if (line.rank != except && (line.open || word == Word::kFailure)) tell(line, word, letter);
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "descriptor.h"
+#include "host_meeting.h"
+#include "job.h"
+#include "seat.h"
+
+namespace smp::shm {
+
+// Watches over the ranks of all hosts by a thread of its own and the sockets to rank 0: every rank
+// says twice a second that it is there, rank 0 to all. What one rank learns (a failure, an abort, a
+// rank that has left) goes to rank 0 and from there to all.
+class HostWatch final : public PeerWatch, public Outside {
+ public:
+  HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor> sockets,
+            std::chrono::milliseconds silence);
+  ~HostWatch() override;
+
+  std::string place_of(int rank) const override;
+  void failed(const FailureRecord& record, const Failure& failure) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Word : uint32_t { kHere, kFailure, kLeft };
+  struct Line {  // to one other rank
+    Descriptor socket;
+    int rank = 0;
+    std::string received;
+    Clock::time_point heard;
+    bool open = true;  // it may still be heard
+  };
+
+  bool is_hub() const { return rank_ == 0; }
+  void run();
+  void read(Line& line);
+  void hear(Line& line, Word word, const std::string& letter);
+  void ended(Line& line);
+  void look_for_silent();
+  void tell(Line& line, Word word, const std::string& letter);
+  void tell_others(Word word, const std::string& letter, int except = -1);
+  void wake();
+  bool done();
+
+  Seat& seat_;
+  const std::shared_ptr<Job> job_;
+  const int rank_;
+  const std::vector<Card> cards_;
+  const std::chrono::milliseconds silence_;
+  std::vector<Line> lines_;
+  Descriptor bell_;
+  std::mutex mutex_;
+  std::deque<std::string> news_;  // failures found here, to be told
+  std::atomic<bool> leaving_{false};
+  Clock::time_point leave_by_;
+  std::thread thread_;
+};
+
+}  // namespace smp::shm

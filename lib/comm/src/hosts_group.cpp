@@ -1,0 +1,298 @@
+#include "hosts_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "arguments.h"
+
+namespace smp::shm {
+namespace {
+
+constexpr std::chrono::milliseconds kLastMessages{1000};
+
+enum class Purpose : uint64_t { kCollectives = 1, kMessages = 2 };
+
+// The same on both sides.
+uint64_t channel_id(uint64_t key, int a, int b, Purpose purpose) {
+  const uint64_t id = mix(mix(key, uint64_t(std::min(a, b))), uint64_t(std::max(a, b)));
+  return mix(id, uint64_t(purpose));
+}
+
+std::vector<int64_t> hosts_of(const Fleet& fleet, const std::vector<int>& globals) {
+  std::vector<int64_t> hosts;
+  for (const int rank : globals) hosts.push_back(fleet.host_of[size_t(rank)]);
+  return hosts;
+}
+
+}  // namespace
+
+HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+                       std::vector<FailureRecord*> parents)
+    : seat_(std::move(seat)),
+      globals_(std::move(globals)),
+      rank_(rank),
+      size_(int(globals_.size())),
+      key_(key),
+      keys_(key),
+      records_(std::move(parents)) {
+  collectives_.member = this;
+  const HostGrid grid = host_grid(hosts_of(seat_->fleet, globals_));
+  hosts_ = int(grid.hosts), per_host_ = int(grid.per_host);
+  host_ = rank_ / per_host_, place_ = rank_ % per_host_;
+  if (per_host_ > 1) {
+    const auto first = globals_.begin() + member(host_, 0);
+    local_ = std::make_unique<Group>(seat_, std::vector<int>(first, first + per_host_), place_,
+                                     key_, records_);
+  }
+  records_.insert(records_.begin(), &seat_->record_of(key_));
+  rails_.resize(size_t(hosts_));
+  heard_.resize(size_t(hosts_));
+  seat_->engine.exclusively([this] {
+    for (int step = 1; step < hosts_; ++step) {
+      const int host = (host_ + step) % hosts_, peer = global(member(host, place_));
+      rails_[size_t(host)] = std::make_unique<Channel>(
+          *seat_->port, channel_id(key_, global(rank_), peer, Purpose::kCollectives), peer);
+    }
+  });
+}
+
+HostsGroup::~HostsGroup() {
+  std::vector<Lane*> lanes = {&collectives_};
+  for (auto& [peer, pair] : pairs_) {
+    lanes.push_back(&pair.sends);
+    lanes.push_back(&pair.recvs);
+  }
+  seat_->engine.close(std::move(lanes),
+                      "its communicator was destroyed before the call was complete");
+  const bool abandoned = unwinding_.now();
+  if (abandoned && key_ == kWorldKey && !failure()) {
+    const int self = global(rank_);
+    seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
+                                             fmt::format("rank {} ended with an exception", self)});
+  }
+  seat_->engine.exclusively([&] {
+    for (auto& [peer, pair] : pairs_) {
+      if (abandoned && pair.channel) pair.channel->keep_quiet();
+      pair.channel.reset();
+    }
+    for (auto& rail : rails_) {
+      if (abandoned && rail) rail->keep_quiet();
+      rail.reset();
+    }
+  });
+}
+
+int HostsGroup::global_rank(int rank) const {
+  check_rank(rank, size_);
+  return global(rank);
+}
+
+std::optional<Failure> HostsGroup::failure() const {
+  for (const FailureRecord* record : records_)
+    if (auto failure = seat_->job->read(*record)) return failure;
+  return std::nullopt;
+}
+
+// What a rank has sent may come after the word that it has left.
+bool HostsGroup::has_left(int rank) const {
+  if (seat_->job->board(global(rank)).gone.load() != 0) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto seen = gone_since_.emplace(rank, now).first->second;
+    if (now - seen > kLastMessages) return true;
+  }
+  const auto pair = pairs_.find(rank);
+  const Channel* const messages = pair == pairs_.end() ? nullptr : pair->second.channel.get();
+  const Channel* const rail =
+      rank % per_host_ == place_ ? rails_[size_t(rank / per_host_)].get() : nullptr;
+  if (messages == nullptr && rail == nullptr) return false;
+  return (messages == nullptr || messages->closed_by_peer()) &&
+         (rail == nullptr || rail->closed_by_peer());
+}
+
+bool HostsGroup::has_called(int rank, const Call& call) const {
+  const bool message = call.op == CollectiveOp::kSend || call.op == CollectiveOp::kRecv;
+  return !message && heard_[size_t(rank / per_host_)] >= call.number;
+}
+
+void HostsGroup::finished(const Operation& op) {
+  traffic_.add(op.call.label, op.call.op, op.wire_bytes);
+}
+
+std::optional<std::string> HostsGroup::unreachable(int rank) const {
+  const auto why = seat_->port->unreachable(global(rank));
+  if (!why) return std::nullopt;
+  return fmt::format("no message reaches rank {} any more: {}", global(rank), *why);
+}
+
+Call HostsGroup::collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label) {
+  check_count(op, label, count);
+  Call call;
+  call.op = op;
+  call.dtype = dtype;
+  call.count = count;
+  call.label = label;
+  call.number = ++calls_;
+  return call;
+}
+
+std::shared_ptr<Operation> HostsGroup::operation(Lane& lane, Call call) {
+  store(seat_->job->board(global(rank_)).last_call, brief(call));
+  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
+}
+
+WorkPtr HostsGroup::start(std::shared_ptr<Operation> op, Program program) {
+  op->program = std::move(program);
+  seat_->engine.submit(op);
+  return std::make_shared<Handle>(std::move(op));
+}
+
+WorkPtr HostsGroup::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                               std::string_view label) {
+  Call call = collective(CollectiveOp::kAllReduce, count, dtype, label);
+  call.reduce_op = op;
+  const auto work = operation(collectives_, std::move(call));
+  const auto from = static_cast<ConstBytes>(in);
+  const auto to = static_cast<Bytes>(out);
+  return start(work, work->call.bytes() <= kOneShotBytes ? run_one_shot(*work, from, to, count)
+                                                         : run_all_reduce(*work, from, to));
+}
+
+WorkPtr HostsGroup::all_gather(const void* in, void* out, int64_t count, DType dtype,
+                               std::string_view label) {
+  const auto work =
+      operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
+  return start(work, run_all_gather(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+}
+
+WorkPtr HostsGroup::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                                   ReduceOp op, std::string_view label) {
+  check_divisible(label, count, size_);
+  Call call = collective(CollectiveOp::kReduceScatter, count, dtype, label);
+  call.reduce_op = op;
+  const auto work = operation(collectives_, std::move(call));
+  return start(work,
+               run_reduce_scatter(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+}
+
+WorkPtr HostsGroup::broadcast(void* buffer, int64_t count, DType dtype, int root,
+                              std::string_view label) {
+  check_root(label, root, size_);
+  Call call = collective(CollectiveOp::kBroadcast, count, dtype, label);
+  call.peer = root;
+  const auto work = operation(collectives_, std::move(call));
+  return start(work, run_broadcast(*work, static_cast<Bytes>(buffer)));
+}
+
+WorkPtr HostsGroup::barrier(std::string_view label) {
+  const auto work =
+      operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
+  return start(work, run_barrier(*work));
+}
+
+// The map belongs to the programs, its entries to the caller as well.
+HostsGroup::Pair& HostsGroup::pair(int peer) {
+  if (const auto known = pairs_.find(peer); known != pairs_.end()) return known->second;
+  Pair* made = nullptr;
+  seat_->engine.exclusively([&] {
+    made = &pairs_[peer];
+    made->sends.member = made->recvs.member = this;
+    const int to = global(peer);
+    made->channel = std::make_unique<Channel>(
+        *seat_->port, channel_id(key_, global(rank_), to, Purpose::kMessages), to);
+  });
+  return *made;
+}
+
+WorkPtr HostsGroup::send(const void* in, int64_t count, DType dtype, int to,
+                         std::string_view label) {
+  check_count(CollectiveOp::kSend, label, count);
+  check_peer(CollectiveOp::kSend, label, to, rank_, size_);
+  if (is_here(to)) return local_->send(in, count, dtype, to % per_host_, label);
+  Pair& p = pair(to);
+  Call call{CollectiveOp::kSend, dtype, ReduceOp::kSum, count, to, std::string(label), ++p.sent};
+  const auto work = operation(p.sends, std::move(call));
+  return start(work, run_send(*work, *p.channel, static_cast<ConstBytes>(in)));
+}
+
+WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
+  check_count(CollectiveOp::kRecv, label, count);
+  check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
+  if (is_here(from)) return local_->recv(out, count, dtype, from % per_host_, label);
+  Pair& p = pair(from);
+  Call call{CollectiveOp::kRecv, dtype,       ReduceOp::kSum, count, from,
+            std::string(label),  ++p.received};
+  const auto work = operation(p.recvs, std::move(call));
+  return start(work, run_recv(*work, *p.channel, static_cast<Bytes>(out)));
+}
+
+std::unique_ptr<Communicator> HostsGroup::split(const std::vector<int>& members) {
+  const int place = place_in(members, rank_, size_);
+  std::vector<int> globals;
+  for (const int member : members) globals.push_back(global(member));
+  const uint64_t key = keys_.next(globals);
+  return make_group(seat_, std::move(globals), place, key, records_);
+}
+
+void HostsGroup::abort(const std::string& reason) {
+  if (failure()) return;  // what came first is the cause
+  const int self = global(rank_);
+  seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
+                                       fmt::format("rank {} aborted: {}", self, reason)});
+}
+
+// Steps inside the host are counted with the calls that they belong to.
+std::vector<TrafficCount> HostsGroup::traffic() const {
+  std::vector<TrafficCount> counts = traffic_.counts(size_);
+  if (!local_) return counts;
+  for (TrafficCount row : local_->traffic()) {
+    if (is_step(row.label)) continue;
+    row.group_size = size_;
+    const auto same = std::find_if(counts.begin(), counts.end(), [&row](const TrafficCount& count) {
+      return count.label == row.label && count.op == row.op;
+    });
+    if (same == counts.end()) {
+      counts.push_back(std::move(row));
+    } else {
+      same->calls += row.calls;
+      same->wire_bytes += row.wire_bytes;
+    }
+  }
+  std::sort(counts.begin(), counts.end(), [](const TrafficCount& a, const TrafficCount& b) {
+    return std::tie(a.label, a.op) < std::tie(b.label, b.op);
+  });
+  return counts;
+}
+
+int64_t HostsGroup::segment_bytes() const {
+  return smp::segment_bytes(per_host_) + channel_bytes(hosts_) +
+         (key_ == kWorldKey ? window_bytes() : 0);
+}
+
+std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
+                                         int rank, uint64_t key,
+                                         std::vector<FailureRecord*> parents) {
+  bool here = true;
+  if (seat->fleet.spans_hosts()) {
+    const std::vector<int64_t> hosts = hosts_of(seat->fleet, globals);
+    here = std::all_of(hosts.begin(), hosts.end(),
+                       [&](int64_t host) { return host == hosts.front(); });
+  }
+  if (here)
+    return std::make_unique<Group>(std::move(seat), std::move(globals), rank, key,
+                                   std::move(parents));
+  return std::make_unique<HostsGroup>(std::move(seat), std::move(globals), rank, key,
+                                      std::move(parents));
+}
+
+std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {
+  std::vector<int> globals(size_t(seat->job->size()));
+  std::iota(globals.begin(), globals.end(), 0);
+  const int rank = seat->engine.rank();
+  FailureRecord& failure = seat->job->failure();
+  return make_group(std::move(seat), std::move(globals), rank, kWorldKey, {&failure});
+}
+
+}  // namespace smp::shm

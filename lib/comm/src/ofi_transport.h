@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport.h"
+
+namespace smp::shm {
+
+// What a rank found when it looked for a network.
+struct OpenedTransport {
+  std::unique_ptr<Transport> transport;
+  std::string provider;  // "net"
+  std::string version;   // of libfabric
+  std::string why;       // in words: which providers came first and are not here
+};
+
+// An endpoint of libfabric at the interface that has `local_address` (an IP address). Tries efa,
+// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty.
+// Throws std::runtime_error that says why each of them could not be used.
+OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned);
+
+}  // namespace smp::shm

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "call.h"
+#include "engine.h"
+#include "smp/plan/collective.h"
+#include "transport.h"
+
+namespace smp::shm {
+
+// What every message between hosts begins with.
+struct alignas(kLineBytes) MessageHeader {
+  enum Kind : uint32_t { kData, kGrant, kClosed };
+  uint64_t secret;   // of the job: what comes without it is no message of ours
+  uint64_t channel;  // which of the channels between these two ranks
+  uint64_t index;    // among the data messages of the channel in this direction, from 0
+  uint64_t granted;  // how many its sender is ready to take in the other direction, all in all
+  uint64_t fingerprint, number;  // of the call
+  int64_t count;
+  uint32_t kind;
+  int32_t from;  // global rank
+  int32_t root;
+  uint32_t bytes;  // that follow
+  uint8_t op, dtype, reduce_op;
+  char label[kLabelBytes];
+};
+static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
+
+class Port;
+
+// Messages in both directions between this rank and one of another host, for one purpose of one
+// group. Each direction keeps its order and has credits of its own: a message is sent only when its
+// receiver has a buffer ready, so no channel ever waits for another. Counters are awaited by
+// programs; everything else happens under the engine's lock.
+class Channel {
+ public:
+  Channel(Port& port, uint64_t id, int peer);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  int peer() const { return peer_; }
+
+  // Sending: await credits() >= sent() + 1, then the port's buffers, then send.
+  const std::atomic<uint64_t>& credits() const { return credits_; }
+  uint64_t sent() const { return sent_; }
+
+  // Receiving: await arrived() >= taken() + 1, look at front(), then take it.
+  const std::atomic<uint64_t>& arrived() const { return arrived_; }
+  uint64_t taken() const { return taken_; }
+  const MessageHeader& front() const;
+  const std::byte* front_bytes() const;
+  void take();
+
+  // Whether its peer has closed it and nothing more will come.
+  bool closed_by_peer() const { return closed_ && arrived_.load() >= closed_at_; }
+  // Its peer shall not take the end of this one for a rank that has left.
+  void keep_quiet() { quiet_ = true; }
+
+ private:
+  friend class Port;
+  void arrive(Transport::Transfer* transfer);
+  void grant();
+
+  Port& port_;
+  const uint64_t id_;
+  const int peer_;
+  std::atomic<uint64_t> credits_{0};
+  std::atomic<uint64_t> arrived_{0};
+  uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
+  Transport::Transfer* slots_[kCredits] = {};  // what has come, by its index modulo kCredits
+  bool closed_ = false, quiet_ = false;
+  uint64_t closed_at_ = 0;  // messages that its peer has sent, once it is closed
+};
+
+// One rank's end of the network: the pool of buffers that it sends from, which bounds the bytes in
+// flight, the receives of all its channels, and what goes on when somebody polls.
+class Port final : public Mover {
+ public:
+  struct Counts {
+    int64_t messages = 0;         // of data, sent
+    int64_t bytes_in_flight = 0;  // now
+    int64_t most_in_flight = 0;   // ever; at most kWindowBytes
+    int64_t unexpected = 0;       // data messages for which no credit had been given
+    int64_t strangers = 0;        // messages without the job's secret, dropped
+  };
+
+  Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret);
+  ~Port() override;
+
+  bool poll() override;
+  // Waits until what was sent has left, or the limit has passed.
+  void flush(std::chrono::milliseconds limit);
+
+  // For programs: while there is no buffer, await freed() >= buffers_needed().
+  const std::atomic<uint64_t>& freed() const { return freed_; }
+  uint64_t buffers_needed() const { return used_ + 1; }
+  bool has_buffer() const { return !free_buffers_.empty(); }
+  std::byte* payload() const;  // of the next message to be sent
+  void send(Channel& channel, const Call& call, int64_t bytes);
+
+  // Why nothing reaches a rank, if so; for a moment after an error nothing is said, for there may
+  // be a better reason soon.
+  std::optional<std::string> unreachable(int rank) const;
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  friend class Channel;
+  using Transfer = Transport::Transfer;
+  using Clock = std::chrono::steady_clock;
+
+  void open(Channel& channel);
+  void close(Channel& channel);
+  void add_receives(int64_t channels);
+  void recycle(Transfer& receive);
+  void note(const Channel& channel, MessageHeader::Kind kind);
+  void submit(Transfer& transfer);
+  bool try_again();
+  void completed(Transfer& transfer);
+  void received(Transfer& transfer);
+
+  std::unique_ptr<Transport> transport_;
+  const int rank_;
+  const uint64_t secret_;
+
+  struct Block {
+    std::unique_ptr<Transport::Memory> memory;
+    std::vector<std::unique_ptr<Transfer>> transfers;
+  };
+  Block make_block(int64_t transfers, size_t bytes, Transport::Box box);
+  std::vector<Block> blocks_;
+  std::vector<Transfer*> free_buffers_, free_notes_;
+  std::atomic<uint64_t> freed_{0};
+  uint64_t used_ = 0;
+
+  std::deque<Transfer*> again_;  // the network had no room for them
+  std::vector<Transfer*> complete_;
+  std::map<uint64_t, Channel*> channels_;
+  struct Early {
+    uint64_t granted = 0, closed_at = 0;
+    bool closed = false;
+  };
+  std::map<uint64_t, Early> early_;  // said of channels that are not open here yet
+  int64_t spare_receives_ = 0;       // of closed channels
+  int64_t in_flight_ = 0;            // sends of any kind
+  struct Trouble {
+    std::string text;
+    Clock::time_point since;
+  };
+  std::map<int, Trouble> troubles_;
+  Counts counts_;
+};
+
+}  // namespace smp::shm

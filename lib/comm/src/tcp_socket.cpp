@@ -1,0 +1,152 @@
+#include "tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+namespace smp::shm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const std::string& address, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    throw std::runtime_error(
+        fmt::format("cannot find the address of '{}': {}", address, gai_strerror(error)));
+  return Addresses(found, freeaddrinfo);
+}
+
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* from =
+      address->sa_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+          : static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  inet_ntop(address->sa_family, from, text, sizeof(text));
+  return text;
+}
+
+// The bytes of an IP address, 4 or 16.
+std::vector<uint8_t> bytes_of_address(const sockaddr* address) {
+  const uint8_t* from = address->sa_family == AF_INET
+                            ? reinterpret_cast<const uint8_t*>(
+                                  &reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
+                            : reinterpret_cast<const uint8_t*>(
+                                  &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return {from, from + (address->sa_family == AF_INET ? 4 : 16)};
+}
+
+bool same_network(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b, int bits) {
+  if (a.size() != b.size()) return false;
+  for (int bit = 0; bit < bits; ++bit)
+    if (((a[size_t(bit / 8)] ^ b[size_t(bit / 8)]) >> (7 - bit % 8) & 1) != 0) return false;
+  return true;
+}
+
+}  // namespace
+
+Descriptor listen_tcp(const std::string& address, int port) {
+  const Addresses found = resolve(address, port);
+  Descriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (!socket || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(socket.get(), 1024) != 0)
+    throw std::system_error(errno, std::generic_category(),
+                            fmt::format("cannot listen at {} port {}", address, port));
+  return socket;
+}
+
+Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadline) {
+  const Addresses found = resolve(address, port);
+  Descriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a TCP socket");
+  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return {};
+    pollfd event{socket.get(), POLLOUT, 0};
+    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1000))) <= 0 ||
+        getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0)
+      return {};
+  }
+  const int flags = fcntl(socket.get(), F_GETFL);
+  fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
+  return socket;
+}
+
+void prepare(const Descriptor& socket, Deadline deadline) {
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const auto left =
+      std::max(std::chrono::ceil<std::chrono::seconds>(deadline - steady_clock::now()),
+               std::chrono::seconds(1));
+  const timeval limit{left.count(), 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+std::string local_address_of(const Descriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    throw std::system_error(errno, std::generic_category(), "getsockname");
+  return text_of(reinterpret_cast<const sockaddr*>(&address));
+}
+
+std::string address_in(const std::string& subnet) {
+  const size_t slash = subnet.find('/');
+  int bits = -1;
+  if (slash != std::string::npos)
+    std::from_chars(subnet.data() + slash + 1, subnet.data() + subnet.size(), bits);
+  sockaddr_storage network{};
+  const std::string base = subnet.substr(0, slash);
+  if (inet_pton(AF_INET, base.c_str(), &reinterpret_cast<sockaddr_in&>(network).sin_addr) == 1) {
+    network.ss_family = AF_INET;
+  } else if (inet_pton(AF_INET6, base.c_str(),
+                       &reinterpret_cast<sockaddr_in6&>(network).sin6_addr) == 1) {
+    network.ss_family = AF_INET6;
+  }
+  const auto wanted = network.ss_family == 0
+                          ? std::vector<uint8_t>()
+                          : bytes_of_address(reinterpret_cast<const sockaddr*>(&network));
+  if (wanted.empty() || bits < 0 || size_t(bits) > 8 * wanted.size())
+    throw std::runtime_error(fmt::format(
+        "'{}' is no network: an address, a slash and a number of bits, as in 10.0.0.0/16", subnet));
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) throw std::system_error(errno, std::generic_category(), "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  std::vector<std::string> others;
+  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (same_network(bytes_of_address(i->ifa_addr), wanted, bits)) return text_of(i->ifa_addr);
+    others.push_back(fmt::format("{} {}", i->ifa_name, text_of(i->ifa_addr)));
+  }
+  throw std::runtime_error(
+      fmt::format("this host has no address in {} (it has {})", subnet, fmt::join(others, ", ")));
+}
+
+}  // namespace smp::shm

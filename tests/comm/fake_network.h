@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "smp/comm/communicator.h"
+#include "smp/comm/thread_group.h"
+#include "transport.h"
+
+// A network between ranks that are threads of one process, which can behave badly.
+namespace smp::testing {
+
+struct NetworkFaults {
+  uint64_t seed = 1;
+  double refuse = 0;     // how likely "no room now" is
+  int delay_polls = 0;   // a message is seen after up to so many polls of its receiver
+  bool reorder = false;  // messages overtake each other, those of one sender too
+  int at_once = 64;      // completions that one poll reports at most
+  int slow_rank = -1;    // it sees something in one poll of fifty
+};
+
+class FakeNetwork {
+ public:
+  FakeNetwork(int size, NetworkFaults faults);
+
+  std::unique_ptr<shm::Transport> transport(int rank);
+  std::vector<std::string> addresses() const;
+  int64_t unexpected() const;  // messages for which no receive was waiting
+
+  // Nothing passes between this rank and the others any more; sending to it gives an error.
+  void cut(int rank);
+
+ private:
+  class End;
+  struct Message {
+    std::vector<std::byte> bytes;
+    int from = -1;
+    int polls_left = 0;
+  };
+  struct Inbox {
+    std::deque<Message> messages[2];  // by box
+    std::deque<shm::Transport::Transfer*> receives[2];
+  };
+
+  mutable std::mutex mutex_;
+  const NetworkFaults faults_;
+  std::mt19937_64 random_;
+  std::vector<Inbox> inboxes_;
+  std::vector<bool> cut_;
+  int64_t unexpected_ = 0;
+};
+
+struct HostsOptions {
+  std::chrono::milliseconds timeout{60000};
+  NetworkFaults faults;
+  std::function<void(FakeNetwork&)> afterwards;  // with the network as it was left
+  std::vector<int> host_of;                      // each rank's host; equal shares when empty
+};
+
+// Runs `program` once per rank of `hosts` x `per_host`, each in a thread of its own, as if the
+// hosts were apart: each has a shared memory of its own, and between them is a FakeNetwork. As
+// run_ranks otherwise: when a rank throws, the calls of all others end.
+void run_hosts(int hosts, int per_host, const std::function<void(Communicator&)>& program,
+               const HostsOptions& options = {});
+void run_hosts(int hosts, int per_host,
+               const std::function<void(Communicator&, FakeNetwork&)>& program,
+               const HostsOptions& options = {});
+
+}  // namespace smp::testing
