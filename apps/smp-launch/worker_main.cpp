@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "memory_signal.h"
+#include "smp/comm/fabric.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -38,6 +39,10 @@ struct WorkerEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_world_size = 1;
+  int hosts = 1;
+  std::string master_address;  // where the ranks of several hosts meet
+  int master_port = 0;
+  std::string fabric_provider, fabric_subnet, host_identity;
   std::string plan_path;
   std::string run_dir;
   std::string job_id;
@@ -87,6 +92,15 @@ WorkerEnvironment read_environment() {
   environment.rank = number<int>(env::kRank, required(env::kRank));
   environment.world_size = number<int>(env::kWorldSize, required(env::kWorldSize));
   environment.local_world_size = number<int>(env::kLocalWorldSize, required(env::kLocalWorldSize));
+  const std::string hosts = optional(env::kGroupWorldSize);
+  if (!hosts.empty()) environment.hosts = number<int>(env::kGroupWorldSize, hosts);
+  if (environment.hosts > 1) {
+    environment.master_address = required(env::kMasterAddr);
+    environment.master_port = number<int>(env::kMasterPort, required(env::kMasterPort));
+    environment.fabric_provider = optional(env::kFabricProvider);
+    environment.fabric_subnet = optional(env::kFabricSubnet);
+    environment.host_identity = optional(env::kHostIdentity);
+  }
   environment.plan_path = required(env::kPlan);
   environment.run_dir = required(env::kRunDir);
   environment.job_id = required(env::kJobId);
@@ -111,18 +125,42 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::string& failed_in) {
-  failed_in = "reading the plan";
-  const Plan plan = read_plan(environment.plan_path);
-  failed_in = "connecting the ranks";
-  SharedMemoryOptions options;
+std::unique_ptr<Communicator> connect(const WorkerEnvironment& environment) {
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(environment.comm_timeout_s * 1000));
+  if (environment.hosts == 1) {
+    SharedMemoryOptions options;
+    options.rank = environment.rank;
+    options.size = environment.world_size;
+    options.job_id = environment.job_id;
+    options.job_key = environment.job_key;
+    options.timeout = timeout;
+    return connect_shared_memory(options);
+  }
+  FabricOptions options;
   options.rank = environment.rank;
   options.size = environment.world_size;
   options.job_id = environment.job_id;
   options.job_key = environment.job_key;
-  options.timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(environment.comm_timeout_s * 1000));
-  const std::unique_ptr<Communicator> world = connect_shared_memory(options);
+  options.timeout = timeout;
+  options.master_address = environment.master_address;
+  options.master_port = environment.master_port;
+  options.provider = environment.fabric_provider;
+  options.subnet = environment.fabric_subnet;
+  options.host_identity = environment.host_identity;
+  if (environment.rank == 0) {
+    options.report = [](const std::string& line) {
+      std::fprintf(stdout, "%s\n", line.c_str());
+      std::fflush(stdout);
+    };
+  }
+  return connect_fabric(options);
+}
+
+ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::string& failed_in) {
+  failed_in = "reading the plan";
+  const Plan plan = read_plan(environment.plan_path);
+  failed_in = "connecting the ranks";
+  const std::unique_ptr<Communicator> world = connect(environment);
 
   failed_in = "setup";
   TrainOptions train_options;

@@ -109,10 +109,6 @@ TEST_CASE("smp-plan answers a broken command line with what to type instead") {
        3,
        "device cpu is run by the engine of this version, which lacks\n"
        "  training.fused_loss: true (the engine has a loss of its own)\n"},
-      {{kJob, "--hosts", "2"},
-       3,
-       "device cpu is run by the engine of this version, which lacks\n"
-       "  cluster.hosts: more than one (the engine runs on this host)\n"},
       {{kJob, "--set", "training.global_batch=100000"},
        3,
        "training.global_batch: 100,000 x 256 tokens = 25,600,000 > max_tokens_per_batch 4,194,304: "

@@ -30,7 +30,7 @@ TEST_CASE("the engine runs what it can, drawing each rank's own weights included
 }
 
 TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows its layers") {
-  Plan plan = sample_plan(gpt2_124m(), {.replica = 512});
+  Plan plan = sample_plan(gpt2_124m(), {.replica = 2048});
   plan.job.cluster.device = DeviceKind::kCuda;
   plan.job.cluster.hosts = 64;
   CHECK(what_engine_cannot_run(plan).size() == 2);
@@ -61,6 +61,16 @@ TEST_CASE("a host holds 256 ranks at most") {
   CHECK(what_engine_cannot_run(sample_plan(gpt2_124m(), {.replica = 257})) ==
         Texts{"cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a "
               "host)"});
+}
+
+TEST_CASE("the engine runs on several hosts, with up to 1024 ranks") {
+  Plan plan = sample_plan(gpt2_124m(), {.replica = 1024});
+  plan.job.cluster.hosts = 128;
+  plan.job.cluster.processes_per_host = 8;
+  CHECK(what_engine_cannot_run(plan).empty());
+  plan.degrees.replica = 2048;
+  CHECK(what_engine_cannot_run(plan) ==
+        Texts{"cluster.hosts: more than 1024 ranks (the engine runs up to 1024 on several hosts)"});
 }
 
 TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {

@@ -20,8 +20,6 @@ namespace {
 
 using namespace shm;
 
-constexpr int kMaxRanksOfHosts = 1024;
-
 void check(const FabricOptions& options) {
   if (options.size < 1 || options.size > kMaxRanksOfHosts)
     throw std::invalid_argument(

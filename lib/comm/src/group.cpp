@@ -46,8 +46,8 @@ Group::~Group() {
     seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
                                              fmt::format("rank {} ended with an exception", self)});
   }
-  block_.control(rank_).closed.value.store(abandoned ? RankControl::kAbandoned
-                                                     : RankControl::kLeft);
+  block_.control(rank_).closed.value.store(abandoned || quiet_ ? RankControl::kAbandoned
+                                                               : RankControl::kLeft);
   ring_peers();
   seat_->job->close_group(place_);
 }

@@ -25,6 +25,10 @@ class Group final : public Communicator, private Member {
         std::vector<FailureRecord*> parents);
   ~Group() override;
 
+  // Its end tells its peers as little as that of one whom an exception ends: they hear why
+  // otherwise.
+  void keep_quiet() { quiet_ = true; }
+
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int global_rank(int rank) const override;
@@ -135,6 +139,7 @@ class Group final : public Communicator, private Member {
   std::vector<uint64_t> consumed_;
 
   TrafficCounter traffic_;
+  bool quiet_ = false;
   const Unwinding unwinding_;
 };
 

@@ -73,13 +73,16 @@ HostsGroup::~HostsGroup() {
     seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
                                              fmt::format("rank {} ended with an exception", self)});
   }
+  // Peers that have not heard of a failure yet shall not take this for the cause.
+  const bool quiet = abandoned || failure();
+  if (quiet && local_) local_->keep_quiet();
   seat_->engine.exclusively([&] {
     for (auto& [peer, pair] : pairs_) {
-      if (abandoned && pair.channel) pair.channel->keep_quiet();
+      if (quiet && pair.channel) pair.channel->keep_quiet();
       pair.channel.reset();
     }
     for (auto& rail : rails_) {
-      if (abandoned && rail) rail->keep_quiet();
+      if (quiet && rail) rail->keep_quiet();
       rail.reset();
     }
   });

@@ -9,7 +9,8 @@
 namespace smp {
 namespace {
 
-static_assert(kMaxRanks == 256 && kMaxGroups == 256);  // the texts below say so
+static_assert(kMaxRanks == 256 && kMaxGroups == 256 &&
+              kMaxRanksOfHosts == 1024);  // the texts below say so
 
 // Groups of ranks that the whole job opens; 0 while the degrees are beyond one host's ranks anyway.
 int64_t groups_of(const Plan& plan) {
@@ -173,8 +174,11 @@ const Rule kRules[] = {
      "parallel.data_collectives: smddp (the engine has its own)"},
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
      "parallel.partition_activations: true (the engine runs without it)"},
-    {[](const Plan& plan) { return plan.job.cluster.hosts > 1; },
-     "cluster.hosts: more than one (the engine runs on this host)", Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.cluster.hosts > 1 && plan.degrees.world() > kMaxRanksOfHosts;
+     },
+     "cluster.hosts: more than 1024 ranks (the engine runs up to 1024 on several hosts)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.cluster.processes_per_host > kMaxRanks; },
      "cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a host)",
      Concerns::kPlace},

@@ -33,4 +33,17 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
   return groups;
 }
 
+HostGrid grid_of(const Plan& plan, const std::vector<int64_t>& ranks) {
+  if (plan.job.cluster.hosts == 1) return {1, static_cast<int64_t>(ranks.size())};
+  std::vector<int64_t> hosts;
+  for (const int64_t rank : ranks) hosts.push_back(rank / plan.job.cluster.processes_per_host);
+  return host_grid(hosts);
+}
+
+int64_t communication_bytes(const Plan& plan, const RankGroup& group) {
+  const HostGrid grid = grid_of(plan, group.ranks);
+  const bool window = grid.hosts > 1 && group.axis == Axis::kWorld;
+  return segment_bytes(grid.per_host) + channel_bytes(grid.hosts) + (window ? window_bytes() : 0);
+}
+
 }  // namespace smp

@@ -7,6 +7,7 @@
 #include "smp/plan/layout.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/rank_groups.h"
 #include "smp/plan/schedule.h"
 
 namespace smp {
@@ -15,8 +16,8 @@ namespace {
 // Collects the rows of one rank; calls that differ in nothing share a row.
 class TrafficList {
  public:
-  TrafficList(const Mesh& mesh, int64_t rank, int64_t kv_copies)
-      : mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
+  TrafficList(const Plan& plan, const Mesh& mesh, int64_t rank, int64_t kv_copies)
+      : plan_(plan), mesh_(mesh), rank_(rank), kv_copies_(kv_copies) {}
 
   void add(const char* label, CollectiveOp op, Axis axis, DType dtype, int64_t count,
            int64_t calls) {
@@ -25,7 +26,8 @@ class TrafficList {
     const auto size = static_cast<int64_t>(group.size());
     const auto index = std::find(group.begin(), group.end(), rank_) - group.begin();
     SMP_CHECK(index < size);
-    const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype));
+    const int64_t hosts = grid_of(plan_, group).hosts;
+    const int64_t wire = calls * wire_bytes(op, size, index, count, bytes_of(dtype), 0, hosts);
     for (Traffic& row : rows_) {
       if (row.label == label && row.op == op && row.axis == axis && row.dtype == dtype &&
           row.count == count) {
@@ -40,6 +42,7 @@ class TrafficList {
   std::vector<Traffic> take() { return std::move(rows_); }
 
  private:
+  const Plan& plan_;
   const Mesh& mesh_;
   int64_t rank_;
   int64_t kv_copies_;
@@ -61,7 +64,7 @@ class StepTraffic {
         dtype_(compute_dtype(plan)),
         microbatches_(plan.job.training.microbatches.value()),
         tokens_(plan.job.training.micro_batch.value() * plan.job.training.sequence_length),
-        list_(mesh_, rank, kv_copies(plan)) {}
+        list_(plan, mesh_, rank, kv_copies(plan)) {}
 
   std::vector<Traffic> all() {
     tensor_parallel();

@@ -202,11 +202,12 @@ void add_constants(Terms& terms, const Plan& plan, int64_t rank, int64_t blocks)
     std::string sizes;
     for (const RankGroup& group : rank_groups(plan, rank)) {
       const auto size = static_cast<int64_t>(group.ranks.size());
-      bytes += segment_bytes(size);
+      bytes += communication_bytes(plan, group);
       sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
     }
     terms.add("shared segments", MemoryCategory::kCommunication, bytes, "groups of " + sizes,
-              "segment_bytes(group size)");
+              plan.job.cluster.hosts > 1 ? "segment_bytes(ranks on a host) + channel_bytes(hosts)"
+                                         : "segment_bytes(group size)");
   }
 }
 

@@ -58,6 +58,8 @@ inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the
 // included.
 inline constexpr int kMaxRanks = 256;
 inline constexpr int kMaxGroups = 256;
+// What a job on several hosts holds at most.
+inline constexpr int kMaxRanksOfHosts = 1024;
 
 // Bytes that a group of `group_size` costs each of its ranks; 0 for a group of one.
 int64_t segment_bytes(int64_t group_size);

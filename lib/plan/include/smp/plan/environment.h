@@ -30,6 +30,8 @@ inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank lea
 // whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
 inline constexpr const char* kFabricProvider = "SMP_FABRIC_PROVIDER";
 inline constexpr const char* kFabricSubnet = "SMP_FABRIC_SUBNET";
+// What makes two ranks share a host, for tests that make several hosts of one.
+inline constexpr const char* kHostIdentity = "SMP_HOST_IDENTITY";
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
 // Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "smp/plan/collective.h"
 #include "smp/plan/mesh.h"
 
 namespace smp {
@@ -19,5 +20,12 @@ struct RankGroup {
 // messages need. The runtime opens a communicator for each, in this order, which is the same on all
 // ranks; the planner counts their shared memory.
 std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank);
+
+// How these ranks lie on the hosts of the plan.
+HostGrid grid_of(const Plan& plan, const std::vector<int64_t>& ranks);
+
+// What a group costs each of its ranks: its part of the shared memory, and of its channels to other
+// hosts.
+int64_t communication_bytes(const Plan& plan, const RankGroup& group);
 
 }  // namespace smp
