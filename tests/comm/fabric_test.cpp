@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,11 +101,34 @@ std::string sums(Communicator& comm) {
   return "good";
 }
 
-// Calls until something ends it.
-std::string endless(Communicator& comm) {
-  std::vector<float> x(100000);
-  for (;;) comm.all_reduce(x.data(), x.data(), 100000, DType::kF32, ReduceOp::kSum, "x")->wait();
-}
+// Ranks that call until something ends them, and how many of them are at it: in memory that the
+// processes share.
+class Endless {
+ public:
+  Endless()
+      : running_(new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                           0)) std::atomic<int>(0)) {}
+  ~Endless() { munmap(running_, 4096); }
+
+  RankProgram program() const {
+    return [running = running_](Communicator& comm) -> std::string {
+      std::vector<float> x(100000);
+      for (bool first = true;; first = false) {
+        comm.all_reduce(x.data(), x.data(), 100000, DType::kF32, ReduceOp::kSum, "x")->wait();
+        if (first) running->fetch_add(1);
+      }
+    };
+  }
+  void wait_for(int ranks) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (running_->load() < ranks && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(10));
+    REQUIRE(running_->load() == ranks);
+  }
+
+ private:
+  std::atomic<int>* const running_;
+};
 
 bool has_network() {
   const char* provider = std::getenv("SMP_FABRIC_PROVIDER");
@@ -198,8 +224,9 @@ TEST_CASE("strangers are refused, and ranks that were told different things are 
 
 TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and where it was") {
   for (const int victim : {0, 1, 3}) {
-    auto children = start(4, 2, endless);
-    std::this_thread::sleep_for(milliseconds(1500));
+    const Endless endless;
+    auto children = start(4, 2, endless.program());
+    endless.wait_for(4);
     const auto killed = std::chrono::steady_clock::now();
     kill(children[size_t(victim)].pid(), SIGKILL);
     for (int rank = 0; rank < 4; ++rank) {
@@ -216,8 +243,9 @@ TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and wher
 
 TEST_CASE("a rank that is stopped ends the calls of all hosts within five seconds") {
   for (const int victim : {0, 2}) {
-    auto children = start(3, 1, endless);
-    std::this_thread::sleep_for(milliseconds(1500));
+    const Endless endless;
+    auto children = start(3, 1, endless.program());
+    endless.wait_for(3);
     const auto stopped = std::chrono::steady_clock::now();
     kill(children[size_t(victim)].pid(), SIGSTOP);
     for (int rank = 0; rank < 3; ++rank) {

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Trains on several hosts, made of namespaces (scripts/namespace-hosts), and on one: the losses agree, the
+bytes sent are those of the plan, and a lost rank or host ends the job with its name. Prints what it measures;
+returns 77 where such hosts may not be made.
+
+  train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from namespace_hosts import Hosts
+
+STEPS = 6
+# hosts, ranks of each, the layout, and how far losses may lie from one host's, relative: sums run in rank
+# order inside a host and then over hosts, so with one rank to a host not at all.
+CASES = [
+    (2, 1, {}, 0),
+    (4, 1, {"sharded_data_parallel_degree": 4, "sharding": "parameters"}, 0),
+    (2, 2, {}, 1e-6),
+    (3, 2, {"sharded_data_parallel_degree": 2, "sharding": "optimizer_state"}, 1e-6),
+    (4, 2, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2,
+            "sharding": "parameters"}, 1e-6),
+]
+
+
+class Test:
+    def __init__(self, plan, launch, source):
+        self.plan, self.launch, self.source = plan, launch, pathlib.Path(source)
+        self.hosts = Hosts(self.source / "scripts/namespace-hosts", max(case[0] for case in CASES))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="smp-train-on-hosts-"))
+        self.failed = 0
+
+    def check(self, what, holds, text=""):
+        print(f"{'ok  ' if holds else 'FAIL'}  {what}", flush=True)
+        if not holds:
+            self.failed += 1
+            print("      " + text.replace("\n", "\n      "))
+
+    def make_plan(self, name, hosts, per_host, layout, steps=STEPS):
+        plan = self.folder / f"{name}.yaml"
+        whole = {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1, "sharded_data_parallel_degree": 1}
+        pins = {f"parallel.{key}": value for key, value in (whole | layout).items()}
+        pins |= {"cluster.hosts": hosts, "cluster.processes_per_host": per_host, "training.steps": steps}
+        command = [self.plan, str(self.source / "tests/faults/job.yaml"), "-o", str(plan)]
+        for key, value in pins.items():
+            command += ["--set", f"{key}={value}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
+        return plan
+
+    def command(self, plan, run, hosts=0):
+        named = ["--hosts", f"h[1-{hosts}]" if hosts > 1 else "h1",
+                 "--ssh-args", f"-F {self.hosts.folder}/ssh_config"] if hosts else []
+        return [self.launch, *named, "--run-dir", str(run), str(plan)]
+
+    def train(self, plan, run, hosts=0):
+        start = time.monotonic()
+        done = subprocess.run(self.command(plan, run, hosts), capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise RuntimeError(f"{done.stdout}\n{done.stderr}")
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        report = json.loads((run / "report.json").read_text())
+        return [json.loads(line)["loss"] for line in lines], report, done.stdout, time.monotonic() - start
+
+    def case(self, number, hosts, per_host, layout, tolerance):
+        what = f"{hosts} hosts x {per_host}, " + (", ".join(f"{k} {v}" for k, v in layout.items()) or "replicas")
+        one = self.make_plan(f"{number}-one", 1, hosts * per_host, layout)
+        many = self.make_plan(f"{number}-many", hosts, per_host, layout)
+        expected, _, _, _ = self.train(one, self.folder / f"{number}-one.run")
+        losses, report, said, seconds = self.train(many, self.folder / f"{number}-many.run", hosts)
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
+        self.check(f"{what}: losses differ from one host's by {worst:.1e} at most ({seconds:.1f} s)",
+                   len(losses) == STEPS and worst <= tolerance, f"{losses}\n{expected}")
+        wire = [row for rank in report["ranks"] for row in rank["wire"]]
+        wrong = [row for row in wire if row["measured_wire_bytes"] != row["predicted_wire_bytes"]]
+        self.check("... and sent what the plan says", wire != [] and wrong == [], str(wrong))
+        memory = [rank for rank in report["ranks"]
+                  if rank["measured_bytes_by_category"]["communication"] !=
+                  rank["predicted_bytes_by_category"]["communication"]]
+        self.check("... with the communication memory of the plan", memory == [], str(memory[:1]))
+        self.check("... over a network that it names", "between hosts: provider " in said, said)
+
+    def fault(self, what, break_it, expected):
+        plan = self.make_plan(what.replace(" ", "-"), 2, 2, {}, steps=100000)
+        run = self.folder / (what.replace(" ", "-") + ".run")
+        program = subprocess.Popen(self.command(plan, run, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   text=True)
+        metrics = run / "metrics.jsonl"
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.05)
+        start = time.monotonic()
+        break_it()
+        _, errors = program.communicate(timeout=30)
+        seconds = time.monotonic() - start
+        self.check(f"{what}: the job ends after {seconds:.1f} s and says why",
+                   program.returncode != 0 and seconds < 10 and expected in errors, errors)
+
+    def kill_a_rank(self):
+        pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
+        os.kill(pid, signal.SIGKILL)
+
+    def all(self):
+        for number, case in enumerate(CASES):
+            self.case(number, *case)
+        self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
+        self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"), "h2")
+
+
+def main():
+    test = Test(*sys.argv[1:])
+    try:
+        test.all()
+    finally:
+        test.hosts.down()
+    subprocess.run(["rm", "-rf", str(test.folder)], check=True)
+    return 1 if test.failed else 0
+
+
+sys.exit(main())
