@@ -94,6 +94,15 @@ TEST_CASE("a GPU's functions: losses and gradients of every kind of block are th
   }
 }
 
+TEST_CASE("a GPU's functions: queries that see a window of the keys before them") {
+  ModelSpec model = with_dropout(small_llama());
+  model.sliding_window = 5;
+  check_same(model, at::kDouble, HostFunctions(HostRunner(2, 1, true)),
+             tolerance::kDeviceFunctionsF64);
+  check_same(model, at::kDouble, HostFunctions(HostRunner(2, 2, false), 100),
+             tolerance::kDeviceFunctionsF64);
+}
+
 TEST_CASE("a GPU's functions: several threads a block, and a few queries' scores at a time") {
   const HostFunctions functions(HostRunner(2, 2, false), 100);
   check_same(with_dropout(small_gpt2()), at::kDouble, functions, tolerance::kDeviceFunctionsF64);

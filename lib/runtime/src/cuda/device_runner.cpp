@@ -14,8 +14,9 @@ at::Tensor DeviceRunner::wide_product(const at::Tensor& a, const at::Tensor& b) 
 bool DeviceRunner::has_flash(const AttentionShape& shape, at::ScalarType type) {
   constexpr int64_t kLargestHead = 256, kHeadMultiple = 8;  // flash_attn's kernels
   return (type == at::kBFloat16 || type == at::kHalf) && shape.dropout.threshold == 0 &&
-         shape.relative_buckets == 0 && (!shape.causal || shape.sequence == shape.keys) &&
-         shape.head_dim <= kLargestHead && shape.head_dim % kHeadMultiple == 0;
+         shape.relative_buckets == 0 && shape.window == 0 &&
+         (!shape.causal || shape.sequence == shape.keys) && shape.head_dim <= kLargestHead &&
+         shape.head_dim % kHeadMultiple == 0;
 }
 
 std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const AttentionShape& shape,

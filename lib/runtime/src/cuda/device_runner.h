@@ -25,8 +25,8 @@ class DeviceRunner {
   // a b of 16-bit factors, summed and given in fp32.
   static at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
 
-  // Whether torch's flash attention computes this: 16-bit elements, no dropout (its own generator
-  // would choose other elements than ours), heads that it has kernels for.
+  // Whether torch's flash attention computes this: 16-bit elements, no window, no dropout (its own
+  // generator would choose other elements than ours), heads that it has kernels for.
   static bool has_flash(const AttentionShape& shape, at::ScalarType type);
   // q [b, heads, s, d], k and v [b, kv_heads, s, d] -> output [b, heads, s, d] and log_sums [b,
   // heads, s]; and the gradients of the three.

@@ -23,15 +23,18 @@ struct ScoreRows {
 // What row `row` of the scores is about.
 struct ScorePlace {
   int64_t sample, head, position;
-  int64_t seen;  // of the keys, the first ones
+  int64_t from, to;  // of the keys, those that it sees
+
+  SMP_ANYWHERE bool sees(int64_t key) const { return key >= from && key < to; }
 };
 
 SMP_ANYWHERE ScorePlace place_of(const AttentionShape& shape, const ScoreRows& scores,
                                  int64_t row) {
   const int64_t matrix = row / scores.queries, position = scores.first + row % scores.queries;
   const int64_t group = shape.heads / shape.kv_heads;
+  const bool has_window = shape.window > 0 && position >= shape.window;
   return {matrix / shape.kv_heads, matrix % shape.kv_heads * group + scores.member, position,
-          shape.causal ? position + 1 : scores.cols};
+          has_window ? position + 1 - shape.window : 0, shape.causal ? position + 1 : scores.cols};
 }
 
 SMP_ANYWHERE DropoutRow dropout_of(const AttentionShape& shape, const ScorePlace& place) {
@@ -55,18 +58,18 @@ SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, cons
     const DropoutRow dropout = dropout_of(shape, place);
     C* const x = scores + row * rows.cols;
     C highest = -INFINITY;
-    for_each_column(block, place.seen, [&](int64_t c) {
-      if (x[c] * scale > highest) highest = x[c] * scale;
+    for_each_column(block, place.to, [&](int64_t c) {
+      if (place.sees(c) && x[c] * scale > highest) highest = x[c] * scale;
     });
     highest = block.maximum(highest);
     C sum = 0;
-    for_each_column(block, place.seen, [&](int64_t c) {
-      x[c] = std::exp(x[c] * scale - highest);
+    for_each_column(block, place.to, [&](int64_t c) {
+      x[c] = place.sees(c) ? std::exp(x[c] * scale - highest) : C(0);
       sum += x[c];
     });
     sum = block.sum(sum);
     for_each_column(block, rows.cols, [&](int64_t c) {
-      x[c] = c < place.seen ? x[c] / sum * kept_share<C>(shape, dropout, c) : C(0);
+      x[c] = place.sees(c) ? x[c] / sum * kept_share<C>(shape, dropout, c) : C(0);
     });
     if (block.thread() == 0) {
       log_sums[(place.sample * shape.heads + place.head) * shape.sequence + place.position] =
@@ -98,9 +101,10 @@ SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& sh
     C* const x = scores + row * rows.cols;
     C* const dx = gradients + row * rows.cols;
     for_each_column(block, rows.cols, [&](int64_t c) {
-      const C weight = c < place.seen ? std::exp(x[c] * scale - log_sum) : C(0);
-      const C kept = c < place.seen ? kept_share<C>(shape, dropout, c) : C(0);
-      dx[c] = c < place.seen ? weight * (dx[c] * kept - mean) : C(0);
+      const bool sees = place.sees(c);
+      const C weight = sees ? std::exp(x[c] * scale - log_sum) : C(0);
+      const C kept = sees ? kept_share<C>(shape, dropout, c) : C(0);
+      dx[c] = sees ? weight * (dx[c] * kept - mean) : C(0);
       x[c] = weight * kept;
     });
   });
