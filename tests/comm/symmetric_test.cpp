@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/symmetric_buffer.h"
 #include "comm/values.h"
 #include "smp/comm/thread_group.h"
 
@@ -16,20 +18,6 @@ using namespace smp;
 using namespace smp::testing;
 
 namespace {
-
-// Elements in symmetric memory or, where a rank is to have none, in its own.
-class Buffer {
- public:
-  Buffer(Communicator& comm, int64_t count, bool symmetric) : own_(size_t(symmetric ? 0 : count)) {
-    if (symmetric) shared_ = comm.allocate_symmetric(count * 4);
-  }
-  float* data() { return shared_ ? reinterpret_cast<float*>(shared_.get()) : own_.data(); }
-  float& operator[](int64_t i) { return data()[i]; }
-
- private:
-  std::shared_ptr<std::byte[]> shared_;
-  std::vector<float> own_;
-};
 
 // Sums of these depend on their order.
 float value(int rank, int64_t i) {
@@ -229,31 +217,78 @@ TEST_CASE("a rank that leaves while its memory is read is named") {
 }
 
 TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
-  for (int trial = 0; trial < 20; ++trial) {
+  for (int trial = 0; trial < 40; ++trial) {
     std::vector<std::string> ends(3);
-    CHECK_THROWS_WITH_AS(run_ranks(3,
-                                   [&](Communicator& comm) {
-                                     std::string& end = ends[size_t(comm.rank())];
-                                     int64_t good = 0;
-                                     try {
-                                       for (int call = 0; call < 100000; ++call) {
-                                         Buffer x(comm, 20000, true), all(comm, 60000, false);
-                                         for (int64_t i = 0; i < 20000; ++i) x[i] = 1;
-                                         const WorkPtr work = comm.all_gather(
-                                             x.data(), all.data(), 20000, DType::kF32, "x");
-                                         if (comm.rank() == 2 && call == 5 + trial)
-                                           throw std::logic_error("the first cause");
-                                         work->wait();
-                                         for (int64_t i = 0; i < 60000; ++i) good += all[i] == 1;
-                                         if (good != 60000 * (call + 1))
-                                           end = "took what was not there; ";
-                                       }
-                                     } catch (const CommError& e) {
-                                       end += text_of(e).substr(0, 10);
-                                     }
-                                   }),
-                         "the first cause", std::logic_error);
+    const auto program = [&](Communicator& comm) {
+      std::string& end = ends[size_t(comm.rank())];
+      int64_t good = 0;
+      try {
+        for (int call = 0; call < 100000; ++call) {
+          Buffer x(comm, 60000, true), all(comm, 60000, false);
+          for (int64_t i = 0; i < 60000; ++i) x[i] = 1;
+          const WorkPtr work = trial % 2 == 0
+                                   ? comm.all_gather(x.data(), all.data(), 20000, DType::kF32, "x")
+                                   : comm.reduce_scatter(x.data(), x.data(), 60000, DType::kF32,
+                                                         ReduceOp::kMax, "x");
+          if (comm.rank() == 2 && call == 5 + trial) throw std::logic_error("the first cause");
+          work->wait();
+          Buffer& got = trial % 2 == 0 ? all : x;
+          for (int64_t i = 0; i < 60000; ++i) good += got[i] == 1;
+          if (good != 60000 * (call + 1)) end = "took what was not there; ";
+        }
+      } catch (const CommError& e) {
+        end += text_of(e).substr(0, 10);
+      }
+    };
+    CHECK_THROWS_WITH_AS(run_ranks(3, program), "the first cause", std::logic_error);
     CHECK(ends[0] == "aborted 2:");
     CHECK(ends[1] == "aborted 2:");
   }
+}
+
+TEST_CASE("parts are summed without a rank that has called and computes") {
+  constexpr int64_t kCount = 80000;
+  std::atomic<int> others{0};
+  run_ranks(8, [&](Communicator& comm) {
+    Buffer x(comm, kCount, true);
+    for (int64_t i = 0; i < kCount; ++i) x[i] = value(comm.rank(), i);
+    float* const mine = x.data() + kCount / 8 * comm.rank();
+    const WorkPtr work =
+        comm.reduce_scatter(x.data(), mine, kCount, DType::kF32, ReduceOp::kSum, "s");
+    if (comm.rank() == 3) {
+      while (others.load() < 7) std::this_thread::yield();
+    } else {
+      work->wait();
+      others.fetch_add(1);
+    }
+    work->wait();
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < kCount / 8; ++i)
+      wrong += mine[i] != sum_at(8, kCount / 8 * comm.rank() + i);
+    CHECK(wrong == 0);
+  });
+}
+
+TEST_CASE("many reductions are called ahead of their peers, between other calls") {
+  constexpr int64_t kCount = 30000;
+  run_ranks(3, [&](Communicator& comm) {
+    for (int round = 0; round < 5; ++round) {
+      std::vector<Buffer> buffers;
+      std::vector<WorkPtr> works;
+      for (int k = 0; k < 9; ++k) {
+        Buffer& x = buffers.emplace_back(comm, kCount, true);
+        for (int64_t i = 0; i < kCount; ++i) x[i] = value(comm.rank(), i + k);
+        works.push_back(comm.reduce_scatter(x.data(), x.data() + kCount / 3 * comm.rank(), kCount,
+                                            DType::kF32, ReduceOp::kSum, "s"));
+        if (k % 4 == round % 4) works.push_back(comm.barrier("b"));
+        if (comm.rank() == round % 3) std::this_thread::sleep_for(std::chrono::microseconds(300));
+      }
+      for (const WorkPtr& work : works) work->wait();
+      int64_t wrong = 0;
+      for (int k = 0; k < 9; ++k)
+        for (int64_t i = kCount / 3 * comm.rank(); i < kCount / 3 * (comm.rank() + 1); ++i)
+          wrong += buffers[size_t(k)][i] != sum_at(3, i + k);
+      CHECK(wrong == 0);
+    }
+  });
 }

@@ -23,7 +23,7 @@ CommError mismatch(int culprit, int rank, const std::string& call, int other,
 std::string describe(const Call& call, int peer) {
   if (is_step(call.label)) return call.label.substr(1);
   std::string text = fmt::format("{} #{} '{}'", name_of(call.op), call.number, call.label);
-  if (call.op != CollectiveOp::kBarrier)
+  if (call.op != CollectiveOp::kBarrier || call.count > 0)  // of a window
     text += fmt::format(" of {} {}", call.count, name_of(call.dtype));
   switch (call.op) {
     case CollectiveOp::kAllReduce:

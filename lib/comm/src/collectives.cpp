@@ -15,12 +15,28 @@
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::shm {
 
+// Who waits for a call waits for those of all ranks, so the last one rings; but for a broadcast's
+// root. What else peers wait for rings when it is there.
 void Group::post(Operation& op) {
   if (std::exchange(op.posted, true)) return;
   CallEntry& entry = block_.call(rank_, op.call.number);
   write(entry, op.call);
   entry.number.store(op.call.number);
-  ring_peers();
+  if (op.call.op == CollectiveOp::kBroadcast) {
+    ring_peers();
+  } else if (all_have_called(op)) {
+    if (op.call.op == CollectiveOp::kReduceScatter) {
+      ring_waiting_peers();
+    } else {
+      ring_peers();
+    }
+  }
+}
+
+bool Group::all_have_called(const Operation& op) const {
+  for (int step = 1; step < size_; ++step)
+    if (block_.call(next(step), op.call.number).number.load() < op.call.number) return false;
+  return true;
 }
 
 // Of two ranks whose calls differ, the one that fewer ranks agree with is to blame; between two
@@ -76,10 +92,8 @@ void Group::take_all() {
 
 Program Group::run_barrier(Operation& op) {
   post(op);
-  for (int step = 1; step < size_; ++step) {
-    co_await called_by(op, next(step));
-    check_call(op, next(step));
-  }
+  co_await called_by_all(op);
+  for (int step = 1; step < size_; ++step) check_call(op, next(step));
 }
 
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {

@@ -1,4 +1,7 @@
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "copy.h"
 #include "reduce.h"
@@ -20,12 +23,11 @@ constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in
 // Reads in place if every rank's buffers allow it, for which it waits for their calls.
 Program Group::run_direct_or_staged(Operation& op, Program direct, Program staged) {
   post(op);
+  co_await called_by_all(op);
   bool all = true;
-  for (int step = 1; step < size_ && all; ++step) {
-    const int p = next(step);
-    co_await called_by(op, p);
-    check_call(op, p);
-    all = block_.call(p, op.call.number).symmetric();
+  for (int step = 1; step < size_; ++step) {
+    check_call(op, next(step));
+    all &= block_.call(next(step), op.call.number).symmetric();
   }
   op.rest = all ? std::move(direct) : std::move(staged);
 }
@@ -74,22 +76,75 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
-Program Group::run_direct_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
+// Each rank's part is summed by whoever comes first: the rank itself, as soon as it looks, or a
+// peer that waits for its own buffer, which all parts read. So nobody waits for a rank that has
+// called but has no CPU. Whoever sums claims the part before; ranks are added in the same order by
+// all.
+Program Group::run_direct_reduce_scatter(Operation& op) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
   const int64_t chunk = kChunkBytes / element;
-  std::vector<ConstBytes> from(static_cast<size_t>(size_));
-  count_slot(op, part * (size_ - 1) * element);
-  for (int64_t at = 0; at < part; at += chunk) {
-    co_await called_by(op, next(1));
-    for (int p = 0; p < size_; ++p)
-      from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + (part * rank_ + at) * element;
-    reduce(out + at * element, from.data(), size_, std::min(chunk, part - at), op.call.dtype,
-           op.call.reduce_op);
+  op.wire_bytes += part * (size_ - 1) * element;
+  if (claim_sum(op, rank_)) {
+    for (int64_t at = 0; at < part; at += chunk) {
+      co_await called_by(op, next(1));  // at once; a chance for other calls
+      reduce_part(op, rank_, at, std::min(chunk, part - at));
+    }
+    sum_done(op, rank_);
   }
-  for (int step = 1; step < size_; ++step)
-    while (!was_whole(op, next(step))) co_await never(op, next(step));
-  take_all();
-  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+  co_await all_summed(op, true);
+  for (int step = 1; step < size_; ++step) {
+    const int p = next(step);
+    if (block_.control(p).summed.value.load() >= op.call.number || !claim_sum(op, p)) continue;
+    // In one go: a peer that fails waits until nobody writes to its buffer.
+    for (int64_t at = 0; at < part; at += chunk) reduce_part(op, p, at, std::min(chunk, part - at));
+    sum_done(op, p);
+  }
+  co_await all_summed(op, false);
+  for (int step = 1; step < size_; ++step) {  // whoever completed it may have left since
+    const int p = next(step);
+    while (has_given_up(p) && !was_whole(op, p)) co_await never(op, p);
+  }
+}
+
+bool Group::has_given_up(int peer) const {
+  return block_.control(peer).claimed.value.load() == kNoMoreClaims;
+}
+
+bool Group::claim_sum(const Operation& op, int peer) {
+  std::atomic<uint64_t>& claimed = block_.control(peer).claimed.value;
+  uint64_t last = claimed.load();
+  return number_of_claim(last) < op.call.number &&
+         claimed.compare_exchange_strong(last, claim_of(op.call.number, rank_));
+}
+
+void Group::reduce_part(const Operation& op, int peer, int64_t at, int64_t count) {
+  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
+  sources_.resize(size_t(size_));
+  for (int p = 0; p < size_; ++p) sources_[size_t(p)] = in_of(op, p) + (part * peer + at) * element;
+  reduce(seat_->job->at(block_.call(peer, op.call.number).out_at) + at * element, sources_.data(),
+         size_, count, op.call.dtype, op.call.reduce_op);
+}
+
+// The last one rings.
+void Group::sum_done(const Operation& op, int peer) {
+  block_.control(peer).summed.value.store(op.call.number);
+  for (int p = 0; p < size_; ++p)
+    if (block_.control(p).summed.value.load() < op.call.number) return;
+  ring_waiting_peers();
+}
+
+// This rank gives up, and may then free its buffers: nobody shall write to them any more. A peer
+// that is at it needs a moment; one that has died or was stopped in it is not waited for.
+void Group::close_sums(const Operation& op) {
+  using std::chrono::steady_clock;
+  const RankControl& control = block_.control(rank_);
+  const uint64_t claim = block_.control(rank_).claimed.value.exchange(kNoMoreClaims);
+  if (claim == kNoMoreClaims || number_of_claim(claim) < op.call.number ||
+      int(claim % uint64_t(kMaxRanks)) == rank_)
+    return;
+  const auto give_up = steady_clock::now() + std::chrono::seconds(1);
+  while (control.summed.value.load() < op.call.number && steady_clock::now() < give_up)
+    sched_yield();
 }
 
 // Each rank sums its part into its own `out`, then takes the sums of the others from theirs. Sums

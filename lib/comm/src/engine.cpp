@@ -125,6 +125,8 @@ void Engine::lead(const Operation& op) {
   Clock::time_point idle_since;
   bool slept = false;
   while (!op.finished()) {
+    take_inbox();
+    if (!op.lane.operations.empty()) op.lane.operations.front()->wanted_ = true;
     if (pass()) {
       spins = 0;
       continue;
@@ -161,13 +163,14 @@ void Engine::lead(const Operation& op) {
   if (slept) board.blocked_on.store(0);
 }
 
-// The ranks whose counters the first operations of all lanes wait for.
+// The ranks whose counters the first operations of all lanes wait for; all where a counter of any
+// may be the last one.
 uint64_t Engine::movers() const {
   uint64_t all = 0;
   for (const Lane* lane : active_) {
     if (lane->operations.empty()) continue;
     const Operation& op = *lane->operations.front();
-    if (op.counter_ == nullptr || op.peer_ < 0) return ~uint64_t{0};
+    if (op.counter_ == nullptr || op.peer_ < 0 || op.stride_ > 0) return ~uint64_t{0};
     all |= Job::bit_of(lane->member->global(op.peer_));
   }
   return all;

@@ -37,6 +37,8 @@ class Member {
   virtual bool has_called(int rank, const Call& call) const = 0;
   // Throws CommError when a peer has called something else in the place of `op`.
   virtual void check_calls(const Operation& op) const = 0;
+  // Whom an operation really waits for when it waits for a counter of `peer`.
+  virtual int mover_of(const Operation&, int peer) const { return peer; }
   virtual void finished(const Operation& op) = 0;  // to count its traffic
   // Why no message reaches a rank on another host, if none does.
   virtual std::optional<std::string> unreachable(int) const { return std::nullopt; }
@@ -68,6 +70,7 @@ class Operation {
   void wait();
   void give_up();  // touches no buffer any more when this returns
   bool finished() const { return finished_.load(); }
+  bool failed() const { return error_ != nullptr; }  // for Member::finished()
 
   // For co_await in a program: goes on when `counter`, which `peer` moves, has reached `target`.
   auto reaches(const std::atomic<uint64_t>& counter, uint64_t target, int peer) {
@@ -78,13 +81,26 @@ class Operation {
       int peer;
       bool await_ready() const { return --op.budget_ > 0 && counter.load() >= target; }
       void await_suspend(std::coroutine_handle<>) const {
-        op.counter_ = &counter;
-        op.target_ = target;
-        op.peer_ = peer;
+        op.waits_for(&counter, 0, 1, target, peer);
       }
       void await_resume() const {}
     };
     return Awaitable{*this, counter, target, peer};
+  }
+
+  // The same of all ranks' counters, which lie `stride` bytes apart, rank 0's first: whoever moves
+  // the last one rings. `or_wanted`: goes on as well when somebody waits for this operation.
+  auto all_reach(const std::atomic<uint64_t>& first, size_t stride, int size, uint64_t target,
+                 bool or_wanted = false) {
+    struct Awaitable {
+      Operation& op;
+      bool await_ready() const { return --op.budget_ > 0 && op.ready(); }
+      void await_suspend(std::coroutine_handle<>) const {}
+      void await_resume() const {}
+    };
+    waits_for(&first, stride, size, target, 0);
+    or_wanted_ = or_wanted;
+    return Awaitable{*this};
   }
 
   const Call call;
@@ -98,13 +114,39 @@ class Operation {
 
  private:
   friend class Engine;
-  bool ready() const { return counter_ == nullptr || counter_->load() >= target_; }
+
+  void waits_for(const std::atomic<uint64_t>* first, size_t stride, int counters, uint64_t target,
+                 int peer) {
+    counter_ = first;
+    stride_ = stride;
+    counters_ = counters;
+    target_ = target;
+    peer_ = peer;
+    or_wanted_ = false;
+  }
+
+  bool ready() {
+    if (counter_ == nullptr || (or_wanted_ && wanted_)) return true;
+    for (; counter_->load() >= target_; ++peer_) {
+      if (--counters_ == 0) {
+        counter_ = nullptr;
+        return true;
+      }
+      counter_ = reinterpret_cast<const std::atomic<uint64_t>*>(
+          reinterpret_cast<const std::byte*>(counter_) + stride_);
+    }
+    return false;
+  }
 
   Engine& engine_;
-  const std::atomic<uint64_t>* counter_ = nullptr;  // what the program waits for
+  const std::atomic<uint64_t>* counter_ = nullptr;  // what the program waits for, the first of
+  int counters_ = 0;                                // so many left,
+  size_t stride_ = 0;                               // as far apart
   uint64_t target_ = 0;
   int peer_ = -1;
-  int budget_ = 0;  // waits that it may still pass before other lanes get their turn
+  bool or_wanted_ = false;
+  bool wanted_ = false;  // somebody waits for it or for one behind it
+  int budget_ = 0;       // waits that it may still pass before other lanes get their turn
   bool started_ = false;
   std::chrono::steady_clock::time_point start_;
   std::exception_ptr error_;
@@ -134,6 +176,8 @@ class Engine {
   ~Engine();
 
   int rank() const { return rank_; }
+  // Whether ranks have CPUs to spare for threads beside those that compute.
+  bool has_spare_cpus() const { return spins_ > 0; }
   void submit(std::shared_ptr<Operation> op);
   void wait(Operation& op);
   void poll();  // one helping hand

@@ -55,18 +55,19 @@ void Engine::check_health() {
 void Engine::check_peer(Operation& op) {
   if (op.counter_ == nullptr || op.peer_ < 0) return;
   const Member& member = *op.lane.member;
-  const int peer = member.global(op.peer_);
+  if (op.ready()) return;
+  const int late = member.mover_of(op, op.peer_), peer = member.global(late);
   try {
     member.check_calls(op);
   } catch (const CommError& e) {
     report(e.kind, e.culprit, e.what());
     return;
   }
-  if (member.has_left(op.peer_) && !op.ready()) {
+  if (member.has_left(late) && !op.ready()) {
     report(CommError::Kind::kPeerLost, peer,
            fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
                        last_call(peer)));
-  } else if (const auto why = member.unreachable(op.peer_)) {
+  } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > timeout_ && !op.ready()) {
     int culprit = peer;
@@ -79,10 +80,11 @@ void Engine::check_peer(Operation& op) {
 // the one to blame is named.
 std::string Engine::timeout_text(const Operation& op, int* culprit) const {
   const Member& member = *op.lane.member;
-  int blamed = member.global(op.peer_);
-  const char* did = member.has_abandoned(op.peer_)         ? "left the group with an exception"
-                    : member.has_called(op.peer_, op.call) ? "stopped in it"
-                                                           : "has not called it";
+  const int late = member.mover_of(op, op.peer_);
+  int blamed = member.global(late);
+  const char* did = member.has_abandoned(late)         ? "left the group with an exception"
+                    : member.has_called(late, op.call) ? "stopped in it"
+                                                       : "has not called it";
   std::string text =
       fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
                   std::chrono::duration<double>(timeout_).count(), blamed, did, last_call(blamed));

@@ -88,7 +88,15 @@ void Group::check_calls(const Operation& op) const {
     if (has_called(next(step), op.call)) check_call(op, next(step));
 }
 
+int Group::mover_of(const Operation& op, int peer) const {
+  if (op.call.op != CollectiveOp::kReduceScatter || !has_called(peer, op.call)) return peer;
+  const uint64_t claim = block_.control(peer).claimed.value.load();
+  return number_of_claim(claim) == op.call.number ? int(claim % uint64_t(kMaxRanks)) : peer;
+}
+
 void Group::finished(const Operation& op) {
+  if (&op.lane == &collectives_) completed_.fetch_add(1);
+  if (op.call.op == CollectiveOp::kReduceScatter && op.posted && op.failed()) close_sums(op);
   traffic_.add(op.call.label, op.call.op, op.wire_bytes);
 }
 
@@ -108,10 +116,17 @@ std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
   return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
 }
 
-bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out) const {
+// The call tells peers no more than that this rank's buffers are ready, so it need not wait until
+// its turn has come.
+bool Group::may_post_early(const Call& call) const {
+  return call.number <= completed_.load() + kCallsAhead;
+}
+
+bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
+                          int64_t out_bytes) const {
   if (size_ == 1 || in_bytes <= kOneShotBytes) return false;
   const int64_t in_at = seat_->job->offset_of(in, in_bytes);
-  const int64_t out_at = out == nullptr ? in_at : seat_->job->offset_of(out, in_bytes);
+  const int64_t out_at = out == nullptr ? in_at : seat_->job->offset_of(out, out_bytes);
   if (in_at < 0 || out_at < 0) return false;
   call.in_at = in_at;
   call.out_at = out_at;
@@ -131,7 +146,7 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
   const int64_t bytes = call.bytes();
-  const bool direct = may_be_direct(call, from, bytes, to);
+  const bool direct = may_be_direct(call, from, bytes, to, bytes);
   const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
   // Between two ranks both ways move the same bytes, and one-shot has no second round.
@@ -163,13 +178,14 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   call.reduce_op = op;
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
-  const bool direct = may_be_direct(call, from, call.bytes());
+  const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() / size_);
   const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
   Program staged = run_reduce_scatter(*work, from, to);
   if (!direct) return start(work, std::move(staged));
-  return start(work, run_direct_or_staged(*work, run_direct_reduce_scatter(*work, from, to),
-                                          std::move(staged)));
+  if (may_post_early(work->call)) post(*work);
+  return start(work,
+               run_direct_or_staged(*work, run_direct_reduce_scatter(*work), std::move(staged)));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
@@ -231,6 +247,14 @@ Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {
 
 void Group::ring_peers() const {
   for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)), global(rank_));
+}
+
+// Those who compute look for themselves between layers: where there is no CPU to spare, waking
+// their threads would only take the CPU from somebody who computes.
+void Group::ring_waiting_peers() const {
+  if (seat_->engine.has_spare_cpus()) return ring_peers();
+  for (int step = 1; step < size_; ++step)
+    seat_->job->ring_waiter(global(next(step)), global(rank_));
 }
 
 }  // namespace smp::shm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ namespace smp::shm {
 // One rank's side of a group. The public calls come from one thread and only make operations; the
 // programs (collectives.cpp, messages.cpp) run under the engine's lock and own the counters below.
 class Group final : public Communicator, private Member {
+  friend class GroupWindow;
+
  public:
   // `records`: where failures of this group's parents are written, the job's last.
   Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
@@ -46,6 +49,9 @@ class Group final : public Communicator, private Member {
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
 
+  std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
+                                          std::string_view label) override;
+
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size_); }
@@ -69,14 +75,17 @@ class Group final : public Communicator, private Member {
   bool has_abandoned(int rank) const override;
   bool has_called(int rank, const Call& call) const override;
   void check_calls(const Operation& op) const override;
+  int mover_of(const Operation& op, int peer) const override;
   void finished(const Operation& op) override;
 
   Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
   std::shared_ptr<Operation> operation(Lane& lane, Call call);
   WorkPtr start(std::shared_ptr<Operation> op, Program program);
+  bool may_post_early(const Call& call) const;
 
   // Notes where the buffers lie, `out` too if peers read it, and whether to read in place at all.
-  bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out = nullptr) const;
+  bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out = nullptr,
+                     int64_t out_bytes = 0) const;
 
   // Programs. Sizes are in bytes unless they say elements.
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
@@ -85,7 +94,7 @@ class Group final : public Communicator, private Member {
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_or_staged(Operation& op, Program direct, Program staged);
   Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
-  Program run_direct_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_reduce_scatter(Operation& op);
   Program run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_barrier(Operation& op);
@@ -97,6 +106,7 @@ class Group final : public Communicator, private Member {
   int next(int step) const { return (rank_ + step) % size_; }
   void post(Operation& op);
   auto called_by(Operation& op, int peer);
+  auto called_by_all(Operation& op);
   void check_call(const Operation& op, int peer) const;
   int odd_one_out(const Operation& op, int peer) const;
   auto slot_free(Operation& op, int reader);
@@ -111,6 +121,8 @@ class Group final : public Communicator, private Member {
   void publish_pieces(Operation& op, ConstBytes in, int64_t step);
   ConstBytes piece_from(int peer) const;
   void ring_peers() const;
+  bool all_have_called(const Operation& op) const;
+  void ring_waiting_peers() const;
 
   // Steps of direct programs.
   ConstBytes in_of(const Operation& op, int peer) const;
@@ -119,6 +131,12 @@ class Group final : public Communicator, private Member {
   bool was_whole(const Operation& op, int peer) const;
   auto all_taken(Operation& op, int reader);
   auto never(Operation& op, int peer);
+  bool claim_sum(const Operation& op, int peer);
+  void reduce_part(const Operation& op, int peer, int64_t at, int64_t count);
+  void sum_done(const Operation& op, int peer);
+  auto all_summed(Operation& op, bool or_wanted);
+  void close_sums(const Operation& op);
+  bool has_given_up(int peer) const;
 
   std::shared_ptr<Seat> seat_;
   const std::vector<int> globals_;
@@ -132,11 +150,13 @@ class Group final : public Communicator, private Member {
   std::vector<FailureRecord*> records_;   // own, parents', the job's
 
   uint64_t calls_ = 0;
+  std::atomic<uint64_t> completed_{0};  // of them
   Lane collectives_;
   std::vector<Peer> peers_;
 
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
+  std::vector<ConstBytes> sources_;  // of one reduction
 
   TrafficCounter traffic_;
   bool quiet_ = false;

@@ -57,6 +57,10 @@ class Job {
       wake(rank);
     }
   }
+  // The same for those alone who wait, not for threads whose rank computes.
+  void ring_waiter(int rank, int mover) const {
+    if (board(rank).sleeper.load() == RankBoard::kWaiter) ring(rank, mover);
+  }
   // A rank's place in RankBoard::waits_for, which it may share.
   static uint64_t bit_of(int rank) { return uint64_t{1} << (rank % 64); }
 

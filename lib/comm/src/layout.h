@@ -15,7 +15,11 @@ namespace smp::shm {
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kPageBytes = 4096;
-inline constexpr uint64_t kCallsKept = 4;  // a rank runs at most one collective ahead of another
+inline constexpr uint64_t kCallsKept = 4;
+// How far ahead of its last completed collective a rank may tell what it calls. Completed means
+// that all peers have called it, so that they had completed the one kCallsAhead before it: nobody
+// needs an older entry.
+inline constexpr uint64_t kCallsAhead = kCallsKept / 2;
 inline constexpr size_t kLabelBytes = 80;
 
 struct alignas(kLineBytes) Counter {
@@ -47,10 +51,21 @@ struct RankControl {
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Counter published;  // slots written to the ring
   Counter closed;
+  Counter shown;    // versions of this rank's window
+  Counter claimed;  // whoever sums this rank's part of a reduction has it: see claim_of()
+  Counter summed;   // number of the last reduction whose part for this rank is summed
   CallEntry calls[kCallsKept];
 };
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
+
+// In a rank's `claimed`: which call, and which rank of the group sums there. No claim beats the
+// last.
+inline constexpr uint64_t claim_of(uint64_t number, int rank) {
+  return number * uint64_t(kMaxRanks) + uint64_t(rank);
+}
+inline constexpr uint64_t number_of_claim(uint64_t claim) { return claim / uint64_t(kMaxRanks); }
+inline constexpr uint64_t kNoMoreClaims = ~uint64_t{0};
 
 // The block of one group: a share per rank, each made of
 //   RankControl | Mail to each rank | taken of each rank's ring | taken of each rank's mail to me

@@ -16,6 +16,18 @@ inline auto Group::called_by(Operation& op, int peer) {
   return op.reaches(block_.call(peer, op.call.number).number, op.call.number, peer);
 }
 
+// All ranks have called it.
+inline auto Group::called_by_all(Operation& op) {
+  return op.all_reach(block_.call(0, op.call.number).number, block_.share_bytes(), size_,
+                      op.call.number);
+}
+
+// The parts of all ranks are summed.
+inline auto Group::all_summed(Operation& op, bool or_wanted) {
+  return op.all_reach(block_.control(0).summed.value, block_.share_bytes(), size_, op.call.number,
+                      or_wanted);
+}
+
 inline auto Group::slot_free(Operation& op, int reader) {
   const uint64_t before = published_ + 1;
   return op.reaches(block_.taken(rank_, reader).value,

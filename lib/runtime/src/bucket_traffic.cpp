@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 #include "owned_part.h"
 #include "smp/plan/check.h"
 
@@ -9,6 +11,9 @@ namespace smp {
 namespace {
 
 constexpr const char* kGradients = "data.gradients";
+constexpr const char* kWeights = "shard.weights";
+constexpr const char* kWindow = "setup.window";
+constexpr int64_t kChanged = -1;  // since the weights were shown
 
 void finish(WorkPtr& work) {
   SMP_CHECK(work != nullptr);
@@ -26,7 +31,30 @@ BucketTraffic::BucketTraffic(FlatParameters& parameters, RankGroups& groups)
       shards_gradients_(parameters.layout().shards_gradients()),
       reductions_(parameters.layout().buckets.size()),
       second_halves_(reductions_.size()),
-      gathers_(reductions_.size()) {}
+      good_since_(reductions_.size(), kChanged),
+      gathers_(reductions_.size()) {
+  if (shard_ == nullptr || parameters.weights_on_host()) return;
+  const at::Tensor& weights = parameters.weights();
+  window_ =
+      shard_->open_window(weights.const_data_ptr(), weights.numel(), parameters.dtype(), kWindow);
+}
+
+void BucketTraffic::begin() { updated(-1); }
+
+void BucketTraffic::updated(int64_t bucket) {
+  if (bucket < 0) {
+    std::fill(good_since_.begin(), good_since_.end(), kChanged);
+  } else {
+    good_since_.at(static_cast<size_t>(bucket)) = kChanged;
+  }
+}
+
+// All that has changed since the last time, if this bucket has.
+void BucketTraffic::show_weights(int64_t bucket) {
+  if (good_since_.at(static_cast<size_t>(bucket)) != kChanged) return;
+  window_->show();
+  std::replace(good_since_.begin(), good_since_.end(), kChanged, ++shown_);
+}
 
 void BucketTraffic::start_reduce(int64_t bucket, bool is_last) {
   const at::Tensor whole = parameters_.whole_gradients(bucket);
@@ -94,12 +122,21 @@ void BucketTraffic::start_gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
   at::Tensor part = parameters_.owned(bucket).weights;
   const at::Tensor whole = parameters_.whole_weights(bucket);
+  WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
+  if (window_ != nullptr) {
+    show_weights(bucket);
+    const bool sharded = parameters_.layout().shards_weights();
+    const int64_t begin = parameters_.layout().buckets[static_cast<size_t>(bucket)].begin;
+    work = window_->gather(sharded ? begin / shard_->size() : begin, sharded ? 0 : part.numel(),
+                           part.numel(), good_since_[static_cast<size_t>(bucket)],
+                           whole.mutable_data_ptr(), kWeights);
+    return;
+  }
   if (parameters_.weights_on_host()) {  // comes to its own place in what is gathered
     part = whole.narrow(0, shard_->rank() * part.numel(), part.numel()).copy_(part);
   }
-  gathers_.at(static_cast<size_t>(bucket)) =
-      shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
-                         parameters_.dtype(), "shard.weights");
+  work = shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
+                            parameters_.dtype(), kWeights);
 }
 
 void BucketTraffic::wait_gather(int64_t bucket) {
@@ -111,6 +148,8 @@ void BucketTraffic::finish_gathers() {
   for (WorkPtr& work : gathers_) {
     if (work != nullptr) finish(work);
   }
+  // Peers may still read here, and the caller may change the weights, or end.
+  if (window_ != nullptr) shard_->barrier(kWindow)->wait();
 }
 
 void BucketTraffic::abandon() {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "smp/comm/communicator.h"
@@ -19,6 +20,10 @@ namespace smp {
 // Second halves start in the order of the first, whatever finishes first, so that all replicas
 // agree on it.
 //
+// Updated weights are shown in a window, and copied from there by whoever needs them, so that
+// gathering is no meeting. A rank changes its part only after the reduction of its bucket, which
+// all ranks have started after their last use of these weights, and so after their last gather.
+//
 // Sharded gradients are scattered microbatch by microbatch: each sum is added to this rank's part,
 // and the shared buffer is left zeroed for the next bucket; the last microbatch's is followed by
 // the sum over the replicas. Used by the engine's thread.
@@ -26,6 +31,8 @@ class BucketTraffic {
  public:
   BucketTraffic(FlatParameters& parameters, RankGroups& groups);
 
+  void begin();  // of a step or an evaluation: somebody else may have changed the weights
+  void updated(int64_t bucket);  // negative: all
   // `is_last`: of the step's reductions of this bucket.
   void start_reduce(int64_t bucket, bool is_last);
   void poll();  // starts what a finished first half has made possible
@@ -45,6 +52,7 @@ class BucketTraffic {
     int64_t bucket = 0;
     bool is_last = true;
   };
+  void show_weights(int64_t bucket);
   void finish_first_half();  // the oldest
   void start_second_half(int64_t bucket);
 
@@ -53,9 +61,12 @@ class BucketTraffic {
   Communicator* shard_;
   Communicator* replica_;
   const bool shards_gradients_;
+  std::unique_ptr<PeerWindow> window_;  // of the flat weights; null: they are gathered together
+  int64_t shown_ = 0;                   // times
   std::deque<FirstHalf> first_halves_;  // under reduce-scatter, oldest first
   std::vector<WorkPtr> reductions_;     // by bucket: sums of all, or first halves
   std::vector<WorkPtr> second_halves_;  // by bucket: sums over the replicas
+  std::vector<int64_t> good_since_;     // by bucket: the time that showed its weights as they are
   std::vector<WorkPtr> gathers_;        // by bucket
 };
 

@@ -127,7 +127,8 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kUpdate:
       enter("update", action);
       if (action.bucket >= 0) buckets.wait_sums(action.bucket);
-      return update.update(action.bucket);
+      update.update(action.bucket);
+      return buckets.updated(action.bucket);
     case ActionKind::kGather: enter("gather", action); return buckets.start_gather(action.bucket);
     case ActionKind::kGatherWait:
       enter("gather", action);
@@ -152,6 +153,7 @@ void Engine::Impl::reduce_kv(const Action& action) {
 
 void Engine::Impl::begin() {
   calls.begin_step(step_index, false);
+  buckets.begin();
   calls.scale_loss(model.loss_scale.value());
   result = {};
   enter("zero gradients", {});
@@ -251,6 +253,7 @@ double Engine::evaluate(int64_t step) {
   }
   self.step_index = step;
   self.calls.begin_step(step, true);
+  self.buckets.begin();
   self.execute_all(self.evaluation);
   self.enter("evaluate", {});
   const bool counts = self.model.parameters->layout().coord.tensor == 0;

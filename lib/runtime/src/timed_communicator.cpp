@@ -21,6 +21,23 @@ class TimedWork final : public Work {
   WaitClock& clock_;
 };
 
+class TimedPeerWindow final : public PeerWindow {
+ public:
+  TimedPeerWindow(std::unique_ptr<PeerWindow> inner, WaitClock& clock)
+      : inner_(std::move(inner)), clock_(clock) {}
+
+  void show() override { inner_->show(); }
+  WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
+                 std::string_view label) override {
+    return std::make_shared<TimedWork>(inner_->gather(begin, stride, count, shown, out, label),
+                                       clock_);
+  }
+
+ private:
+  std::unique_ptr<PeerWindow> inner_;
+  WaitClock& clock_;
+};
+
 }  // namespace
 
 TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitClock& clock)
@@ -68,6 +85,13 @@ WorkPtr TimedCommunicator::recv(void* out, int64_t count, DType dtype, int peer,
 }
 
 WorkPtr TimedCommunicator::barrier(std::string_view label) { return timed(inner_.barrier(label)); }
+
+std::unique_ptr<PeerWindow> TimedCommunicator::open_window(const void* memory, int64_t count,
+                                                           DType dtype, std::string_view label) {
+  std::unique_ptr<PeerWindow> window = inner_.open_window(memory, count, dtype, label);
+  if (window == nullptr) return nullptr;
+  return std::make_unique<TimedPeerWindow>(std::move(window), clock_);
+}
 
 std::unique_ptr<Communicator> TimedCommunicator::split(const std::vector<int>& members) {
   return std::make_unique<TimedCommunicator>(inner_.split(members), clock_);

@@ -49,6 +49,23 @@ struct TrafficCount {
   int64_t wire_bytes = 0;
 };
 
+// Memory of each rank of a group that its peers copy from when they come by: nobody waits for a
+// rank that has shown what is wanted. Each rank counts how often it has shown its memory, and all
+// must do so at the same places of their programs. What a rank has shown it changes again only once
+// it knows that no peer reads it any more: by a later call of all that its peers make after their
+// gathers. The same holds for the end of the window and of its memory. Thread rule of its
+// communicator, which must outlive it.
+class PeerWindow {
+ public:
+  virtual ~PeerWindow() = default;
+
+  virtual void show() = 0;  // what this rank has written to its memory so far
+  // Element [begin + r * stride, ... + count) of each rank r, in rank order, from whoever has shown
+  // its memory `shown` times. Its own part may lie in its place in out. Counts as an all_gather.
+  virtual WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
+                         std::string_view label) = 0;
+};
+
 // A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
 // until the Work is done, or is dropped by an exception. Every rank of the group makes the same
 // calls with the same labels in the same order (send and recv: each pair of ranks in its own
@@ -87,6 +104,12 @@ class Communicator {
   virtual WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) = 0;
   virtual WorkPtr barrier(std::string_view label) = 0;
 
+  // Opens a window to `count` elements of memory of each rank, one after the other: a call of all,
+  // complete when it returns. Null, on all ranks, where that of some is not from
+  // allocate_symmetric(), or memory cannot be read in place at all: all_gather does the same.
+  virtual std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
+                                                  std::string_view label);
+
   // A group of some of this group's ranks (given as ranks of this group, in the order they shall
   // have). Collective over the *members* only; the same set may be split off several times.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& members) = 0;
@@ -99,11 +122,11 @@ class Communicator {
   virtual int64_t segment_bytes() const = 0;  // this rank's share: smp::segment_bytes(size())
 
   // Memory, zeroed, that the other ranks of this host can read in place. all_reduce (in and out),
-  // all_gather and reduce_scatter (in) of more than kOneShotBytes copy nothing through the segment
-  // when these buffers come from here on every rank of the group; with the buffers of some ranks
-  // only, or of other memory, they work as ever. Not collective, and good for every communicator of
-  // the job. May outlive them; must outlive the calls that use it. Throws std::bad_alloc, or
-  // std::system_error, without memory.
+  // reduce_scatter (in and out) and all_gather (in) of more than kOneShotBytes copy nothing through
+  // the segment when these buffers come from here on every rank of the group; with the buffers of
+  // some ranks only, or of other memory, they work as ever. Not collective, and good for every
+  // communicator of the job. May outlive them; must outlive the calls that use it. Throws
+  // std::bad_alloc, or std::system_error, without memory.
   virtual std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) = 0;
 };
 

@@ -51,7 +51,7 @@ HostGrid host_grid(const std::vector<int64_t>& host_of_member);
 inline constexpr int64_t kRingSlots = 4;
 inline constexpr int64_t kSlotBytes = 64 << 10;
 inline constexpr int64_t kMailboxBytes = 128 << 10;
-inline constexpr int64_t kControlLines = 10;         // of a rank itself
+inline constexpr int64_t kControlLines = 13;         // of a rank itself
 inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the group
 
 // What one host's shared memory holds at most: ranks of a job, and groups of them, the world's

@@ -42,6 +42,8 @@ class TimedCommunicator final : public Communicator {
                std::string_view label) override;
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
+  std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
+                                          std::string_view label) override;
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override;

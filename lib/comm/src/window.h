@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "group.h"
+
+namespace smp::shm {
+
+// One rank's side of a window. Its gathers have a lane of their own, since they need no turn among
+// the group's collectives: each waits for one peer after the other until it has shown enough, then
+// reads it in place. Must go before its group.
+class GroupWindow final : public PeerWindow, private Member {
+ public:
+  // `opened_by`: the number of the call that opened it, whose entries say where each rank's memory
+  // lies and how often it had shown its former windows.
+  GroupWindow(Group& group, DType dtype, uint64_t opened_by);
+  ~GroupWindow() override;
+
+  void show() override;
+  WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
+                 std::string_view label) override;
+
+ private:
+  int global(int rank) const override { return member().global(rank); }
+  std::optional<Failure> failure() const override { return member().failure(); }
+  bool has_left(int rank) const override { return member().has_left(rank); }
+  bool has_abandoned(int rank) const override { return member().has_abandoned(rank); }
+  bool has_called(int, const Call&) const override { return false; }  // it had not shown enough
+  void check_calls(const Operation&) const override {}
+  void finished(const Operation& op) override { group_.finished(op); }
+  const Member& member() const { return group_; }
+
+  struct Elements {
+    int64_t begin, stride, count;
+  };
+  Program run_gather(Operation& op, Elements elements, uint64_t shown, std::byte* out);
+
+  Group& group_;
+  const DType dtype_;
+  std::vector<const std::byte*> memory_;  // by rank
+  std::vector<uint64_t> shown_before_;
+  uint64_t gathers_ = 0;
+  Lane lane_;
+};
+
+}  // namespace smp::shm
