@@ -70,6 +70,7 @@ class HostsGroup final : public Communicator, private Member {
   bool has_abandoned(int) const override { return false; }  // it is not said between hosts
   bool has_called(int rank, const Call& call) const override;
   void check_calls(const Operation&) const override {}  // each message says what was called
+  int mover_of(const Operation&, int peer) const override { return peer; }
   void finished(const Operation& op) override;
   std::optional<std::string> unreachable(int rank) const override;
 
