@@ -43,14 +43,18 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
         Texts{"training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"});
 }
 
-TEST_CASE("windows are on cpu") {
+TEST_CASE("windows and padded evaluations are on cpu") {
   Plan plan = sample_plan(small_llama(), {});
   plan.job.cluster.device = DeviceKind::kCuda;
   plan.job.model.sliding_window = plan.job.training.sequence_length;
   const size_t others = what_engine_cannot_run(plan).size();
   plan.job.model.sliding_window = 3;
+  plan.job.training.evaluation.pad_last_batch = true;
   const Texts texts = what_engine_cannot_run(plan);
-  CHECK(texts.size() == others + 1);
+  CHECK(texts.size() == others + 2);
+  CHECK(std::ranges::count(texts,
+                           "training.evaluation.pad_last_batch: true on cuda (the engine pads "
+                           "batches on cpu)") == 1);
   CHECK(std::ranges::count(texts,
                            "model.sliding_window: below training.sequence_length on cuda (the "
                            "engine has windows on cpu)") == 1);

@@ -136,6 +136,7 @@ training:
   evaluation:
     every_steps: 50
     samples: 128
+    pad_last_batch: true
 parallel:
   pipeline_parallel_degree: 2
   tensor_parallel_degree: 2

@@ -92,6 +92,13 @@ TEST_CASE(
     CHECK(tokens.front() == 67 + 8 * i);
     CHECK(targets.back() == 67 + 8 * i + 8);
   }
+  // What fills the last batch has nothing to predict.
+  std::vector<int64_t> tokens(16), targets(16);
+  data.read_held_out(3, 2, tokens.data(), targets.data());
+  CHECK(tokens[8] == 91);
+  CHECK(targets[7] == 99);
+  CHECK(std::vector<int64_t>(targets.begin() + 8, targets.end()) ==
+        std::vector<int64_t>(8, kNoTarget));
   int64_t last = 0;
   for (int64_t sample = 0; sample < 2000; ++sample) {
     last = std::max(last, data.window_start(3, sample) + 8);
@@ -110,7 +117,10 @@ TEST_CASE("evaluation without whole batches, or without text to train on, is ref
   training.evaluation.samples = 8;
   CHECK_THROWS_WITH(find_data_files(training),
                     "training.evaluation.samples (8) is no multiple of global_batch (6), and an "
-                    "evaluation runs whole batches: give 12");
+                    "evaluation runs whole batches: the last one has 2 of 6; give 12, or "
+                    "pad_last_batch: true");
+  training.evaluation.pad_last_batch = true;
+  CHECK(held_out_samples(training) == 8);
   training.evaluation.samples = 12;
   CHECK_THROWS_WITH(find_data_files(training),
                     ("training.evaluation.samples: " + (folder / "text") +

@@ -151,12 +151,12 @@ int64_t held_out_samples(const TrainingSpec& training) {
   if (evaluation.every_steps == 0) return 0;
   const int64_t batch = training.global_batch.value_or(1);
   const int64_t samples = evaluation.samples.value_or(batch);
-  if (samples % batch != 0) {
+  if (samples % batch != 0 && !evaluation.pad_last_batch) {
     const int64_t above = samples / batch + 1;
     throw ConfigError(fmt::format(
         "training.evaluation.samples ({}) is no multiple of global_batch ({}), and an evaluation "
-        "runs whole batches: give {}",
-        samples, batch, above * batch));
+        "runs whole batches: the last one has {} of {}; give {}, or pad_last_batch: true",
+        samples, batch, samples % batch, batch, above * batch));
   }
   return samples;
 }

@@ -114,6 +114,12 @@ const Rule kRules[] = {
      },
      "model.sliding_window: below training.sequence_length on cuda (the engine has windows on cpu)",
      Concerns::kPlace},
+    {[](const Plan& plan) {
+       return plan.job.training.evaluation.pad_last_batch &&
+              plan.job.cluster.device == DeviceKind::kCuda;
+     },
+     "training.evaluation.pad_last_batch: true on cuda (the engine pads batches on cpu)",
+     Concerns::kPlace},
     {[](const Plan& plan) { return is_list(plan.job.model) && bytes_of(compute_dtype(plan)) == 2; },
      "model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 and fp64)"},
     {[](const Plan& plan) {

@@ -160,11 +160,18 @@ void add_training_fields(std::vector<Field>& out) {
       {kEvaluation,
        "samples",
        SMP_AT(training.evaluation.samples),
-       "held-out samples of sequence_length, a multiple of global_batch; auto = global_batch",
+       "held-out samples of sequence_length, a multiple of global_batch or with pad_last_batch; "
+       "auto = global_batch",
        {.min = 1,
         .max = kMostSamples,
         .condition = kEvaluates,
         .also = {"eval_iters", "eval_samples", "max_eval_samples"}}},
+      {kEvaluation,
+       "pad_last_batch",
+       SMP_AT(training.evaluation.pad_last_batch),
+       "samples may leave a last batch that they do not fill: what fills it has no part in the "
+       "mean; false = that is refused",
+       {.condition = kEvaluates, .also = {"drop_last", "dataloader_drop_last"}}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

@@ -12,7 +12,8 @@ Evaluation::Evaluation(const Plan& plan, const DataSource& data, RankGroups& gro
       classifies_(is_list(plan.job.model)),
       every_steps_(plan.job.training.evaluation.every_steps),
       global_batch_(plan.job.training.global_batch.value()),
-      batches_(held_out_samples(plan.job.training) / global_batch_) {}
+      samples_(held_out_samples(plan.job.training)),
+      batches_((samples_ + global_batch_ - 1) / global_batch_) {}
 
 ReadSamples Evaluation::reader() {
   return [this](int64_t step, int64_t first, int64_t count, const SampleBuffers& out) {
@@ -38,13 +39,15 @@ double Evaluation::loss(Engine& engine) {
     sum += engine.evaluate(batch);
     accuracy += engine.accuracy();
   }
-  if (classifies_) accuracy_ = accuracy / static_cast<double>(batches_);
+  // What pads the last batch gives 0, so each batch is a sum over its own samples by its size.
+  const double counted = static_cast<double>(samples_) / static_cast<double>(global_batch_);
+  if (classifies_) accuracy_ = accuracy / counted;
   reads_held_out_ = false;
   std::vector<TrafficCount> sent = groups_.traffic();
   subtract_traffic(sent, before);
   add_traffic(traffic_, sent);
   waited_s_ += groups_.waited_s() - waited_s;
-  return sum / static_cast<double>(batches_);
+  return sum / counted;
 }
 
 }  // namespace smp

@@ -36,7 +36,7 @@ class Evaluation {
   RankGroups& groups_;
   const bool classifies_;
   std::optional<double> accuracy_;
-  const int64_t every_steps_, global_batch_, batches_;
+  const int64_t every_steps_, global_batch_, samples_, batches_;
   bool reads_held_out_ = false;
   double waited_s_ = 0;
   std::vector<TrafficCount> traffic_;

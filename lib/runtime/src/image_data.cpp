@@ -5,6 +5,7 @@
 
 #include "data_draw.h"
 #include "smp/plan/check.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -75,8 +76,11 @@ void ImageData::read(int64_t step, int64_t first_sample, int64_t count, T* image
 template <typename T>
 void ImageData::read_held_out(int64_t first_sample, int64_t count, T* images,
                               int64_t* labels) const {
-  SMP_CHECK(file_.trained + first_sample + count <= file_.images());
-  for (int64_t k = 0; k < count; ++k) put(file_.trained + first_sample + k, k, images, labels);
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t image = file_.trained + first_sample + k;
+    put(std::min(image, file_.images() - 1), k, images, labels);
+    if (image >= file_.images() && labels != nullptr) labels[k] = kNoTarget;
+  }
 }
 
 template void ImageData::read(int64_t, int64_t, int64_t, float*, int64_t*) const;

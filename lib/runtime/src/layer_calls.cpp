@@ -9,6 +9,7 @@
 #include "empty_tensor.h"
 #include "gpu.h"
 #include "smp/plan/check.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/layer_tensors.h"
 #include "torch_dtype.h"
 
@@ -58,18 +59,20 @@ void LayerCalls::read(const LayerPlace& place, const Action& action, InFlight& f
   }
   read_(step_, context_of(action).first_sample, micro_batch_, buffers);
   for (auto& [field, tensor] : flight.fields) {
-    check_integers(tensor);
+    check_integers(field, tensor);
     tensor = tensor.to(device_of(model_.gpu.get()));
   }
 }
 
-// Tokens and labels, which layers take as rows of tables without asking again.
-void LayerCalls::check_integers(const at::Tensor& field) const {
-  if (field.is_floating_point()) return;
-  const auto* values = field.const_data_ptr<int64_t>();
+// Tokens and labels, which layers take as rows of tables without asking again. What pads an
+// evaluation has tokens, and no targets.
+void LayerCalls::check_integers(BatchField field, const at::Tensor& tensor) const {
+  if (tensor.is_floating_point()) return;
+  const auto* values = tensor.const_data_ptr<int64_t>();
   const int64_t vocab_size = plan_.job.model.vocab_size;
-  for (int64_t i = 0; i < field.numel(); ++i) {
-    SMP_CHECK(values[i] >= 0 && values[i] < vocab_size);
+  const int64_t lowest = evaluates_ && field != BatchField::kTokens ? kNoTarget : 0;
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    SMP_CHECK(values[i] >= lowest && values[i] < vocab_size);
   }
 }
 

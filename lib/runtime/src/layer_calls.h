@@ -47,7 +47,7 @@ class LayerCalls {
                               Saved* saved);
   CallContext context_of(const Action& action) const;
   void read(const LayerPlace& place, const Action& action, InFlight& flight);
-  void check_integers(const at::Tensor& field) const;
+  void check_integers(BatchField field, const at::Tensor& tensor) const;
   double mean_factor() const;
 
   const Plan& plan_;

@@ -123,9 +123,11 @@ void TextData::read(int64_t step, int64_t first_sample, int64_t count, int64_t* 
 
 void TextData::read_held_out(int64_t first_sample, int64_t count, int64_t* tokens,
                              int64_t* targets) const {
-  SMP_CHECK(first_sample + count <= held_out_samples_);
   for (int64_t k = 0; k < count; ++k) {
-    read_window(trained_bytes_ + (first_sample + k) * sample_bytes_, k, count, tokens, targets);
+    const int64_t sample = std::min(first_sample + k, held_out_samples_ - 1);
+    read_window(trained_bytes_ + sample * sample_bytes_, k, count, tokens, targets);
+    if (first_sample + k == sample || targets == nullptr) continue;
+    std::fill_n(targets + k * sequence_length_, sequence_length_, kNoTarget);
   }
 }
 

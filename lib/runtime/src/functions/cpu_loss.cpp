@@ -36,7 +36,7 @@ double wide_loss(const at::Tensor& logits, const int64_t* targets, int64_t begin
       softmax_gradient(n, cols, begin, targets + r, sums + r, scale, x + r * cols);
     }
   }
-  return mean_loss(rows, sums);
+  return mean_loss(rows, sums, targets);
 }
 
 // A few rows of 16-bit logits in fp32.
@@ -70,7 +70,7 @@ double narrow_loss(const at::Tensor& logits, const int64_t* targets, int64_t beg
                  sums + r, sums + rows + r);
   }
   if (exchange) exchange(statistics.sums, ReduceOp::kSum);
-  return mean_loss(rows, sums);
+  return mean_loss(rows, sums, targets);
 }
 
 template <typename T>

@@ -3,13 +3,17 @@
 #include <cmath>
 #include <cstdint>
 
+#include "smp/plan/data_files.h"
+
 namespace smp {
 
-// Of the rows' sums of exponentials and, behind them, their targets' logits.
+// Of the rows' sums of exponentials and, behind them, their targets' logits. Rows of kNoTarget
+// count as 0, where targets are given: evaluations on CPUs alone have them.
 template <typename T>
-double mean_loss(int64_t rows, const T* sums) {
+double mean_loss(int64_t rows, const T* sums, const int64_t* targets = nullptr) {
   double total = 0;
   for (int64_t r = 0; r < rows; ++r) {
+    if (targets != nullptr && targets[r] == kNoTarget) continue;
     total += std::log(static_cast<double>(sums[r])) - static_cast<double>(sums[rows + r]);
   }
   return total / static_cast<double>(rows);

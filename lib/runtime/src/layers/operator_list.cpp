@@ -5,6 +5,7 @@
 
 #include "operators/operator.h"
 #include "smp/plan/check.h"
+#include "smp/plan/data_files.h"
 
 namespace smp {
 namespace {
@@ -98,10 +99,13 @@ class OperatorList final : public Layer {
     at::Tensor sums = at::empty({2, rows}, logits.options());
     const double mean =
         functions_of(logits).softmax_loss(logits, labels, 0, {maxima, sums}, {}, !counts);
+    const int64_t* targets = labels.const_data_ptr<int64_t>();
     double correct = 0;
     with_element_type(logits, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
-      for (int64_t r = 0; r < rows; ++r) correct += data_of<T>(sums)[rows + r] == 0 ? 1 : 0;
+      const auto* target_logits = data_of<Wide<decltype(zero)>>(sums) + rows;
+      for (int64_t r = 0; r < rows; ++r) {
+        correct += targets[r] != kNoTarget && target_logits[r] == 0 ? 1 : 0;
+      }
     });
     maxima.reset();
     sums.reset();

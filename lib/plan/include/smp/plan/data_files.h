@@ -29,8 +29,12 @@ struct DataFiles {
 // writes the second (prefix language modelling: Raffel et al. 2020, section 3.3.1).
 int64_t sequences_per_sample(const ModelSpec& model);
 
+// The target, or the label, of a sample that only fills up the last batch of an evaluation: it has
+// no loss and counts nowhere.
+inline constexpr int64_t kNoTarget = -1;
+
 // Samples at the end of the text that are kept for evaluation and never trained on; 0 without
-// evaluation. Throws ConfigError when they are not whole batches.
+// evaluation. Throws ConfigError when they are not whole batches and the last is not to be padded.
 int64_t held_out_samples(const TrainingSpec& training);
 
 // Lists training.data.path: a file; a folder (its files with one of data.suffixes, all when there

@@ -192,6 +192,7 @@ struct LossScaleSpec {
 struct EvaluationSpec {
   int64_t every_steps = 0;         // 0 = never
   std::optional<int64_t> samples;  // of one evaluation; auto: global_batch
+  bool pad_last_batch = false;     // samples that fill no whole batch: the rest counts for nothing
 };
 
 // Images in a text file: a line each, channels x height x width numbers and the label. 0 = as the

@@ -17,7 +17,8 @@ class ImageData {
   int64_t trained() const { return file_.trained; }
 
   // images [count, channels, height, width] of fp32 or fp64 as the model's input, labels [count];
-  // what is null is left out. From the images `first` on, or those of a step's samples.
+  // what is null is left out. Held-out ones behind the last fill a batch: it again, labelled
+  // kNoTarget.
   template <typename T>
   void read(int64_t step, int64_t first_sample, int64_t count, T* images, int64_t* labels) const;
   template <typename T>

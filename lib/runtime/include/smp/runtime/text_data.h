@@ -30,7 +30,8 @@ class TextData {
   void read(int64_t step, int64_t first_sample, int64_t count, int64_t* tokens,
             int64_t* targets) const;
 
-  // The same of held-out samples; first_sample counts from 0.
+  // The same of held-out samples; first_sample counts from 0. Those behind the last fill a batch:
+  // it again, with kNoTarget as targets.
   void read_held_out(int64_t first_sample, int64_t count, int64_t* tokens, int64_t* targets) const;
 
   int64_t window_start(int64_t step, int64_t sample) const;  // byte of the text
