@@ -147,9 +147,10 @@ TEST_CASE("one rank of a plan for more ranks than a host holds is built alone, a
   const ScratchFolder folder;
   const std::string plan = folder / "plan.yaml";
   std::vector<std::string> planning = {SMP_PLAN, kJob, "--hosts", "128", "-o", plan};
-  add_pins(planning, {"training.steps=0", "parallel.sharded_data_parallel_degree=256",
-                      "parallel.sharding=parameters", "parallel.tensor_parallel_degree=2",
-                      "parallel.pipeline_parallel_degree=1"});
+  // Channels to 127 other hosts take more than the job's 64 MiB.
+  add_pins(planning, {"training.steps=0", "cluster.memory_per_process=256MiB",
+                      "parallel.sharded_data_parallel_degree=256", "parallel.sharding=parameters",
+                      "parallel.tensor_parallel_degree=2", "parallel.pipeline_parallel_degree=1"});
   const ProgramEnd planned = run_program(planning);
   INFO(planned.err);
   REQUIRE(planned.code == 0);
