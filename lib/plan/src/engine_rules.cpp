@@ -53,8 +53,7 @@ const Rule kRules[] = {
               plan.job.model.stack == Stack::kEncoderDecoder;
      },
      "cluster.device: cuda with model.stack: encoder_decoder (the engine's attention on GPUs has "
-     "no "
-     "relative positions)",
+     "no relative positions)",
      Concerns::kPlace},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCuda && is_list(plan.job.model);
@@ -109,11 +108,6 @@ const Rule kRules[] = {
      },
      "model.sliding_window: below training.sequence_length in an encoder_decoder (the engine has "
      "windows in decoders alone)"},
-    {[](const Plan& plan) {
-       return is_windowed(plan.job) && plan.job.cluster.device == DeviceKind::kCuda;
-     },
-     "model.sliding_window: below training.sequence_length on cuda (the engine has windows on cpu)",
-     Concerns::kPlace},
     {[](const Plan& plan) {
        return plan.job.training.evaluation.pad_last_batch &&
               plan.job.cluster.device == DeviceKind::kCuda;
