@@ -146,7 +146,8 @@ TEST_CASE("a rank that a signal kills is named with it") {
 }
 
 TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
-  // A control group of 64 MiB for smp-launch and its ranks, where this user may make one.
+  // A control group of 256 MiB for smp-launch (a sanitized one takes a hundred) and its ranks,
+  // where this user may make one.
   std::string group;
   for (const char* root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
     const std::string path = fmt::format("{}/smp-test-{}", root, getpid());
@@ -154,7 +155,7 @@ TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
     if (access((std::string(root) + "/cgroup.procs").c_str(), W_OK) != 0) continue;
     if (mkdir(path.c_str(), 0755) != 0) continue;
     std::ofstream limit(path + (v1 ? "/memory.limit_in_bytes" : "/memory.max"));
-    limit << (64 << 20);
+    limit << (256 << 20);
     limit.close();
     if (limit) {
       group = path;
@@ -169,7 +170,7 @@ TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
   const ProgramEnd end = run_program(
       {"/bin/sh", "-c",
        fmt::format("echo $$ > {}/cgroup.procs && exec {} -n 2 -- /bin/sh -c 'test $RANK = 1 && "
-                   "{{ sleep 0.2; exec python3 -c \"x = bytearray(300 << 20); import time; "
+                   "{{ sleep 0.2; exec python3 -c \"x = bytearray(1 << 30); import time; "
                    "time.sleep(9)\"; }}; sleep 30'",
                    group, SMP_LAUNCH)});
   CHECK(end.code == 137);
