@@ -234,9 +234,11 @@ void HostWatch::tell(Line& line, Word word, const std::string& letter) {
   if (n > 0 && size_t(n) < bytes.size()) shutdown(line.socket.get(), SHUT_WR);  // no half words
 }
 
+// Whoever has said that it leaves may still listen: rank 0 does, and must not take the end of a
+// line for a death because the other rank heard of its leaving first.
 void HostWatch::tell_others(Word word, const std::string& letter, int except) {
   for (Line& line : lines_)
-    if (line.rank != except && (line.open || word == Word::kFailure)) tell(line, word, letter);
+    if (line.rank != except && (line.open || word != Word::kHere)) tell(line, word, letter);
 }
 
 }  // namespace smp::shm
