@@ -228,8 +228,8 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
           for (int64_t i = 0; i < 60000; ++i) x[i] = 1;
           const WorkPtr work = trial % 2 == 0
                                    ? comm.all_gather(x.data(), all.data(), 20000, DType::kF32, "x")
-                                   : comm.reduce_scatter(x.data(), x.data(), 60000, DType::kF32,
-                                                         ReduceOp::kMax, "x");
+                                   : comm.reduce_scatter(x.data(), x.data() + 20000 * comm.rank(),
+                                                         60000, DType::kF32, ReduceOp::kMax, "x");
           if (comm.rank() == 2 && call == 5 + trial) throw std::logic_error("the first cause");
           work->wait();
           Buffer& got = trial % 2 == 0 ? all : x;
