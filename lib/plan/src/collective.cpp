@@ -55,6 +55,13 @@ HostGrid host_grid(const std::vector<int64_t>& host_of_member) {
   return {size / per_host, per_host};
 }
 
+HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host) {
+  if ((size - 1) * stride < ranks_per_host) return {1, size};
+  const int64_t per_host = ranks_per_host % stride == 0 ? ranks_per_host / stride : 1;
+  if (size % per_host != 0) return {size, 1};
+  return {size / per_host, per_host};
+}
+
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
                    int64_t element_bytes, int64_t root, int64_t hosts) {
   const int64_t peers = size - 1, per_host = size / hosts;
@@ -95,6 +102,11 @@ int64_t channel_bytes(int64_t hosts) {
 
 int64_t window_bytes() {
   return kWindowBytes / kMessageBytes * (kMessageBytes + kMessageHeaderBytes);
+}
+
+int64_t group_bytes(const HostGrid& grid, bool is_world) {
+  const bool window = grid.hosts > 1 && is_world;
+  return segment_bytes(grid.per_host) + channel_bytes(grid.hosts) + (window ? window_bytes() : 0);
 }
 
 }  // namespace smp

@@ -41,9 +41,7 @@ HostGrid grid_of(const Plan& plan, const std::vector<int64_t>& ranks) {
 }
 
 int64_t communication_bytes(const Plan& plan, const RankGroup& group) {
-  const HostGrid grid = grid_of(plan, group.ranks);
-  const bool window = grid.hosts > 1 && group.axis == Axis::kWorld;
-  return segment_bytes(grid.per_host) + channel_bytes(grid.hosts) + (window ? window_bytes() : 0);
+  return group_bytes(grid_of(plan, group.ranks), group.axis == Axis::kWorld);
 }
 
 }  // namespace smp

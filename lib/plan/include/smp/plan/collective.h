@@ -45,6 +45,8 @@ struct HostGrid {
   int64_t per_host = 1;
 };
 HostGrid host_grid(const std::vector<int64_t>& host_of_member);
+// Of the members 0, stride, 2 stride ... of a job whose hosts have so many ranks each.
+HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host);
 
 // Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that
 // is divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
@@ -77,5 +79,7 @@ inline constexpr int64_t kWindowBytes = 4 << 20;
 // sends from, once.
 int64_t channel_bytes(int64_t hosts);
 int64_t window_bytes();
+// All that a group costs each of its ranks; a window goes with the world's.
+int64_t group_bytes(const HostGrid& grid, bool is_world);
 
 }  // namespace smp
