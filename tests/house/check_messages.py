@@ -42,7 +42,7 @@ def literals(path):
 
 
 def pieces(text):
-    """What stands between the placeholders of a format string."""
+    """The fixed parts of a format string."""
     text = text.replace("{{", "\1").replace("}}", "\2")
     for piece in re.split(r"\{[^{}]*\}", text):
         piece = piece.replace("\1", "{").replace("\2", "}").strip()
