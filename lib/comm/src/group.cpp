@@ -9,16 +9,9 @@ namespace smp::shm {
 
 Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
              std::vector<FailureRecord*> parents)
-    : seat_(std::move(seat)),
-      globals_(std::move(globals)),
-      rank_(rank),
-      size_(int(globals_.size())),
-      key_(key),
-      keys_(key),
-      records_(std::move(parents)),
+    : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
       consumed_(globals_.size()) {
-  collectives_.member = this;
   for (Peer& p : peers_) p.sends.member = p.recvs.member = this;
   if (size_ == 1) {
     alone_ = std::make_unique<FailureRecord>();
@@ -32,35 +25,17 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
 }
 
 Group::~Group() {
-  std::vector<Lane*> lanes = {&collectives_};
+  std::vector<Lane*> lanes;
   for (Peer& p : peers_) {
     lanes.push_back(&p.sends);
     lanes.push_back(&p.recvs);
   }
-  seat_->engine.close(std::move(lanes),
-                      "its communicator was destroyed before the call was complete");
+  const bool abandoned = close(std::move(lanes));
   if (size_ == 1) return;
-  const bool abandoned = unwinding_.now();
-  if (abandoned && key_ == kWorldKey && !failure()) {
-    const int self = global(rank_);
-    seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
-                                             fmt::format("rank {} ended with an exception", self)});
-  }
   block_.control(rank_).closed.value.store(abandoned || quiet_ ? RankControl::kAbandoned
                                                                : RankControl::kLeft);
   ring_peers();
   seat_->job->close_group(place_);
-}
-
-int Group::global_rank(int rank) const {
-  check_rank(rank, size_);
-  return global(rank);
-}
-
-std::optional<Failure> Group::failure() const {
-  for (const FailureRecord* record : records_)
-    if (auto failure = seat_->job->read(*record)) return failure;
-  return std::nullopt;
 }
 
 // A rank that an exception threw out of the group, but that ended like any other, has left it too.
@@ -97,23 +72,7 @@ int Group::mover_of(const Operation& op, int peer) const {
 void Group::finished(const Operation& op) {
   if (&op.lane == &collectives_) completed_.fetch_add(1);
   if (op.call.op == CollectiveOp::kReduceScatter && op.posted && op.failed()) close_sums(op);
-  traffic_.add(op.call.label, op.call.op, op.wire_bytes);
-}
-
-Call Group::collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label) {
-  check_count(op, label, count);
-  Call call;
-  call.op = op;
-  call.dtype = dtype;
-  call.count = count;
-  call.label = label;
-  call.number = ++calls_;
-  return call;
-}
-
-std::shared_ptr<Operation> Group::operation(Lane& lane, Call call) {
-  store(seat_->job->board(global(rank_)).last_call, brief(call));
-  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
+  GroupSide::finished(op);
 }
 
 // The call tells peers no more than that this rank's buffers are ready, so it need not wait until
@@ -131,12 +90,6 @@ bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstByte
   call.in_at = in_at;
   call.out_at = out_at;
   return true;
-}
-
-WorkPtr Group::start(std::shared_ptr<Operation> op, Program program) {
-  op->program = std::move(program);
-  seat_->engine.submit(op);
-  return std::make_shared<Handle>(std::move(op));
 }
 
 WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -207,37 +160,19 @@ WorkPtr Group::barrier(std::string_view label) {
 }
 
 WorkPtr Group::send(const void* in, int64_t count, DType dtype, int to, std::string_view label) {
-  check_count(CollectiveOp::kSend, label, count);
   check_peer(CollectiveOp::kSend, label, to, rank_, size_);
   Peer& p = peers_[size_t(to)];
-  Call call{CollectiveOp::kSend, dtype, ReduceOp::kSum, count, to, std::string(label), ++p.sent};
-  const auto work = operation(p.sends, std::move(call));
+  const auto work =
+      operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
   return start(work, run_send(*work, static_cast<ConstBytes>(in)));
 }
 
 WorkPtr Group::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
-  check_count(CollectiveOp::kRecv, label, count);
   check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
   Peer& p = peers_[size_t(from)];
-  Call call{CollectiveOp::kRecv, dtype,       ReduceOp::kSum, count, from,
-            std::string(label),  ++p.received};
-  const auto work = operation(p.recvs, std::move(call));
+  const auto work =
+      operation(p.recvs, message(CollectiveOp::kRecv, count, dtype, from, label, p.received));
   return start(work, run_recv(*work, static_cast<Bytes>(out)));
-}
-
-std::unique_ptr<Communicator> Group::split(const std::vector<int>& members) {
-  const int place = place_in(members, rank_, size_);
-  std::vector<int> globals;
-  for (const int member : members) globals.push_back(global(member));
-  const uint64_t key = keys_.next(globals);
-  return std::make_unique<Group>(seat_, std::move(globals), place, key, records_);
-}
-
-void Group::abort(const std::string& reason) {
-  if (failure()) return;  // what came first is the cause
-  const int self = global(rank_);
-  seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
-                                       fmt::format("rank {} aborted: {}", self, reason)});
 }
 
 Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {

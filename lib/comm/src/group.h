@@ -7,23 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "engine.h"
-#include "group_keys.h"
-#include "job.h"
-#include "seat.h"
-#include "smp/comm/communicator.h"
-#include "traffic_counter.h"
-#include "unwinding.h"
+#include "group_side.h"
 
 namespace smp::shm {
 
-// One rank's side of a group. The public calls come from one thread and only make operations; the
-// programs (collectives.cpp, messages.cpp) run under the engine's lock and own the counters below.
-class Group final : public Communicator, private Member {
+// One rank's side of a group inside a host. The programs (collectives.cpp, direct.cpp,
+// messages.cpp) own the counters below.
+class Group final : public GroupSide {
   friend class GroupWindow;
 
  public:
-  // `records`: where failures of this group's parents are written, the job's last.
   Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
         std::vector<FailureRecord*> parents);
   ~Group() override;
@@ -31,10 +24,6 @@ class Group final : public Communicator, private Member {
   // Its end tells its peers as little as that of one whom an exception ends: they hear why
   // otherwise.
   void keep_quiet() { quiet_ = true; }
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  int global_rank(int rank) const override;
 
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                      std::string_view label) override;
@@ -52,25 +41,16 @@ class Group final : public Communicator, private Member {
   std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
                                           std::string_view label) override;
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
-  void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size_); }
   int64_t segment_bytes() const override { return smp::segment_bytes(size_); }
-  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
-    return seat_->arena->allocate(bytes);
-  }
 
  private:
-  using Bytes = std::byte*;
-  using ConstBytes = const std::byte*;
   struct Peer {
     Lane sends, recvs;
     uint64_t sent = 0, received = 0;         // messages, counted by the caller
     uint64_t chunks_out = 0, chunks_in = 0;  // counted by the programs
   };
 
-  int global(int rank) const override { return globals_[size_t(rank)]; }
-  std::optional<Failure> failure() const override;
   bool has_left(int rank) const override;
   bool has_abandoned(int rank) const override;
   bool has_called(int rank, const Call& call) const override;
@@ -78,9 +58,6 @@ class Group final : public Communicator, private Member {
   int mover_of(const Operation& op, int peer) const override;
   void finished(const Operation& op) override;
 
-  Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
-  std::shared_ptr<Operation> operation(Lane& lane, Call call);
-  WorkPtr start(std::shared_ptr<Operation> op, Program program);
   bool may_post_early(const Call& call) const;
 
   // Notes where the buffers lie, `out` too if peers read it, and whether to read in place at all.
@@ -138,29 +115,18 @@ class Group final : public Communicator, private Member {
   void close_sums(const Operation& op);
   bool has_given_up(int peer) const;
 
-  std::shared_ptr<Seat> seat_;
-  const std::vector<int> globals_;
-  const int rank_;
-  const int size_;
-  const uint64_t key_;
-  GroupKeys keys_;
   int place_ = -1;  // in the job's table
   GroupBlock block_;
   std::unique_ptr<FailureRecord> alone_;  // of a group of one, which has no block
-  std::vector<FailureRecord*> records_;   // own, parents', the job's
 
-  uint64_t calls_ = 0;
-  std::atomic<uint64_t> completed_{0};  // of them
-  Lane collectives_;
+  std::atomic<uint64_t> completed_{0};  // collectives
   std::vector<Peer> peers_;
 
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
   std::vector<ConstBytes> sources_;  // of one reduction
 
-  TrafficCounter traffic_;
   bool quiet_ = false;
-  const Unwinding unwinding_;
 };
 
 }  // namespace smp::shm

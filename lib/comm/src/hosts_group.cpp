@@ -31,14 +31,7 @@ std::vector<int64_t> hosts_of(const Fleet& fleet, const std::vector<int>& global
 
 HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
                        std::vector<FailureRecord*> parents)
-    : seat_(std::move(seat)),
-      globals_(std::move(globals)),
-      rank_(rank),
-      size_(int(globals_.size())),
-      key_(key),
-      keys_(key),
-      records_(std::move(parents)) {
-  collectives_.member = this;
+    : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)) {
   const HostGrid grid = host_grid(hosts_of(seat_->fleet, globals_));
   hosts_ = int(grid.hosts), per_host_ = int(grid.per_host);
   host_ = rank_ / per_host_, place_ = rank_ % per_host_;
@@ -60,19 +53,12 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
 }
 
 HostsGroup::~HostsGroup() {
-  std::vector<Lane*> lanes = {&collectives_};
+  std::vector<Lane*> lanes;
   for (auto& [peer, pair] : pairs_) {
     lanes.push_back(&pair.sends);
     lanes.push_back(&pair.recvs);
   }
-  seat_->engine.close(std::move(lanes),
-                      "its communicator was destroyed before the call was complete");
-  const bool abandoned = unwinding_.now();
-  if (abandoned && key_ == kWorldKey && !failure()) {
-    const int self = global(rank_);
-    seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
-                                             fmt::format("rank {} ended with an exception", self)});
-  }
+  const bool abandoned = close(std::move(lanes));
   // Peers that have not heard of a failure yet shall not take this for the cause.
   const bool quiet = abandoned || failure();
   if (quiet && local_) local_->keep_quiet();
@@ -86,17 +72,6 @@ HostsGroup::~HostsGroup() {
       rail.reset();
     }
   });
-}
-
-int HostsGroup::global_rank(int rank) const {
-  check_rank(rank, size_);
-  return global(rank);
-}
-
-std::optional<Failure> HostsGroup::failure() const {
-  for (const FailureRecord* record : records_)
-    if (auto failure = seat_->job->read(*record)) return failure;
-  return std::nullopt;
 }
 
 // What a rank has sent may come after the word that it has left.
@@ -120,36 +95,10 @@ bool HostsGroup::has_called(int rank, const Call& call) const {
   return !message && heard_[size_t(rank / per_host_)] >= call.number;
 }
 
-void HostsGroup::finished(const Operation& op) {
-  traffic_.add(op.call.label, op.call.op, op.wire_bytes);
-}
-
 std::optional<std::string> HostsGroup::unreachable(int rank) const {
   const auto why = seat_->port->unreachable(global(rank));
   if (!why) return std::nullopt;
   return fmt::format("no message reaches rank {} any more: {}", global(rank), *why);
-}
-
-Call HostsGroup::collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label) {
-  check_count(op, label, count);
-  Call call;
-  call.op = op;
-  call.dtype = dtype;
-  call.count = count;
-  call.label = label;
-  call.number = ++calls_;
-  return call;
-}
-
-std::shared_ptr<Operation> HostsGroup::operation(Lane& lane, Call call) {
-  store(seat_->job->board(global(rank_)).last_call, brief(call));
-  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
-}
-
-WorkPtr HostsGroup::start(std::shared_ptr<Operation> op, Program program) {
-  op->program = std::move(program);
-  seat_->engine.submit(op);
-  return std::make_shared<Handle>(std::move(op));
 }
 
 WorkPtr HostsGroup::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -211,39 +160,21 @@ HostsGroup::Pair& HostsGroup::pair(int peer) {
 
 WorkPtr HostsGroup::send(const void* in, int64_t count, DType dtype, int to,
                          std::string_view label) {
-  check_count(CollectiveOp::kSend, label, count);
   check_peer(CollectiveOp::kSend, label, to, rank_, size_);
   if (is_here(to)) return local_->send(in, count, dtype, to % per_host_, label);
   Pair& p = pair(to);
-  Call call{CollectiveOp::kSend, dtype, ReduceOp::kSum, count, to, std::string(label), ++p.sent};
-  const auto work = operation(p.sends, std::move(call));
+  const auto work =
+      operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
   return start(work, run_send(*work, *p.channel, static_cast<ConstBytes>(in)));
 }
 
 WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
-  check_count(CollectiveOp::kRecv, label, count);
   check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
   if (is_here(from)) return local_->recv(out, count, dtype, from % per_host_, label);
   Pair& p = pair(from);
-  Call call{CollectiveOp::kRecv, dtype,       ReduceOp::kSum, count, from,
-            std::string(label),  ++p.received};
-  const auto work = operation(p.recvs, std::move(call));
+  const auto work =
+      operation(p.recvs, message(CollectiveOp::kRecv, count, dtype, from, label, p.received));
   return start(work, run_recv(*work, *p.channel, static_cast<Bytes>(out)));
-}
-
-std::unique_ptr<Communicator> HostsGroup::split(const std::vector<int>& members) {
-  const int place = place_in(members, rank_, size_);
-  std::vector<int> globals;
-  for (const int member : members) globals.push_back(global(member));
-  const uint64_t key = keys_.next(globals);
-  return make_group(seat_, std::move(globals), place, key, records_);
-}
-
-void HostsGroup::abort(const std::string& reason) {
-  if (failure()) return;  // what came first is the cause
-  const int self = global(rank_);
-  seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
-                                       fmt::format("rank {} aborted: {}", self, reason)});
 }
 
 // Steps inside the host are counted with the calls that they belong to.
@@ -270,8 +201,7 @@ std::vector<TrafficCount> HostsGroup::traffic() const {
 }
 
 int64_t HostsGroup::segment_bytes() const {
-  return smp::segment_bytes(per_host_) + channel_bytes(hosts_) +
-         (key_ == kWorldKey ? window_bytes() : 0);
+  return group_bytes({hosts_, per_host_}, key_ == kWorldKey);
 }
 
 std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,

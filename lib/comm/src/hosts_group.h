@@ -8,30 +8,21 @@
 #include <string_view>
 #include <vector>
 
-#include "engine.h"
 #include "group.h"
-#include "group_keys.h"
+#include "group_side.h"
 #include "port.h"
-#include "seat.h"
 #include "smp/plan/collective.h"
-#include "traffic_counter.h"
-#include "unwinding.h"
 
 namespace smp::shm {
 
 // One rank's side of a group whose ranks are on several hosts. Its collectives are made of steps
 // inside the host, which are calls of an ordinary group of the ranks here, and of messages on the
-// rails: member i of a host talks to member i of every other host. The public calls come from one
-// thread and only make operations; the programs (between_hosts.cpp) run under the engine's lock.
-class HostsGroup final : public Communicator, private Member {
+// rails: member i of a host talks to member i of every other host. The programs: between_hosts.cpp.
+class HostsGroup final : public GroupSide {
  public:
   HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
              std::vector<FailureRecord*> parents);
   ~HostsGroup() override;
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  int global_rank(int rank) const override;
 
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                      std::string_view label) override;
@@ -46,17 +37,10 @@ class HostsGroup final : public Communicator, private Member {
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
 
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
-  void abort(const std::string& reason) override;
   std::vector<TrafficCount> traffic() const override;
   int64_t segment_bytes() const override;
-  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
-    return seat_->arena->allocate(bytes);
-  }
 
  private:
-  using Bytes = std::byte*;
-  using ConstBytes = const std::byte*;
   // Messages of send and recv with one member of another host.
   struct Pair {
     Lane sends, recvs;
@@ -64,19 +48,12 @@ class HostsGroup final : public Communicator, private Member {
     std::unique_ptr<Channel> channel;
   };
 
-  int global(int rank) const override { return globals_[size_t(rank)]; }
-  std::optional<Failure> failure() const override;
   bool has_left(int rank) const override;
   bool has_abandoned(int) const override { return false; }  // it is not said between hosts
   bool has_called(int rank, const Call& call) const override;
   void check_calls(const Operation&) const override {}  // each message says what was called
-  int mover_of(const Operation&, int peer) const override { return peer; }
-  void finished(const Operation& op) override;
   std::optional<std::string> unreachable(int rank) const override;
 
-  Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
-  std::shared_ptr<Operation> operation(Lane& lane, Call call);
-  WorkPtr start(std::shared_ptr<Operation> op, Program program);
   Pair& pair(int peer);
   bool is_here(int rank) const { return local_ && rank / per_host_ == host_; }
 
@@ -102,15 +79,8 @@ class HostsGroup final : public Communicator, private Member {
   void started(Operation& op, const WorkPtr& step);  // a step inside the host
   auto all_steps_done(Operation& op);
 
-  std::shared_ptr<Seat> seat_;
-  const std::vector<int> globals_;
-  const int rank_;
-  const int size_;
-  const uint64_t key_;
-  GroupKeys keys_;
-  std::vector<FailureRecord*> records_;  // own, parents', the job's
-  int hosts_ = 1, per_host_ = 1;         // the grid
-  int host_ = 0, place_ = 0;             // this rank's
+  int hosts_ = 1, per_host_ = 1;  // the grid
+  int host_ = 0, place_ = 0;      // this rank's
 
   std::unique_ptr<Group> local_;  // of the members on this host, if it counts several
   std::vector<std::unique_ptr<Channel>> rails_;  // by host; none to its own
@@ -118,19 +88,9 @@ class HostsGroup final : public Communicator, private Member {
   std::map<int, Pair> pairs_;
   mutable std::map<int, std::chrono::steady_clock::time_point> gone_since_;  // of members
 
-  uint64_t calls_ = 0;
-  Lane collectives_;
   std::atomic<uint64_t> steps_done_{0};
   uint64_t steps_started_ = 0;
   std::vector<std::byte> scratch_, more_scratch_;  // of the collective under way
-
-  TrafficCounter traffic_;
-  const Unwinding unwinding_;
 };
-
-// The communicator of these ranks of the job, wherever they are.
-std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
-                                         int rank, uint64_t key,
-                                         std::vector<FailureRecord*> parents);
 
 }  // namespace smp::shm

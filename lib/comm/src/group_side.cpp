@@ -1,0 +1,94 @@
+#include "group_side.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "arguments.h"
+
+namespace smp::shm {
+
+GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+                     std::vector<FailureRecord*> parents)
+    : seat_(std::move(seat)),
+      globals_(std::move(globals)),
+      rank_(rank),
+      size_(int(globals_.size())),
+      key_(key),
+      records_(std::move(parents)),
+      keys_(key) {
+  collectives_.member = this;
+}
+
+int GroupSide::global_rank(int rank) const {
+  check_rank(rank, size_);
+  return global(rank);
+}
+
+std::optional<Failure> GroupSide::failure() const {
+  for (const FailureRecord* record : records_)
+    if (auto failure = seat_->job->read(*record)) return failure;
+  return std::nullopt;
+}
+
+void GroupSide::finished(const Operation& op) {
+  traffic_.add(op.call.label, op.call.op, op.wire_bytes);
+}
+
+Call GroupSide::collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label) {
+  check_count(op, label, count);
+  Call call;
+  call.op = op;
+  call.dtype = dtype;
+  call.count = count;
+  call.label = label;
+  call.number = ++calls_;
+  return call;
+}
+
+Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
+                        std::string_view label, uint64_t& number) {
+  check_count(op, label, count);
+  return {op, dtype, ReduceOp::kSum, count, peer, std::string(label), ++number};
+}
+
+std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call call) {
+  store(seat_->job->board(global(rank_)).last_call, brief(call));
+  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
+}
+
+WorkPtr GroupSide::start(std::shared_ptr<Operation> op, Program program) {
+  op->program = std::move(program);
+  seat_->engine.submit(op);
+  return std::make_shared<Handle>(std::move(op));
+}
+
+bool GroupSide::close(std::vector<Lane*> lanes) {
+  lanes.push_back(&collectives_);
+  seat_->engine.close(std::move(lanes),
+                      "its communicator was destroyed before the call was complete");
+  const bool abandoned = unwinding_.now();
+  if (size_ > 1 && abandoned && key_ == kWorldKey && !failure()) {
+    const int self = global(rank_);
+    seat_->job->fail(seat_->job->failure(), {CommError::Kind::kAborted, self, self,
+                                             fmt::format("rank {} ended with an exception", self)});
+  }
+  return abandoned;
+}
+
+std::unique_ptr<Communicator> GroupSide::split(const std::vector<int>& members) {
+  const int place = place_in(members, rank_, size_);
+  std::vector<int> globals;
+  for (const int member : members) globals.push_back(global(member));
+  const uint64_t key = keys_.next(globals);
+  return make_group(seat_, std::move(globals), place, key, records_);
+}
+
+void GroupSide::abort(const std::string& reason) {
+  if (failure()) return;  // what came first is the cause
+  const int self = global(rank_);
+  seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
+                                       fmt::format("rank {} aborted: {}", self, reason)});
+}
+
+}  // namespace smp::shm

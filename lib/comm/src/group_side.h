@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine.h"
+#include "group_keys.h"
+#include "job.h"
+#include "seat.h"
+#include "smp/comm/communicator.h"
+#include "traffic_counter.h"
+#include "unwinding.h"
+
+namespace smp::shm {
+
+// What one rank's sides of all groups have in common, wherever the ranks are: who is in it, how its
+// calls are numbered and started, what has failed. The public calls come from one thread and only
+// make operations; their programs run under the engine's lock.
+class GroupSide : public Communicator, protected Member {
+ public:
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int global_rank(int rank) const override;
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  void abort(const std::string& reason) override;
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
+    return seat_->arena->allocate(bytes);
+  }
+
+ protected:
+  using Bytes = std::byte*;
+  using ConstBytes = const std::byte*;
+
+  // `parents`: where failures of this group's parents are written, the job's last. The group's own
+  // record, which goes before them, is its constructor's to add.
+  GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
+            std::vector<FailureRecord*> parents);
+
+  int global(int rank) const override { return globals_[size_t(rank)]; }
+  std::optional<Failure> failure() const override;
+  void finished(const Operation& op) override;
+
+  Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
+  // Counts it in `number`. The caller has checked the peer.
+  static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,
+                      uint64_t& number);
+  std::shared_ptr<Operation> operation(Lane& lane, Call call);
+  WorkPtr start(std::shared_ptr<Operation> op, Program program);
+  // Ends what is under way; to be called before anything of the group goes. Whether an exception
+  // ends the group, which the world's tells the job.
+  bool close(std::vector<Lane*> lanes);
+
+  const std::shared_ptr<Seat> seat_;
+  const std::vector<int> globals_;
+  const int rank_;
+  const int size_;
+  const uint64_t key_;
+  std::vector<FailureRecord*> records_;  // own, parents', the job's
+  Lane collectives_;
+  TrafficCounter traffic_;
+
+ private:
+  GroupKeys keys_;
+  uint64_t calls_ = 0;
+  const Unwinding unwinding_;
+};
+
+// The communicator of these ranks of the job, wherever they are.
+std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
+                                         int rank, uint64_t key,
+                                         std::vector<FailureRecord*> parents);
+
+}  // namespace smp::shm
