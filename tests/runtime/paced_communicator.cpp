@@ -63,55 +63,17 @@ class PacedWork final : public Work {
 std::unique_ptr<BenchClock> virtual_clock() { return std::make_unique<VirtualClock>(); }
 std::unique_ptr<BenchClock> wall_clock() { return std::make_unique<WallClock>(); }
 
-WorkPtr PacedCommunicator::paced(WorkPtr work, CollectiveOp op, int64_t count, DType dtype,
-                                 int root) {
-  const int64_t bytes = wire_bytes(op, size(), rank(), count, bytes_of(dtype), root);
+WorkPtr PacedCommunicator::wrap(WorkPtr work, const Passed& call) {
+  const int64_t bytes =
+      wire_bytes(call.op, size(), rank(), call.count, bytes_of(call.dtype), call.root);
   const double seconds = link_.latency_s + static_cast<double>(bytes) / link_.bytes_per_s;
   link_.free_at_s = std::max(link_.free_at_s, link_.clock.now_s()) + seconds;
   link_.busy_s += seconds;
   return std::make_shared<PacedWork>(std::move(work), link_, link_.free_at_s);
 }
 
-WorkPtr PacedCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
-                                      ReduceOp op, std::string_view label) {
-  return paced(inner_.all_reduce(in, out, count, dtype, op, label), CollectiveOp::kAllReduce, count,
-               dtype);
-}
-
-WorkPtr PacedCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
-                                      std::string_view label) {
-  return paced(inner_.all_gather(in, out, count, dtype, label), CollectiveOp::kAllGather, count,
-               dtype);
-}
-
-WorkPtr PacedCommunicator::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                                          ReduceOp op, std::string_view label) {
-  return paced(inner_.reduce_scatter(in, out, count, dtype, op, label),
-               CollectiveOp::kReduceScatter, count, dtype);
-}
-
-WorkPtr PacedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, int root,
-                                     std::string_view label) {
-  return paced(inner_.broadcast(buffer, count, dtype, root, label), CollectiveOp::kBroadcast, count,
-               dtype, root);
-}
-
-WorkPtr PacedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
-                                std::string_view label) {
-  return paced(inner_.send(in, count, dtype, peer, label), CollectiveOp::kSend, count, dtype);
-}
-
-WorkPtr PacedCommunicator::recv(void* out, int64_t count, DType dtype, int peer,
-                                std::string_view label) {
-  return paced(inner_.recv(out, count, dtype, peer, label), CollectiveOp::kRecv, count, dtype);
-}
-
-WorkPtr PacedCommunicator::barrier(std::string_view label) {
-  return paced(inner_.barrier(label), CollectiveOp::kBarrier, 0, DType::kU8);
-}
-
 std::unique_ptr<Communicator> PacedCommunicator::split(const std::vector<int>& members) {
-  return std::make_unique<PacedCommunicator>(inner_.split(members), link_);
+  return std::make_unique<PacedCommunicator>(inner().split(members), link_);
 }
 
 }  // namespace smp

@@ -8,29 +8,25 @@
 namespace smp {
 
 StagedCommunicator::StagedCommunicator(Communicator& inner, DeviceMemory& memory)
-    : inner_(inner), staging_(std::make_shared<Staging>(memory, inner)) {}
+    : WrappedCommunicator(inner), staging_(std::make_shared<Staging>(memory, inner)) {}
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner,
                                        std::shared_ptr<Staging> staging)
-    : owned_(std::move(inner)), inner_(*owned_), staging_(std::move(staging)) {}
+    : WrappedCommunicator(std::move(inner)), staging_(std::move(staging)) {}
 
 StagedCommunicator::~StagedCommunicator() = default;
-
-int StagedCommunicator::rank() const { return inner_.rank(); }
-int StagedCommunicator::size() const { return inner_.size(); }
-int StagedCommunicator::global_rank(int rank) const { return inner_.global_rank(rank); }
 
 WorkPtr StagedCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
                                        ReduceOp op, std::string_view label) {
   SMP_CHECK_EQ(staging_->holds(in), staging_->holds(out));
   if (!staging_->holds(in)) {
     staging_->start_all();
-    return inner_.all_reduce(in, out, count, dtype, op, label);
+    return inner().all_reduce(in, out, count, dtype, op, label);
   }
   const int64_t bytes = count * bytes_of(dtype);
   return staging_->queue(bytes, {const_cast<void*>(in), 0, bytes}, {out, 0, bytes},
                          [this, count, dtype, op, label = std::string(label)](std::byte* buffer) {
-                           return inner_.all_reduce(buffer, buffer, count, dtype, op, label);
+                           return inner().all_reduce(buffer, buffer, count, dtype, op, label);
                          });
 }
 
@@ -39,12 +35,12 @@ WorkPtr StagedCommunicator::all_gather(const void* in, void* out, int64_t count,
   SMP_CHECK_EQ(staging_->holds(in), staging_->holds(out));
   if (!staging_->holds(in)) {
     staging_->start_all();
-    return inner_.all_gather(in, out, count, dtype, label);
+    return inner().all_gather(in, out, count, dtype, label);
   }
   const int64_t part = count * bytes_of(dtype), own = rank() * part;
   return staging_->queue(size() * part, {const_cast<void*>(in), own, part}, {out, 0, size() * part},
                          [this, count, dtype, own, label = std::string(label)](std::byte* buffer) {
-                           return inner_.all_gather(buffer + own, buffer, count, dtype, label);
+                           return inner().all_gather(buffer + own, buffer, count, dtype, label);
                          });
 }
 
@@ -53,13 +49,13 @@ WorkPtr StagedCommunicator::reduce_scatter(const void* in, void* out, int64_t co
   SMP_CHECK_EQ(staging_->holds(in), staging_->holds(out));
   if (!staging_->holds(in)) {
     staging_->start_all();
-    return inner_.reduce_scatter(in, out, count, dtype, op, label);
+    return inner().reduce_scatter(in, out, count, dtype, op, label);
   }
   const int64_t bytes = count * bytes_of(dtype), part = bytes / size(), own = rank() * part;
   return staging_->queue(
       bytes, {const_cast<void*>(in), 0, bytes}, {out, own, part},
       [this, count, dtype, op, own, label = std::string(label)](std::byte* buffer) {
-        return inner_.reduce_scatter(buffer, buffer + own, count, dtype, op, label);
+        return inner().reduce_scatter(buffer, buffer + own, count, dtype, op, label);
       });
 }
 
@@ -67,13 +63,13 @@ WorkPtr StagedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, 
                                       std::string_view label) {
   if (!staging_->holds(buffer)) {
     staging_->start_all();
-    return inner_.broadcast(buffer, count, dtype, root, label);
+    return inner().broadcast(buffer, count, dtype, root, label);
   }
   const Staging::Piece all{buffer, 0, count * bytes_of(dtype)};
   const bool gives = rank() == root;
   return staging_->queue(all.bytes, gives ? all : Staging::Piece(), gives ? Staging::Piece() : all,
                          [this, count, dtype, root, label = std::string(label)](std::byte* here) {
-                           return inner_.broadcast(here, count, dtype, root, label);
+                           return inner().broadcast(here, count, dtype, root, label);
                          });
 }
 
@@ -81,12 +77,12 @@ WorkPtr StagedCommunicator::send(const void* in, int64_t count, DType dtype, int
                                  std::string_view label) {
   if (!staging_->holds(in)) {
     staging_->start_all();
-    return inner_.send(in, count, dtype, peer, label);
+    return inner().send(in, count, dtype, peer, label);
   }
   const int64_t bytes = count * bytes_of(dtype);
   return staging_->queue(bytes, {const_cast<void*>(in), 0, bytes}, {},
                          [this, count, dtype, peer, label = std::string(label)](std::byte* buffer) {
-                           return inner_.send(buffer, count, dtype, peer, label);
+                           return inner().send(buffer, count, dtype, peer, label);
                          });
 }
 
@@ -94,32 +90,24 @@ WorkPtr StagedCommunicator::recv(void* out, int64_t count, DType dtype, int peer
                                  std::string_view label) {
   if (!staging_->holds(out)) {
     staging_->start_all();
-    return inner_.recv(out, count, dtype, peer, label);
+    return inner().recv(out, count, dtype, peer, label);
   }
   const int64_t bytes = count * bytes_of(dtype);
   return staging_->queue(bytes, {}, {out, 0, bytes},
                          [this, count, dtype, peer, label = std::string(label)](std::byte* buffer) {
-                           return inner_.recv(buffer, count, dtype, peer, label);
+                           return inner().recv(buffer, count, dtype, peer, label);
                          });
 }
 
 WorkPtr StagedCommunicator::barrier(std::string_view label) {
   staging_->start_all();
-  return inner_.barrier(label);
+  return inner().barrier(label);
 }
 
 // What is queued comes before the members' messages of splitting.
 std::unique_ptr<Communicator> StagedCommunicator::split(const std::vector<int>& members) {
   staging_->start_all();
-  return std::unique_ptr<Communicator>(new StagedCommunicator(inner_.split(members), staging_));
-}
-
-void StagedCommunicator::abort(const std::string& reason) { inner_.abort(reason); }
-std::vector<TrafficCount> StagedCommunicator::traffic() const { return inner_.traffic(); }
-int64_t StagedCommunicator::segment_bytes() const { return inner_.segment_bytes(); }
-
-std::shared_ptr<std::byte[]> StagedCommunicator::allocate_symmetric(int64_t bytes) {
-  return inner_.allocate_symmetric(bytes);
+  return std::unique_ptr<Communicator>(new StagedCommunicator(inner().split(members), staging_));
 }
 
 }  // namespace smp

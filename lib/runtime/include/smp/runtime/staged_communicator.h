@@ -1,11 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "smp/comm/communicator.h"
+#include "smp/comm/wrapped_communicator.h"
 
 namespace smp {
 
@@ -25,15 +24,12 @@ class DeviceMemory;
 // through, behind what was called before.
 //
 // Thread rule of the Communicator behind it; all groups of a rank on one thread.
-class StagedCommunicator final : public Communicator {
+class StagedCommunicator final : public WrappedCommunicator {
  public:
   // Both outlive this object, what is split off it, and all of their Works.
   StagedCommunicator(Communicator& inner, DeviceMemory& memory);
   ~StagedCommunicator() override;
 
-  int rank() const override;
-  int size() const override;
-  int global_rank(int rank) const override;
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                      std::string_view label) override;
   WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -47,17 +43,11 @@ class StagedCommunicator final : public Communicator {
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
-  void abort(const std::string& reason) override;
-  std::vector<TrafficCount> traffic() const override;
-  int64_t segment_bytes() const override;
-  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
 
  private:
   class Staging;  // of all groups of the rank
   StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging);
 
-  std::unique_ptr<Communicator> owned_;
-  Communicator& inner_;
   std::shared_ptr<Staging> staging_;
 };
 
