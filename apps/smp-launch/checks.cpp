@@ -34,10 +34,17 @@ Check run_check(const char* name, const std::function<std::string()>& check) {
   }
 }
 
+Check of_this_machine(Check check) {
+  check.of_this_machine = true;
+  return check;
+}
+
 // Named hosts agree with the plan already: settle_slots().
 std::string check_hosts(const PreparedJob& job) {
   const ClusterSpec& cluster = job.plan->job.cluster;
-  if (cluster.hosts != 1 && job.hosts.empty())
+  const DryRun form = job.request.dry_run;
+  const bool gives_hosts = form == DryRun::kSbatch || is_manifest(form);  // the scheduler does
+  if (cluster.hosts != 1 && job.hosts.empty() && !gives_hosts)
     throw ConfigError(
         fmt::format("the plan is for {} hosts: name them, as in smp-launch --hosts node[1-{}] {}, "
                     "or plan again "
@@ -197,18 +204,19 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(run_check("engine", [&] { return check_engine(plan); }));
     checks.push_back(run_check("steps", [&] { return check_steps(plan); }));
     checks.push_back(run_check("proof", [&] { return check_proof(plan); }));
-    checks.push_back(run_check("data", [&] { return check_data(plan); }));
+    checks.push_back(of_this_machine(run_check("data", [&] { return check_data(plan); })));
     if (!plan.job.training.init_from.empty())
-      checks.push_back(run_check("start", [&] { return check_start(plan); }));
-    checks.push_back(check_worker(job));
+      checks.push_back(of_this_machine(run_check("start", [&] { return check_start(plan); })));
+    checks.push_back(of_this_machine(check_worker(job)));
   } else {
-    checks.push_back(run_check("program", [&] { return check_program(job.command.front()); }));
+    checks.push_back(
+        of_this_machine(run_check("program", [&] { return check_program(job.command.front()); })));
   }
   if (!job.run_dir.empty())
-    checks.push_back(run_check("run folder", [&] {
+    checks.push_back(of_this_machine(run_check("run folder", [&] {
       const std::string& resume = job.request.resume;
       return resume.empty() ? check_run_folder(job.run_dir) : check_resume(job.run_dir, resume);
-    }));
+    })));
   return checks;
 }
 

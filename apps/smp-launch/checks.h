@@ -12,7 +12,8 @@ namespace smp {
 struct Check {
   std::string name;
   bool ok = true;
-  std::string text;  // what was found, or what is wrong and what to do about it
+  std::string text;              // what was found, or what is wrong and what to do about it
+  bool of_this_machine = false;  // looks at files that the job needs where it runs
 };
 
 // The checks of a job, in order. They change nothing on disk and start nothing.

@@ -4,12 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
+#include <array>
+#include <utility>
 
 #include "completion.h"
-#include "smp/launcher/duration.h"
+#include "option_values.h"
 #include "smp/launcher/host_list.h"
-#include "smp/plan/errors.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
@@ -80,44 +80,69 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
 }
 
 int parse_ranks(const std::string& text, int most) {
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc{} || end != text.data() + text.size() || ranks < 1 || ranks > most)
+  const std::optional<int64_t> ranks = whole_number(text);
+  if (!ranks || *ranks < 1 || *ranks > most)
     throw UsageError(
         fmt::format("-n '{}': the number of ranks is a whole number from 1 to {}", text, most));
-  return ranks;
+  return static_cast<int>(*ranks);
 }
 
-std::chrono::milliseconds duration_of(const char* option, const std::string& text) {
-  try {
-    return parse_duration(text);
-  } catch (const ConfigError& error) {
-    throw UsageError(fmt::format("{} {}", option, error.what()));
-  }
-}
+constexpr std::array<std::pair<const char*, DryRun>, 5> kDryRuns = {{{"text", DryRun::kText},
+                                                                     {"json", DryRun::kJson},
+                                                                     {"sh", DryRun::kSh},
+                                                                     {"sbatch", DryRun::kSbatch},
+                                                                     {"mpijob", DryRun::kMpijob}}};
 
 DryRun dry_run_of(const std::string& text) {
-  if (text == "text") return DryRun::kText;
-  if (text == "json") return DryRun::kJson;
-  throw UsageError(fmt::format("--dry-run={}: it is --dry-run or --dry-run=json", text));
+  std::vector<std::string> names;
+  for (const auto& [name, form] : kDryRuns) {
+    if (text == name) return form;
+    names.emplace_back(name);
+  }
+  throw UsageError(fmt::format("--dry-run={}: it is --dry-run, or one of --dry-run={}", text,
+                               fmt::join(names, "|")));
 }
 
 void check_resume(const std::string& text) {
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  const bool is_step = error == std::errc{} && end == text.data() + text.size() && step > 0;
-  if (!text.empty() && text != "latest" && !is_step)
+  if (!text.empty() && text != "latest" && whole_number(text).value_or(0) <= 0)
     throw UsageError(
         fmt::format("--resume={}: it is --resume, or --resume=STEP as in --resume=100", text));
 }
 
 int build_rank_of(const std::string& text) {
-  int rank = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error != std::errc{} || end != text.data() + text.size() || rank < 0)
+  const std::optional<int64_t> rank = whole_number(text);
+  if (!rank || *rank < 0 || *rank >= kMostRanks)
     throw UsageError(fmt::format(
         "--build-only={}: it is --build-only, or --build-only=RANK as in --build-only=7", text));
-  return rank;
+  return static_cast<int>(*rank);
+}
+
+// What the words that are only for written jobs need, and what such jobs need.
+void check_written_job(const LaunchRequest& request) {
+  const bool manifest = is_manifest(request.dry_run);
+  if (!request.image.empty() && !manifest) throw UsageError("--image is for --dry-run=mpijob");
+  if (!request.job_name.empty() && !manifest && request.dry_run != DryRun::kSbatch)
+    throw UsageError("--job-name is for --dry-run=sbatch and mpijob");
+  if (manifest && request.image.empty())
+    throw UsageError(
+        "a manifest needs --image, the container image that holds smp-launch and the job");
+  if (manifest && request.hosts.several())
+    throw UsageError("the hosts of a manifest are pods that have no names yet: leave --hosts out");
+  if (request.dry_run == DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
+    throw UsageError("--dry-run=sh of a plan needs --run-dir: the script says the same every time");
+}
+
+// The options as typed, for scripts that pass them on.
+std::vector<SaidOption> said_options(const CLI::App& app) {
+  std::vector<SaidOption> said;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_positional()) continue;
+    const bool is_long = !option->get_lnames().empty();
+    const std::string name =
+        is_long ? "--" + option->get_lnames().front() : "-" + option->get_snames().front();
+    said.push_back({name, option->results(), option->get_items_expected_max() == 0});
+  }
+  return said;
 }
 
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
@@ -155,6 +180,8 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
 }
 
 }  // namespace
+
+bool is_manifest(DryRun form) { return form == DryRun::kMpijob; }
 
 LaunchRequest parse_command_line(int argc, const char* const* argv) {
   LaunchRequest request;
@@ -201,7 +228,12 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag(
       "--dry-run{text}", dry_run,
       "check plan, memory, schedule, data and paths, print ranks, environment and command; "
-      "start nothing (--dry-run=json for programs)");
+      "start nothing. --dry-run=json for programs; sh, sbatch or mpijob "
+      "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
+  app.add_option("--job-name", request.job_name,
+                 "name of the written job (default: the plan's name, or the program's)")
+      ->type_name("NAME");
+  app.add_option("--image", request.image, "container image of a manifest")->type_name("IMAGE");
   app.add_flag("--build-only{0}", build_only,
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
@@ -243,9 +275,11 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
+  request.said = said_options(app);
   host_options.finish();
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
+  check_written_job(request);
   if (!ranks.empty())
     request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : kMostSlots);
   return request;

@@ -10,9 +10,20 @@
 
 namespace smp {
 
-enum class DryRun { kNo, kText, kJson };
+// What a dry run prints: for people, for programs, or the job as another launcher takes it.
+enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kMpijob };
 
 constexpr int kMostRanks = 65536;  // of a job
+
+// A manifest for Kubernetes: what it names lies in a container's image.
+bool is_manifest(DryRun form);
+
+// An option as it was typed.
+struct SaidOption {
+  std::string name;  // "--run-dir"
+  std::vector<std::string> values;
+  bool is_flag = false;  // its value stands behind '='
+};
 
 // What the user typed, checked as far as that is possible without looking at any file.
 struct LaunchRequest {
@@ -28,6 +39,8 @@ struct LaunchRequest {
   std::string report_json;
   HostRequest hosts;
   DryRun dry_run = DryRun::kNo;
+  std::string job_name, image;    // of a job that a dry run writes
+  std::vector<SaidOption> said;   // all options
   std::optional<int> build_only;  // build this rank of the plan alone
 };
 

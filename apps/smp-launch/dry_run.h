@@ -8,12 +8,12 @@ namespace smp {
 
 struct DryRunResult {
   bool ok = true;
-  std::string text;  // for people, or one JSON object
+  std::string text;  // for people, one JSON object, or the job as another launcher takes it
 };
 
-// All checks of the job, and each rank's coordinates, environment and command. What is drawn at the
-// start (port, job id) is named, not drawn, so that equal input gives equal text; the key is left
-// out.
+// All checks of the job, and each rank's coordinates, environment and command; or the job as a
+// script or a manifest, then ConfigError for the first check that does not hold. Equal input gives
+// equal text.
 DryRunResult dry_run(const PreparedJob& job);
 
 }  // namespace smp

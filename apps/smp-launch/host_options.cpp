@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "command_line.h"
+#include "option_values.h"
 #include "smp/launcher/duration.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
@@ -18,14 +19,6 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{500};
 // Where the hosts could come from, one day, without being named.
 constexpr std::array kSchedulers = {"k8s", "sagemaker", "lsf", "pbs", "local"};
-
-std::chrono::milliseconds duration_of(const char* option, const std::string& text) {
-  try {
-    return parse_duration(text);
-  } catch (const ConfigError& error) {
-    throw UsageError(fmt::format("{} {}", option, error.what()));
-  }
-}
 
 }  // namespace
 

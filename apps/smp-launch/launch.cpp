@@ -197,7 +197,12 @@ PreparedJob prepare(const LaunchRequest& request) {
   }
   job.world_size = static_cast<int>(job.plan->degrees.world());
   job.command = {own_folder() + "/" + kWorker};
-  if (job.run_dir.empty()) job.run_dir = RunFolder::default_path(job.plan->job.name);
+  // The same text every time.
+  const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kJson;
+  if (job.run_dir.empty() && prints)
+    job.run_dir = fmt::format("runs/{}-<time>", job.plan->job.name);
+  if (job.run_dir.empty() && request.dry_run == DryRun::kNo)
+    job.run_dir = RunFolder::default_path(job.plan->job.name);
   return job;
 }
 

@@ -23,28 +23,12 @@ const std::vector<std::string> kTwoHosts = {"--hosts", "a:2,b:2", "--via",
 std::vector<std::string> launch_on(const std::vector<std::string>& hosts,
                                    const std::vector<std::string>& options,
                                    const std::string& script) {
-  std::vector<std::string> words = {SMP_LAUNCH};
-  words.insert(words.end(), hosts.begin(), hosts.end());
-  words.insert(words.end(), options.begin(), options.end());
-  for (const char* word : {"--", "/bin/sh", "-c", script.c_str()}) words.push_back(word);
-  return words;
+  return joined(joined({SMP_LAUNCH}, joined(hosts, options)), {"--", "/bin/sh", "-c", script});
 }
 
 std::vector<std::string> launch(const std::vector<std::string>& options,
                                 const std::string& script) {
   return launch_on(kTwoHosts, options, script);
-}
-
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
 }
 
 // The process that is the parent of `pid`.

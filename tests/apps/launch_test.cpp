@@ -20,27 +20,9 @@ using namespace smp;
 namespace {
 
 // smp-launch, its options, then "-- sh -c script".
-std::vector<std::string> launch(std::vector<std::string> options, const std::string& script) {
-  options.insert(options.begin(), SMP_LAUNCH);
-  for (const char* word : {"--", "/bin/sh", "-c", script.c_str()}) options.push_back(word);
-  return options;
-}
-
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
-}
-
-std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+std::vector<std::string> launch(const std::vector<std::string>& options,
+                                const std::string& script) {
+  return joined(joined({SMP_LAUNCH}, options), {"--", "/bin/sh", "-c", script});
 }
 
 // Text in which times are replaced: "12 ms" and "1.2 s" become "T".

@@ -41,6 +41,10 @@ class Program {
 ProgramEnd run_program(const std::vector<std::string>& arguments,
                        const std::vector<std::string>& extra_environment = {});
 
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b);
+std::vector<std::string> sorted_lines(const std::string& text);
+bool contains(const std::string& text, const std::string& part);
+
 std::string read_file(const std::string& path);
 
 // Waits until the file holds `lines` whole lines; throws if it takes longer than 10 s.

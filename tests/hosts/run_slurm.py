@@ -76,6 +76,22 @@ def cancelled():
     check("scancel leaves nothing", sleepers(mark) == 0, f"{sleepers(mark)} processes are left")
 
 
+def written_script():
+    program = ["/bin/sh", "-c", "echo $SLURMD_NODENAME $LOCAL_RANK; exit 0"]
+    written = subprocess.run([launch, "--dry-run=sbatch", "--hosts", "n[1-2]:2", "--job-name", "written",
+                              "--show-ranks", "all", "--", *program], capture_output=True, text=True)
+    path = folder + "/job.sbatch"
+    pathlib.Path(path).write_text(written.stdout)
+    tested = subprocess.run(["sbatch", "--test-only", path], capture_output=True, text=True)
+    check("sbatch --test-only takes what --dry-run=sbatch writes", written.returncode == tested.returncode == 0,
+          written.stdout + written.stderr + tested.stderr)
+    ran = subprocess.run(["sbatch", "--wait", "--output", folder + "/written.out", path], capture_output=True,
+                         text=True, timeout=60)
+    text = pathlib.Path(folder, "written.out").read_text()
+    check("and it runs", ran.returncode == 0
+          and sorted(text.splitlines()) == ["[0] n1 0", "[1] n1 1", "[2] n2 0", "[3] n2 1"], ran.stderr + text)
+
+
 folder = tempfile.mkdtemp(prefix="smp-slurm-") + "/slurm"
 up = subprocess.run([script, "up", "4", folder], stdout=subprocess.PIPE, text=True)
 if up.returncode != 0:
@@ -89,6 +105,7 @@ try:
     places(2, ["--ntasks-per-node=1"], [f"n{node} {rank}" for node in (1, 2) for rank in range(3)], ["-n", "6"])
     rank_dies()
     cancelled()
+    written_script()
 finally:
     subprocess.run([script, "down", folder], check=True)
     os.rmdir(os.path.dirname(folder))

@@ -44,6 +44,8 @@ bool matches_glob(std::string_view text, std::string_view pattern) {
   return false;
 }
 
+bool looks_secret(std::string_view name) { return matches_any(name, kSecret); }
+
 std::vector<std::string> named_variables(const std::vector<std::string>& own,
                                          const std::vector<std::string>& named) {
   std::vector<std::string> variables;
@@ -74,7 +76,7 @@ std::vector<std::string> forwarded_variables(const std::vector<std::string>& own
     const bool is_named = std::any_of(named.begin(), named.end(),
                                       [&](const std::string& one) { return name_in(one) == name; });
     const bool wanted = rules.all ? !matches_any(name, kOfThisHost) : matches_any(name, kForwarded);
-    if (!is_named && wanted && !matches_any(name, kSecret)) variables.push_back(variable);
+    if (!is_named && wanted && !looks_secret(name)) variables.push_back(variable);
   }
   variables.insert(variables.end(), named.begin(), named.end());
   return variables;

@@ -8,6 +8,7 @@
 
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
+#include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -27,18 +28,6 @@ std::string last_line(const std::string& text) {
 std::string with_words(const std::string& reason, const std::string& errors) {
   const std::string line = last_line(errors);
   return line.empty() ? reason : fmt::format("{} ({})", reason, line);
-}
-
-// As a POSIX shell reads one word.
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (char c : word) {
-    if (c == '\'')
-      text += "'\\''";
-    else
-      text.push_back(c);
-  }
-  return text + "'";
 }
 
 class LocalTransport : public Transport {
@@ -104,7 +93,7 @@ class SshTransport : public Transport {
     }
     words.emplace_back("--");
     words.push_back(host.user.empty() ? host.name : fmt::format("{}@{}", host.user, host.name));
-    words.push_back(fmt::format("{} --agent", quoted(agent_)));
+    words.push_back(fmt::format("{} --agent", quoted_for_shell(agent_)));
     return {words, own_environment(), ""};
   }
   std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const override;
@@ -153,32 +142,6 @@ std::string SshTransport::why_not_reached(const ProcessEnd& end, const std::stri
 
 std::string Transport::why_not_reached(const ProcessEnd& end, const std::string& errors) const {
   return with_words(fmt::format("no agent: the command {}", text_of(end)), errors);
-}
-
-std::vector<std::string> words_of_command(const std::string& option, const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  bool open = false;  // a word has begun, if only with quotes
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == ' ' || c == '\t') {
-      if (open) words.push_back(word);
-      word.clear();
-      open = false;
-    } else if (c == '\'' || c == '"') {
-      const size_t close = text.find(c, i + 1);
-      if (close == text.npos)
-        throw ConfigError(fmt::format("{} '{}': a quote is not closed", option, text));
-      word.append(text, i + 1, close - i - 1);
-      open = true;
-      i = close;
-    } else {
-      word.push_back(c);
-      open = true;
-    }
-  }
-  if (open) words.push_back(word);
-  return words;
 }
 
 std::unique_ptr<Transport> make_transport(const TransportOptions& options) {

@@ -32,6 +32,9 @@ std::vector<std::string> parse_env_file(const std::string& name, std::string_vie
 // "NAME" or "NAME=value": throws ConfigError, with `option`, when the name is none.
 void check_variable(const std::string& option, const std::string& text);
 
+// A variable whose value nobody should see: *SECRET*, *TOKEN*, *PASSWORD*, AWS_*.
+bool looks_secret(std::string_view name);
+
 // '*' stands for any characters.
 bool matches_glob(std::string_view text, std::string_view pattern);
 

@@ -24,10 +24,6 @@ class Transport {
   virtual std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const;
 };
 
-// The words of a command line: parted by blanks, but not inside '...' or "..."; nothing is
-// expanded. Throws ConfigError if a quote is not closed.
-std::vector<std::string> words_of_command(const std::string& option, const std::string& text);
-
 // How the remote hosts are reached: --via and what belongs to it.
 struct TransportOptions {
   std::string via;            // ssh, srun, local, exec:COMMAND

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch.h"
+
+namespace smp {
+
+// A job as a scheduler has to know it: so many equal hosts, with so many ranks each.
+struct JobShape {
+  std::string name;
+  int hosts = 1;
+  int ranks_per_host = 1;
+  int gpus_per_host = 0;
+};
+
+// Throws ConfigError for a job whose hosts are not equal.
+JobShape shape_of(const PreparedJob& job);
+
+// What smp-launch is to be called with there: its path, how it finds the hosts, then the user's own
+// options but those about hosts, ranks and dry runs, then the plan or the program. Values that look
+// secret are left out: the variable is passed on by its name.
+std::vector<std::string> launch_words(const PreparedJob& job, const std::string& program,
+                                      const std::vector<std::string>& hosts);
+
+}  // namespace smp

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "launch.h"
+
+namespace smp {
+
+// The job as an object of Kubernetes, YAML for kubectl create -f. The image holds smp-launch in its
+// PATH and the job's files at the paths that they are named by. Throw ConfigError for a name that
+// the cluster would refuse.
+
+// MPIJob of the MPI operator (kubeflow.org/v2beta1): it makes the workers and their sshd;
+// smp-launch in the launcher's pod reaches them.
+std::string mpijob_manifest(const PreparedJob& job);
+
+}  // namespace smp

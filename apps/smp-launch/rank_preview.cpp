@@ -1,0 +1,79 @@
+#include "rank_preview.h"
+
+#include <algorithm>
+
+#include "reach_hosts.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/plan/environment.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kOmpThreads = "OMP_NUM_THREADS";  // from the CPUs of a host
+
+bool contains(const Variables& all, const std::pair<std::string, std::string>& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank) {
+  JobEnvironment shared;
+  shared.world_size = job.world_size;
+  shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
+  shared.job_id = kDrawnAtStart;
+  shared.job_key = kSecret;
+  std::string error_file;
+  if (!job.run_dir.empty()) {
+    const RunFolder folder(job.run_dir);
+    shared.run_dir = folder.path();
+    if (job.plan) shared.plan = folder.plan();
+    error_file = folder.files_of(rank).error_file;
+  }
+  RankPreview preview;
+  preview.place = place;
+  std::vector<std::string> variables =
+      variables_of_rank(shared, place, rank, error_file, own_environment());
+  if (job.request.comm_timeout)
+    variables.push_back(comm_timeout_variable(*job.request.comm_timeout));
+  for (const std::string& variable : variables) {
+    const size_t equals = variable.find('=');
+    const std::string name = variable.substr(0, equals);
+    const bool drawn = name == env::kMasterPort ||
+                       (!job.hosts.empty() && (name == env::kMasterAddr || name == kOmpThreads));
+    preview.environment.emplace_back(name, drawn ? kDrawnAtStart : variable.substr(equals + 1));
+  }
+  if (job.plan)
+    preview.coordinates =
+        Mesh(job.plan->degrees, job.plan->job.parallel.placement_strategy).coord_of(rank);
+  return preview;
+}
+
+}  // namespace
+
+std::vector<RankPreview> previews_of(const PreparedJob& job) {
+  const std::vector<RankPlace> places = planned_places(job);
+  std::vector<RankPreview> previews;
+  for (int rank = 0; rank < job.world_size; ++rank)
+    previews.push_back(preview_of(job, places[static_cast<size_t>(rank)], rank));
+  return previews;
+}
+
+Variables shared_variables(const std::vector<RankPreview>& previews) {
+  Variables shared;
+  if (previews.size() < 2) return shared;
+  for (const auto& variable : previews.front().environment) {
+    if (std::all_of(previews.begin(), previews.end(),
+                    [&](const auto& preview) { return contains(preview.environment, variable); }))
+      shared.push_back(variable);
+  }
+  return shared;
+}
+
+Variables own_variables(const RankPreview& preview, const Variables& shared) {
+  Variables own;
+  for (const auto& variable : preview.environment) {
+    if (!contains(shared, variable)) own.push_back(variable);
+  }
+  return own;
+}
+
+}  // namespace smp

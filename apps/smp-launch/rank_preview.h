@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/plan/mesh.h"
+
+namespace smp {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// A rank as it would be started, as far as that is known without asking any host.
+struct RankPreview {
+  RankPlace place;
+  Variables environment;
+  std::optional<Coord> coordinates;
+};
+
+// What is drawn at the start (port, job id) is named, not drawn, so that equal input gives equal
+// text; the key is left out.
+constexpr const char* kDrawnAtStart = "<drawn at the start>";
+constexpr const char* kSecret = "<secret>";
+
+// By rank.
+std::vector<RankPreview> previews_of(const PreparedJob& job);
+
+// Variables that all ranks share; none where there is one rank. And those of a rank without them.
+Variables shared_variables(const std::vector<RankPreview>& previews);
+Variables own_variables(const RankPreview& preview, const Variables& shared);
+
+}  // namespace smp

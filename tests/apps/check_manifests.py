@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""The manifests of tests/golden/dry-run against the rules that a cluster would hold them to: the schemas that
+JobSet (jobset.x-k8s.io/v1alpha2), the MPI operator (kubeflow.org/v2beta1) and Kubeflow's trainer
+(trainer.kubeflow.org/v1alpha1) publish, and what their webhooks and Kubernetes itself check beyond them.
+
+  check_manifests.py GOLDEN_DIR            returns 77 where there is no PyYAML
+"""
+import pathlib
+import re
+import sys
+
+try:
+    import yaml
+except ImportError:
+    print("skipped: there is no PyYAML (apt-get install python3-yaml)")
+    sys.exit(77)
+
+LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035, as services and pods' hosts need it
+LONGEST_LABEL = 63
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a variable
+
+text, number = str, int
+
+
+def words(value):
+    assert isinstance(value, list) and all(isinstance(word, str) for word in value), f"{value}: a list of words"
+
+
+def one_of(*values):
+    def check(value):
+        assert value in values, f"{value}: one of {values}"
+    return check
+
+
+def at_least(least):
+    def check(value):
+        assert isinstance(value, int) and value >= least, f"{value}: at least {least}"
+    return check
+
+
+def label(value):
+    assert isinstance(value, str) and LABEL.fullmatch(value) and len(value) <= LONGEST_LABEL, f"{value}: no label"
+
+
+def list_of(rule, by=None):
+    def check(value):
+        assert isinstance(value, list) and value, f"{value}: a list"
+        for item in value:
+            hold(rule, item)
+        if by:
+            names = [item[by] for item in value]
+            assert len(set(names)) == len(names), f"{names}: one is there twice"
+    return check
+
+
+def variable_name(value):
+    assert isinstance(value, str) and NAME.fullmatch(value), f"{value}: no variable"
+
+
+def hold(rule, value, path=""):
+    """A rule is a type, a function, or a dict of keys; those with '!' must be there, others may."""
+    if isinstance(rule, type):
+        assert isinstance(value, rule) and not (rule is int and isinstance(value, bool)), f"{path}: {value}"
+    elif callable(rule):
+        rule(value)
+    else:
+        assert isinstance(value, dict), f"{path}: {value}: keys are wanted"
+        known = {key.rstrip("!"): key for key in rule}
+        for key in value:
+            assert key in known, f"{path}.{key}: no such key"
+        for key, spelt in known.items():
+            assert key in value or not spelt.endswith("!"), f"{path}.{key} is missing"
+            if key in value:
+                hold(rule[spelt], value[key], f"{path}.{key}")
+
+
+RESOURCES = {"limits": lambda value: hold(at_least(1), value.get("nvidia.com/gpu", 1))}
+MOUNT = {"name!": label, "mountPath!": text, "readOnly": bool}
+CONTAINER = {"name!": label, "image!": text, "command": words, "args": words, "resources": RESOURCES,
+             "env": list_of({"name!": variable_name, "value": text}, "name"), "volumeMounts": list_of(MOUNT)}
+VOLUME = {"name!": label, "secret": {"secretName!": text, "defaultMode": number},
+          "emptyDir": {"medium": one_of("", "Memory")}}
+POD = {"restartPolicy": one_of("Never", "OnFailure"), "terminationGracePeriodSeconds": at_least(0),
+       "containers!": list_of(CONTAINER, "name"), "volumes": list_of(VOLUME, "name")}
+JOB = {"backoffLimit": at_least(0), "completionMode": one_of("Indexed"), "completions": at_least(1),
+       "parallelism": at_least(1), "template!": {"spec!": {**POD, "restartPolicy!": one_of("Never", "OnFailure")}}}
+HEAD = {"apiVersion!": text, "kind!": text, "metadata!": {"name!": label}}
+
+JOBSET = {**HEAD, "spec!": {
+    "failurePolicy": {"maxRestarts": at_least(0)},
+    "network": {"enableDNSHostnames": bool, "subdomain": label, "publishNotReadyAddresses": bool},
+    "replicatedJobs!": list_of({"name!": label, "replicas": at_least(1), "template!": {"spec!": JOB}}, "name")}}
+REPLICAS = {"replicas!": at_least(1), "restartPolicy": one_of("Never", "OnFailure"), "template!": {"spec!": POD}}
+MPIJOB = {**HEAD, "spec!": {
+    "slotsPerWorker": at_least(1), "sshAuthMountPath": text, "mpiImplementation": one_of("OpenMPI", "Intel", "MPICH"),
+    "runPolicy": {"cleanPodPolicy": one_of("None", "Running", "All"), "backoffLimit": at_least(0)},
+    "mpiReplicaSpecs!": {"Launcher!": {**REPLICAS, "replicas!": one_of(1)}, "Worker": REPLICAS}}}
+PATCH = {"template!": {"spec!": {"replicatedJobs!": list_of({"name!": label, "template": {"spec": {"template": {
+    "spec": {"volumes": list_of(VOLUME, "name"), "terminationGracePeriodSeconds": at_least(0),
+             "containers": list_of({"name!": label, "volumeMounts": list_of(MOUNT)}, "name")}}}}}, "name")}}}
+TRAINJOB = {**HEAD, "spec!": {
+    "runtimeRef!": {"name!": text, "apiGroup": text, "kind": one_of("ClusterTrainingRuntime", "TrainingRuntime")},
+    "trainer": {"image": text, "command": words, "args": words, "numNodes": at_least(0),
+                "numProcPerNode": at_least(1), "resourcesPerNode": RESOURCES},
+    "runtimePatches": list_of({"manager!": text, "trainingRuntimeSpec": PATCH}, "manager")}}
+
+
+def jobset_beyond(job):
+    for replicated in job["spec"]["replicatedJobs"]:
+        spec = replicated["template"]["spec"]
+        # The webhook's longest pod: name-job-index-index and a random tail of five.
+        last = f"{job['metadata']['name']}-{replicated['name']}-{replicated['replicas'] - 1}-{spec['completions'] - 1}"
+        label(last + "-abcde")
+        assert spec["completions"] == spec["parallelism"], "all hosts at once"
+        mounts_have_volumes(spec["template"]["spec"]["containers"], spec["template"]["spec"].get("volumes", []))
+
+
+def mpijob_beyond(job):
+    workers = job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
+    label(f"{job['metadata']['name']}-worker-{workers - 1}")
+
+
+def trainjob_beyond(job):
+    trainer = job["spec"]["trainer"]
+    label(f"{job['metadata']['name']}-node-0-{trainer['numNodes'] - 1}-abcde")
+    assert len(trainer["image"]) <= 500 and len(trainer["command"]) <= 128, "the schema's limits"
+    for patch in job["spec"].get("runtimePatches", []):
+        for replicated in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
+            pod = replicated["template"]["spec"]["template"]["spec"]
+            mounts_have_volumes(pod["containers"], pod["volumes"])
+
+
+def mounts_have_volumes(containers, volumes):
+    names = {volume["name"] for volume in volumes}
+    for container in containers:
+        for mount in container.get("volumeMounts", []):
+            assert mount["name"] in names, f"{mount['name']}: no such volume"
+
+
+KINDS = {("jobset.x-k8s.io/v1alpha2", "JobSet"): (JOBSET, jobset_beyond),
+         ("kubeflow.org/v2beta1", "MPIJob"): (MPIJOB, mpijob_beyond),
+         ("trainer.kubeflow.org/v1alpha1", "TrainJob"): (TRAINJOB, trainjob_beyond)}
+
+files = sorted(pathlib.Path(sys.argv[1]).glob("*.yaml"))
+failed = 0 if files else 1
+for file in files:
+    try:
+        job = yaml.safe_load(file.read_text())
+        rule, beyond = KINDS[job["apiVersion"], job["kind"]]
+        hold(rule, job)
+        beyond(job)
+        print(f"ok    {file.name}: {job['kind']}")
+    except (AssertionError, KeyError) as error:
+        print(f"FAIL  {file.name}: {error}")
+        failed += 1
+sys.exit(1 if failed else 0)

@@ -1,0 +1,156 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "program.h"
+
+// The forms of --dry-run against tests/golden/dry-run, byte for byte. SMP_WRITE_GOLDEN=1 in the
+// environment writes them anew.
+
+using namespace smp;
+
+namespace {
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+std::string golden(const std::string& name) {
+  return SMP_SOURCE_DIR "/tests/golden/dry-run/" + name;
+}
+
+// What differs from machine to machine is named in the golden texts.
+std::string printed(const std::vector<std::string>& arguments, const ScratchFolder& folder) {
+  const ProgramEnd end = run_program(joined({SMP_LAUNCH}, arguments), {"OMP_NUM_THREADS=1"});
+  CHECK(end.err == "");
+  CHECK(end.code == 0);
+  return replaced(replaced(end.out, SMP_LAUNCH, "/BIN/smp-launch"), folder.path(), "/FOLDER");
+}
+
+void check_golden(const std::string& name, const std::string& text) {
+  if (std::getenv("SMP_WRITE_GOLDEN") != nullptr) std::ofstream(golden(name)) << text;
+  CHECK(text == read_file(golden(name)));
+}
+
+std::string error_of(const std::vector<std::string>& arguments, int code) {
+  const ProgramEnd end = run_program(joined({SMP_LAUNCH}, arguments));
+  CHECK(end.code == code);
+  CHECK(end.out == "");
+  return end.err.substr(0, end.err.find('\n'));
+}
+
+std::string plan_in(const ScratchFolder& folder, const std::vector<std::string>& options = {}) {
+  REQUIRE(run_program(joined({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "-o",
+                              folder / "plan.yaml"},
+                             options))
+              .code == 0);
+  return folder / "plan.yaml";
+}
+
+}  // namespace
+
+TEST_CASE("every form of a dry run prints what the golden files hold, each time") {
+  const ScratchFolder folder;
+  const std::vector<std::string> program = {"--", "/bin/echo", "it's", "$(HOME) $$"};
+  const std::map<std::string, std::vector<std::string>> cases = {
+      {"program.txt", {"--dry-run", "-n", "2"}},
+      {"hosts.json", {"--dry-run=json", "--hosts", "a:2,b@gpu=1"}},
+      {"program.sh", {"--dry-run=sh", "-n", "2", "--run-dir", folder / "run"}},
+      {"hosts.sh",
+       {"--dry-run=sh", "--hosts", "a:2,b@gpu=1", "--env", "A=x y", "--env", "MY_TOKEN=secret"}},
+      {"program.sbatch",
+       {"--dry-run=sbatch", "-n", "1", "--timeout", "1h", "--show-ranks", "all", "--env",
+        "MY_TOKEN=secret"}},
+      {"hosts.sbatch",
+       {"--dry-run=sbatch", "--hosts", "n[1-4]:2", "--job-name", "four", "--grace", "3s"}},
+      {"program.mpijob.yaml", {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1"}},
+  };
+  for (const auto& [name, options] : cases) {
+    CAPTURE(name);
+    const std::vector<std::string> words = joined(options, program);
+    const std::string text = printed(words, folder);
+    check_golden(name, text);
+    CHECK(text == printed(words, folder));
+    CHECK(text.find("secret'") == text.npos);
+  }
+  CHECK(!std::filesystem::exists(folder / "run"));
+}
+
+TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder, {"--set", "name=My_plan.v2"});
+  for (const std::string form : {"mpijob"})
+    check_golden("plan." + form + ".yaml",
+                 printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
+}
+
+TEST_CASE("scripts for the shell are whole, and run") {
+  const ScratchFolder folder;
+  const auto script = [&](const std::vector<std::string>& options, const std::string& text) {
+    const ProgramEnd end = run_program(
+        joined(joined({SMP_LAUNCH, "--dry-run=sh"}, options), {"--", "/bin/sh", "-c", text}));
+    REQUIRE(end.code == 0);
+    std::ofstream(folder / "job.sh") << end.out;
+    CHECK(run_program({"/bin/bash", "-n", folder / "job.sh"}).err == "");
+  };
+  SUBCASE("one host") {
+    script({"-n", "3"},
+           "echo $RANK/$WORLD_SIZE $MASTER_ADDR ${#SMP_JOB_KEY} ${#SMP_JOB_ID} \"it's\"");
+    const ProgramEnd end = run_program({"/bin/bash", folder / "job.sh"});
+    CHECK(end.code == 0);
+    CHECK(sorted_lines(end.out) == std::vector<std::string>{"0/3 127.0.0.1 64 16 it's",
+                                                            "1/3 127.0.0.1 64 16 it's",
+                                                            "2/3 127.0.0.1 64 16 it's"});
+  }
+  SUBCASE("each of two hosts") {
+    script({"--hosts", "a:2,b:1", "--env", "A=x  y"},
+           "echo $RANK $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_PORT \"$A\"");
+    const std::vector<std::string> meeting = {"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234",
+                                              "SMP_JOB_KEY=00"};
+    CHECK(sorted_lines(run_program({"/bin/bash", folder / "job.sh", "0"}, meeting).out) ==
+          std::vector<std::string>{"0 0 0/2 1234 x  y", "1 1 0/2 1234 x  y"});
+    CHECK(run_program({"/bin/bash", folder / "job.sh", "1"}, meeting).out == "2 0 1/2 1234 x  y\n");
+    CHECK(run_program({"/bin/bash", folder / "job.sh", "2"}, meeting).err ==
+          "there is no host 2: 0 to 1\n");
+    CHECK(contains(run_program({"/bin/bash", folder / "job.sh", "1"}).err, "an address of host 0"));
+  }
+  SUBCASE("a rank that fails ends the others, and its code is the script's") {
+    script({"-n", "3"}, "test $RANK = 1 && exit 7; exec sleep 30");
+    const ProgramEnd end = run_program({"/bin/bash", folder / "job.sh"});
+    CHECK(end.code == 7);
+    CHECK(end.seconds < 5);
+  }
+}
+
+TEST_CASE("what cannot be written as a script or a manifest is refused") {
+  const ScratchFolder folder;
+  CHECK(error_of({"--dry-run=sbatch", "--hosts", "a:2,b:3", "--", "/bin/true"}, 3) ==
+        "smp-launch: a scheduler's hosts are equal, but host 'a' has 2 ranks and host 'b' has 3: "
+        "take equal ones");
+  CHECK(error_of({"--dry-run=sbatch", "--hosts", "a@gpu=0", "--", "/bin/true"}, 3) ==
+        "smp-launch: host 'a' names its GPUs, which is the scheduler's choice: leave gpu= out");
+  CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--job-name", "a b", "--", "/bin/true"}, 3) ==
+        "smp-launch: 'a b' is no name for a job: give one with --job-name");
+  CHECK(error_of({"--dry-run=sbatch", "-n", "2", "--", "no-such-program"}, 3) ==
+        "smp-launch: 'no-such-program' was not found in PATH");
+  CHECK(error_of({"--dry-run=mpijob", "-n", "2", "--", "true"}, 2) ==
+        "smp-launch: a manifest needs --image, the container image that holds smp-launch and the "
+        "job");
+  CHECK(error_of({"--dry-run=mpijob", "--hosts", "a", "--image", "i", "--", "true"}, 2) ==
+        "smp-launch: the hosts of a manifest are pods that have no names yet: leave --hosts out");
+  CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--", "2fast"}, 3) ==
+        "smp-launch: '2fast' is no name for Kubernetes: small letters, digits and '-', a letter "
+        "first (--job-name)");
+  const std::string name(60, 'a');
+  CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--job-name", name, "--", "true"},
+                 3) == "smp-launch: '" + name + "' is too long a name: its last pod would be '" +
+                           name + "-worker-0', 69 characters of 63 at most (--job-name)");
+  CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
+        "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
+}
