@@ -167,6 +167,8 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
     throw UsageError("the program behind '--' has an empty name");
   if (!request.resume.empty() && request.run_dir.empty())
     throw UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
+  if (!request.program.empty() && request.run_dir.empty() && request.output.asks_for_logs())
+    throw UsageError("logs of a program need a folder: give --run-dir, as in --run-dir runs/a");
   if (!request.program.empty() && !request.resume.empty())
     throw UsageError("--resume is for plans: a program goes on by its own means");
   if (!request.program.empty() && request.build_only)
@@ -211,9 +213,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--resume{latest}", request.resume,
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
                "step (plans only)");
-  app.add_option("--show-ranks", request.shown_ranks,
-                 "whose output to show: all, none, or a list such as 0,2-3 (default: 0)")
-      ->type_name("RANKS");
+  OutputOptions output_options(app, request.output);
   app.add_option("--grace", grace,
                  "time between asking ranks to end and killing them (default: 5s)")
       ->type_name("TIME");
@@ -276,6 +276,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   request.said = said_options(app);
+  output_options.finish();
   host_options.finish();
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);

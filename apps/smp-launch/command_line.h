@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host_options.h"
+#include "output_options.h"
 
 namespace smp {
 
@@ -32,7 +33,7 @@ struct LaunchRequest {
   int ranks = 0;                     // of a program; 0 = as many as the hosts have slots
   std::string run_dir;               // empty = the default for a plan, none for a program
   std::string resume;                // "latest" or a step; empty = start anew
-  std::string shown_ranks = "0";
+  OutputRequest output;
   std::chrono::milliseconds grace{5000};
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> comm_timeout;

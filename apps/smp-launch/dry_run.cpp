@@ -103,7 +103,7 @@ std::string as_written(const PreparedJob& job) {
 }  // namespace
 
 DryRunResult dry_run(const PreparedJob& job) {
-  parse_rank_list(job.request.shown_ranks, job.world_size);
+  parse_rank_list(job.request.output.shown_ranks, job.world_size);
   std::vector<Check> checks = checks_of(job);
   // What lies in a container's image, or in its volumes, is not to be found here.
   if (is_manifest(job.request.dry_run))

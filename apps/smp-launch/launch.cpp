@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +10,9 @@
 #include <fstream>
 
 #include "checks.h"
+#include "job_of.h"
 #include "reach_hosts.h"
 #include "smp/launcher/console.h"
-#include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
@@ -49,59 +48,6 @@ void copy_plan(const std::string& from, const std::string& to) {
   std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
   if (error)
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
-}
-
-// Width of the terminal that standard output is; 0 when it is none.
-int console_columns() {
-  winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
-}
-
-// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
-std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
-  const ForwardRules& rules = prepared.request.hosts.forward;
-  std::vector<std::string> own = own_environment();
-  if (prepared.request.comm_timeout)
-    own = merged_environment(own, {comm_timeout_variable(*prepared.request.comm_timeout)});
-  if (!prepared.hosts.empty()) return forwarded_variables(own, rules);
-  return merged_environment(own, named_variables(own, rules.named));
-}
-
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached) {
-  JobEnvironment shared;
-  shared.world_size = prepared.world_size;
-  shared.master_address = reached.master_address;
-  shared.master_port = reached.master_port;
-  shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
-  shared.job_id = random_hex(8);
-  shared.job_key = random_hex(32);
-  if (folder != nullptr) shared.run_dir = folder->path();
-  shared.resume = prepared.request.resume;
-  if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
-
-  const std::vector<std::string> inherited = inherited_environment(prepared);
-  Job job;
-  job.id = shared.job_id;
-  job.hosts = reached.names;
-  job.shown_ranks = parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
-  const int columns = console_columns();
-  job.live_console = columns > 0 && job.shown_ranks.size() == 1;
-  for (int rank = 0; rank < prepared.world_size; ++rank) {
-    const RankPlace& place = reached.places[static_cast<size_t>(rank)];
-    job.host_of_rank.push_back(place.host);
-    job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
-    auto set = variables_of_rank(shared, place, rank, job.files.back().error_file, inherited);
-    if (job.live_console && job.shown_ranks.count(rank) != 0)
-      set.push_back(fmt::format("{}={}", env::kConsoleColumns,
-                                columns - static_cast<int>(fmt::formatted_size("[{}] ", rank))));
-    job.commands.push_back(
-        {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
-  }
-  job.grace = prepared.request.grace;
-  job.timeout = prepared.request.timeout;
-  job.saves_on_request = prepared.plan.has_value();
-  return job;
 }
 
 std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
@@ -213,7 +159,7 @@ int launch(const PreparedJob& prepared) {
       if (!check.ok) throw ConfigError(check.text);
     }
   }
-  parse_rank_list(prepared.request.shown_ranks, prepared.world_size);
+  parse_rank_list(prepared.request.output.shown_ranks, prepared.world_size);
   if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   const bool resumes = !prepared.request.resume.empty();

@@ -71,6 +71,23 @@ TEST_CASE("broken command lines are answered with what to type instead") {
        "--resume is for plans: a program goes on by its own means"},
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},
        "--comm-timeout is for plans: a program has time-outs of its own"},
+      {{"-n", "1", "--prefix", "{rank", "--", "true"},
+       "--prefix '{rank': a '{' alone: write {{ for a brace"},
+      {{"-n", "1", "--prefix", "a\n", "--", "true"}, "--prefix: a line end in it would tear lines"},
+      {{"-n", "1", "--logs", "node", "--", "true"}, "--logs node: it is rank, host or both"},
+      {{"-n", "1", "--logs", "host", "--", "true"},
+       "logs of a program need a folder: give --run-dir, as in --run-dir runs/a"},
+      {{"--logs", "host", "--log-name", "{rank}.{stream}", "plan.yaml"},
+       "--log-name is for the ranks' logs, and --logs host keeps none"},
+      {{"--log-name", "{rank}.log", "plan.yaml"},
+       "--log-name '{rank}.log': it needs {rank} and {stream}, or logs would share a file"},
+      {{"--log-name", "a/{rank}.{stream}", "plan.yaml"},
+       "--log-name 'a/{rank}.{stream}': the name of a file in the run's logs/, without '/' and "
+       "{time}"},
+      {{"--log-size", "1", "plan.yaml"}, "--log-size '1': a size of 64KiB or more, as in 100MiB"},
+      {{"--log-keep", "3", "plan.yaml"}, "--log-keep is for --log-size: give both"},
+      {{"--log-size", "1MiB", "--log-keep", "-1", "plan.yaml"},
+       "--log-keep '-1': a whole number from 0 to 1000"},
       {{"--completion", "tcsh"}, "completion is for bash, zsh or fish, not 'tcsh'"},
       {{"-n", "2", "--via", "local", "--", "true"},
        "--via is for other hosts: name them with --hosts or --hostfile"},
@@ -118,8 +135,9 @@ TEST_CASE("rank lists are checked against the number of ranks before anything st
   CHECK(error_of("4") == "smp-launch: '4' names rank 4, but the job has 4 ranks: 0-3\n");
   CHECK(error_of("2-9") == "smp-launch: '2-9' names rank 9, but the job has 4 ranks: 0-3\n");
   for (const char* list : {"", "x", "1,", ",1", "3-1", "1-", "-1", "0 1", "0,,1"})
-    CHECK(error_of(list) == "smp-launch: '" + std::string(list) +
-                                "' is not a list of ranks: write it like all, none or 0,2-3\n");
+    CHECK(error_of(list) ==
+          "smp-launch: '" + std::string(list) +
+              "' is not a list of ranks: write it like all, none, 0,2-3,last or 0-62:8\n");
 }
 
 TEST_CASE("plans that cannot be launched") {

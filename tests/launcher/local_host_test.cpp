@@ -17,7 +17,8 @@ using namespace smp;
 namespace {
 
 struct Record : HostEvents {
-  void on_output(int process, Stream stream, std::string_view bytes) override {
+  void on_output(int process, Stream stream, std::string_view bytes,
+                 std::chrono::system_clock::time_point) override {
     (stream == Stream::kOut ? out : err)[process].append(bytes);
   }
   void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }

@@ -41,7 +41,8 @@ class Agent : public HostEvents {
 
   int run();
 
-  void on_output(int process, Stream stream, std::string_view bytes) override;
+  void on_output(int process, Stream stream, std::string_view bytes,
+                 std::chrono::system_clock::time_point time) override;
   void on_ended(int process, const ProcessEnd& end) override;
   void on_stopped(int process, bool stopped) override;
   void on_start_failed(int, const std::string&) override {}  // a LocalHost throws instead
@@ -176,10 +177,13 @@ void Agent::start(StartMessage message) {
   }
 }
 
-void Agent::on_output(int process, Stream stream, std::string_view bytes) {
+void Agent::on_output(int process, Stream stream, std::string_view bytes,
+                      std::chrono::system_clock::time_point time) {
+  const auto ms = std::chrono::duration_cast<milliseconds>(time.time_since_epoch());
   channel_.send(FrameType::kOutput, PayloadWriter()
                                         .number(static_cast<uint64_t>(process))
                                         .number(stream == Stream::kErr ? 1 : 0)
+                                        .number(static_cast<uint64_t>(ms.count()))
                                         .text(bytes)
                                         .bytes());
 }

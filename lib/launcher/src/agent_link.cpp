@@ -228,7 +228,9 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       const int process = reader.small_number();
       if (started_.count(process) == 0) throw ProtocolError("output of a rank that is not its own");
       const Stream stream = reader.number() != 0 ? Stream::kErr : Stream::kOut;
-      return events.on_output(process, stream, reader.text());
+      const std::chrono::system_clock::time_point time(
+          milliseconds(static_cast<int64_t>(reader.number())));
+      return events.on_output(process, stream, reader.text(), time);
     }
     case FrameType::kEnded: {
       const int process = running_process(reader);

@@ -41,7 +41,7 @@ bool is_open(const AgentLink& link) {
 }
 
 class NoEvents : public HostEvents {
-  void on_output(int, Stream, std::string_view) override {}
+  void on_output(int, Stream, std::string_view, std::chrono::system_clock::time_point) override {}
   void on_ended(int, const ProcessEnd&) override {}
   void on_stopped(int, bool) override {}
   void on_start_failed(int, const std::string&) override {}

@@ -48,7 +48,7 @@ std::string cannot_start(const std::string& program, int error) {
 }
 
 class IgnoreEvents : public HostEvents {
-  void on_output(int, Stream, std::string_view) override {}
+  void on_output(int, Stream, std::string_view, std::chrono::system_clock::time_point) override {}
   void on_ended(int, const ProcessEnd&) override {}
   void on_stopped(int, bool) override {}
   void on_start_failed(int, const std::string&) override {}
@@ -172,7 +172,8 @@ bool LocalHost::read_pipe(int number, HostEvents& events) {
   const Pipe& pipe = pipes_.at(number);
   const ssize_t size = read(number, bytes.data(), bytes.size());
   if (size > 0) {
-    events.on_output(pipe.process, pipe.stream, {bytes.data(), static_cast<size_t>(size)});
+    events.on_output(pipe.process, pipe.stream, {bytes.data(), static_cast<size_t>(size)},
+                     std::chrono::system_clock::now());
     return true;
   }
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;

@@ -1,11 +1,6 @@
 #include "smp/launcher/output.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <system_error>
 
 namespace smp {
 namespace {
@@ -29,6 +24,7 @@ size_t cut_at(std::string_view text, size_t limit) {
 
 void LineSplitter::feed(std::string_view bytes, Clock::time_point now, std::string& lines) {
   while (!bytes.empty()) {
+    if (feed_plain_line(bytes, lines)) continue;
     if (after_return_) {
       after_return_ = false;
       if (bytes.front() != '\n') overwrite(now, lines);
@@ -42,6 +38,17 @@ void LineSplitter::feed(std::string_view bytes, Clock::time_point now, std::stri
       after_return_ = true;
     bytes.remove_prefix(stop + 1);
   }
+}
+
+// Most lines come whole and without '\r': one copy of these.
+bool LineSplitter::feed_plain_line(std::string_view& bytes, std::string& lines) const {
+  if (after_return_ || open_ || !line_.empty()) return false;
+  const size_t end = bytes.find('\n');
+  const std::string_view line = bytes.substr(0, end + 1);
+  if (end >= kLongestLine || line.find('\r') != line.npos) return false;  // npos is larger
+  lines.append(prefix_).append(line);
+  bytes.remove_prefix(end + 1);
+  return true;
 }
 
 void LineSplitter::append(std::string_view text, std::string& lines) {
@@ -100,22 +107,6 @@ std::vector<std::string> Tail::last_lines(size_t count) const {
   }
   std::reverse(lines.begin(), lines.end());
   return lines;
-}
-
-LogFile::LogFile(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (!file_.is_open())
-    throw std::system_error(errno, std::generic_category(), "cannot open log '" + path_ + "'");
-}
-
-void LogFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t size = ::write(file_.number(), bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0)
-      throw std::system_error(errno, std::generic_category(), "cannot write log '" + path_ + "'");
-    bytes.remove_prefix(static_cast<size_t>(size));
-  }
 }
 
 }  // namespace smp

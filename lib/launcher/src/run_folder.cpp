@@ -100,10 +100,14 @@ RunFolder RunFolder::reopen(const std::string& path) {
 
 RankFiles RunFolder::files_of(int rank) const {
   RankFiles files;
-  files.out_log = fmt::format("{}/logs/rank-{}.out", path_, rank);
-  files.err_log = fmt::format("{}/logs/rank-{}.err", path_, rank);
+  files.out_log = log(fmt::format("rank-{}.out", rank));
+  files.err_log = log(fmt::format("rank-{}.err", rank));
   files.error_file = fmt::format("{}/errors/rank-{}.json", path_, rank);
   return files;
+}
+
+std::string RunFolder::host_log(int host) const {
+  return log(fmt::format("algo-{}.log", host + 1));
 }
 
 }  // namespace smp

@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
+#include <functional>
+#include <optional>
 #include <system_error>
 
 #include "smp/launcher/console.h"
 #include "smp/launcher/error_file.h"
-#include "smp/launcher/output.h"
+#include "smp/launcher/job_output.h"
 #include "smp/launcher/report.h"
 #include "smp/plan/exit_code.h"
 
@@ -27,15 +28,12 @@ constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a h
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
 constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
 
-// Where the bytes of one rank go.
-struct RankOutput {
-  RankOutput(int rank, bool is_shown, bool live)
-      : shown(is_shown), out(fmt::format("[{}] ", rank), live), err(fmt::format("[{}] ", rank)) {}
-  bool shown;
-  LineSplitter out, err;
-  Tail err_tail;
-  std::unique_ptr<LogFile> out_log, err_log;
-};
+// Of two times to wait; negative: for ever.
+milliseconds sooner(milliseconds a, milliseconds b) { return a.count() < 0 ? b : std::min(a, b); }
+
+milliseconds time_until(Clock::time_point time) {
+  return std::max(std::chrono::ceil<milliseconds>(time - Clock::now()), milliseconds(0));
+}
 
 class Supervisor : public HostEvents {
  public:
@@ -44,7 +42,8 @@ class Supervisor : public HostEvents {
 
   JobResult run();
 
-  void on_output(int rank, Stream stream, std::string_view bytes) override;
+  void on_output(int rank, Stream stream, std::string_view bytes,
+                 std::chrono::system_clock::time_point time) override;
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override { result_.ranks[rank].stopped = stopped; }
   void on_start_failed(int rank, const std::string& why) override;
@@ -68,6 +67,7 @@ class Supervisor : public HostEvents {
   }
   void note_end(int rank, const ProcessEnd& end);
   Clock::time_point settled_at(Clock::time_point now) const;
+  void with_output(const std::function<void()>& act);
   void launcher_failed(const std::string& text);
   void set_exit_code();
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
@@ -77,14 +77,13 @@ class Supervisor : public HostEvents {
   Console& console_;
   int control_fd_;
   JobResult result_;
-  std::vector<RankOutput> outputs_;
+  std::optional<JobOutput> output_;
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
   bool finished_ = false;  // give up waiting for those that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
-  std::string lines_;  // reused by on_output
 };
 
 JobResult Supervisor::run() {
@@ -99,16 +98,9 @@ JobResult Supervisor::run() {
   result_.left_behind = host_.finish(*this);
   if (ending()) result_.ending = since(ending_since_);
   result_.elapsed = since(started_);
-  for (RankOutput& output : outputs_) {
-    if (!output.shown) continue;
-    std::string out, err;
-    output.out.flush(out);
-    output.err.flush(err);
-    console_.write(Stream::kOut, out);
-    console_.write(Stream::kErr, err);
-  }
-  if (result_.cause)
-    result_.last_lines = outputs_[result_.cause->rank].err_tail.last_lines(kQuotedLines);
+  with_output([&] { output_->flush(); });
+  if (result_.cause && output_)
+    result_.last_lines = output_->last_error_lines(result_.cause->rank, kQuotedLines);
   if (saved_on_request_ && result_.end == JobEnd::kSuccess) result_.end = JobEnd::kCheckpointed;
   set_exit_code();
   return std::move(result_);
@@ -116,12 +108,7 @@ JobResult Supervisor::run() {
 
 void Supervisor::start_ranks() {
   const int count = static_cast<int>(job_.commands.size());
-  for (int rank = 0; rank < count; ++rank) {
-    outputs_.emplace_back(rank, job_.shown_ranks.count(rank) != 0, job_.live_console);
-    if (job_.files[rank].out_log.empty()) continue;
-    outputs_.back().out_log = std::make_unique<LogFile>(job_.files[rank].out_log);
-    outputs_.back().err_log = std::make_unique<LogFile>(job_.files[rank].err_log);
-  }
+  output_.emplace(job_, console_);
   for (int rank = 0; rank < count; ++rank) {
     try {
       host_.start(rank, job_.commands[rank]);
@@ -137,33 +124,31 @@ void Supervisor::loop() {
     const bool hold = console_.full() && !console_.stalled();
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
-    if (hold) wait = wait.count() < 0 ? kWhileHeld : std::min(wait, kWhileHeld);
+    if (hold) wait = sooner(wait, kWhileHeld);
+    if (output_ && output_->due()) wait = sooner(wait, time_until(*output_->due()));
     pollfd ready[2] = {{host_.event_fd(), POLLIN, 0}, {control_fd_, POLLIN, 0}};
     poll(ready, 2, static_cast<int>(std::min<int64_t>(wait.count(), 1'000'000)));
     if (ready[1].revents != 0) read_control();
     if (ready[0].revents != 0) host_.dispatch(*this);
-    check_clock(Clock::now());
+    const Clock::time_point now = Clock::now();
+    if (output_) output_->release(now);
+    check_clock(now);
   }
   host_.hold_output(false);
 }
 
-void Supervisor::on_output(int rank, Stream stream, std::string_view bytes) {
-  RankOutput& output = outputs_[rank];
-  const bool is_err = stream == Stream::kErr;
-  if (is_err) output.err_tail.feed(bytes);
-  std::unique_ptr<LogFile>& log = is_err ? output.err_log : output.out_log;
-  if (log != nullptr) {
-    try {
-      log->write(bytes);
-    } catch (const std::system_error& error) {
-      log.reset();  // one message is enough
-      launcher_failed(error.what());
-    }
+void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
+                           std::chrono::system_clock::time_point time) {
+  with_output([&] { output_->take(rank, stream, bytes, time); });
+}
+
+// A log that cannot be written ends the job.
+void Supervisor::with_output(const std::function<void()>& act) {
+  try {
+    if (output_) act();
+  } catch (const std::system_error& error) {
+    launcher_failed(error.what());
   }
-  if (!output.shown) return;
-  lines_.clear();
-  (is_err ? output.err : output.out).feed(bytes, Clock::now(), lines_);
-  console_.write(stream, lines_);
 }
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {

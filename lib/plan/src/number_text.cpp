@@ -1,4 +1,4 @@
-#include "number_text.h"
+#include "smp/plan/number_text.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "number_text.h"
+#include "smp/plan/number_text.h"
 #include "smp/plan/yaml_tree.h"
 
 // What a scalar of a strict YAML file means, once its key says what to expect. Nothing is guessed:

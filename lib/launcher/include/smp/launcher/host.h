@@ -35,7 +35,9 @@ enum class SignalScope { kProcess, kGroup };  // the process alone; with what ru
 class HostEvents {
  public:
   virtual ~HostEvents() = default;
-  virtual void on_output(int process, Stream stream, std::string_view bytes) = 0;
+  // `time`: when its host read them.
+  virtual void on_output(int process, Stream stream, std::string_view bytes,
+                         std::chrono::system_clock::time_point time) = 0;
   virtual void on_ended(int process, const ProcessEnd& end) = 0;
   virtual void on_stopped(int process, bool stopped) = 0;  // false: it was continued
   // A host that is not this one says only later that start() failed, in the words of StartError.

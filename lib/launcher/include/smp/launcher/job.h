@@ -8,6 +8,7 @@
 
 #include "smp/launcher/cause.h"
 #include "smp/launcher/host.h"
+#include "smp/launcher/log_file.h"
 
 namespace smp {
 
@@ -16,15 +17,26 @@ struct RankFiles {
   std::string error_file;        // of the rank's last words; empty: it cannot leave any
 };
 
+// Where the ranks' output goes, beside the files of each.
+struct OutputRules {
+  std::set<int> shown_ranks{0};        // on the console
+  std::string prefix = "[{rank}] ";    // of their lines, a RankTemplate
+  std::string host_name;               // for it, where Job::hosts is empty
+  bool fold = false;                   // lines that ranks have in common are shown once
+  bool coloured = false;               // a terminal: each rank has a colour
+  bool live = false;                   // a terminal that shows one rank: lines may be rewritten
+  std::vector<std::string> host_logs;  // a log of whole lines for each host; none: there are none
+  LogLimit log_limit;
+};
+
 // What the launcher is asked to run and how. Plain data.
 struct Job {
-  std::string id;                         // SMP_JOB_ID
-  std::vector<Command> commands;          // by rank
-  std::vector<RankFiles> files;           // by rank
-  std::vector<std::string> hosts;         // their names; none: the ranks run on this one
-  std::vector<int> host_of_rank;          // places in `hosts`
-  std::set<int> shown_ranks{0};           // whose output goes to the console
-  bool live_console = false;              // a terminal that shows one rank: lines may be rewritten
+  std::string id;                  // SMP_JOB_ID
+  std::vector<Command> commands;   // by rank
+  std::vector<RankFiles> files;    // by rank
+  std::vector<std::string> hosts;  // their names; none: the ranks run on this one
+  std::vector<int> host_of_rank;   // places in `hosts`
+  OutputRules output;
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
   std::optional<std::chrono::milliseconds> timeout;
   // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal

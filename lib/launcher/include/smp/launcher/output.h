@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/launcher/file_descriptor.h"
-
 // What becomes of the bytes that a rank writes. One thread.
 namespace smp {
 
@@ -26,10 +24,13 @@ class LineSplitter {
 
   explicit LineSplitter(std::string prefix, bool live = false)
       : prefix_(std::move(prefix)), live_(live) {}
+  // For the lines that end from now on.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   void feed(std::string_view bytes, Clock::time_point now, std::string& lines);
   void flush(std::string& lines);
 
  private:
+  bool feed_plain_line(std::string_view& bytes, std::string& lines) const;
   void append(std::string_view text, std::string& lines);
   void overwrite(Clock::time_point now, std::string& lines);
   void end_line(std::string& lines);
@@ -50,18 +51,6 @@ class Tail {
 
  private:
   std::string bytes_;
-};
-
-// A rank's log: its bytes as they come. Errors are std::system_error with the path.
-class LogFile {
- public:
-  explicit LogFile(const std::string& path);
-  void write(std::string_view bytes);
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  FileDescriptor file_;
 };
 
 }  // namespace smp

@@ -7,7 +7,7 @@
 namespace smp {
 
 // The folder of one run: plan.yaml, metrics.jsonl, report.json, weights/, checkpoints/ (written by
-// others), logs/rank-<r>.out and .err, errors/rank-<r>.json.
+// others), logs/rank-<r>.out and .err, logs/algo-<host, from 1>.log, errors/rank-<r>.json.
 class RunFolder {
  public:
   // The folder as it would be, absolute; creates nothing.
@@ -27,6 +27,8 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string plan() const { return path_ + "/plan.yaml"; }
   RankFiles files_of(int rank) const;
+  std::string log(const std::string& name) const { return path_ + "/logs/" + name; }
+  std::string host_log(int host) const;  // named as SageMaker names hosts
 
  private:
   void make_parts() const;

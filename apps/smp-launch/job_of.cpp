@@ -1,0 +1,106 @@
+#include "job_of.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "smp/launcher/forwarding.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/rank_list.h"
+#include "smp/launcher/rank_template.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/plan/environment.h"
+
+namespace smp {
+namespace {
+
+// Width of the terminal that standard output is; 0 when it is none.
+int console_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
+std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
+  const ForwardRules& rules = prepared.request.hosts.forward;
+  std::vector<std::string> own = own_environment();
+  if (prepared.request.comm_timeout)
+    own = merged_environment(own, {comm_timeout_variable(*prepared.request.comm_timeout)});
+  if (!prepared.hosts.empty()) return forwarded_variables(own, rules);
+  return merged_environment(own, named_variables(own, rules.named));
+}
+
+OutputRules output_rules(const PreparedJob& prepared, const RunFolder* folder,
+                         const ReachedHosts& reached, bool on_terminal) {
+  const OutputRequest& request = prepared.request.output;
+  OutputRules rules;
+  rules.shown_ranks = parse_rank_list(request.shown_ranks, prepared.world_size);
+  rules.prefix = request.prefix;
+  if (reached.names.empty()) rules.host_name = reached.host->name();
+  rules.fold = request.fold;
+  rules.live = on_terminal && rules.shown_ranks.size() == 1;
+  rules.coloured = on_terminal && isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  rules.log_limit = request.log_limit;
+  for (size_t host = 0; request.host_logs && host < std::max<size_t>(prepared.hosts.size(), 1);
+       ++host)
+    rules.host_logs.push_back(folder->host_log(static_cast<int>(host)));
+  return rules;
+}
+
+void name_logs(const OutputRequest& request, const RunFolder& folder, const RankTemplate& name,
+               RankWords words, RankFiles& files) {
+  files.out_log = request.rank_logs ? folder.log(name.fill(words)) : "";
+  words.stream = Stream::kErr;
+  files.err_log = request.rank_logs ? folder.log(name.fill(words)) : "";
+}
+
+}  // namespace
+
+Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached) {
+  JobEnvironment shared;
+  shared.world_size = prepared.world_size;
+  shared.master_address = reached.master_address;
+  shared.master_port = reached.master_port;
+  shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
+  shared.job_id = random_hex(8);
+  shared.job_key = random_hex(32);
+  if (folder != nullptr) shared.run_dir = folder->path();
+  shared.resume = prepared.request.resume;
+  if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
+
+  const std::vector<std::string> inherited = inherited_environment(prepared);
+  Job job;
+  job.id = shared.job_id;
+  job.hosts = reached.names;
+  const int columns = console_columns();
+  job.output = output_rules(prepared, folder, reached, columns > 0);
+  const RankTemplate prefix("--prefix", job.output.prefix);
+  const RankTemplate log_name("--log-name", prepared.request.output.log_name);
+  for (int rank = 0; rank < prepared.world_size; ++rank) {
+    const RankPlace& place = reached.places[static_cast<size_t>(rank)];
+    job.host_of_rank.push_back(place.host);
+    RankWords words{
+        {rank},
+        {place.local_rank},
+        job.hosts.empty() ? job.output.host_name : job.hosts[static_cast<size_t>(place.host)]};
+    job.files.push_back(folder != nullptr ? folder->files_of(rank) : RankFiles{});
+    if (folder != nullptr)
+      name_logs(prepared.request.output, *folder, log_name, words, job.files.back());
+    auto set = variables_of_rank(shared, place, rank, job.files.back().error_file, inherited);
+    if (job.output.live && job.output.shown_ranks.count(rank) != 0)
+      set.push_back(fmt::format("{}={}", env::kConsoleColumns,
+                                columns - static_cast<int>(prefix.fill(words).size())));
+    job.commands.push_back(
+        {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
+  }
+  job.grace = prepared.request.grace;
+  job.timeout = prepared.request.timeout;
+  job.saves_on_request = prepared.plan.has_value();
+  return job;
+}
+
+}  // namespace smp

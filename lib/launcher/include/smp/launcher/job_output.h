@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "smp/launcher/job.h"
+#include "smp/launcher/line_fold.h"
+#include "smp/launcher/log_file.h"
+#include "smp/launcher/output.h"
+#include "smp/launcher/rank_template.h"
+
+namespace smp {
+
+class Console;
+
+// Where the bytes of a job's ranks go: the log of each rank as they are, the log of its host and
+// the console as whole lines. One thread.
+class JobOutput {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Opens the logs. Throws std::system_error. `job` and `console` must outlive this object.
+  JobOutput(const Job& job, Console& console);
+
+  // `time`: when the rank's host read them. Throws std::system_error for a log that cannot be
+  // written, once for each.
+  void take(int rank, Stream stream, std::string_view bytes,
+            std::chrono::system_clock::time_point time);
+  // When release() has something to show; lines that may be folded wait for a moment.
+  std::optional<Clock::time_point> due() const;
+  void release(Clock::time_point now);
+  // Lines without end, and all that waits.
+  void flush();
+
+  std::vector<std::string> last_error_lines(int rank, size_t count) const;
+
+ private:
+  struct Splitters {
+    LineSplitter out, err;
+    LineSplitter& of(Stream stream) { return stream == Stream::kErr ? err : out; }
+  };
+  struct Rank {
+    std::unique_ptr<Splitters> shown;   // none: not on the console
+    std::unique_ptr<Splitters> in_log;  // of its host; none: there is no such log
+    std::unique_ptr<LogFile> out_log, err_log;
+    Tail err_tail;
+  };
+
+  std::string prefix_of(int rank, Stream stream, std::chrono::system_clock::time_point time,
+                        bool coloured) const;
+  std::unique_ptr<Splitters> splitters_of(int rank, bool on_console) const;
+  void show(int rank, Stream stream, std::chrono::system_clock::time_point time);
+  void show_folded(const std::vector<LineFold::Folded>& lines);
+  void write_host_log(int rank, std::string_view lines);
+
+  const Job& job_;
+  Console& console_;
+  RankTemplate prefix_;
+  bool timed_;  // the prefix changes with time
+  bool coloured_;
+  std::optional<LineFold> fold_;
+  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<LogFile>> host_logs_;
+  std::vector<int> local_ranks_;
+  std::string lines_;  // reused
+};
+
+}  // namespace smp

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "smp/launcher/file_descriptor.h"
+
+namespace smp {
+
+// How large a log may become. A full one is renamed to "<path>.1", the one before it to ".2", and
+// so on; what would be behind the last of `kept` is removed.
+struct LogLimit {
+  int64_t bytes = 0;  // 0: none
+  int kept = 3;
+};
+
+// A log: its bytes as they come, after those that are there. A full one ends with a whole line, but
+// a line of more than LineSplitter::kLongestLine may be cut. Errors are std::system_error with the
+// path. One thread.
+class LogFile {
+ public:
+  explicit LogFile(const std::string& path, LogLimit limit = {});
+  void write(std::string_view bytes);
+  const std::string& path() const { return path_; }
+
+ private:
+  void open();
+  void append(std::string_view bytes);
+  size_t bytes_before_rotation(std::string_view bytes) const;
+  void rotate();
+
+  std::string path_;
+  LogLimit limit_;
+  FileDescriptor file_;
+  int64_t size_ = 0;  // counted where there is a limit
+  bool at_line_start_ = true;
+};
+
+}  // namespace smp

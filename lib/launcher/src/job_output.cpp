@@ -1,0 +1,169 @@
+#include "smp/launcher/job_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "smp/launcher/console.h"
+
+namespace smp {
+namespace {
+
+using SystemTime = std::chrono::system_clock::time_point;
+
+// Six colours that can be read on black and on white.
+constexpr int kFirstColour = 31;
+constexpr int kColours = 6;
+
+// A log that failed once is given up: one message is enough.
+void write_or_drop(std::unique_ptr<LogFile>& log, std::string_view bytes) {
+  if (log == nullptr) return;
+  try {
+    log->write(bytes);
+  } catch (const std::system_error&) {
+    log.reset();
+    throw;
+  }
+}
+
+}  // namespace
+
+JobOutput::JobOutput(const Job& job, Console& console)
+    : job_(job),
+      console_(console),
+      prefix_("--prefix", job.output.prefix),
+      timed_(prefix_.has(RankTemplate::Field::kTime)),
+      coloured_(job.output.coloured && job.output.shown_ranks.size() > 1) {
+  const int count = static_cast<int>(job.commands.size());
+  if (job.output.fold && job.output.shown_ranks.size() > 1)
+    fold_.emplace(job.output.shown_ranks.size());
+  std::vector<int> of_host(std::max<size_t>(job.hosts.size(), 1), 0);
+  for (int rank = 0; rank < count; ++rank)
+    local_ranks_.push_back(
+        of_host[job.hosts.empty() ? 0 : static_cast<size_t>(job.host_of_rank[rank])]++);
+  const LogLimit& limit = job.output.log_limit;
+  for (const std::string& path : job.output.host_logs)
+    host_logs_.push_back(std::make_unique<LogFile>(path, limit));
+  for (int rank = 0; rank < count; ++rank) {
+    Rank& one = ranks_.emplace_back();
+    if (job.output.shown_ranks.count(rank) != 0) one.shown = splitters_of(rank, true);
+    if (!host_logs_.empty()) one.in_log = splitters_of(rank, false);
+    if (job.files[rank].out_log.empty()) continue;
+    one.out_log = std::make_unique<LogFile>(job.files[rank].out_log, limit);
+    one.err_log = std::make_unique<LogFile>(job.files[rank].err_log, limit);
+  }
+}
+
+std::string JobOutput::prefix_of(int rank, Stream stream, SystemTime time, bool coloured) const {
+  const std::string text =
+      prefix_.fill({{rank},
+                    {local_ranks_[rank]},
+                    job_.hosts.empty() ? job_.output.host_name
+                                       : job_.hosts[static_cast<size_t>(job_.host_of_rank[rank])],
+                    stream,
+                    time});
+  if (!coloured) return text;
+  return fmt::format("\x1b[{}m{}\x1b[0m", kFirstColour + rank % kColours, text);
+}
+
+std::unique_ptr<JobOutput::Splitters> JobOutput::splitters_of(int rank, bool on_console) const {
+  // A folded line gets its prefix when it is known whose it is.
+  const bool plain = on_console && fold_;
+  const auto prefix = [&](Stream stream) {
+    return plain ? std::string() : prefix_of(rank, stream, {}, on_console && coloured_);
+  };
+  const bool live = on_console && job_.output.live;
+  return std::make_unique<Splitters>(Splitters{LineSplitter(prefix(Stream::kOut), live),
+                                               LineSplitter(prefix(Stream::kErr), live)});
+}
+
+void JobOutput::take(int rank, Stream stream, std::string_view bytes, SystemTime time) {
+  Rank& one = ranks_[rank];
+  if (stream == Stream::kErr) one.err_tail.feed(bytes);
+  const auto now = Clock::now();
+  if (one.shown != nullptr) {
+    LineSplitter& splitter = one.shown->of(stream);
+    if (timed_ && !fold_) splitter.set_prefix(prefix_of(rank, stream, time, coloured_));
+    lines_.clear();
+    splitter.feed(bytes, now, lines_);
+    show(rank, stream, time);
+  }
+  write_or_drop(stream == Stream::kErr ? one.err_log : one.out_log, bytes);
+  if (one.in_log == nullptr) return;
+  LineSplitter& splitter = one.in_log->of(stream);
+  if (timed_) splitter.set_prefix(prefix_of(rank, stream, time, false));
+  lines_.clear();
+  splitter.feed(bytes, now, lines_);
+  write_host_log(rank, lines_);
+}
+
+// Those in lines_.
+void JobOutput::show(int rank, Stream stream, SystemTime time) {
+  if (!fold_) return console_.write(stream, lines_);
+  const auto now = Clock::now();
+  fold_->feed(rank, stream, lines_, time, now);
+  show_folded(fold_->take(now));
+}
+
+void JobOutput::show_folded(const std::vector<LineFold::Folded>& lines) {
+  for (const LineFold::Folded& folded : lines) {
+    RankWords words{folded.ranks, {}, {}, folded.stream, folded.time};
+    std::vector<std::string> hosts;
+    for (int rank : folded.ranks) {
+      words.local_ranks.push_back(local_ranks_[rank]);
+      hosts.push_back(job_.hosts.empty()
+                          ? job_.output.host_name
+                          : job_.hosts[static_cast<size_t>(job_.host_of_rank[rank])]);
+    }
+    std::sort(words.local_ranks.begin(), words.local_ranks.end());
+    words.local_ranks.erase(std::unique(words.local_ranks.begin(), words.local_ranks.end()),
+                            words.local_ranks.end());
+    std::sort(hosts.begin(), hosts.end());
+    hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+    words.host = hosts.size() == 1 ? hosts.front() : fmt::format("{} hosts", hosts.size());
+    const bool one = coloured_ && folded.ranks.size() == 1;
+    const std::string prefix =
+        one ? prefix_of(folded.ranks.front(), folded.stream, folded.time, true)
+            : prefix_.fill(words);
+    console_.write(folded.stream, prefix + folded.line);
+  }
+}
+
+void JobOutput::write_host_log(int rank, std::string_view lines) {
+  const size_t host = job_.hosts.empty() ? 0 : static_cast<size_t>(job_.host_of_rank[rank]);
+  write_or_drop(host_logs_[host], lines);
+}
+
+std::optional<JobOutput::Clock::time_point> JobOutput::due() const {
+  return fold_ ? fold_->due() : std::nullopt;
+}
+
+void JobOutput::release(Clock::time_point now) {
+  if (fold_) show_folded(fold_->take(now));
+}
+
+void JobOutput::flush() {
+  const auto now = std::chrono::system_clock::now();
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+      if (ranks_[rank].shown != nullptr) {
+        lines_.clear();
+        ranks_[rank].shown->of(stream).flush(lines_);
+        show(rank, stream, now);
+      }
+      if (ranks_[rank].in_log != nullptr) {
+        lines_.clear();
+        ranks_[rank].in_log->of(stream).flush(lines_);
+        write_host_log(rank, lines_);
+      }
+    }
+  }
+  if (fold_) show_folded(fold_->take(Clock::now(), true));
+}
+
+std::vector<std::string> JobOutput::last_error_lines(int rank, size_t count) const {
+  return ranks_[rank].err_tail.last_lines(count);
+}
+
+}  // namespace smp
