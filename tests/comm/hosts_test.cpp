@@ -333,6 +333,46 @@ TEST_CASE("the failure of one rank ends the calls of all hosts; abort ends one g
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE("abort between hosts ends the steps inside the hosts too, before their time is over") {
+  const auto errors = errors_between(2, 2, milliseconds(300), [](Communicator& comm) {
+    const auto all = comm.split({0, 1, 2, 3});
+    if (comm.rank() == 3) all->abort("enough");
+    std::vector<float> x(100000);
+    try {
+      all->all_reduce(x.data(), x.data(), 100000, DType::kF32, ReduceOp::kSum, "x")->wait();
+    } catch (const CommError&) {
+    }
+    x.clear();
+    x.shrink_to_fit();
+    std::this_thread::sleep_for(milliseconds(600));
+    some_of_everything(comm, 10);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("an exception gives up a call between hosts before it frees its buffers") {
+  std::vector<std::string> others(4);
+  CHECK_THROWS_WITH_AS(run_hosts(2, 2,
+                                 [&](Communicator& comm) {
+                                   std::vector<float> x(1 << 20);
+                                   const WorkPtr sum =
+                                       comm.all_reduce(x.data(), x.data(), 1 << 20, DType::kF32,
+                                                       ReduceOp::kSum, "x");
+                                   if (comm.rank() == 2) throw std::logic_error("out of luck");
+                                   try {
+                                     sum->wait();
+                                     comm.barrier("b")->wait();
+                                   } catch (const CommError& e) {
+                                     others[size_t(comm.rank())] = text_of(e);
+                                   }
+                                 }),
+                       "out of luck", std::logic_error);
+  for (const int rank : {0, 1, 3}) {
+    CAPTURE(others[size_t(rank)]);
+    CHECK(others[size_t(rank)].find("rank 2 failed") != std::string::npos);
+  }
+}
+
 TEST_CASE("a rank that leaves and one that cannot be reached are told from each other") {
   std::string left;
   run_hosts(2, 1, [&](Communicator& comm) {

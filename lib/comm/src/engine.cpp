@@ -53,7 +53,7 @@ void Operation::wait() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void Operation::give_up() { engine_.give_up(*this); }
+void Operation::give_up() { engine_.give_up(); }
 
 Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* mover)
     : job_(job), rank_(rank), timeout_(timeout), mover_(mover) {
@@ -373,10 +373,11 @@ void Engine::exclusively(const std::function<void()>& run) {
   if (task.error) std::rethrow_exception(task.error);
 }
 
-void Engine::give_up(Operation& op) {
+void Engine::give_up() {
   const std::string reason = fmt::format("rank {} failed while a call was under way", rank_);
   job_.fail(job_.failure(), {CommError::Kind::kAborted, rank_, rank_, reason});
-  close({&op.lane}, reason);
+  // All lanes: a call between hosts has steps on another one.
+  exclusively([this] { fail_affected(); });
 }
 
 }  // namespace smp::shm

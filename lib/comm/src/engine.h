@@ -184,7 +184,7 @@ class Engine {
   // Ends what is under way on these lanes of one member; afterwards the engine knows nothing of
   // them.
   void close(std::vector<Lane*> lanes, const std::string& reason);
-  void give_up(Operation& op);
+  void give_up();  // the whole job, with this rank to blame
   // Runs `task` under the lock, between the steps of programs; returns when it is done.
   void exclusively(const std::function<void()>& task);
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "handshake.h"
 #include "host_meeting.h"
 #include "host_watch.h"
 #include "job.h"
@@ -19,18 +19,6 @@ namespace smp {
 namespace {
 
 using namespace shm;
-
-void check(const FabricOptions& options) {
-  if (options.size < 1 || options.size > kMaxRanksOfHosts)
-    throw std::invalid_argument(
-        fmt::format("a job of {} ranks: 1 to {} are possible", options.size, kMaxRanksOfHosts));
-  if (options.rank < 0 || options.rank >= options.size)
-    throw std::invalid_argument(
-        fmt::format("no rank {} in a job of {} ranks", options.rank, options.size));
-  if (options.job_id.empty() || options.job_id.size() > 64)
-    throw std::invalid_argument("the job id must have 1 to 64 characters");
-  if (options.job_key.empty()) throw std::invalid_argument("the job key is empty");
-}
 
 Fleet fleet_of(const std::vector<Card>& cards) {
   Fleet fleet;
@@ -48,16 +36,19 @@ Fleet fleet_of(const std::vector<Card>& cards) {
 }  // namespace
 
 std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
-  check(options);
-  HostMeeting hosts = meet_hosts(options);
+  const Participant self{
+      options.rank,    options.size,
+      options.job_id,  options.job_key,
+      options.timeout, fmt::format(" to {} port {}", options.master_address, options.master_port)};
+  self.check(kMaxRanksOfHosts, "");
+  HostMeeting hosts = meet_hosts(self, options);
   Fleet fleet = fleet_of(hosts.cards);
   std::vector<int> here;
   for (int rank = 0; rank < options.size; ++rank)
     if (fleet.host_of[size_t(rank)] == fleet.host_of[size_t(options.rank)]) here.push_back(rank);
   fleet.ranks_here = int(here.size());
 
-  Meeting meeting =
-      meet({options.rank, options.size, options.job_id, options.job_key, options.timeout}, here);
+  Meeting meeting = meet({self.rank, self.size, self.job_id, self.job_key, self.timeout, ""}, here);
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   auto port = fleet.spans_hosts() ? std::make_unique<Port>(std::move(hosts.network.transport),
                                                            options.rank, hosts.secret)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "descriptor.h"
+#include "handshake.h"
 #include "ofi_transport.h"
 #include "smp/comm/fabric.h"
 
@@ -30,6 +31,6 @@ struct HostMeeting {
 // All ranks connect to rank 0 over TCP. Each side proves that it knows the job's key; who does not
 // is dropped. Rank 0 compares the settings of all and hands out the cards, or says what is wrong.
 // Throws CommError.
-HostMeeting meet_hosts(const FabricOptions& options);
+HostMeeting meet_hosts(const Participant& self, const FabricOptions& options);
 
 }  // namespace smp::shm

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
+#include <stdexcept>
 #include <system_error>
 
 #include "packed.h"
@@ -18,7 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeat{500};
-constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that they leave
+constexpr milliseconds kLinger{1000};            // rank 0, for the others to say that they leave
+constexpr uint32_t kMostLetterBytes = 64 << 10;  // far more than any error's text
 
 std::string letter_of(uint64_t key, const Failure& failure) {
   Packer letter;
@@ -26,7 +28,7 @@ std::string letter_of(uint64_t key, const Failure& failure) {
   letter.add(uint64_t(failure.kind));
   letter.add(uint64_t(uint32_t(failure.culprit)));
   letter.add(uint64_t(uint32_t(failure.finder)));
-  letter.add(failure.text);
+  letter.add(failure.text.substr(0, kMostLetterBytes / 2));
   return letter.bytes;
 }
 
@@ -145,11 +147,23 @@ void HostWatch::read(Line& line) {
     uint32_t head[2];  // word, bytes of its letter
     if (line.received.size() < sizeof(head)) return;
     memcpy(head, line.received.data(), sizeof(head));
+    if (head[1] > kMostLetterBytes) return garbled(line);
     if (line.received.size() < sizeof(head) + head[1]) return;
     const std::string letter = line.received.substr(sizeof(head), head[1]);
     line.received.erase(0, sizeof(head) + head[1]);
-    hear(line, Word(head[0]), letter);
+    try {
+      hear(line, Word(head[0]), letter);
+    } catch (const std::runtime_error&) {
+      return garbled(line);
+    }
   }
+}
+
+void HostWatch::garbled(Line& line) {
+  line.open = false;
+  job_->fail(job_->failure(),
+             {CommError::Kind::kMismatch, line.rank, rank_,
+              fmt::format("rank {} sent what no rank of this version of smp says", line.rank)});
 }
 
 void HostWatch::hear(Line& line, Word word, const std::string& letter) {
@@ -157,9 +171,10 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
     case Word::kHere: store(job_->board(line.rank).last_call, letter); return;
     case Word::kLeft: {
       Unpacker unpacker(letter);
-      const int rank = int(unpacker.number());
-      job_->board(rank).gone.store(1);
-      if (rank == line.rank) line.open = false;
+      const uint64_t rank = unpacker.number();
+      if (rank >= cards_.size()) throw std::runtime_error("no such rank");
+      job_->board(int(rank)).gone.store(1);
+      if (int(rank) == line.rank) line.open = false;
       if (is_hub()) tell_others(Word::kLeft, letter, line.rank);
       return;
     }
@@ -176,6 +191,7 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       return;
     }
   }
+  throw std::runtime_error("no such word");
 }
 
 void HostWatch::ended(Line& line) {

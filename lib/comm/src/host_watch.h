@@ -44,6 +44,7 @@ class HostWatch final : public PeerWatch, public Outside {
   void read(Line& line);
   void hear(Line& line, Word word, const std::string& letter);
   void ended(Line& line);
+  void garbled(Line& line);
   void look_for_silent();
   void tell(Line& line, Word word, const std::string& letter);
   void tell_others(Word word, const std::string& letter, int except = -1);

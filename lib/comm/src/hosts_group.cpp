@@ -35,12 +35,12 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
   const HostGrid grid = host_grid(hosts_of(seat_->fleet, globals_));
   hosts_ = int(grid.hosts), per_host_ = int(grid.per_host);
   host_ = rank_ / per_host_, place_ = rank_ % per_host_;
+  records_.insert(records_.begin(), &seat_->record_of(key_));
   if (per_host_ > 1) {
     const auto first = globals_.begin() + member(host_, 0);
     local_ = std::make_unique<Group>(seat_, std::vector<int>(first, first + per_host_), place_,
                                      key_, records_);
   }
-  records_.insert(records_.begin(), &seat_->record_of(key_));
   rails_.resize(size_t(hosts_));
   heard_.resize(size_t(hosts_));
   seat_->engine.exclusively([this] {
@@ -62,6 +62,7 @@ HostsGroup::~HostsGroup() {
   // Peers that have not heard of a failure yet shall not take this for the cause.
   const bool quiet = abandoned || failure();
   if (quiet && local_) local_->keep_quiet();
+  local_.reset();  // steps in the host use what follows
   seat_->engine.exclusively([&] {
     for (auto& [peer, pair] : pairs_) {
       if (quiet && pair.channel) pair.channel->keep_quiet();

@@ -76,22 +76,30 @@ bool closed_by_peer(const Descriptor& socket) {
 }
 
 bool send_all(const Descriptor& socket, const void* data, size_t bytes, int side_fd) {
-  iovec vector{const_cast<void*>(data), bytes};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (side_fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &side_fd, sizeof(int));
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    iovec vector{const_cast<char*>(at), bytes};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    if (side_fd >= 0) {  // goes with the first byte
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int));
+      memcpy(CMSG_DATA(header), &side_fd, sizeof(int));
+    }
+    const ssize_t n = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    side_fd = -1;
+    at += n;
+    bytes -= size_t(n);
   }
-  // The messages are far smaller than a socket buffer: they go whole or not at all.
-  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == ssize_t(bytes);
+  return true;
 }
 
 bool receive_all(const Descriptor& socket, void* data, size_t bytes, Deadline deadline,

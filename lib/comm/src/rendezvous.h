@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "descriptor.h"
+#include "handshake.h"
 #include "mapping.h"
-#include "smp/comm/shared_memory.h"
 
 namespace smp::shm {
 
@@ -19,6 +19,6 @@ struct Meeting {
 // and is found by all higher ones. Each side checks the other's user and proves that it knows the
 // job's key; the lowest hands the memfd out. Throws CommError naming who is missing or does not
 // belong.
-Meeting meet(const SharedMemoryOptions& options, const std::vector<int>& here);
+Meeting meet(const Participant& self, const std::vector<int>& here);
 
 }  // namespace smp::shm

@@ -115,6 +115,16 @@ std::string local_address_of(const Descriptor& socket) {
   return text_of(reinterpret_cast<const sockaddr*>(&address));
 }
 
+std::string local_address_towards(const std::string& address, int port) {
+  const Addresses found = resolve(address, port);
+  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a UDP socket");
+  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0)
+    throw std::system_error(errno, std::generic_category(),
+                            fmt::format("no way to {} port {}", address, port));
+  return local_address_of(socket);
+}
+
 std::string address_in(const std::string& subnet) {
   const size_t slash = subnet.find('/');
   int bits = -1;

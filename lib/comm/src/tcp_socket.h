@@ -15,6 +15,8 @@ Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadli
 void prepare(const Descriptor& socket, Deadline deadline);
 
 std::string local_address_of(const Descriptor& socket);  // numeric, without the port
+// The address from which this host reaches that one; nothing is sent.
+std::string local_address_towards(const std::string& address, int port);
 // The address of this host in "10.0.0.0/16". Throws std::runtime_error that lists all others.
 std::string address_in(const std::string& subnet);
 

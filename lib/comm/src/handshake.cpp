@@ -1,0 +1,76 @@
+#include "handshake.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+namespace smp::shm {
+
+void Participant::check(int most_ranks, const char* place) const {
+  if (size < 1 || size > most_ranks)
+    throw std::invalid_argument(
+        fmt::format("a job of {} ranks{}: 1 to {} are possible", size, place, most_ranks));
+  if (rank < 0 || rank >= size)
+    throw std::invalid_argument(fmt::format("no rank {} in a job of {} ranks", rank, size));
+  if (job_id.empty() || job_id.size() > 64)
+    throw std::invalid_argument("the job id must have 1 to 64 characters");
+  if (job_key.empty()) throw std::invalid_argument("the job key is empty");
+}
+
+void Participant::fail(CommError::Kind kind, int culprit, const std::string& text) const {
+  throw CommError(kind, culprit, fmt::format("rank {}: {}", rank, text));
+}
+
+void Participant::lost(int other) const {
+  if (is_late()) timed_out({other});
+  fail(CommError::Kind::kPeerLost, other,
+       fmt::format("rank {} of job '{}' went away while the ranks came together", other, job_id));
+}
+
+void Participant::timed_out(const std::vector<int>& missing) const {
+  fail(CommError::Kind::kTimeout, missing.front(),
+       fmt::format("{} {} of job '{}' did not come{} within {:g} s",
+                   missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
+                   meeting_point, std::chrono::duration<double>(timeout).count()));
+}
+
+Handshake::Handshake(const Participant& self, uint64_t greeting)
+    : self_(&self), greeting_(greeting) {}
+
+void Handshake::greet(const Descriptor& socket, int other) {
+  hello_ = {greeting_, self_->rank, self_->size, make_nonce()};
+  if (!send_all(socket, &hello_, sizeof(hello_)) ||
+      !receive_all(socket, &answer_, sizeof(answer_), self_->deadline))
+    self_->lost(other);
+  if (answer_.greeting != greeting_ || answer_.rank != other)
+    self_->fail(
+        CommError::Kind::kMismatch, other,
+        fmt::format("rank {} of job '{}' runs another version of smp", other, self_->job_id));
+  if (answer_.size != self_->size)
+    self_->fail(CommError::Kind::kMismatch, other,
+                fmt::format("this job has {} ranks, but rank {} was told {}", self_->size, other,
+                            answer_.size));
+  if (!equal(answer_.proof, proof("answer")))
+    self_->fail(CommError::Kind::kMismatch, self_->rank,
+                fmt::format("rank {} of job '{}' has another job key", other, self_->job_id));
+}
+
+bool Handshake::answer(const Descriptor& socket, Deadline deadline) {
+  if (!receive_all(socket, &hello_, sizeof(hello_), deadline)) return false;
+  answer_ = {greeting_, self_->rank, self_->size, make_nonce(), {}};
+  // Another version is told this one's greeting, so that it can say what is the matter.
+  const bool known = hello_.greeting == greeting_;
+  if (known) answer_.proof = proof("answer");
+  return send_all(socket, &answer_, sizeof(answer_)) && known;
+}
+
+Mac Handshake::proof(const char* what, const std::string& bytes) const {
+  std::string message = fmt::format("{} {} {}/{} {}/{} ", what, self_->job_id, hello_.rank,
+                                    hello_.size, answer_.rank, answer_.size);
+  message.append(hello_.nonce.begin(), hello_.nonce.end());
+  message.append(answer_.nonce.begin(), answer_.nonce.end());
+  return authenticate(self_->job_key, message + bytes);
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "local_socket.h"
+#include "proof.h"
+#include "smp/comm/communicator.h"
+
+namespace smp::shm {
+
+// A rank that comes together with the others of its job.
+struct Participant {
+  int rank, size;
+  std::string job_id, job_key;
+  std::chrono::milliseconds timeout;
+  std::string meeting_point;  // " to 10.0.0.1 port 29500", for errors; may be empty
+  Deadline deadline = std::chrono::steady_clock::now() + timeout;
+
+  // Throws std::invalid_argument. `place`: "" or " on one host".
+  void check(int most_ranks, const char* place) const;
+  bool is_late() const { return std::chrono::steady_clock::now() > deadline; }
+
+  // CommErrors that begin with who says it.
+  [[noreturn]] void fail(CommError::Kind kind, int culprit, const std::string& text) const;
+  [[noreturn]] void lost(int other) const;  // or too late
+  [[noreturn]] void timed_out(const std::vector<int>& missing) const;
+};
+
+// How two ranks show each other that they belong to one job: both prove that they know its key,
+// which is not sent. One for each connection.
+class Handshake {
+ public:
+  // Both sides give the same `greeting`: it says which meeting this is, and its version.
+  Handshake(const Participant& self, uint64_t greeting);
+
+  // Of the rank that connects to `other`. Throws CommError when the other end is somebody else, was
+  // told something else or goes away.
+  void greet(const Descriptor& socket, int other);
+  // Of the rank that is connected to. False when nobody asks who knows what this is about.
+  bool answer(const Descriptor& socket, Deadline deadline);
+
+  // That `bytes` are said as `what` in this conversation, by somebody who knows the key.
+  Mac proof(const char* what, const std::string& bytes = "") const;
+
+  // The rank that connected, and how many it was told there are: to be believed after its proof.
+  int guest() const { return hello_.rank; }
+  int guest_size() const { return hello_.size; }
+
+ private:
+  struct Hello {
+    uint64_t greeting = 0;
+    int32_t rank = 0, size = 0;
+    Nonce nonce{};
+  };
+  struct Answer {
+    uint64_t greeting = 0;
+    int32_t rank = 0, size = 0;
+    Nonce nonce{};
+    Mac proof{};
+  };
+
+  const Participant* self_;
+  uint64_t greeting_;
+  Hello hello_;
+  Answer answer_;
+};
+
+// A stranger that says nothing holds nobody up for longer.
+inline constexpr std::chrono::milliseconds kHandshakeLimit{2000};
+
+}  // namespace smp::shm
