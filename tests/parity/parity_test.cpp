@@ -109,15 +109,15 @@ TEST_CASE("a list of layers, fp64, 10 steps: recomputed and offloaded layers cha
 }
 
 // AlexNet's layers on real images: 12 a step, of 192 that scikit-learn ships; 48 are held out.
-TEST_CASE("digits: the loss falls in a pipeline and in a sharded layout") {
+void check_digits(Precision precision) {
   const JobSpec job = read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")}, {});
   constexpr int64_t kSteps = 200;
   LayoutCase sharded{"d2 ZeRO-3", {.shard = 2}};
   sharded.sharding = Sharding::kParameters;
   for (const LayoutCase& layout : {LayoutCase{"p2", {.pipeline = 2}}, sharded}) {
     INFO(layout.name);
-    Plan plan = plan_of(job.model, layout, Precision::kFp32,
-                        SMP_SOURCE_DIR "/tests/golden/digits/digits-240.csv");
+    Plan plan =
+        plan_of(job.model, layout, precision, SMP_SOURCE_DIR "/tests/golden/digits/digits-240.csv");
     plan.job.training.images = job.training.images;
     plan.job.training.steps = kSteps;
     plan.job.training.evaluation = {.every_steps = kSteps, .samples = 48};
@@ -127,7 +127,15 @@ TEST_CASE("digits: the loss falls in a pipeline and in a sharded layout") {
                         layout.name, first, last, 100 * *one.result.run.accuracy));
     CHECK(last < first / 2);
     CHECK(*one.result.run.accuracy > 0.5);
+    check_memory(plan, one.result);
   }
+}
+
+TEST_CASE("digits: the loss falls in a pipeline and in a sharded layout") {
+  check_digits(Precision::kFp32);
+}
+TEST_CASE("digits, bf16: the loss falls in a pipeline and in a sharded layout") {
+  check_digits(Precision::kBf16);
 }
 
 }  // namespace smp::parity

@@ -9,6 +9,7 @@
 #include <ATen/ops/ones_like.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "central_differences.h"
@@ -41,7 +42,7 @@ std::vector<at::Tensor> images_and_labels(const ModelSpec& model, int64_t batch,
           labels};
 }
 
-// What oneDNN blocks a product of fp32 in, where it has few rows or columns.
+// What oneDNN blocks a product of fp32 or bf16 in, where it has few rows or columns.
 constexpr int64_t kProductWorkspace = 132096;
 
 bool is_peak(int64_t counted, int64_t expected, at::ScalarType type) {
@@ -61,6 +62,38 @@ TEST_CASE("operators: gradients of lists are those of central differences") {
     const GradientError largest = largest_gradient_error(rank, batch);
     INFO(largest.element);
     CHECK(largest.difference < tolerance::kCentralDifferenceOfLoss);
+  }
+}
+
+// As for transformers (layers_gradient_test.cpp): each operator rounds what it makes once, a matrix
+// twice, since its bias comes after the product, and so does its backward.
+TEST_CASE("operators: bf16 and fp16 agree with fp32 on the same weights") {
+  at::set_num_threads(1);
+  for (const ModelSpec& model : {smooth_list(), flat_list()}) {
+    const double roundings = 2 * 2 * static_cast<double>(model.operators.size());
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const double roundoff = type == at::kBFloat16 ? 0x1p-9 : 0x1p-11;
+      NamedTensors narrow = arbitrary_weights(model, type), wide;
+      for (const auto& [name, weight] : narrow) wide[name] = weight.to(at::kFloat);
+      const auto batch = images_and_labels(model, 7, type);
+      ModelOnRank exact(model, wide, nullptr), rounded(model, narrow, nullptr);
+      for (ModelOnRank* rank : {&exact, &rounded}) rank->set_context({.seed = 3, .trains = true});
+      const double loss = exact.run({batch[0].to(at::kFloat), batch[1]}, true);
+      const double scale = type == at::kHalf ? 1024 : 1;
+      INFO(std::string(at::toString(type)));
+      CHECK(std::abs(rounded.run(batch, true, scale) - loss) <= roundings * roundoff * loss);
+      double worst = 0;
+      for (const auto& [name, gradient] : exact.gradients()) {
+        INFO(name);
+        const at::Tensor found = rounded.gradients().at(name);
+        CHECK((found.scalar_type() == at::kFloat));
+        const double error = found.div(scale).sub(gradient).norm().item().toDouble() /
+                             gradient.norm().item().toDouble();
+        CHECK(error <= roundings * roundoff);
+        worst = std::max(worst, error / roundoff);
+      }
+      MESSAGE(std::string(at::toString(type)), ": ", worst, " roundoffs of ", roundings);
+    }
   }
 }
 
@@ -108,7 +141,7 @@ TEST_CASE("operators: counted bytes of every layer of a list are those of memory
   install_counting_allocator();
   at::set_num_threads(1);
   for (const ModelSpec& model : {small_list(), flat_list()}) {
-    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       for (const int64_t batch_size : {1, 5, 70}) {
         MemoryLedger ledger(0, 0);
         const LedgerScope scope(ledger);

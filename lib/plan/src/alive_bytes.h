@@ -34,6 +34,27 @@ class Alive {
 // Of statistics, scratch buffers and the gradients of weights.
 inline int64_t wide_bytes(DType dtype) { return bytes_of(dtype) == 2 ? 4 : bytes_of(dtype); }
 
+// The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 goes by way
+// of fp32 copies.
+inline void add_product(Alive& alive, DType dtype, int64_t rows, int64_t depth, int64_t cols) {
+  const int64_t bytes = bytes_of(dtype) * rows * cols;
+  if (dtype != DType::kF16) return alive.add(bytes);
+  const int64_t wide_factors = wide_bytes(dtype) * depth * (rows + cols);
+  const int64_t wide_result = wide_bytes(dtype) * rows * cols;
+  alive.add(wide_factors);
+  alive.add(wide_result);
+  alive.drop(wide_factors);
+  alive.add(bytes);
+  alive.drop(wide_result);
+}
+
+// Most bytes alive while it is made, its result included.
+inline int64_t product_peak(DType dtype, int64_t rows, int64_t depth, int64_t cols) {
+  Alive alive;
+  add_product(alive, dtype, rows, depth, cols);
+  return alive.peak();
+}
+
 // What lives while the gradient of a matrix [rows, cols] is made of `tokens` rows of both factors.
 // In fp32: the product, before it is added to the flat buffer, and a transposed copy of the
 // narrower factor, which has a row per token. In fp64 the product adds to the buffer itself. 16-bit

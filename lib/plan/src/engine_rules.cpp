@@ -114,8 +114,6 @@ const Rule kRules[] = {
      },
      "training.evaluation.pad_last_batch: true on cuda (the engine pads batches on cpu)",
      Concerns::kPlace},
-    {[](const Plan& plan) { return is_list(plan.job.model) && bytes_of(compute_dtype(plan)) == 2; },
-     "model.layers with a precision of 16 bits (the engine runs lists of layers in fp32 and fp64)"},
     {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||

@@ -16,18 +16,8 @@ namespace {
 bool is_narrow(const LayerCall& call) { return bytes_of(call.dtype) == 2; }
 int64_t wide_bytes(const LayerCall& call) { return wide_bytes(call.dtype); }
 
-// The product of [rows, depth] and the transpose of [cols, depth], which is kept. fp16 goes by way
-// of fp32 copies.
 void add_product(Alive& alive, const LayerCall& call, int64_t rows, int64_t depth, int64_t cols) {
-  const int64_t bytes = bytes_of(call.dtype) * rows * cols;
-  if (call.dtype != DType::kF16) return alive.add(bytes);
-  const int64_t wide_factors = wide_bytes(call) * depth * (rows + cols);
-  const int64_t wide_result = wide_bytes(call) * rows * cols;
-  alive.add(wide_factors);
-  alive.add(wide_result);
-  alive.drop(wide_factors);
-  alive.add(bytes);
-  alive.drop(wide_result);
+  add_product(alive, call.dtype, rows, depth, cols);
 }
 
 int64_t weight_gradient_bytes(const LayerCall& call, int64_t rows, int64_t cols) {

@@ -55,7 +55,16 @@ class LayerWalk {
   }
 
  private:
+  bool is_narrow() const { return smp::bytes_of(call_.dtype) == 2; }
   int64_t loss_bytes() const { return wide_bytes(call_.dtype); }
+  // Maximum, sum and target's logit of each row: 16-bit logits keep them, and are widened a few
+  // rows at a time.
+  int64_t statistics_bytes() const { return wide_bytes(call_.dtype) * 3 * call_.micro_batch; }
+  int64_t widened_rows_bytes() const {
+    if (!is_narrow()) return 0;
+    return wide_bytes(call_.dtype) * std::min<int64_t>(call_.micro_batch, 8) *
+           elements_of(operators_.back().out);
+  }
 
   // The operator that made what operator i reads; -1: the layer before.
   std::ptrdiff_t owner_of_input(std::ptrdiff_t i) const {
@@ -79,8 +88,9 @@ class LayerWalk {
       if (lets_go) alive.drop(bytes_of(operators_[i].in, call_));
     }
     if (makes_loss_) {
-      // Maximum, sum and target's logit of each row.
-      alive.pass(wide_bytes(call_.dtype) * 3 * call_.micro_batch, 0);
+      alive.add(statistics_bytes());
+      alive.pass(widened_rows_bytes(), 0);
+      if (!is_narrow()) alive.drop(statistics_bytes());
       alive.add(loss_bytes());
     }
     return alive;
@@ -88,7 +98,11 @@ class LayerWalk {
 
   Alive backward(bool put_off) const {
     Alive alive;
-    if (makes_loss_) alive.drop(loss_bytes());  // the logits' own gradient is among what was saved
+    if (makes_loss_) {
+      alive.drop(loss_bytes());  // the logits' own gradient is among what was saved
+      alive.pass(widened_rows_bytes(), 0);
+      if (is_narrow()) alive.drop(statistics_bytes());
+    }
     for (size_t i = operators_.size(); i-- > 0;) {
       const OperatorMemory op = memory_of(operators_[i], call_);
       if (op.is_view) continue;

@@ -1,5 +1,8 @@
 #include "data_source.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include "smp/plan/data_files.h"
 #include "smp/plan/operators.h"
 #include "smp/runtime/image_data.h"
@@ -56,8 +59,12 @@ std::unique_ptr<DataSource> open_data(const Plan& plan) {
   if (!is_list(plan.job.model)) {
     return std::make_unique<Text>(plan.job.training, sequences_per_sample(plan.job.model));
   }
-  if (compute_dtype(plan) == DType::kF64) return std::make_unique<Images<double>>(plan.job);
-  return std::make_unique<Images<float>>(plan.job);
+  switch (compute_dtype(plan)) {
+    case DType::kF64: return std::make_unique<Images<double>>(plan.job);
+    case DType::kBF16: return std::make_unique<Images<c10::BFloat16>>(plan.job);
+    case DType::kF16: return std::make_unique<Images<c10::Half>>(plan.job);
+    default: return std::make_unique<Images<float>>(plan.job);
+  }
 }
 
 }  // namespace smp

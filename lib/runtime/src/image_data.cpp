@@ -1,5 +1,8 @@
 #include "smp/runtime/image_data.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +53,8 @@ void ImageData::resize(const float* from, T* to) const {
       const Between col = between(x, stored_.width, width_);
       const double upper = above[col.low] + col.share * (above[col.high] - above[col.low]);
       const double lower = below[col.low] + col.share * (below[col.high] - below[col.low]);
-      *to++ = static_cast<T>(upper + row.share * (lower - upper));
+      const double value = upper + row.share * (lower - upper);
+      *to++ = static_cast<T>(value);
     }
   }
 }
@@ -83,9 +87,14 @@ void ImageData::read_held_out(int64_t first_sample, int64_t count, T* images,
   }
 }
 
-template void ImageData::read(int64_t, int64_t, int64_t, float*, int64_t*) const;
-template void ImageData::read(int64_t, int64_t, int64_t, double*, int64_t*) const;
-template void ImageData::read_held_out(int64_t, int64_t, float*, int64_t*) const;
-template void ImageData::read_held_out(int64_t, int64_t, double*, int64_t*) const;
+#define SMP_READS_OF(T)                                                         \
+  template void ImageData::read(int64_t, int64_t, int64_t, T*, int64_t*) const; \
+  template void ImageData::read_held_out(int64_t, int64_t, T*, int64_t*) const;
+
+SMP_READS_OF(float)
+SMP_READS_OF(double)
+SMP_READS_OF(c10::BFloat16)
+SMP_READS_OF(c10::Half)
+#undef SMP_READS_OF
 
 }  // namespace smp

@@ -25,12 +25,14 @@ OperatorMemory memory(const OperatorCall& call) {
   const int64_t windows = call.out[1] * call.out[2];
   const int64_t rows = samples_at_once(call.batch, windows) * windows;
   const int64_t patch = call.in[0] * call.spec.kernel * call.spec.kernel;
-  const int64_t factors = bytes_of(call.dtype) * rows * (patch + call.out[0]);
+  const int64_t of_patches = bytes_of(call.dtype) * rows * patch;
+  const int64_t of_outputs = bytes_of(call.dtype) * rows * call.out[0];
   return {.keeps_input = true,
-          .forward_scratch_bytes = factors,
-          .gradient_scratch_bytes = factors,
-          .weight_scratch_bytes =
-              factors + weight_gradient_bytes(call.dtype, rows, call.out[0], patch)};
+          .forward_scratch_bytes = of_patches + product_peak(call.dtype, rows, patch, call.out[0]),
+          .gradient_scratch_bytes = sums_bytes(call.dtype, elements_of(call.in)) + of_outputs +
+                                    product_peak(call.dtype, rows, call.out[0], patch),
+          .weight_scratch_bytes = of_patches + of_outputs +
+                                  weight_gradient_bytes(call.dtype, rows, call.out[0], patch)};
 }
 
 }  // namespace

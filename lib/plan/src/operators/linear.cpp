@@ -14,9 +14,11 @@ std::vector<ParameterSpec> parameters(const OperatorSpec& spec, const SampleShap
 }
 
 OperatorMemory memory(const OperatorCall& call) {
+  const int64_t in = call.in[0], out = call.out[0], element = bytes_of(call.dtype) * call.batch;
   return {.keeps_input = true,
-          .weight_scratch_bytes =
-              weight_gradient_bytes(call.dtype, call.batch, call.out[0], call.in[0])};
+          .forward_scratch_bytes = product_peak(call.dtype, call.batch, in, out) - element * out,
+          .gradient_scratch_bytes = product_peak(call.dtype, call.batch, out, in) - element * in,
+          .weight_scratch_bytes = weight_gradient_bytes(call.dtype, call.batch, out, in)};
 }
 
 }  // namespace

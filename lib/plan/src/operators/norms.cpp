@@ -1,3 +1,4 @@
+#include "alive_bytes.h"
 #include "operators/operator_rules.h"
 
 // Of each sample's features.
@@ -23,7 +24,7 @@ std::vector<ParameterSpec> rms_norm(const OperatorSpec& /*spec*/, const SampleSh
 
 OperatorMemory memory_with(const OperatorCall& call, int64_t stats) {
   return {.keeps_input = true,
-          .kept_bytes = bytes_of(call.dtype) * call.batch * stats,
+          .kept_bytes = wide_bytes(call.dtype) * call.batch * stats,
           .gradient_in_place = true};
 }
 OperatorMemory layer_norm_memory(const OperatorCall& call) { return memory_with(call, 2); }

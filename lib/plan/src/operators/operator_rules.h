@@ -17,4 +17,7 @@ void check_flat(const OperatorSpec& spec, const SampleShape& in);
 // (kaiming_uniform_ with a = sqrt(5)), which has this deviation.
 std::vector<ParameterSpec> matrix_and_bias(int64_t rows, int64_t cols);
 
+// Where the `count` sums of an image are taken: of 16-bit elements beside them, in fp32.
+int64_t sums_bytes(DType dtype, int64_t count);
+
 }  // namespace smp

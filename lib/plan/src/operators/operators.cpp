@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "alive_bytes.h"
 #include "operators/operator_rules.h"
 #include "smp/plan/errors.h"
 
@@ -69,6 +70,10 @@ std::vector<ParameterSpec> matrix_and_bias(int64_t rows, int64_t cols) {
            .init_std = bound / std::sqrt(3.0),
            .weight_decay = true},
           {.name = "bias", .rows = rows, .is_vector = true, .init = Init::kZeros}};
+}
+
+int64_t sums_bytes(DType dtype, int64_t count) {
+  return bytes_of(dtype) == 2 ? wide_bytes(dtype) * count : 0;
 }
 
 SampleShape input_of(const ModelSpec& model) {

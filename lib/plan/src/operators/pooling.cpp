@@ -26,11 +26,19 @@ SampleShape adaptive_output(const OperatorSpec& spec, const SampleShape& in) {
   return {in[0], spec.out, spec.out};
 }
 
-OperatorMemory max_memory(const OperatorCall& call) {
-  return {.kept_bytes = kPlaceBytes * call.batch * elements_of(call.out)};
+// Of a channel of a sample: windows overlap, so that an element's gradient is a sum.
+int64_t plane_sums(const OperatorCall& call) {
+  return sums_bytes(call.dtype, call.in[1] * call.in[2]);
 }
 
-OperatorMemory mean_memory(const OperatorCall& /*call*/) { return {}; }
+OperatorMemory max_memory(const OperatorCall& call) {
+  return {.kept_bytes = kPlaceBytes * call.batch * elements_of(call.out),
+          .gradient_scratch_bytes = plane_sums(call)};
+}
+
+OperatorMemory mean_memory(const OperatorCall& call) {
+  return {.gradient_scratch_bytes = plane_sums(call)};
+}
 
 // As in torch, windows lie side by side where no stride is given: 0 stands for that.
 const OperatorKey kKernel = {"kernel", &OperatorSpec::kernel};

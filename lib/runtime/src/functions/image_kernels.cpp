@@ -45,15 +45,31 @@ void copy_patches_of(const PatchShape& shape, int64_t samples, const T* images, 
   }
 }
 
+// body(sums) adds to `count` zeros, which lie where the result does or, of 16 bits, in `sums`.
+template <typename T, typename Body>
+void sum_into(int64_t count, T* result, Wide<T>* sums, const Body& body) {
+  if constexpr (kIsNarrow<T>) {
+    std::fill_n(sums, count, 0.0F);
+    body(sums);
+    narrow(count, sums, result);
+  } else {
+    std::fill_n(result, count, T(0));
+    body(result);
+  }
+}
+
 template <typename T>
-void add_patches_of(const PatchShape& shape, int64_t samples, const T* patches, T* images) {
+void sum_patches_of(const PatchShape& shape, int64_t samples, const T* patches, T* images,
+                    Wide<T>* sums) {
   for (int64_t n = 0; n < samples; ++n) {
-    for_each_run(
-        shape,
-        [&](int64_t to, int64_t from, int64_t count) {
-          for (int64_t i = 0; i < count; ++i) images[to + i] += patches[from + i];
-        },
-        [](int64_t, int64_t) {});
+    sum_into(shape.elements(), images, sums, [&](Wide<T>* image) {
+      for_each_run(
+          shape,
+          [&](int64_t to, int64_t from, int64_t count) {
+            for (int64_t i = 0; i < count; ++i) image[to + i] += Wide<T>(patches[from + i]);
+          },
+          [](int64_t, int64_t) {});
+    });
     images += shape.elements();
     patches += shape.windows() * shape.patch();
   }
@@ -64,7 +80,9 @@ void channels_first_of(int64_t samples, int64_t channels, int64_t windows, const
                        const T* bias, T* images) {
   for (int64_t n = 0; n < samples; ++n, rows += windows * channels) {
     for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t w = 0; w < windows; ++w) *images++ = rows[w * channels + c] + bias[c];
+      for (int64_t w = 0; w < windows; ++w) {
+        *images++ = static_cast<T>(Wide<T>(rows[w * channels + c]) + Wide<T>(bias[c]));
+      }
     }
   }
 }
@@ -91,9 +109,9 @@ void max_pool_of(const PatchShape& s, int64_t planes, const T* x, T* y, int32_t*
         int64_t place = y_begin * s.width + x_begin;
         for (int64_t iy = y_begin; iy < y_end; ++iy) {
           for (int64_t ix = x_begin; ix < x_end; ++ix) {
-            const T value = x[iy * s.width + ix];
+            const Wide<T> value = x[iy * s.width + ix];
             // A value that is no number is passed on, so that the loss shows it.
-            if (value > x[place] || value != value) place = iy * s.width + ix;
+            if (value > Wide<T>(x[place]) || value != value) place = iy * s.width + ix;
           }
         }
         *y++ = x[place];
@@ -105,20 +123,19 @@ void max_pool_of(const PatchShape& s, int64_t planes, const T* x, T* y, int32_t*
 
 template <typename T>
 void max_pool_backward_of(const PatchShape& s, int64_t planes, const T* dy, const int32_t* places,
-                          T* dx) {
+                          T* dx, Wide<T>* sums) {
   for (int64_t p = 0; p < planes; ++p, dx += s.height * s.width) {
-    for (int64_t w = 0; w < s.windows(); ++w) dx[*places++] += *dy++;
+    sum_into(s.height * s.width, dx, sums, [&](Wide<T>* plane) {
+      for (int64_t w = 0; w < s.windows(); ++w) plane[*places++] += Wide<T>(*dy++);
+    });
   }
 }
 
-// Calls body(plane's first element, output, window's rows, its columns).
+// Calls body(window's rows, its columns) for the outputs of a plane, in order.
 template <typename Body>
-void for_each_mean(const MeanShape& s, int64_t planes, const Body& body) {
-  int64_t output = 0;
-  for (int64_t p = 0; p < planes; ++p) {
-    for (const Window& rows : s.rows) {
-      for (const Window& cols : s.cols) body(p * s.height * s.width, output++, rows, cols);
-    }
+void for_each_mean(const MeanShape& s, const Body& body) {
+  for (const Window& rows : s.rows) {
+    for (const Window& cols : s.cols) body(rows, cols);
   }
 }
 
@@ -126,29 +143,29 @@ int64_t size_of(const Window& window) { return window.end - window.begin; }
 
 template <typename T>
 void mean_pool_of(const MeanShape& s, int64_t planes, const T* x, T* y) {
-  for_each_mean(s, planes,
-                [&](int64_t plane, int64_t output, const Window& rows, const Window& cols) {
-                  T sum = 0;
-                  for (int64_t iy = rows.begin; iy < rows.end; ++iy) {
-                    for (int64_t ix = cols.begin; ix < cols.end; ++ix) {
-                      sum += x[plane + iy * s.width + ix];
-                    }
-                  }
-                  y[output] = sum / static_cast<T>(size_of(rows) * size_of(cols));
-                });
+  for (int64_t p = 0; p < planes; ++p, x += s.height * s.width) {
+    for_each_mean(s, [&](const Window& rows, const Window& cols) {
+      Wide<T> sum = 0;
+      for (int64_t iy = rows.begin; iy < rows.end; ++iy) {
+        for (int64_t ix = cols.begin; ix < cols.end; ++ix) sum += Wide<T>(x[iy * s.width + ix]);
+      }
+      *y++ = static_cast<T>(sum / static_cast<Wide<T>>(size_of(rows) * size_of(cols)));
+    });
+  }
 }
 
 template <typename T>
-void mean_pool_backward_of(const MeanShape& s, int64_t planes, const T* dy, T* dx) {
-  for_each_mean(s, planes,
-                [&](int64_t plane, int64_t output, const Window& rows, const Window& cols) {
-                  const T share = dy[output] / static_cast<T>(size_of(rows) * size_of(cols));
-                  for (int64_t iy = rows.begin; iy < rows.end; ++iy) {
-                    for (int64_t ix = cols.begin; ix < cols.end; ++ix) {
-                      dx[plane + iy * s.width + ix] += share;
-                    }
-                  }
-                });
+void mean_pool_backward_of(const MeanShape& s, int64_t planes, const T* dy, T* dx, Wide<T>* sums) {
+  for (int64_t p = 0; p < planes; ++p, dx += s.height * s.width) {
+    sum_into(s.height * s.width, dx, sums, [&](Wide<T>* plane) {
+      for_each_mean(s, [&](const Window& rows, const Window& cols) {
+        const Wide<T> share = Wide<T>(*dy++) / static_cast<Wide<T>>(size_of(rows) * size_of(cols));
+        for (int64_t iy = rows.begin; iy < rows.end; ++iy) {
+          for (int64_t ix = cols.begin; ix < cols.end; ++ix) plane[iy * s.width + ix] += share;
+        }
+      });
+    });
+  }
 }
 
 }  // namespace
@@ -157,8 +174,9 @@ void mean_pool_backward_of(const MeanShape& s, int64_t planes, const T* dy, T* d
   void copy_patches(const PatchShape& shape, int64_t samples, const T* images, T* patches) {  \
     copy_patches_of(shape, samples, images, patches);                                         \
   }                                                                                           \
-  void add_patches(const PatchShape& shape, int64_t samples, const T* patches, T* images) {   \
-    add_patches_of(shape, samples, patches, images);                                          \
+  void sum_patches(const PatchShape& shape, int64_t samples, const T* patches, T* images,     \
+                   Wide<T>* sums) {                                                           \
+    sum_patches_of(shape, samples, patches, images, sums);                                    \
   }                                                                                           \
   void channels_first(int64_t samples, int64_t channels, int64_t windows, const T* rows,      \
                       const T* bias, T* images) {                                             \
@@ -172,18 +190,21 @@ void mean_pool_backward_of(const MeanShape& s, int64_t planes, const T* dy, T* d
     max_pool_of(shape, planes, x, y, places);                                                 \
   }                                                                                           \
   void max_pool_backward(const PatchShape& shape, int64_t planes, const T* dy,                \
-                         const int32_t* places, T* dx) {                                      \
-    max_pool_backward_of(shape, planes, dy, places, dx);                                      \
+                         const int32_t* places, T* dx, Wide<T>* sums) {                       \
+    max_pool_backward_of(shape, planes, dy, places, dx, sums);                                \
   }                                                                                           \
   void mean_pool(const MeanShape& shape, int64_t planes, const T* x, T* y) {                  \
     mean_pool_of(shape, planes, x, y);                                                        \
   }                                                                                           \
-  void mean_pool_backward(const MeanShape& shape, int64_t planes, const T* dy, T* dx) {       \
-    mean_pool_backward_of(shape, planes, dy, dx);                                             \
+  void mean_pool_backward(const MeanShape& shape, int64_t planes, const T* dy, T* dx,         \
+                          Wide<T>* sums) {                                                    \
+    mean_pool_backward_of(shape, planes, dy, dx, sums);                                       \
   }
 
 SMP_KERNELS_OF(float)
 SMP_KERNELS_OF(double)
+SMP_KERNELS_OF(c10::BFloat16)
+SMP_KERNELS_OF(c10::Half)
 #undef SMP_KERNELS_OF
 
 }  // namespace smp

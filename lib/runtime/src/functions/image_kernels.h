@@ -3,8 +3,12 @@
 #include <cstdint>
 #include <vector>
 
-// Loops over images [samples, channels, height, width], one thread, in fp32 and fp64. What a matrix
-// product needs around it (patches), and poolings.
+#include "functions/wide.h"
+
+// Loops over images [samples, channels, height, width], one thread, in fp64, fp32, bf16 and fp16.
+// What a matrix product needs around it (patches), and poolings. Sums are wide, and rounded once:
+// where they are taken element by element of an image, `sums` has room for those of one; it is not
+// read where elements are wide.
 namespace smp {
 
 // Windows of `kernel` x `kernel` over one sample. What lies beside the image is 0.
@@ -33,8 +37,9 @@ struct MeanShape {
 #define SMP_KERNELS_OF(T)                                                                        \
   /* patches [samples * windows, channels * kernel * kernel] */                                  \
   void copy_patches(const PatchShape& shape, int64_t samples, const T* images, T* patches);      \
-  /* images += what each patch has of them */                                                    \
-  void add_patches(const PatchShape& shape, int64_t samples, const T* patches, T* images);       \
+  /* images = the sum of what each patch has of them; `sums` of a sample */                      \
+  void sum_patches(const PatchShape& shape, int64_t samples, const T* patches, T* images,        \
+                   Wide<T>* sums);                                                               \
   /* images [samples, channels, windows] from rows [samples * windows, channels], with a bias */ \
   void channels_first(int64_t samples, int64_t channels, int64_t windows, const T* rows,         \
                       const T* bias, T* images);                                                 \
@@ -43,13 +48,15 @@ struct MeanShape {
   /* Of `planes` = samples x channels images; places are elements of a plane. */                 \
   void max_pool(const PatchShape& shape, int64_t planes, const T* x, T* y, int32_t* places);     \
   void max_pool_backward(const PatchShape& shape, int64_t planes, const T* dy,                   \
-                         const int32_t* places, T* dx);                                          \
+                         const int32_t* places, T* dx, Wide<T>* sums);                           \
   void mean_pool(const MeanShape& shape, int64_t planes, const T* x, T* y);                      \
-  /* dx += */                                                                                    \
-  void mean_pool_backward(const MeanShape& shape, int64_t planes, const T* dy, T* dx);
+  void mean_pool_backward(const MeanShape& shape, int64_t planes, const T* dy, T* dx,            \
+                          Wide<T>* sums);
 
 SMP_KERNELS_OF(float)
 SMP_KERNELS_OF(double)
+SMP_KERNELS_OF(c10::BFloat16)
+SMP_KERNELS_OF(c10::Half)
 #undef SMP_KERNELS_OF
 
 }  // namespace smp

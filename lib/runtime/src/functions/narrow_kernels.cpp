@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "functions/dropout.h"
@@ -10,19 +11,25 @@ namespace smp {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 16;
+constexpr int64_t kDroppedAtOnce = 1 << 17;  // elements: 512 KiB in fp32
 
 // Calls body(first row, rows) for all rows, a block at a time.
 template <typename Body>
-void for_blocks(int64_t rows, Body&& body) {
-  for (int64_t first = 0; first < rows; first += kRowsAtOnce) {
-    body(first, std::min(kRowsAtOnce, rows - first));
+void for_blocks(int64_t rows, int64_t at_once, Body&& body) {
+  for (int64_t first = 0; first < rows; first += at_once) {
+    body(first, std::min(at_once, rows - first));
   }
+}
+template <typename Body>
+void for_blocks(int64_t rows, Body&& body) {
+  for_blocks(rows, kRowsAtOnce, std::forward<Body>(body));
 }
 
 // A few rows in fp32.
 class Rows {
  public:
-  explicit Rows(int64_t cols) : cols_(cols), values_(static_cast<size_t>(kRowsAtOnce * cols)) {}
+  explicit Rows(int64_t cols, int64_t rows = kRowsAtOnce)
+      : cols_(cols), values_(static_cast<size_t>(rows * cols)) {}
 
   float* data() { return values_.data(); }
   template <typename T>
@@ -41,10 +48,6 @@ class Rows {
 };
 
 NormShape with_rows(NormShape shape, int64_t rows) {
-  shape.rows = rows;
-  return shape;
-}
-ActivationShape with_rows(ActivationShape shape, int64_t rows) {
   shape.rows = rows;
   return shape;
 }
@@ -90,14 +93,38 @@ void norm_backward_of(const NormShape& shape, const T* dy, const T* x, const flo
   });
 }
 
+// How an activation is cut into blocks. Without a bias or a gate rows mean nothing, and may be far
+// wider than a cache: it is taken by elements.
+class ActivationBlocks {
+ public:
+  ActivationBlocks(const ActivationShape& shape, const void* bias)
+      : shape_(shape), by_elements_(bias == nullptr && !shape.gated) {}
+
+  int64_t cols() const { return by_elements_ ? 1 : shape_.cols; }
+  int64_t input_cols() const { return shape_.gated ? 2 * shape_.cols : cols(); }
+  int64_t rows() const { return by_elements_ ? shape_.rows * shape_.cols : shape_.rows; }
+  int64_t at_once() const { return by_elements_ ? kElementsAtOnce : kRowsAtOnce; }
+  // Of `count` rows.
+  ActivationShape block(int64_t count) const {
+    ActivationShape shape = shape_;
+    shape.rows = by_elements_ ? 1 : count;
+    if (by_elements_) shape.cols = count;
+    return shape;
+  }
+
+ private:
+  static constexpr int64_t kElementsAtOnce = 1024;
+  const ActivationShape shape_;
+  const bool by_elements_;
+};
+
 template <typename T>
 void activation_forward_of(const ActivationShape& shape, const T* u, const T* bias, T* y) {
-  const int64_t cols = shape.gated ? 2 * shape.cols : shape.cols;
-  const WideVector<T> b(cols, bias);
-  Rows inputs(cols), results(shape.cols);
-  for_blocks(shape.rows, [&](int64_t first, int64_t count) {
-    activation_forward(with_rows(shape, count), inputs.load(u, first, count), b.data(),
-                       results.data());
+  const ActivationBlocks blocks(shape, bias);
+  const WideVector<T> b(blocks.input_cols(), bias);
+  Rows inputs(blocks.input_cols(), blocks.at_once()), results(blocks.cols(), blocks.at_once());
+  for_blocks(blocks.rows(), blocks.at_once(), [&](int64_t first, int64_t count) {
+    activation_forward(blocks.block(count), inputs.load(u, first, count), b.data(), results.data());
     results.store(first, count, y);
   });
 }
@@ -105,11 +132,11 @@ void activation_forward_of(const ActivationShape& shape, const T* u, const T* bi
 template <typename T>
 void activation_backward_of(const ActivationShape& shape, T* u, const T* bias, T* dy,
                             float* dbias) {
-  const int64_t cols = shape.gated ? 2 * shape.cols : shape.cols;
-  const WideVector<T> b(cols, bias);
-  Rows inputs(cols), gradients(shape.cols);
-  for_blocks(shape.rows, [&](int64_t first, int64_t count) {
-    activation_backward(with_rows(shape, count), inputs.load(u, first, count), b.data(),
+  const ActivationBlocks blocks(shape, bias);
+  const WideVector<T> b(blocks.input_cols(), bias);
+  Rows inputs(blocks.input_cols(), blocks.at_once()), gradients(blocks.cols(), blocks.at_once());
+  for_blocks(blocks.rows(), blocks.at_once(), [&](int64_t first, int64_t count) {
+    activation_backward(blocks.block(count), inputs.load(u, first, count), b.data(),
                         gradients.load(dy, first, count), dbias);
     inputs.store(first, count, u);
     gradients.store(first, count, dy);
@@ -154,8 +181,10 @@ Dropout from_row(const Dropout& dropout, int64_t first) {
 
 template <typename T>
 void drop_of(const Dropout& dropout, int64_t rows, int64_t cols, const T* x, T* y) {
-  Rows block(cols);
-  for_blocks(rows, [&](int64_t first, int64_t count) {
+  // Those of images are wide: of a sample each.
+  const int64_t at_once = std::clamp<int64_t>(kDroppedAtOnce / cols, 1, kRowsAtOnce);
+  Rows block(cols, at_once);
+  for_blocks(rows, at_once, [&](int64_t first, int64_t count) {
     float* wide = block.load(x, first, count);
     drop(from_row(dropout, first), count, cols, wide, wide);
     block.store(first, count, y);

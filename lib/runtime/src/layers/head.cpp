@@ -1,6 +1,6 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include "layers/cross_entropy.h"
 #include "layers/parameter_views.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -8,10 +8,7 @@
 namespace smp {
 namespace {
 
-// Final norm, projection to this rank's part of the vocabulary, cross-entropy. One buffer holds the
-// logits, then their exponentials, then the gradient of the loss by the logits. Of 16-bit logits
-// the statistics are kept in fp32 instead, and the gradient is made in backward, where the scale of
-// the loss is known: 1 / tokens alone would be lost to fp16.
+// Final norm, projection to this rank's part of the vocabulary, cross-entropy.
 class Head final : public Layer {
  public:
   Head(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region)
@@ -19,11 +16,10 @@ class Head final : public Layer {
         projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"),
                     parameters.at("bias")},
         scale_(head_scale(model)),
-        vocab_size_(model.vocab_size),
-        begin_(part_begin(model.vocab_size, region.degree(), region.rank())),
+        loss_(part_begin(model.vocab_size, region.degree(), region.rank()), region),
         region_(region) {
     SMP_CHECK_EQ(projection_.weight.weight.size(0),
-                 part_size(vocab_size_, region.degree(), region.rank()));
+                 part_size(model.vocab_size, region.degree(), region.rank()));
   }
 
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs, const CallContext& call,
@@ -32,19 +28,12 @@ class Head final : public Layer {
                                    const CallContext& call, WeightWork* later) override;
 
  private:
-  SoftmaxStatistics empty_statistics(const at::Tensor& logits) const;
-
   Norm norm_;
   Linear projection_;
   double scale_;  // of what is projected
-  int64_t vocab_size_, begin_;
+  CrossEntropy loss_;
   TensorRegion region_;
 };
-
-SoftmaxStatistics Head::empty_statistics(const at::Tensor& logits) const {
-  return {at::empty({logits.size(0)}, wide_options(logits)),
-          at::empty({2, logits.size(0)}, wide_options(logits))};
-}
 
 std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
                                       const CallContext& /*call*/, Saved* saved) {
@@ -58,19 +47,9 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   const at::Tensor logits = projection_.forward(  // [n, vocabulary/t]
       region_.gathered(std::move(normal), "tensor.forward"));
   if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
-  SoftmaxStatistics statistics = empty_statistics(logits);
-  SoftmaxExchange exchange;
-  if (region_.degree() > 1) {
-    exchange = [this](const at::Tensor& part, ReduceOp op) {
-      region_.all_reduce(part, op, "tensor.loss");
-    };
-  }
-  const double mean = functions_of(logits).softmax_loss(logits, targets, begin_, statistics,
-                                                        exchange, saved != nullptr);
-  if (saved != nullptr) {
-    *saved = {input, stats, logits};
-    if (is_narrow(x)) saved->insert(saved->end(), {targets, statistics.maxima, statistics.sums});
-  }
+  if (saved != nullptr) *saved = {input, stats};
+  SoftmaxStatistics statistics;
+  const double mean = loss_.forward(logits, targets, statistics, saved);
   statistics = {};
   return {at::full({}, mean, wide_options(x).device(at::kCPU))};
 }
@@ -80,16 +59,13 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
                                        const CallContext& /*call*/, WeightWork* /*later*/) {
   const at::Tensor input = std::move(saved[0]);
   const at::Tensor stats = std::move(saved[1]);
-  at::Tensor logits_gradient = std::move(saved[2]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});
   double scale = gradients.at(0).item().toDouble();
-  if (is_narrow(x)) {
-    functions_of(x).softmax_gradient(logits_gradient, saved[3], begin_, {saved[4], saved[5]},
-                                     scale);
-  } else if (projection_.bias.defined()) {
+  at::Tensor logits_gradient = loss_.gradient(saved, scale);
+  if (projection_.bias.defined() && scale != 1) {
     logits_gradient.mul_(scale);
+    scale = 1;
   }
-  if (is_narrow(x) || projection_.bias.defined()) scale = 1;
   saved.clear();
 
   TensorRegion::Sum sum = region_.start_sum(

@@ -1,8 +1,8 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <utility>
 
+#include "layers/cross_entropy.h"
 #include "operators/operator.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
@@ -55,8 +55,7 @@ class OperatorList final : public Layer {
     }
     std::vector<at::Tensor> outputs;
     if (makes_loss_) {
-      outputs = loss(x, inputs.at(1), saved == nullptr);
-      kept.push_back(x);  // the gradient by now
+      outputs = loss(x, inputs.at(1), saved == nullptr ? nullptr : &kept);
     } else {
       outputs = {std::move(x)};
     }
@@ -69,10 +68,10 @@ class OperatorList final : public Layer {
     at::Tensor gradient = std::move(gradients.at(0)).contiguous();
     gradients.clear();
     if (makes_loss_) {
-      const double scale = gradient.item().toDouble();
-      gradient = std::move(saved.back());
-      saved.pop_back();
-      gradient.mul_(scale);
+      double scale = gradient.item().toDouble();
+      gradient.reset();
+      gradient = loss_.gradient(saved, scale);
+      if (scale != 1) gradient.mul_(scale);
       later = nullptr;  // as every head: the schedules never put it off
     }
     for (size_t i = operators_.size(); i-- > 0;) {
@@ -92,29 +91,32 @@ class OperatorList final : public Layer {
  private:
   // The mean loss, and for evaluations how many samples of the batch have their label's logit as
   // the largest.
-  static std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
-                                      bool counts) {
-    const int64_t rows = logits.size(0);
-    at::Tensor maxima = at::empty({rows}, logits.options());
-    at::Tensor sums = at::empty({2, rows}, logits.options());
-    const double mean =
-        functions_of(logits).softmax_loss(logits, labels, 0, {maxima, sums}, {}, !counts);
+  std::vector<at::Tensor> loss(const at::Tensor& logits, const at::Tensor& labels,
+                               Saved* kept) const {
+    SoftmaxStatistics statistics;
+    const double mean = loss_.forward(logits, labels, statistics, kept);
+    const double correct = kept == nullptr ? correct_ones(statistics, labels) : 0;
+    statistics = {};
+    std::vector<at::Tensor> outputs = {at::full({}, mean, wide_options(logits))};
+    if (kept == nullptr) outputs.push_back(at::full({}, correct, wide_options(logits)));
+    return outputs;
+  }
+
+  static double correct_ones(const SoftmaxStatistics& statistics, const at::Tensor& labels) {
+    const int64_t rows = labels.numel();
     const int64_t* targets = labels.const_data_ptr<int64_t>();
     double correct = 0;
-    with_element_type(logits, [&](auto zero) {
-      const auto* target_logits = data_of<Wide<decltype(zero)>>(sums) + rows;
+    with_element_type(statistics.sums, [&](auto zero) {
+      const auto* target_logits = data_of<decltype(zero)>(statistics.sums) + rows;
       for (int64_t r = 0; r < rows; ++r) {
         correct += targets[r] != kNoTarget && target_logits[r] == 0 ? 1 : 0;
       }
     });
-    maxima.reset();
-    sums.reset();
-    std::vector<at::Tensor> outputs = {at::full({}, mean, logits.options())};
-    if (counts) outputs.push_back(at::full({}, correct, logits.options()));
-    return outputs;
+    return correct;
   }
 
   const bool is_first_, makes_loss_;
+  const CrossEntropy loss_{0, TensorRegion()};
   std::vector<OperatorPtr> operators_;
   std::vector<bool> wants_gradient_;  // of what each reads; the batch needs none
 };

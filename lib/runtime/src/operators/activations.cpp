@@ -15,14 +15,15 @@ class Relu final : public Operator {
     at::Tensor y = may_overwrite ? x : at::empty_like(x);
     at::Tensor passes = at::empty({x.numel()}, x.options().dtype(at::kByte));
     with_element_type(x, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       const T* from = data_of<T>(x);
       T* to = data_of<T>(y);
       auto* pass = data_of<uint8_t>(passes);
       for (int64_t i = 0; i < x.numel(); ++i) {
-        pass[i] = from[i] > 0 ? 1 : 0;
+        const Wide<T> value = from[i];
+        pass[i] = value > 0 ? 1 : 0;
         // What is no number stays so, and the loss shows it.
-        to[i] = from[i] <= 0 ? T(0) : from[i];
+        to[i] = value <= 0 ? T(0) : from[i];
       }
     });
     saved.push_back(std::move(passes));
@@ -33,7 +34,7 @@ class Relu final : public Operator {
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     with_element_type(dy, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       const auto* pass = data_of<uint8_t>(kept[0]);
       T* gradient = data_of<T>(dy);
       for (int64_t i = 0; i < dy.numel(); ++i) gradient[i] = pass[i] != 0 ? gradient[i] : T(0);
@@ -78,7 +79,7 @@ class Tanh final : public Operator {
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
     at::Tensor y = at::empty_like(x);
-    for_each(x, y, [](auto from, auto& to) { to = std::tanh(from); });
+    for_each(x, x, y, [](auto from, auto /*same*/) { return std::tanh(from); });
     saved.push_back(x);
     return y;
   }
@@ -86,21 +87,26 @@ class Tanh final : public Operator {
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
-    for_each(kept[0], dy, [](auto from, auto& gradient) {
+    for_each(kept[0], dy, dy, [](auto from, auto gradient) {
       const auto y = std::tanh(from);
-      gradient *= 1 - y * y;
+      return gradient * (1 - y * y);
     });
     return dy;
   }
 
  private:
+  // y = body(a, b), element by element.
   template <typename Body>
-  static void for_each(const at::Tensor& x, const at::Tensor& y, const Body& body) {
-    with_element_type(x, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
-      const T* from = data_of<T>(x);
+  static void for_each(const at::Tensor& a, const at::Tensor& b, const at::Tensor& y,
+                       const Body& body) {
+    with_element_type(y, [&](auto zero) {
+      using T = decltype(zero);
+      const T* first = data_of<T>(a);
+      const T* second = data_of<T>(b);
       T* to = data_of<T>(y);
-      for (int64_t i = 0; i < x.numel(); ++i) body(from[i], to[i]);
+      for (int64_t i = 0; i < y.numel(); ++i) {
+        to[i] = static_cast<T>(body(Wide<T>(first[i]), Wide<T>(second[i])));
+      }
     });
   }
 };

@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -33,7 +32,7 @@ class Convolution final : public Operator {
     for_each_group(x, [&](int64_t first, int64_t count) {
       const at::Tensor rows = linear_.forward(patches(x, first, count));
       with_element_type(x, [&](auto zero) {
-        using T = Wide<decltype(zero)>;
+        using T = decltype(zero);
         channels_first(count, channels_, shape_.windows(), data_of<T>(rows),
                        data_of<T>(linear_.bias.weight), output_of<T>(y, first));
       });
@@ -49,13 +48,14 @@ class Convolution final : public Operator {
     kept.clear();
     at::Tensor dx;
     if (wanted) {
-      dx = at::zeros(x.sizes(), x.options());
+      dx = at::empty(x.sizes(), x.options());
+      const at::Tensor sums = empty_sums(x, shape_.elements());
       for_each_group(x, [&](int64_t first, int64_t count) {
         const at::Tensor of_patches = linear_.input_gradient(rows_of(dy, first, count));
         with_element_type(x, [&](auto zero) {
-          using T = Wide<decltype(zero)>;
-          add_patches(shape_, count, data_of<T>(of_patches),
-                      data_of<T>(dx) + first * shape_.elements());
+          using T = decltype(zero);
+          sum_patches(shape_, count, data_of<T>(of_patches),
+                      data_of<T>(dx) + first * shape_.elements(), data_of<Wide<T>>(sums));
         });
       });
     }
@@ -82,7 +82,7 @@ class Convolution final : public Operator {
   at::Tensor patches(const at::Tensor& x, int64_t first, int64_t count) const {
     at::Tensor rows = at::empty({count * shape_.windows(), shape_.patch()}, x.options());
     with_element_type(x, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       copy_patches(shape_, count, data_of<T>(x) + first * shape_.elements(), data_of<T>(rows));
     });
     return rows;
@@ -91,7 +91,7 @@ class Convolution final : public Operator {
   at::Tensor rows_of(const at::Tensor& dy, int64_t first, int64_t count) const {
     at::Tensor rows = at::empty({count * shape_.windows(), channels_}, dy.options());
     with_element_type(dy, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       channels_last(count, channels_, shape_.windows(), output_of<T>(dy, first), data_of<T>(rows));
     });
     return rows;

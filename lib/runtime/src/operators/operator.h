@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <memory>
 
@@ -8,8 +9,8 @@
 #include "layers/parameter_views.h"
 #include "smp/plan/operators.h"
 
-// One operator of a list of layers (operators.h), on fp32 or fp64 tensors [batch, sample's shape].
-// Not thread-safe; calls for several microbatches may be under way at once.
+// One operator of a list of layers (operators.h), on tensors [batch, sample's shape] of any of the
+// four types. Not thread-safe; calls for several microbatches may be under way at once.
 namespace smp {
 
 class Operator {
@@ -28,6 +29,11 @@ class Operator {
                               WeightWork* later) const = 0;
 };
 using OperatorPtr = std::unique_ptr<Operator>;
+
+// Where the `count` sums of an image of x are taken: undefined where they may be taken in place.
+inline at::Tensor empty_sums(const at::Tensor& x, int64_t count) {
+  return is_narrow(x) ? at::empty({count}, wide_options(x)) : at::Tensor();
+}
 
 // A matrix and its bias, which each have one name in a layer.
 OperatorPtr make_convolution(const PlacedOperator& placed, const Linear& linear);

@@ -1,5 +1,4 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include "functions/image_kernels.h"
 #include "operators/operator.h"
@@ -30,7 +29,7 @@ class MaxPool final : public Operator {
     at::Tensor y = at::empty(batch_of(x, out_), x.options());
     at::Tensor places = at::empty(batch_of(x, out_), x.options().dtype(at::kInt));
     with_element_type(x, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       max_pool(shape_, x.size(0) * in_[0], data_of<T>(x), data_of<T>(y), data_of<int32_t>(places));
     });
     saved.push_back(std::move(places));
@@ -41,11 +40,12 @@ class MaxPool final : public Operator {
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     if (!wanted) return {};
-    at::Tensor dx = at::zeros(batch_of(dy, in_), dy.options());
+    at::Tensor dx = at::empty(batch_of(dy, in_), dy.options());
+    const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);
     with_element_type(dy, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       max_pool_backward(shape_, dy.size(0) * in_[0], data_of<T>(dy), data_of<int32_t>(kept[0]),
-                        data_of<T>(dx));
+                        data_of<T>(dx), data_of<Wide<T>>(sums));
     });
     return dx;
   }
@@ -81,7 +81,7 @@ class MeanPool final : public Operator {
                      Saved& /*saved*/) const override {
     at::Tensor y = at::empty(batch_of(x, out_), x.options());
     with_element_type(x, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
+      using T = decltype(zero);
       mean_pool(shape_, x.size(0) * in_[0], data_of<T>(x), data_of<T>(y));
     });
     return y;
@@ -91,10 +91,12 @@ class MeanPool final : public Operator {
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool wanted, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     if (!wanted) return {};
-    at::Tensor dx = at::zeros(batch_of(dy, in_), dy.options());
+    at::Tensor dx = at::empty(batch_of(dy, in_), dy.options());
+    const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);
     with_element_type(dy, [&](auto zero) {
-      using T = Wide<decltype(zero)>;
-      mean_pool_backward(shape_, dy.size(0) * in_[0], data_of<T>(dy), data_of<T>(dx));
+      using T = decltype(zero);
+      mean_pool_backward(shape_, dy.size(0) * in_[0], data_of<T>(dy), data_of<T>(dx),
+                         data_of<Wide<T>>(sums));
     });
     return dx;
   }

@@ -16,7 +16,8 @@ class ImageData {
   int64_t drawn(int64_t step, int64_t sample) const;  // the image of a sample
   int64_t trained() const { return file_.trained; }
 
-  // images [count, channels, height, width] of fp32 or fp64 as the model's input, labels [count];
+  // images [count, channels, height, width] of fp64, fp32, bf16 or fp16 as the model's
+  // input, labels [count];
   // what is null is left out. Held-out ones behind the last fill a batch: it again, labelled
   // kNoTarget.
   template <typename T>

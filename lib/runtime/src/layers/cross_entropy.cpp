@@ -1,0 +1,43 @@
+#include "layers/cross_entropy.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace smp {
+
+double CrossEntropy::forward(const at::Tensor& logits, const at::Tensor& targets,
+                             SoftmaxStatistics& statistics, Saved* saved) const {
+  statistics = {at::empty({logits.size(0)}, wide_options(logits)),
+                at::empty({2, logits.size(0)}, wide_options(logits))};
+  SoftmaxExchange exchange;
+  if (region_.degree() > 1) {
+    exchange = [this](const at::Tensor& part, ReduceOp op) {
+      region_.all_reduce(part, op, "tensor.loss");
+    };
+  }
+  const double mean = functions_of(logits).softmax_loss(logits, targets, begin_, statistics,
+                                                        exchange, saved != nullptr);
+  if (saved == nullptr) return mean;
+  if (is_narrow(logits)) {
+    saved->insert(saved->end(), {targets, statistics.maxima, statistics.sums});
+  }
+  saved->push_back(logits);
+  return mean;
+}
+
+at::Tensor CrossEntropy::gradient(Saved& saved, double& scale) const {
+  const auto take = [&] {
+    at::Tensor last = std::move(saved.back());
+    saved.pop_back();
+    return last;
+  };
+  at::Tensor logits = take();
+  if (!is_narrow(logits)) return logits;
+  const at::Tensor sums = take(), maxima = take(), targets = take();
+  functions_of(logits).softmax_gradient(logits, targets, begin_, {maxima, sums}, scale);
+  scale = 1;
+  return logits;
+}
+
+}  // namespace smp
