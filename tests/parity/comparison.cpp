@@ -13,6 +13,7 @@
 #include "smp/plan/traffic.h"
 #include "smp/planner/memory_model.h"
 #include "smp/runtime/safetensors.h"
+#include "worst.h"
 
 namespace smp::parity {
 namespace {
@@ -78,9 +79,10 @@ void check_losses(const Run& run, const Run& reference, const tolerance::Parity&
   REQUIRE(run.result.losses.size() == reference.result.losses.size());
   double worst_loss = 0, worst_norm = 0;
   for (size_t i = 0; i < run.result.losses.size(); ++i) {
-    worst_loss = std::max(worst_loss, relative(run.result.losses[i], reference.result.losses[i]));
-    worst_norm =
-        std::max(worst_norm, relative(run.result.grad_norms[i], reference.result.grad_norms[i]));
+    worst_loss = smp::testing::worst_of(worst_loss,
+                                        relative(run.result.losses[i], reference.result.losses[i]));
+    worst_norm = smp::testing::worst_of(
+        worst_norm, relative(run.result.grad_norms[i], reference.result.grad_norms[i]));
   }
   MESSAGE(fmt::format("largest relative difference: loss {:.1e}, gradient norm {:.1e}", worst_loss,
                       worst_norm));
@@ -101,16 +103,16 @@ void check_weights(const Run& run, const Run& reference, const tolerance::Parity
       for (const size_t begin : {size_t{0}, 2 * third}) {
         const double d = distance(values, expected, begin, begin + third).relative;
         CHECK(d <= tolerance.weight);
-        worst = std::max(worst, d);
+        worst = smp::testing::worst_of(worst, d);
       }
       const double d = distance(values, expected, third, 2 * third).absolute;
       CHECK(d <= tolerance.key_bias_absolute);
-      worst_key_bias = std::max(worst_key_bias, d);
+      worst_key_bias = smp::testing::worst_of(worst_key_bias, d);
       continue;
     }
     const double d = distance(values, expected, 0, values.size()).relative;
     CHECK(d <= tolerance.weight);
-    worst = std::max(worst, d);
+    worst = smp::testing::worst_of(worst, d);
   }
   MESSAGE(
       fmt::format("weights: relative {:.1e}, key biases {:.1e} absolute", worst, worst_key_bias));
@@ -164,7 +166,7 @@ void check_memory(const Plan& plan, const RunResult& result) {
                            << rank.peak.bytes << " in " << to_string(rank.peak.phase));
     const double difference = relative(static_cast<double>(predicted.peak_bytes), counted);
     CHECK(difference <= tolerance::kPeakBytes);
-    worst = std::max(worst, difference);
+    worst = smp::testing::worst_of(worst, difference);
     CHECK(rank.host_peak_bytes == predicted.host_bytes);
   }
   MESSAGE(fmt::format("peak bytes: predicted within {:.2f} % of counted", 100 * worst));

@@ -43,15 +43,14 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
         Texts{"training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"});
 }
 
-TEST_CASE("padded evaluations are on cpu") {
+TEST_CASE("windows and padded evaluations run on GPUs") {
   Plan plan = sample_plan(small_llama(), {});
   plan.job.cluster.device = DeviceKind::kCuda;
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.model.sliding_window = 3;
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.training.evaluation.pad_last_batch = true;
-  CHECK(what_engine_cannot_run(plan) ==
-        Texts{"training.evaluation.pad_last_batch: true on cuda (the engine pads batches on cpu)"});
+  CHECK(what_engine_cannot_run(plan).empty());
 }
 
 TEST_CASE("a host holds 256 ranks at most") {
@@ -75,9 +74,20 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
   const ModelSpec gpt2 = gpt2_124m();
   // 127 pipelines, 127 pairs with a tied embedding, 2 data groups and the world are 257.
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 127})) ==
-        Texts{"parallel degrees with more than 256 groups of ranks (the engine opens up to 256: "
-              "give one degree more of the ranks, or use fewer ranks)"});
+        Texts{"parallel degrees with more than 256 groups of ranks on a host (the engine opens up "
+              "to 256: give one degree more of the ranks, or use fewer ranks)"});
   CHECK(what_engine_cannot_run(sample_plan(gpt2, {.pipeline = 2, .replica = 126})).empty());
+
+  // Of 4 hosts of 64 ranks each has 16 pairs for each of 4 degrees and its part of 5 large groups;
+  // with the tied pairs of all ranks on hosts of 256 there are more.
+  Plan hosts = sample_plan(gpt2, {.pipeline = 2, .tensor = 2, .replica = 64});
+  hosts.job.cluster.hosts = 4;
+  hosts.job.cluster.processes_per_host = 64;
+  CHECK(what_engine_cannot_run(hosts).empty());
+  hosts.degrees.replica = 128;
+  hosts.job.cluster.hosts = 2;
+  hosts.job.cluster.processes_per_host = 256;
+  CHECK(what_engine_cannot_run(hosts).size() == 1);
 }
 
 TEST_CASE("every setting that the engine lacks is refused by its name") {

@@ -279,16 +279,24 @@ TEST_CASE("the closed form has the groups' memory as the walk has it, on one hos
   for (const SampleLayout& layout :
        {SampleLayout{.pipeline = 2, .tensor = 4, .shard = 2, .replica = 4},
         SampleLayout{.pipeline = 4, .shard = 16}, SampleLayout{.tensor = 8, .replica = 8},
-        SampleLayout{.pipeline = 8, .tensor = 8}, SampleLayout{.shard = 64}}) {
+        SampleLayout{.pipeline = 8, .tensor = 8}, SampleLayout{.shard = 64},
+        SampleLayout{.pipeline = 4, .shard = 16, .pipeline_kind = PipelineKind::kZbV}}) {
     for (const int64_t hosts : {1, 4, 8, 16, 64}) {
-      Plan plan = sample_plan(gpt2_sized(16, 256, 8), layout);
-      plan.job.cluster.hosts = hosts;
-      plan.job.cluster.processes_per_host = plan.degrees.world() / hosts;
-      int64_t bytes = 0;
-      for (const RankGroup& group : rank_groups(plan, 0)) bytes += communication_bytes(plan, group);
-      const LayoutChoice choice = choice_of(layout);
-      CAPTURE(hosts);
-      CHECK(StateRules(plan.job, choice).communicators == static_cast<double>(bytes));
+      for (const char* placement : {"cluster", "PDT"}) {
+        Plan plan = sample_plan(gpt2_sized(16, 256, 8), layout);
+        plan.job.model.num_kv_heads = 2;
+        plan.job.cluster.hosts = hosts;
+        plan.job.cluster.processes_per_host = plan.degrees.world() / hosts;
+        plan.job.parallel.placement_strategy = placement;
+        plan.job.parallel.tensor_parallel.attention = hosts % 8 != 0;
+        int64_t bytes = 0;
+        for (const RankGroup& group : rank_groups(plan, 0))
+          bytes += communication_bytes(plan, group);
+        const LayoutChoice choice = choice_of(layout);
+        CAPTURE(hosts);
+        CAPTURE(placement);
+        CHECK(StateRules(plan.job, choice).communicators == static_cast<double>(bytes));
+      }
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "smp/runtime/checkpoint_store.h"
 #include "smp/runtime/safetensors.h"
 #include "tolerances.h"
+#include "worst.h"
 
 // Whole runs, with ranks as threads, that save, end, and go on: in the same layout bit by bit as
 // if they had never ended, in another one as near as layouts are to each other.
@@ -61,7 +62,7 @@ double distance(const std::string& run_dir, const std::string& reference) {
       difference += (values[i] - right[i]) * (values[i] - right[i]);
       norm += right[i] * right[i];
     }
-    worst = std::max(worst, std::sqrt(difference / norm));
+    worst = smp::testing::worst_of(worst, std::sqrt(difference / norm));
   }
   return worst;
 }
@@ -155,9 +156,9 @@ TEST_CASE("what one layout saves another resumes: 27 pairs") {
       REQUIRE(result.losses.size() == kSteps - kSaved);
       for (size_t i = 0; i < result.losses.size(); ++i) {
         const double right = expected.losses[kSaved + i];
-        worst_loss = std::max(worst_loss, std::abs(result.losses[i] - right) / right);
+        worst_loss = smp::testing::worst_of(worst_loss, std::abs(result.losses[i] - right) / right);
       }
-      worst_weight = std::max(worst_weight, distance(second.path(), whole.path()));
+      worst_weight = smp::testing::worst_of(worst_weight, distance(second.path(), whole.path()));
       CHECK(worst_loss <= tolerance::kParityF64.loss);
       CHECK(worst_weight <= tolerance::kParityF64.weight);
     }

@@ -19,6 +19,7 @@
 #include "host_block.h"
 #include "sum_of_squares.h"
 #include "tolerances.h"
+#include "worst.h"
 
 // The bodies of the CUDA kernels, run on host threads, against the CPU's loops in fp64.
 using namespace smp;
@@ -36,7 +37,8 @@ void check_same(const std::vector<double>& ours, const std::vector<double>& expe
   REQUIRE(ours.size() == expected.size());
   double worst = 0;
   for (size_t i = 0; i < ours.size(); ++i) {
-    worst = std::max(worst, std::abs(ours[i] - expected[i]) / (1 + std::abs(expected[i])));
+    worst = smp::testing::worst_of(worst,
+                                   std::abs(ours[i] - expected[i]) / (1 + std::abs(expected[i])));
   }
   CHECK(worst <= tolerance::kDeviceBodiesF64);
 }

@@ -15,6 +15,7 @@
 #include "sgd_kernel.h"
 #include "smp/comm/thread_group.h"
 #include "tolerances.h"
+#include "worst.h"
 
 // The class that computes on GPUs, on CPU tensors with host threads in place of kernels, against
 // the CPU's loops: whole models, so that every function is called as layers call it.
@@ -55,11 +56,11 @@ void check_same(const ModelSpec& model, at::ScalarType type, const HostFunctions
   CHECK(std::abs(ours.loss / expected.loss - 1) <= allowed);
   double worst = 0, most = 0;
   for (const auto& [name, gradient] : expected.gradients) {
-    most = std::max(most, gradient.abs().max().item<double>());
+    most = smp::testing::worst_of(most, gradient.abs().max().item<double>());
   }
   for (const auto& [name, gradient] : expected.gradients) {
     const at::Tensor away = ours.gradients.at(name).sub(gradient).abs();
-    worst = std::max(worst, away.max().item<double>() / most);
+    worst = smp::testing::worst_of(worst, away.max().item<double>() / most);
   }
   CHECK(worst <= allowed);
   MESSAGE(model.num_layers << " layers: loss within " << std::abs(ours.loss / expected.loss - 1)

@@ -9,6 +9,7 @@
 #include "plan/list_samples.h"
 #include "short_runs.h"
 #include "smp/planner/memory_model.h"
+#include "worst.h"
 
 namespace smp {
 namespace {
@@ -53,7 +54,7 @@ TEST_CASE("bf16 and fp16 train as fp32 does, within what rounding explains, in a
         CHECK(rounded.run.skipped_steps == 0);
         double worst = 0;
         for (size_t i = 0; i < exact.losses.size(); ++i) {
-          worst = std::max(worst, std::abs(rounded.losses[i] / exact.losses[i] - 1));
+          worst = smp::testing::worst_of(worst, std::abs(rounded.losses[i] / exact.losses[i] - 1));
         }
         CHECK(worst <= allowed);
         MESSAGE(model.name << (precision == Precision::kBf16 ? " bf16" : " fp16")

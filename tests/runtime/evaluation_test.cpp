@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "parity/layouts.h"
+#include "runtime/host_gpu.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/operators.h"
@@ -20,9 +21,10 @@ constexpr int64_t kBatch = 12;
 constexpr int64_t kSamples = 20;  // a batch and most of another
 
 RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std::string& data,
-                    int64_t batch) {
+                    int64_t batch, const OpenGpu& open_gpu = {}) {
   Plan plan = parity::plan_of(model, layout, Precision::kFp64, data);
   TrainingSpec& training = plan.job.training;
+  if (open_gpu) plan.job.cluster.device = DeviceKind::kCuda;
   training.global_batch = batch;
   training.micro_batch = batch / layout.microbatches / layout.degrees.data();
   training.optimizer.learning_rate = training.optimizer.min_learning_rate = 0;
@@ -32,6 +34,7 @@ RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std:
     TrainOptions options;
     options.threads = 1;
     options.steps = 1;
+    if (open_gpu) options.open_gpu = open_gpu;
     RunResult mine = train(plan, world, options);
     if (world.rank() == 0) result = std::move(mine);
   });
@@ -39,6 +42,21 @@ RunResult evaluated(const ModelSpec& model, const LayoutCase& layout, const std:
 }
 
 }  // namespace
+
+TEST_CASE("an evaluation's padded batch counts its own samples alone on GPUs") {
+  const ScratchFolder folder;
+  const ModelSpec model = parity::gpt2_model();
+  const std::string path = folder / "data";
+  std::ofstream(path) << parity::sample_data(model);
+  for (const LayoutCase& layout :
+       {LayoutCase{"d2", {.replica = 2}}, LayoutCase{"t2", {.tensor = 2}}}) {
+    INFO(layout.name);
+    const double expected = *evaluated(model, layout, path, kBatch).run.evaluation_loss;
+    test::HostGpus gpus;
+    CHECK(*evaluated(model, layout, path, kBatch, gpus.open()).run.evaluation_loss ==
+          doctest::Approx(expected).epsilon(1e-13));
+  }
+}
 
 TEST_CASE("an evaluation's padded batch counts its own samples alone, in every layout") {
   const ScratchFolder folder;

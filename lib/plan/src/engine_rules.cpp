@@ -1,5 +1,9 @@
 #include "smp/plan/engine_rules.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "smp/plan/collective.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/operators.h"
@@ -12,14 +16,24 @@ namespace {
 static_assert(kMaxRanks == 256 && kMaxGroups == 256 &&
               kMaxRanksOfHosts == 1024);  // the texts below say so
 
-// Groups of ranks that the whole job opens; 0 while the degrees are beyond one host's ranks anyway.
-int64_t groups_of(const Plan& plan) {
-  int64_t groups = 0;
-  if (plan.degrees.world() > kMaxRanks) return groups;
+// Groups with several ranks on one host, at the host that has most of them: each has a block of the
+// host's shared memory. 0 while there are more ranks than the engine runs anyway.
+int64_t most_groups_of_a_host(const Plan& plan) {
+  if (plan.degrees.world() > kMaxRanksOfHosts) return 0;
+  std::map<int64_t, int64_t> groups;  // by host
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
-    for (const RankGroup& group : rank_groups(plan, rank)) groups += group.ranks.front() == rank;
+    for (const RankGroup& group : rank_groups(plan, rank)) {
+      if (group.ranks.front() != rank || grid_of(plan, group.ranks).per_host == 1) continue;
+      std::set<int64_t> hosts;
+      for (const int64_t member : group.ranks) {
+        hosts.insert(member / plan.job.cluster.processes_per_host);
+      }
+      for (const int64_t host : hosts) ++groups[host];
+    }
   }
-  return groups;
+  int64_t most = 0;
+  for (const auto& [host, count] : groups) most = std::max(most, count);
+  return most;
 }
 
 // Whether a rule is about the place where all ranks run together, or about each rank's share.
@@ -109,12 +123,6 @@ const Rule kRules[] = {
      "model.sliding_window: below training.sequence_length in an encoder_decoder (the engine has "
      "windows in decoders alone)"},
     {[](const Plan& plan) {
-       return plan.job.training.evaluation.pad_last_batch &&
-              plan.job.cluster.device == DeviceKind::kCuda;
-     },
-     "training.evaluation.pad_last_batch: true on cuda (the engine pads batches on cpu)",
-     Concerns::kPlace},
-    {[](const Plan& plan) {
        const ParallelSpec& parallel = plan.job.parallel;
        return is_list(plan.job.model) && (parallel.sequence_parallel.value_or(false) ||
                                           parallel.context_parallel_degree.value_or(1) > 1);
@@ -180,9 +188,9 @@ const Rule kRules[] = {
     {[](const Plan& plan) { return plan.job.cluster.processes_per_host > kMaxRanks; },
      "cluster.processes_per_host: more than 256 (the engine runs up to 256 ranks on a host)",
      Concerns::kPlace},
-    {[](const Plan& plan) { return groups_of(plan) > kMaxGroups; },
-     "parallel degrees with more than 256 groups of ranks (the engine opens up to 256: give one "
-     "degree more of the ranks, or use fewer ranks)",
+    {[](const Plan& plan) { return most_groups_of_a_host(plan) > kMaxGroups; },
+     "parallel degrees with more than 256 groups of ranks on a host (the engine opens up to 256: "
+     "give one degree more of the ranks, or use fewer ranks)",
      Concerns::kPlace},
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCpu &&

@@ -15,6 +15,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+int64_t power_of(double scale) {  // the nearest, 0 at least
+  return std::max(std::lround(std::log2(scale)), 0L);
+}
+
 void refuse(const ExportView& view, Refusals& refusals) {
   const Degrees& degrees = view.degrees;
   const bool pipeline = degrees.pipeline > 1;
@@ -47,6 +51,14 @@ void refuse(const ExportView& view, Refusals& refusals) {
                                  name_of(view.sharding), degrees.shard, degrees.data()),
                      fmt::format("sharded_data_parallel_degree {}", degrees.data()));
   refusals.loss_scale_doubles();
+  const LossScaleSpec& scale = view.training.loss_scale;
+  const double nearest = std::exp2(power_of(scale.init_scale));
+  refusals.refuse_if(
+      view.precision == Precision::kFp16 && scale.dynamic && scale.init_scale != nearest,
+      fmt::format(
+          "loss_scale.init_scale: {:g} (a dynamic scale begins at a power of 2, 1 at least)",
+          scale.init_scale),
+      fmt::format("loss_scale.init_scale: {:g}", nearest));
   refusals.refuse_if(view.offload_optimizer && view.sharding == Sharding::kNone,
                      "offload_optimizer without sharding", "sharding: optimizer_state");
   refusals.refuse_if(view.offload_parameters && view.sharding != Sharding::kParameters,
@@ -108,7 +120,7 @@ Json scheduler_block(const TrainingSpec& training) {
   return {{"type", "WarmupDecayLR"}, {"params", params}};
 }
 
-// runtime/precision_config.py: a dynamic scale begins at a power of 2.
+// runtime/precision_config.py.
 Json fp16_block(const LossScaleSpec& scale) {
   Json out = {{"enabled", true}};
   if (!scale.dynamic) {
@@ -116,7 +128,7 @@ Json fp16_block(const LossScaleSpec& scale) {
     return out;
   }
   out["loss_scale"] = 0;
-  out["initial_scale_power"] = std::lround(std::log2(scale.init_scale));
+  out["initial_scale_power"] = power_of(scale.init_scale);
   out["loss_scale_window"] = scale.scale_window;
   out["min_loss_scale"] = scale.min_scale;
   out["hysteresis"] = scale.delayed_shift;
@@ -141,6 +153,11 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
   }
   out["zero_optimization"] = zero_block(view);
   out["optimizer"] = optimizer_block(view.training.optimizer);
+  // runtime/engine.py refuses optimizers that it does not name, unless it is told not to.
+  if (view.training.optimizer.kind == OptimizerKind::kSgd && view.sharding != Sharding::kNone) {
+    out["zero_allow_untested_optimizer"] = true;
+    if (view.offload_optimizer) out["zero_force_ds_cpu_optimizer"] = false;
+  }
   if (const Json scheduler = scheduler_block(view.training); !scheduler.is_null()) {
     out["scheduler"] = scheduler;
   } else {

@@ -248,35 +248,40 @@ class HuggingFaceModel {
     if (on_hidden > 0) set_word(hidden, "hidden_dropout", fmt::format("{}", on_hidden));
   }
 
-  void windows() {
-    const auto window = reader_.whole("sliding_window");
-    const bool used = type_.name == "mistral" || type_.name == "mixtral" ||
-                      reader_.boolean("use_sliding_window").value_or(false);
-    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
-    if (window && used) set("sliding_window", "sliding_window", *window);
-    const bool some = reader_.boolean("use_sliding_window").value_or(false);
-    const int64_t without = reader_.whole("max_window_layers").value_or(0);
-    if (window && some && *window < positions && without > 0) {
-      reader_.error("max_window_layers",
-                    fmt::format("max_window_layers {}: layers with a window and layers without one "
-                                "cannot be said in a job file: 0, or use_sliding_window: false",
-                                without));
-    }
-    const YamlNode* kinds = reader_.node("layer_types");
-    if (kinds == nullptr) return;
-    bool is_full = false;
+  // Layers with a window, of all: as layer_types lists them, or from max_window_layers on.
+  int64_t windowed_layers(bool by_type, int64_t layers) {
+    constexpr int64_t kFirstByDefault = 28;  // Qwen2Config, Qwen3Config
+    const int64_t first = reader_.whole("max_window_layers").value_or(kFirstByDefault);
+    const YamlNode* const kinds = reader_.node("layer_types");
+    if (kinds == nullptr) return by_type ? layers : std::clamp<int64_t>(layers - first, 0, layers);
+    int64_t windowed = 0;
     for (const YamlNode& kind : kinds->items) {
-      is_full = is_full || kind.text == "full_attention";
-      if (kind.text == "full_attention" || kind.text == "sliding_attention") continue;
-      reader_.error("layer_types",
-                    fmt::format("layer_types holds {}, which is not known here", described(kind)));
-      return;
+      if (kind.text != "full_attention" && kind.text != "sliding_attention") {
+        reader_.error("layer_types", fmt::format("layer_types holds {}, which is not known here",
+                                                 described(kind)));
+        return 0;
+      }
+      windowed += kind.text == "sliding_attention";
     }
-    if (window && used && *window < positions && is_full) {
-      reader_.error("layer_types",
-                    "layer_types: layers with a window and layers without one cannot be said in a "
-                    "job file");
-    }
+    return windowed;
+  }
+
+  void windows() {
+    const bool by_type = type_.name == "mistral" || type_.name == "mixtral";
+    const bool used = reader_.boolean("use_sliding_window").value_or(false) || by_type;
+    const auto window = reader_.whole("sliding_window");
+    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
+    const int64_t layers = reader_.whole(type_.layers).value_or(type_.layers_default);
+    const int64_t windowed = windowed_layers(by_type, layers);
+    if (!window || !used || windowed == 0) return;
+    set("sliding_window", "sliding_window", *window);
+    if (windowed == layers || *window >= positions) return;
+    reader_.error(reader_.has("layer_types")         ? "layer_types"
+                  : reader_.has("max_window_layers") ? "max_window_layers"
+                                                     : "use_sliding_window",
+                  fmt::format("{} of {} layers with a window: a job file has one window for all "
+                              "layers; without them say use_sliding_window: false",
+                              windowed, layers));
   }
 
   void dtypes() {

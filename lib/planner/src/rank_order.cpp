@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
+#include "layer_parameters.h"
+#include "smp/plan/collective.h"
+#include "smp/plan/layers.h"
+
 namespace smp {
 namespace {
 
@@ -71,6 +75,27 @@ double boundaries_between_hosts(const LayoutChoice& choice, const JobSpec& job) 
   const int64_t on_a_host = std::max<int64_t>(1, job.cluster.processes_per_host / stride);
   // Stages of a host are neighbours; the first of each further host is reached over the network.
   return static_cast<double>((choice.pipeline - 1) / on_a_host);
+}
+
+double group_memory(const LayoutChoice& choice, const JobSpec& job) {
+  const int64_t tensor = stride_of('T', choice, job), stages = stride_of('P', choice, job);
+  const int64_t data = stride_of('D', choice, job);
+  int64_t bytes = 0;
+  const auto add = [&](int64_t size, int64_t stride, bool is_world = false) {
+    if (size == 1) return;
+    bytes += group_bytes(host_grid(size, stride, job.cluster.processes_per_host), is_world);
+  };
+  add(choice.world(), 1, true);
+  add(choice.pipeline, stages);
+  add(choice.tensor, tensor);
+  add(choice.context, tensor * choice.tensor);
+  add(choice.shard, data);
+  add(choice.replica, data * choice.shard);
+  if (job.parallel.tensor_parallel.attention) add(kv_copies(job.model, choice.tensor), tensor);
+  if (job.model.tied_embeddings && !holds_head(choice, 0)) {
+    add(2, stages * (choice.pipeline - 1));
+  }
+  return static_cast<double>(bytes);
 }
 
 }  // namespace smp

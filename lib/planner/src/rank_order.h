@@ -23,4 +23,7 @@ Placement data_placement(const LayoutChoice& choice, const JobSpec& job);
 // Of p - 1 boundaries between stages, how many lie between hosts.
 double boundaries_between_hosts(const LayoutChoice& choice, const JobSpec& job);
 
+// Bytes that the groups of rank 0 cost it on CPUs: those of rank_groups() of lib/plan.
+double group_memory(const LayoutChoice& choice, const JobSpec& job);
+
 }  // namespace smp

@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "engine_bytes.h"
-#include "smp/plan/collective.h"
-#include "smp/plan/layers.h"
+#include "rank_order.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
@@ -100,31 +99,6 @@ int communicator_count(const LayoutChoice& choice) {
          (choice.tensor > 1) + (choice.pipeline > 1) + (choice.context > 1) + (choice.expert > 1);
 }
 
-// The groups that rank_groups() of lib/plan gives rank 0, each by its size and how far apart its
-// members are.
-double group_bytes_on_cpus(const JobSpec& job, const LayoutChoice& choice) {
-  const int64_t data = choice.data(), stages = choice.pipeline;
-  const int64_t inner = int64_t{choice.tensor} * choice.context;  // of the mesh's T
-  const bool spread = choice.spread_placement;
-  const int64_t tensor_stride = spread ? data * stages : 1;
-  const int64_t stage_stride = spread ? data : inner;
-  const int64_t data_stride = spread ? 1 : inner * stages;
-  int64_t bytes = 0;
-  const auto add = [&](int64_t size, int64_t stride, bool is_world = false) {
-    if (size == 1) return;
-    bytes += group_bytes(host_grid(size, stride, job.cluster.processes_per_host), is_world);
-  };
-  add(choice.world(), 1, true);
-  add(stages, stage_stride);
-  add(choice.tensor, tensor_stride);
-  add(choice.context, tensor_stride * choice.tensor);
-  add(choice.shard, data_stride);
-  add(choice.replica, data_stride * choice.shard);
-  add(kv_copies(job.model, choice.tensor), tensor_stride);
-  if (job.model.tied_embeddings && stages > 1) add(2, stage_stride * (stages - 1));
-  return static_cast<double>(bytes);
-}
-
 }  // namespace
 
 double small_bucket(const JobSpec& job) {
@@ -168,7 +142,7 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
     expert_share = 1 / ranks.experts;
   }
   if (job.cluster.device == DeviceKind::kCpu) {
-    constants = communicators = group_bytes_on_cpus(job, choice);
+    constants = communicators = group_memory(choice, job);
     return;
   }
   const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step

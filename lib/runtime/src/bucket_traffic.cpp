@@ -157,7 +157,7 @@ void BucketTraffic::abandon() {
     for (WorkPtr& work : *works) {
       try {
         if (work) work->wait();
-      } catch (const CommError&) {  // the failure that ended it is reported already
+      } catch (const std::exception&) {  // what ended the step first is the cause
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "gpu.h"
+#include "smp/plan/check.h"
 
 namespace smp {
 
@@ -12,7 +13,9 @@ std::byte* HostCopies::bytes_of(const at::Tensor& tensor) {
   };
   if (gpu_ == nullptr || tensor.device() != gpu_->device()) return bytes(tensor);
   for (const Pair& pair : pairs_) {
-    if (pair.there.data_ptr() == tensor.data_ptr()) return bytes(pair.here);
+    if (pair.there.data_ptr() != tensor.data_ptr()) continue;
+    SMP_CHECK_EQ(pair.there.nbytes(), tensor.nbytes());
+    return bytes(pair.here);
   }
   pairs_.push_back({tensor, at::empty(tensor.sizes(), tensor.options().device(at::kCPU))});
   return bytes(pairs_.back().here);

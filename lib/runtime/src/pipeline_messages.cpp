@@ -30,7 +30,7 @@ void wait_in_vain(const std::vector<WorkPtr>& works) {
   for (const WorkPtr& work : works) {
     try {
       work->wait();
-    } catch (const CommError&) {  // the failure that ended it is reported already
+    } catch (const std::exception&) {  // what ended the step first is the cause
     }
   }
 }

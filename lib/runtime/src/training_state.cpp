@@ -153,11 +153,11 @@ std::vector<TensorPiece> pieces_to_load(ParallelModel& model, TrainingCounters& 
 
 std::vector<TensorPiece> weights_to_load(const ParallelModel& model, HostCopies& copies) {
   const FlatParameters& parameters = *model.parameters;
-  std::byte* const data = copies.bytes_of(parameters.weights());
   std::vector<TensorPiece> pieces;
   if (parameters.layout().shards_weights()) {
     pieces = owned_weights(model, false, copies);
   } else {
+    std::byte* const data = copies.bytes_of(parameters.weights());
     for (const PlacedParameter& parameter : parameters.layout().parameters) {
       pieces.push_back(piece_of(parameter, parameter.spec.name, parameters.dtype(), 0,
                                 parameter.box.size(),

@@ -17,7 +17,7 @@
 
 // Attention on a GPU: heads are unpacked from the projection's rows (heads_body.h), attention runs
 // over them, and gradients are packed back. Where torch's flash attention computes the same it does
-// (Devicerunner_.has_flash); else products and a softmax of our own, on wide heads, for a block of
+// (DeviceRunner::has_flash); else products and a softmax of our own, on wide heads, for a block of
 // queries at a time: at most `score_elements` scores are there at once, or one query's.
 namespace smp::cuda {
 

@@ -169,9 +169,10 @@ class GpuFunctions final : public DeviceFunctions {
     if (makes_gradient && !is_narrow(logits)) {
       softmax_gradient(logits, targets, begin, statistics, 1);
     }
-    const at::Tensor here = statistics.sums.to(at::kCPU);
-    return here.scalar_type() == at::kDouble ? mean_loss(rows, data_of<double>(here))
-                                             : mean_loss(rows, data_of<float>(here));
+    const at::Tensor here = statistics.sums.to(at::kCPU), rights = targets.to(at::kCPU);
+    const auto* right = data_of<int64_t>(rights);
+    return here.scalar_type() == at::kDouble ? mean_loss(rows, data_of<double>(here), right)
+                                             : mean_loss(rows, data_of<float>(here), right);
   }
 
   void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,

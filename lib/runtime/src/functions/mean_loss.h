@@ -8,12 +8,12 @@
 namespace smp {
 
 // Of the rows' sums of exponentials and, behind them, their targets' logits. Rows of kNoTarget
-// count as 0, where targets are given: evaluations on CPUs alone have them.
+// count as 0: evaluations have them.
 template <typename T>
-double mean_loss(int64_t rows, const T* sums, const int64_t* targets = nullptr) {
+double mean_loss(int64_t rows, const T* sums, const int64_t* targets) {
   double total = 0;
   for (int64_t r = 0; r < rows; ++r) {
-    if (targets != nullptr && targets[r] == kNoTarget) continue;
+    if (targets[r] == kNoTarget) continue;
     total += std::log(static_cast<double>(sums[r])) - static_cast<double>(sums[rows + r]);
   }
   return total / static_cast<double>(rows);

@@ -76,6 +76,8 @@ AttentionShape AttentionBranch::shape_of(const at::Tensor& x, int64_t batch,
   const int64_t parts = region_.parts();
   shape.sequence = x.size(0) * parts / batch;
   shape.keys = (side.memory.defined() ? side.memory : x).size(0) * parts / batch;
+  // One that sees all keys is none: there are faster ways without.
+  if (shape.window >= shape.keys) shape.window = 0;
   if (side.table.defined()) shape.relative_buckets = side.table.size(0);
   const DropoutSite site = reads_memory_ ? DropoutSite::kCrossAttention : DropoutSite::kAttention;
   shape.dropout = dropout_of(attention_dropout_, call, layer_, site, shape.sequence);
