@@ -107,6 +107,22 @@ TEST_CASE("calls that do not match end at once on both ranks, which are both nam
   check_mismatch(broadcast_of(0, 0, "x"), sum_of(0, f32, ReduceOp::kSum, "x"),
                  "rank 0: broadcast #1 'x' of 0 fp32 from rank 0 does not match "
                  "rank 1: all_reduce #1 'x' of 0 fp32");
+  std::vector<float> x(8);
+  auto to_root = [&](int root) -> Step {
+    return [&, root](Communicator& c) {
+      c.gather(x.data(), c.rank() == root ? x.data() : nullptr, 4, f32, root, "x")->wait();
+    };
+  };
+  check_mismatch(to_root(0), to_root(1),
+                 "rank 0: gather #1 'x' of 4 fp32 to rank 0 does not match "
+                 "rank 1: gather #1 'x' of 4 fp32 to rank 1");
+  check_mismatch([&](Communicator& c) { c.scatter(x.data(), x.data(), 4, f32, 0, "x")->wait(); },
+                 [&](Communicator& c) {
+                   std::vector<float> own(4);
+                   c.reduce(own.data(), nullptr, 4, f32, ReduceOp::kProduct, 0, "x")->wait();
+                 },
+                 "rank 0: scatter #1 'x' of 4 fp32 from rank 0 does not match "
+                 "rank 1: reduce #1 'x' of 4 fp32 (product) to rank 0");
   check_mismatch(send_of(4, f32, 1, "m"), recv_of(5, f32, 0, "m"),
                  "rank 0: send #1 'm' of 4 fp32 to rank 1 does not match "
                  "rank 1: recv #1 'm' of 5 fp32 from rank 0");
@@ -158,6 +174,19 @@ TEST_CASE("a call that one rank does not make times out and names that rank and 
         "timeout 1: rank 0: all_reduce #1 'data.gradients' of 4096 fp32 timed out after 0.4 s: "
         "rank 1 has not called it (it has made no call yet)");
   CHECK(errors[1] == "");
+}
+
+TEST_CASE("a group and those split off it may have a time-out of their own") {
+  const auto errors =
+      errors_of({[](Communicator& comm) {
+                   comm.set_timeout(milliseconds(200));
+                   comm.split({0, 1})->barrier("b")->wait();
+                 },
+                 [](Communicator&) { std::this_thread::sleep_for(milliseconds(600)); }},
+                std::chrono::seconds(30));
+  CHECK(errors[0] ==
+        "timeout 1: rank 0: barrier #1 'b' timed out after 0.2 s: rank 1 has not called it (it has "
+        "made no call yet)");
 }
 
 TEST_CASE("a timeout ends the calls of all other ranks, and follows who waits for whom") {

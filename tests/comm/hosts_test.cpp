@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <set>
@@ -69,6 +70,16 @@ void some_of_everything(Communicator& comm, int64_t count) {
   comm.recv(got.data(), count, DType::kI32, (rank + size - 1) % size, "m")->wait();
   out->wait();
   CHECK(got.back() == ((rank + size - 1) % size + 1) * size);
+  int32_t sum = rank + 1, here = -1;
+  comm.reduce(&sum, &here, 1, DType::kI32, ReduceOp::kProduct, 0, "p")->wait();
+  CHECK(here == (rank == 0 ? std::tgamma(size + 1) : -1));
+  comm.gather(own.data(), all.data(), count, DType::kI32, size - 1, "g")->wait();
+  comm.scatter(all.data(), got.data(), count, DType::kI32, size - 1, "s")->wait();
+  CHECK(got == own);
+  comm.all_to_all(std::vector<int32_t>(size_t(count * size), rank).data(), all.data(), count,
+                  DType::kI32, "t")
+      ->wait();
+  for (int r = 0; r < size; ++r) CHECK(all[size_t(r * count + count - 1)] == r);
   comm.barrier("e")->wait();
 }
 
@@ -156,11 +167,15 @@ TEST_CASE("between hosts each operation moves the bytes that smp::wire_bytes pre
           group->reduce_scatter(x.data(), y.data(), count * size, dtype, ReduceOp::kSum, "a")
               ->wait();
           group->broadcast(x.data(), count, dtype, root, "a")->wait();
+          group->reduce(x.data(), y.data(), count, dtype, ReduceOp::kSum, root, "a")->wait();
+          group->gather(x.data(), y.data(), count, dtype, root, "a")->wait();
+          group->scatter(x.data(), y.data(), count, dtype, root, "a")->wait();
+          group->all_to_all(x.data(), y.data(), count, dtype, "a")->wait();
           const WorkPtr out = group->send(x.data(), count, dtype, (rank + 1) % size, "m");
           group->recv(y.data(), count, dtype, (rank + size - 1) % size, "m")->wait();
           out->wait();
           const auto counted = group->traffic();
-          REQUIRE(counted.size() == 6);
+          REQUIRE(counted.size() == 10);
           CAPTURE(grid.hosts);
           CAPTURE(grid.per_host);
           CAPTURE(count);
@@ -168,8 +183,12 @@ TEST_CASE("between hosts each operation moves the bytes that smp::wire_bytes pre
           CHECK(counted[1].wire_bytes == planned(CollectiveOp::kAllGather, count, 0));
           CHECK(counted[2].wire_bytes == planned(CollectiveOp::kReduceScatter, count * size, 0));
           CHECK(counted[3].wire_bytes == planned(CollectiveOp::kBroadcast, count, root));
-          CHECK(counted[4].wire_bytes == count * element);
-          CHECK(counted[5].wire_bytes == 0);
+          CHECK(counted[4].wire_bytes == planned(CollectiveOp::kReduce, count, root));
+          CHECK(counted[5].wire_bytes == planned(CollectiveOp::kGather, count, root));
+          CHECK(counted[6].wire_bytes == planned(CollectiveOp::kScatter, count, root));
+          CHECK(counted[7].wire_bytes == planned(CollectiveOp::kAllToAll, count, 0));
+          CHECK(counted[8].wire_bytes == count * element);
+          CHECK(counted[9].wire_bytes == 0);
           for (const TrafficCount& row : counted) CHECK(row.group_size == size);
         }
     });

@@ -39,7 +39,7 @@ int64_t random_calls(Communicator& comm, uint32_t seed, int calls) {
     under_way.pop_front();
   };
   for (uint64_t call = 0; call < uint64_t(calls); ++call) {
-    const int kind = int(random() % 5), root = int(random() % uint32_t(size));
+    const int kind = int(random() % 9), root = int(random() % uint32_t(size));
     const int64_t limit = int64_t(1) << (random() % 17);
     const int64_t count = int64_t(random() % uint32_t(limit));
     const size_t window = random() % 4;
@@ -78,6 +78,32 @@ int64_t random_calls(Communicator& comm, uint32_t seed, int calls) {
         fill(p->out, count);
         p->work = comm.broadcast(p->out.data(), count, dtype, root, "b");
         p->expected = [=](int64_t i) { return element(call, root, i); };
+        break;
+      case 4:
+        fill(p->in, count);
+        p->out.resize(size_t(rank == root ? count : 0));
+        p->work = comm.reduce(p->in.data(), p->out.data(), count, dtype, ReduceOp::kSum, root, "o");
+        p->expected = sum;
+        break;
+      case 5:
+        fill(p->in, count);
+        p->out.resize(size_t(rank == root ? count * size : 0));
+        p->work = comm.gather(p->in.data(), p->out.data(), count, dtype, root, "c");
+        p->expected = [=](int64_t i) { return element(call, int(i / count), i % count); };
+        break;
+      case 6:
+        if (rank == root) fill(p->in, count * size);
+        p->out.resize(size_t(count));
+        p->work = comm.scatter(p->in.data(), p->out.data(), count, dtype, root, "d");
+        p->expected = [=](int64_t i) { return element(call, root, count * rank + i); };
+        break;
+      case 7:
+        fill(p->in, count * size);
+        p->out.resize(size_t(count * size));
+        p->work = comm.all_to_all(p->in.data(), p->out.data(), count, dtype, "a");
+        p->expected = [=](int64_t i) {
+          return element(call, int(i / count), count * rank + i % count);
+        };
         break;
       default: {
         if (size == 1) continue;

@@ -32,6 +32,10 @@ TEST_CASE("a recording communicator notes each call and moves nothing") {
   CHECK(calls[2].wire_bytes == 0);
   CHECK(world->traffic().size() == 1);
   CHECK(pair->segment_bytes() == segment_bytes(2));
+  pair->scatter(nullptr, nullptr, 5, DType::kF64, 1, "s")->wait();
+  CHECK(recording->calls().back().op == CollectiveOp::kScatter);
+  CHECK(recording->calls().back().peer == 1);
+  CHECK(recording->calls().back().wire_bytes == 40);
 }
 
 TEST_CASE("a recording communicator refuses what the real ones refuse, and can be aborted") {
@@ -43,6 +47,8 @@ TEST_CASE("a recording communicator refuses what the real ones refuse, and can b
   CHECK_THROWS_AS(world->split({1, 2}), std::invalid_argument);
   CHECK_THROWS_AS(make_recording_communicator(3, 3, std::make_shared<Recording>()),
                   std::invalid_argument);
+  CHECK_THROWS_WITH_AS(world->gather(nullptr, nullptr, 4, DType::kF32, 3, "x"),
+                       "gather 'x': no root 3 in a group of 3", std::invalid_argument);
   world->abort("enough");
   CHECK_THROWS_WITH_AS(world->barrier("b")->wait(), "aborted: enough", CommError);
 }

@@ -52,8 +52,9 @@ int64_t different(DType dtype, const std::vector<std::byte>& a, const std::vecto
 
 TEST_CASE("every instruction set gives the same bits") {
   constexpr int64_t kCount = 20011;
+  constexpr int kRanks = 6;  // of an average: some inputs are sums
   for (const DType dtype : kDTypes)
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
+    for (const ReduceOp op : kReduceOps)
       for (const int inputs : {2, 3, 4, 7}) {
         std::vector<std::vector<std::byte>> data;
         std::vector<const std::byte*> from;
@@ -61,14 +62,15 @@ TEST_CASE("every instruction set gives the same bits") {
           data.push_back(random_bits(dtype, kCount, uint32_t(i + 1)));
         for (const auto& d : data) from.push_back(d.data());
         std::vector<std::byte> plain(data[0].size()), wide(data[0].size());
-        generic_kernel(dtype, op)(plain.data(), from.data(), inputs, kCount);
-        reduce(wide.data(), from.data(), inputs, kCount, dtype, op);  // the best of this CPU
+        generic_kernel(dtype, op)(plain.data(), from.data(), inputs, kCount, kRanks);
+        // The best of this CPU.
+        reduce_inputs(wide.data(), from.data(), inputs, kCount, dtype, op, kRanks);
         CAPTURE(name_of(dtype));
         CAPTURE(name_of(op));
         CHECK(different(dtype, plain, wide) == 0);
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
-          avx2_kernel(dtype, op)(wide.data(), from.data(), inputs, kCount);
+          avx2_kernel(dtype, op)(wide.data(), from.data(), inputs, kCount, kRanks);
           CHECK(different(dtype, plain, wide) == 0);
         }
 #endif
@@ -82,8 +84,8 @@ TEST_CASE("16-bit sums round to the nearest, ties to even, for every value") {
     for (size_t i = 0; i < values.size(); ++i) values[i] = uint16_t(i);
     const std::byte* from[] = {reinterpret_cast<const std::byte*>(values.data()),
                                reinterpret_cast<const std::byte*>(zeros.data())};
-    generic_kernel(dtype, ReduceOp::kSum)(reinterpret_cast<std::byte*>(sums.data()), from, 2,
-                                          65536);
+    generic_kernel(dtype, ReduceOp::kSum)(reinterpret_cast<std::byte*>(sums.data()), from, 2, 65536,
+                                          2);
     int64_t wrong = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       const auto* at = reinterpret_cast<const std::byte*>(&values[i]);
@@ -97,9 +99,28 @@ TEST_CASE("16-bit sums round to the nearest, ties to even, for every value") {
   uint16_t sum[2];
   const std::byte* from[] = {reinterpret_cast<const std::byte*>(a),
                              reinterpret_cast<const std::byte*>(b)};
-  reduce(reinterpret_cast<std::byte*>(sum), from, 2, 2, DType::kF16, ReduceOp::kSum);
+  reduce_inputs(reinterpret_cast<std::byte*>(sum), from, 2, 2, DType::kF16, ReduceOp::kSum, 2);
   CHECK(f16_value(sum[0]) == 2048);
   CHECK(f16_value(sum[1]) == 2052);
+}
+
+TEST_CASE("a 16-bit average is rounded once, and integers are divided toward zero") {
+  // The sum is no fp16, the average is.
+  const uint16_t big[2] = {f16_bits(65504), f16_bits(65504)};
+  uint16_t mean = 0;
+  const auto* half = reinterpret_cast<const std::byte*>(big);
+  const std::byte* halves[] = {half, half + 2};
+  reduce_inputs(reinterpret_cast<std::byte*>(&mean), halves, 2, 1, DType::kF16, ReduceOp::kAverage,
+                2);
+  CHECK(mean == f16_bits(65504));
+  const int32_t a[2] = {-7, 7}, b[2] = {0, 0};
+  int32_t out[2];
+  const std::byte* integers[] = {reinterpret_cast<const std::byte*>(a),
+                                 reinterpret_cast<const std::byte*>(b)};
+  reduce_inputs(reinterpret_cast<std::byte*>(out), integers, 2, 2, DType::kI32, ReduceOp::kAverage,
+                2);
+  CHECK(out[0] == -3);
+  CHECK(out[1] == 3);
 }
 
 TEST_CASE("the proof of a job's key: SipHash-2-4 test vectors, and no two keys alike") {

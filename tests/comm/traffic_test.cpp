@@ -15,6 +15,7 @@ TEST_CASE("the bytes that each operation moves are those that smp::wire_bytes pr
     run_ranks(size, [&](Communicator& comm) {
       int64_t calls = 0;
       int64_t all_reduce = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0, sent = 0;
+      int64_t reduce = 0, gather = 0, scatter = 0, all_to_all = 0;
       const int rank = comm.rank();
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64})
         for (const int64_t count : {0, 1, 3, 4, 17, 4096, 4097, 8193, 100003}) {
@@ -30,6 +31,14 @@ TEST_CASE("the bytes that each operation moves are those that smp::wire_bytes pr
               wire_bytes(CollectiveOp::kReduceScatter, size, rank, count * size, element);
           comm.broadcast(x.data(), count, dtype, size - 1, "a")->wait();
           broadcast += wire_bytes(CollectiveOp::kBroadcast, size, rank, count, element, size - 1);
+          comm.reduce(x.data(), y.data(), count, dtype, ReduceOp::kSum, size - 1, "a")->wait();
+          reduce += wire_bytes(CollectiveOp::kReduce, size, rank, count, element, size - 1);
+          comm.gather(x.data(), y.data(), count, dtype, size - 1, "a")->wait();
+          gather += wire_bytes(CollectiveOp::kGather, size, rank, count, element, size - 1);
+          comm.scatter(x.data(), y.data(), count, dtype, size - 1, "a")->wait();
+          scatter += wire_bytes(CollectiveOp::kScatter, size, rank, count, element, size - 1);
+          comm.all_to_all(x.data(), y.data(), count, dtype, "a")->wait();
+          all_to_all += wire_bytes(CollectiveOp::kAllToAll, size, rank, count, element);
           if (size == 1) continue;
           const WorkPtr out = comm.send(x.data(), count, dtype, (rank + 1) % size, "m");
           comm.recv(y.data(), count, dtype, (rank + size - 1) % size, "m")->wait();
@@ -43,6 +52,10 @@ TEST_CASE("the bytes that each operation moves are those that smp::wire_bytes pr
           {"a", CollectiveOp::kAllGather, size, calls, all_gather},
           {"a", CollectiveOp::kReduceScatter, size, calls, reduce_scatter},
           {"a", CollectiveOp::kBroadcast, size, calls, broadcast},
+          {"a", CollectiveOp::kReduce, size, calls, reduce},
+          {"a", CollectiveOp::kGather, size, calls, gather},
+          {"a", CollectiveOp::kScatter, size, calls, scatter},
+          {"a", CollectiveOp::kAllToAll, size, calls, all_to_all},
           {"b", CollectiveOp::kBarrier, size, 1, 0}};
       if (size > 1) {
         expected.push_back({"m", CollectiveOp::kSend, size, calls, sent});

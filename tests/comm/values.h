@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -91,5 +93,43 @@ inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
 
 // What rank `rank` puts at element i of a test; sums over 8 ranks stay below 128.
 inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }
+
+inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
+                                          ReduceOp::kProduct, ReduceOp::kAverage};
+
+// The same of a reduction: products over 8 ranks stay below 257.
+inline int value_of(ReduceOp op, int rank, int64_t i) {
+  return op == ReduceOp::kProduct ? 1 + int((i + rank) % 3 == 0) : value_of(rank, i);
+}
+
+// What `size` ranks' elements give, in fp64.
+inline double reduced(ReduceOp op, DType dtype, int size, int64_t i) {
+  double result = value_of(op, 0, i);
+  for (int rank = 1; rank < size; ++rank) {
+    const double x = value_of(op, rank, i);
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAverage: result += x; break;
+      case ReduceOp::kMax: result = std::max(result, x); break;
+      case ReduceOp::kMin: result = std::min(result, x); break;
+      case ReduceOp::kProduct: result *= x; break;
+    }
+  }
+  const bool is_integer = dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kU8;
+  if (op == ReduceOp::kAverage) result /= size;
+  return is_integer ? std::trunc(result) : result;
+}
+
+// Only averages are rounded, once.
+inline bool is_reduced(double value, ReduceOp op, DType dtype, int size, int64_t i) {
+  const double expected = reduced(op, dtype, size, i);
+  if (op != ReduceOp::kAverage) return value == expected;
+  const double unit = dtype == DType::kF32    ? 0x1p-24
+                      : dtype == DType::kF64  ? 0x1p-53
+                      : dtype == DType::kBF16 ? 0x1p-8
+                      : dtype == DType::kF16  ? 0x1p-11
+                                              : 0;
+  return std::abs(value - expected) <= unit * std::abs(expected);
+}
 
 }  // namespace smp::testing

@@ -57,9 +57,31 @@ TEST_CASE("staged messages: every operation gives what it gives of host memory")
       world.broadcast(plain.data(), 6, DType::kI64, size - 1, "d")->wait();
       same(out, plain);
       staged.barrier("e")->wait();
+      const int root = size - 1;
+      out.assign(6, 0);
+      plain = out;
+      staged.reduce(own.data(), out.data(), 6, DType::kI64, ReduceOp::kSum, root, "f")->wait();
+      world.reduce(own.data(), plain.data(), 6, DType::kI64, ReduceOp::kSum, root, "f")->wait();
+      same(out, plain);
+      out.assign(static_cast<size_t>(6 * size), 0);
+      plain = out;
+      staged.gather(own.data(), out.data(), 6, DType::kI64, root, "g")->wait();
+      world.gather(own.data(), plain.data(), 6, DType::kI64, root, "g")->wait();
+      same(out, plain);
+      out.assign(2, 0);
+      plain = out;
+      staged.scatter(wide.data(), out.data(), 2, DType::kI64, root, "h")->wait();
+      world.scatter(wide.data(), plain.data(), 2, DType::kI64, root, "h")->wait();
+      same(out, plain);
+      out.assign(static_cast<size_t>(2 * size), 0);
+      plain = out;
+      staged.all_to_all(wide.data(), out.data(), 2, DType::kI64, "i")->wait();
+      world.all_to_all(wide.data(), plain.data(), 2, DType::kI64, "i")->wait();
+      same(out, plain);
     });
-    CHECK(counts.to_host == 3 * size + 1);
-    CHECK(counts.to_device == 4 * size - 1);
+    // Of a call with a root only the root's side, or only the others', is copied.
+    CHECK(counts.to_host == 6 * size + 2);
+    CHECK(counts.to_device == 6 * size + 1);
     CHECK(counts.pinned == 0);
   }
 }

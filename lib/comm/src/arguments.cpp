@@ -25,9 +25,9 @@ void check_divisible(std::string_view label, int64_t count, int size) {
            count, size);
 }
 
-void check_root(std::string_view label, int root, int size) {
+void check_root(CollectiveOp op, std::string_view label, int root, int size) {
   if (root < 0 || root >= size)
-    refuse("broadcast '{}': no root {} in a group of {}", label, root, size);
+    refuse("{} '{}': no root {} in a group of {}", name_of(op), label, root, size);
 }
 
 void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size) {

@@ -11,7 +11,7 @@ namespace smp {
 
 void check_count(CollectiveOp op, std::string_view label, int64_t count);
 void check_divisible(std::string_view label, int64_t count, int size);
-void check_root(std::string_view label, int root, int size);
+void check_root(CollectiveOp op, std::string_view label, int root, int size);
 void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size);
 void check_rank(int rank, int size);
 // The place of `rank` among `members`.

@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "copy.h"
-#include "hosts_group.h"
-#include "mesh_order.h"
+#include "hosts_steps.h"
 #include "reduce.h"
 
 // The collectives of a group between hosts. Words: the *rail* of host h carries messages between
@@ -17,30 +16,6 @@
 // All ranks send and take in the same order on each rail, and have room for two messages more than
 // they have taken, so nobody waits in a circle.
 namespace smp::shm {
-namespace {
-
-int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// 16-bit partials would be rounded once more.
-bool widens(const Call& call, int per_host) { return bytes_of(call.dtype) == 2 && per_host > 1; }
-
-}  // namespace
-
-inline auto HostsGroup::may_send(Operation& op, Channel& channel, int peer) {
-  return op.reaches(channel.credits(), channel.sent() + 1, peer);
-}
-
-inline auto HostsGroup::buffer_free(Operation& op, int peer) {
-  return op.reaches(seat_->port->freed(), seat_->port->buffers_needed(), peer);
-}
-
-inline auto HostsGroup::message_of(Operation& op, Channel& channel, int peer) {
-  return op.reaches(channel.arrived(), channel.taken() + 1, peer);
-}
-
-inline auto HostsGroup::all_steps_done(Operation& op) {
-  return op.reaches(steps_done_, steps_started_, -1);
-}
 
 void HostsGroup::send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes) {
   if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
@@ -81,6 +56,7 @@ std::string HostsGroup::step_label(const Operation& op) const {
 void HostsGroup::started(Operation& op, const WorkPtr& step) {
   Operation& inner = *static_cast<Handle&>(*step).operation();
   inner.tally = &steps_done_;
+  inner.timeout = op.timeout;
   ++steps_started_;
   const Call& call = inner.call;
   op.wire_bytes += wire_bytes(call.op, per_host_, place_, call.count, bytes_of(call.dtype),
@@ -135,7 +111,7 @@ Program HostsGroup::run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_
   std::vector<ConstBytes> from;
   for (int r = 0; r < size_; ++r)
     from.push_back(all + ((r % per_host_) * hosts_ + r / per_host_) * bytes);
-  reduce(out, from.data(), size_, count, op.call.dtype, op.call.reduce_op);
+  reduce_inputs(out, from.data(), size_, count, op.call.dtype, op.call.reduce_op, size_);
 }
 
 // In rounds of one message's worth of elements for each rank: the members of a host sum, the owners
@@ -179,7 +155,7 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
         for (int host = 0; host < hosts_; ++host)
           started(op, local_->reduce_scatter(source + host * per_host_ * n * element,
                                              const_cast<Bytes>(partial(k + 1, host)), per_host_ * n,
-                                             dtype, call.reduce_op, label));
+                                             dtype, partial_op(call), label));
         co_await all_steps_done(op);
       }
       for (int step = 1; step < hosts_; ++step) {
@@ -199,7 +175,7 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       }
       const int64_t n = length(k);
       Bytes mine = out + at(k, host_, place_) * narrow_element;
-      reduce(wide ? sum : mine, from.data(), hosts_, n, dtype, call.reduce_op);
+      reduce_inputs(wide ? sum : mine, from.data(), hosts_, n, dtype, call.reduce_op, size_);
       if (wide) narrow(mine, reinterpret_cast<const float*>(sum), n, call.dtype);
       for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
       for (int step = 1; step < hosts_; ++step) {
@@ -251,7 +227,7 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
     for (int host = 0; host < hosts_; ++host)
       started(op, local_->reduce_scatter(source + host * per_host_ * part * element,
                                          scratch_.data() + host * part * element, per_host_ * part,
-                                         dtype, call.reduce_op, label));
+                                         dtype, partial_op(call), label));
     co_await all_steps_done(op);
   }
   const ConstBytes partials = local_ ? scratch_.data() : in;
@@ -276,10 +252,10 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
       from[size_t(host)] = rail(host).front_bytes();
     }
     if (wide) {
-      reduce(more_scratch_.data(), from.data(), hosts_, n, dtype, call.reduce_op);
+      reduce_inputs(more_scratch_.data(), from.data(), hosts_, n, dtype, call.reduce_op, size_);
       narrow(out + begin * 2, reinterpret_cast<const float*>(more_scratch_.data()), n, call.dtype);
     } else {
-      reduce(out + begin * element, from.data(), hosts_, n, dtype, call.reduce_op);
+      reduce_inputs(out + begin * element, from.data(), hosts_, n, dtype, call.reduce_op, size_);
     }
     for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
   }

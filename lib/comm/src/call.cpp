@@ -25,13 +25,13 @@ std::string describe(const Call& call, int peer) {
   std::string text = fmt::format("{} #{} '{}'", name_of(call.op), call.number, call.label);
   if (call.op != CollectiveOp::kBarrier || call.count > 0)  // of a window
     text += fmt::format(" of {} {}", call.count, name_of(call.dtype));
+  if (call.reduce_op != ReduceOp::kSum) text += fmt::format(" ({})", name_of(call.reduce_op));
   switch (call.op) {
-    case CollectiveOp::kAllReduce:
-    case CollectiveOp::kReduceScatter:
-      if (call.reduce_op != ReduceOp::kSum) text += fmt::format(" ({})", name_of(call.reduce_op));
-      break;
     case CollectiveOp::kBroadcast:
+    case CollectiveOp::kScatter:
     case CollectiveOp::kRecv: text += fmt::format(" from rank {}", peer); break;
+    case CollectiveOp::kReduce:
+    case CollectiveOp::kGather:
     case CollectiveOp::kSend: text += fmt::format(" to rank {}", peer); break;
     default: break;
   }

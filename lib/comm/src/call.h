@@ -14,7 +14,7 @@ struct Call {
   DType dtype = DType::kU8;
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t count = 0;
-  int peer = -1;  // broadcast: root; send, recv: the other rank (of the group)
+  int peer = -1;  // the root; of send and recv the other rank (of the group)
   std::string label;
   uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
   // Where the buffers that peers would read lie in the job's memory, if they do: both or none.

@@ -117,7 +117,8 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       if (taken == 0) check_call(op, p);
       from[size_t(p)] = peer_slot(p);
     }
-    reduce(out + at, from.data(), size_, n / element, op.call.dtype, op.call.reduce_op);
+    reduce_inputs(out + at, from.data(), size_, n / element, op.call.dtype, op.call.reduce_op,
+                  size_);
     take_all();
   }
 }
@@ -178,9 +179,9 @@ int64_t Group::piece_bytes() const {
   return kSlotBytes / (size_ - 1) / line * line;
 }
 
-// Writes chunk `step` of every peer's part of `in` to the next slot.
-void Group::publish_pieces(Operation& op, ConstBytes in, int64_t step) {
-  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
+// Writes chunk `step` of every peer's part of the `count` elements of `in` to the next slot.
+void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step) {
+  const int64_t element = bytes_of(op.call.dtype);
   const int64_t chunk = piece_bytes() / element, at = step * chunk;
   int64_t wire = 0;
   for (int distance = 1; distance < size_; ++distance) {
@@ -209,7 +210,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, made++);
+      publish_pieces(op, in, op.call.count, made++);
     }
     const int64_t at = taken * chunk, n = std::min(chunk, part - at);
     from[size_t(rank_)] = in + (part * rank_ + at) * element;
@@ -219,7 +220,8 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
       if (taken == 0) check_call(op, p);
       from[size_t(p)] = piece_from(p);
     }
-    reduce(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+    reduce_inputs(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op,
+                  size_);
     take_all();
   }
 }
@@ -243,7 +245,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   for (int64_t k = -1; k <= steps; ++k) {
     if (k + 1 < steps) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, k + 1);
+      publish_pieces(op, in, count, k + 1);
     }
     if (k < 0) continue;
     if (k < steps) {  // the sum of chunk k of this rank's part
@@ -256,7 +258,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       }
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
-      reduce(my_slot(), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+      reduce_inputs(my_slot(), from.data(), size_, n, op.call.dtype, op.call.reduce_op, size_);
       take_all();
       copy_bytes(out + part_at(rank_, k), my_slot(), n * element, stream);
       publish(op, n * element * (size_ - 1));

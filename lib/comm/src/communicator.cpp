@@ -1,8 +1,19 @@
 #include "smp/comm/communicator.h"
 
+#include "smp/plan/check.h"
+
 namespace smp {
 
-std::string_view name_of(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "max"; }
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kProduct: return "product";
+    case ReduceOp::kAverage: return "average";
+  }
+  check_failed(__FILE__, __LINE__, "unknown reduction");
+}
 
 std::unique_ptr<PeerWindow> Communicator::open_window(const void*, int64_t, DType,
                                                       std::string_view) {

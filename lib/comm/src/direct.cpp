@@ -121,8 +121,8 @@ void Group::reduce_part(const Operation& op, int peer, int64_t at, int64_t count
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
   sources_.resize(size_t(size_));
   for (int p = 0; p < size_; ++p) sources_[size_t(p)] = in_of(op, p) + (part * peer + at) * element;
-  reduce(seat_->job->at(block_.call(peer, op.call.number).out_at) + at * element, sources_.data(),
-         size_, count, op.call.dtype, op.call.reduce_op);
+  reduce_inputs(seat_->job->at(block_.call(peer, op.call.number).out_at) + at * element,
+                sources_.data(), size_, count, op.call.dtype, op.call.reduce_op, size_);
 }
 
 // The last one rings.
@@ -169,7 +169,8 @@ Program Group::run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     const int64_t n = length(rank_, k);
     for (int p = 0; p < size_; ++p)
       from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + begin(rank_, k);
-    reduce(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op);
+    reduce_inputs(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op,
+                  size_);
     for (int step = 1; step < size_; ++step)
       while (!was_whole(op, next(step))) co_await never(op, next(step));
     publish(op, n * element * (size_ - 1));

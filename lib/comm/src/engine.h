@@ -63,8 +63,8 @@ struct Lane {
 
 class Operation {
  public:
-  Operation(Engine& engine, Lane& its_lane, Call made)
-      : call(std::move(made)), lane(its_lane), engine_(engine) {}
+  Operation(Engine& engine, Lane& its_lane, Call made, std::chrono::milliseconds limit)
+      : call(std::move(made)), lane(its_lane), timeout(limit), engine_(engine) {}
 
   bool done();
   void wait();
@@ -105,6 +105,7 @@ class Operation {
 
   const Call call;
   Lane& lane;
+  std::chrono::milliseconds timeout;
   Program program;
   Program rest;  // goes on when `program` is through
   bool posted = false;
@@ -176,6 +177,7 @@ class Engine {
   ~Engine();
 
   int rank() const { return rank_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }  // of calls that name none
   // Whether ranks have CPUs to spare for threads beside those that compute.
   bool has_spare_cpus() const { return spins_ > 0; }
   void submit(std::shared_ptr<Operation> op);

@@ -69,7 +69,7 @@ void Engine::check_peer(Operation& op) {
                        last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
-  } else if (Clock::now() - op.start_ > timeout_ && !op.ready()) {
+  } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
     int culprit = peer;
     const std::string text = timeout_text(op, &culprit);
     report(CommError::Kind::kTimeout, culprit, text);
@@ -85,9 +85,9 @@ std::string Engine::timeout_text(const Operation& op, int* culprit) const {
   const char* did = member.has_abandoned(late)         ? "left the group with an exception"
                     : member.has_called(late, op.call) ? "stopped in it"
                                                        : "has not called it";
-  std::string text =
-      fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
-                  std::chrono::duration<double>(timeout_).count(), blamed, did, last_call(blamed));
+  std::string text = fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
+                                 std::chrono::duration<double>(op.timeout).count(), blamed, did,
+                                 last_call(blamed));
   std::set<int> seen = {rank_, blamed};
   for (int next = job_.board(blamed).blocked_on.load() - 1; next >= 0 && seen.insert(next).second;
        next = job_.board(next).blocked_on.load() - 1) {

@@ -143,13 +143,17 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
                          std::string_view label) {
-  check_root(label, root, size_);
-  Call call = collective(CollectiveOp::kBroadcast, count, dtype, label);
-  call.peer = root;
-  const auto work = operation(collectives_, std::move(call));
+  const auto work =
+      operation(collectives_, with_root(CollectiveOp::kBroadcast, count, dtype, root, label));
   const auto data = static_cast<Bytes>(buffer);
   if (size_ == 1) return start(work, run_alone(*work, data, data, 0));
   return start(work, run_broadcast(*work, data));
+}
+
+Program Group::program_of(Operation& op, ConstBytes in, Bytes out) {
+  if (size_ == 1) return run_alone(op, in, out, op.call.bytes());
+  const bool to_root = op.call.op == CollectiveOp::kReduce || op.call.op == CollectiveOp::kGather;
+  return to_root ? run_to_root(op, in, out) : run_exchange(op, in, out);
 }
 
 WorkPtr Group::barrier(std::string_view label) {

@@ -58,6 +58,8 @@ class Group final : public GroupSide {
   int mover_of(const Operation& op, int peer) const override;
   void finished(const Operation& op) override;
 
+  Program program_of(Operation& op, ConstBytes in, Bytes out) override;
+
   bool may_post_early(const Call& call) const;
 
   // Notes where the buffers lie, `out` too if peers read it, and whether to read in place at all.
@@ -74,6 +76,8 @@ class Group final : public GroupSide {
   Program run_direct_reduce_scatter(Operation& op);
   Program run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
+  Program run_to_root(Operation& op, ConstBytes in, Bytes out);
+  Program run_exchange(Operation& op, ConstBytes in, Bytes out);
   Program run_barrier(Operation& op);
   Program run_send(Operation& op, ConstBytes in);
   Program run_recv(Operation& op, Bytes out);
@@ -94,8 +98,9 @@ class Group final : public GroupSide {
   ConstBytes peer_slot(int peer) const { return block_.slot(peer, consumed_[size_t(peer)]); }
   void take(int peer);
   void take_all();
+  void take_unread(int peer, int64_t slots);
   int64_t piece_bytes() const;
-  void publish_pieces(Operation& op, ConstBytes in, int64_t step);
+  void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step);
   ConstBytes piece_from(int peer) const;
   void ring_peers() const;
   bool all_have_called(const Operation& op) const;

@@ -16,6 +16,7 @@ GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int r
       size_(int(globals_.size())),
       key_(key),
       records_(std::move(parents)),
+      timeout_(seat_->engine.timeout()),
       keys_(key) {
   collectives_.member = this;
 }
@@ -46,6 +47,14 @@ Call GroupSide::collective(CollectiveOp op, int64_t count, DType dtype, std::str
   return call;
 }
 
+Call GroupSide::with_root(CollectiveOp op, int64_t count, DType dtype, int root,
+                          std::string_view label) {
+  check_root(op, label, root, size_);
+  Call call = collective(op, count, dtype, label);
+  call.peer = root;
+  return call;
+}
+
 Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
                         std::string_view label, uint64_t& number) {
   check_count(op, label, count);
@@ -54,13 +63,40 @@ Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
 
 std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call call) {
   store(seat_->job->board(global(rank_)).last_call, brief(call));
-  return std::make_shared<Operation>(seat_->engine, lane, std::move(call));
+  return std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
 }
 
 WorkPtr GroupSide::start(std::shared_ptr<Operation> op, Program program) {
   op->program = std::move(program);
   seat_->engine.submit(op);
   return std::make_shared<Handle>(std::move(op));
+}
+
+WorkPtr GroupSide::start(Call call, const void* in, void* out) {
+  const auto work = operation(collectives_, std::move(call));
+  return start(work, program_of(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+}
+
+WorkPtr GroupSide::reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                          int root, std::string_view label) {
+  Call call = with_root(CollectiveOp::kReduce, count, dtype, root, label);
+  call.reduce_op = op;
+  return start(std::move(call), in, out);
+}
+
+WorkPtr GroupSide::gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                          std::string_view label) {
+  return start(with_root(CollectiveOp::kGather, count, dtype, root, label), in, out);
+}
+
+WorkPtr GroupSide::scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                           std::string_view label) {
+  return start(with_root(CollectiveOp::kScatter, count, dtype, root, label), in, out);
+}
+
+WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                              std::string_view label) {
+  return start(collective(CollectiveOp::kAllToAll, count, dtype, label), in, out);
 }
 
 bool GroupSide::close(std::vector<Lane*> lanes) {
@@ -81,7 +117,9 @@ std::unique_ptr<Communicator> GroupSide::split(const std::vector<int>& members) 
   std::vector<int> globals;
   for (const int member : members) globals.push_back(global(member));
   const uint64_t key = keys_.next(globals);
-  return make_group(seat_, std::move(globals), place, key, records_);
+  auto group = make_group(seat_, std::move(globals), place, key, records_);
+  group->set_timeout(timeout_.load());
+  return group;
 }
 
 void GroupSide::abort(const std::string& reason) {

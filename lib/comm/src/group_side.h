@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,6 +29,16 @@ class GroupSide : public Communicator, protected Member {
   int global_rank(int rank) const override;
 
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override;
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override;
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override;
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
     return seat_->arena->allocate(bytes);
@@ -41,16 +53,21 @@ class GroupSide : public Communicator, protected Member {
   GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
             std::vector<FailureRecord*> parents);
 
+  // Of a reduce, gather, scatter or all_to_all.
+  virtual Program program_of(Operation& op, ConstBytes in, Bytes out) = 0;
+
   int global(int rank) const override { return globals_[size_t(rank)]; }
   std::optional<Failure> failure() const override;
   void finished(const Operation& op) override;
 
   Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
+  Call with_root(CollectiveOp op, int64_t count, DType dtype, int root, std::string_view label);
   // Counts it in `number`. The caller has checked the peer.
   static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,
                       uint64_t& number);
   std::shared_ptr<Operation> operation(Lane& lane, Call call);
   WorkPtr start(std::shared_ptr<Operation> op, Program program);
+  WorkPtr start(Call call, const void* in, void* out);  // with program_of
   // Ends what is under way; to be called before anything of the group goes. Whether an exception
   // ends the group, which the world's tells the job.
   bool close(std::vector<Lane*> lanes);
@@ -63,6 +80,7 @@ class GroupSide : public Communicator, protected Member {
   std::vector<FailureRecord*> records_;  // own, parents', the job's
   Lane collectives_;
   TrafficCounter traffic_;
+  std::atomic<std::chrono::milliseconds> timeout_;  // of calls from now on
 
  private:
   GroupKeys keys_;

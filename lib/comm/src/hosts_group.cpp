@@ -132,11 +132,23 @@ WorkPtr HostsGroup::reduce_scatter(const void* in, void* out, int64_t count, DTy
 
 WorkPtr HostsGroup::broadcast(void* buffer, int64_t count, DType dtype, int root,
                               std::string_view label) {
-  check_root(label, root, size_);
-  Call call = collective(CollectiveOp::kBroadcast, count, dtype, label);
-  call.peer = root;
-  const auto work = operation(collectives_, std::move(call));
+  const auto work =
+      operation(collectives_, with_root(CollectiveOp::kBroadcast, count, dtype, root, label));
   return start(work, run_broadcast(*work, static_cast<Bytes>(buffer)));
+}
+
+Program HostsGroup::program_of(Operation& op, ConstBytes in, Bytes out) {
+  switch (op.call.op) {
+    case CollectiveOp::kReduce: return run_reduce(op, in, out);
+    case CollectiveOp::kGather: return run_gather(op, in, out);
+    case CollectiveOp::kScatter: return run_scatter(op, in, out);
+    default: return run_all_to_all(op, in, out);
+  }
+}
+
+void HostsGroup::set_timeout(std::chrono::milliseconds timeout) {
+  GroupSide::set_timeout(timeout);
+  if (local_) local_->set_timeout(timeout);
 }
 
 WorkPtr HostsGroup::barrier(std::string_view label) {

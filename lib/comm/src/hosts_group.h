@@ -37,6 +37,7 @@ class HostsGroup final : public GroupSide {
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
 
+  void set_timeout(std::chrono::milliseconds timeout) override;
   std::vector<TrafficCount> traffic() const override;
   int64_t segment_bytes() const override;
 
@@ -54,6 +55,8 @@ class HostsGroup final : public GroupSide {
   void check_calls(const Operation&) const override {}  // each message says what was called
   std::optional<std::string> unreachable(int rank) const override;
 
+  Program program_of(Operation& op, ConstBytes in, Bytes out) override;
+
   Pair& pair(int peer);
   bool is_here(int rank) const { return local_ && rank / per_host_ == host_; }
 
@@ -63,6 +66,10 @@ class HostsGroup final : public GroupSide {
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
+  Program run_reduce(Operation& op, ConstBytes in, Bytes out);
+  Program run_gather(Operation& op, ConstBytes in, Bytes out);
+  Program run_scatter(Operation& op, ConstBytes in, Bytes out);
+  Program run_all_to_all(Operation& op, ConstBytes in, Bytes out);
   Program run_barrier(Operation& op);
   Program run_send(Operation& op, Channel& channel, ConstBytes in);
   Program run_recv(Operation& op, Channel& channel, Bytes out);

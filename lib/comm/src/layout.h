@@ -31,7 +31,7 @@ struct alignas(kLineBytes) CallEntry {
   std::atomic<uint64_t> number;  // of this call, from 1
   uint64_t fingerprint;
   int64_t count;
-  int32_t root;  // of a broadcast, as rank of the group
+  int32_t root;  // as rank of the group; -1 without one
   uint8_t op, dtype, reduce_op;
   int64_t in_at, out_at;  // offsets in the job's memory, or -1
   char label[kLabelBytes];

@@ -51,8 +51,23 @@ class RecordingCommunicator final : public Communicator {
     return record(CollectiveOp::kReduceScatter, count, dtype, label);
   }
   WorkPtr broadcast(void*, int64_t count, DType dtype, int root, std::string_view label) override {
-    check_root(label, root, size());
-    return record(CollectiveOp::kBroadcast, count, dtype, label, root);
+    return rooted(CollectiveOp::kBroadcast, count, dtype, root, label);
+  }
+  WorkPtr reduce(const void*, void*, int64_t count, DType dtype, ReduceOp, int root,
+                 std::string_view label) override {
+    return rooted(CollectiveOp::kReduce, count, dtype, root, label);
+  }
+  WorkPtr gather(const void*, void*, int64_t count, DType dtype, int root,
+                 std::string_view label) override {
+    return rooted(CollectiveOp::kGather, count, dtype, root, label);
+  }
+  WorkPtr scatter(const void*, void*, int64_t count, DType dtype, int root,
+                  std::string_view label) override {
+    return rooted(CollectiveOp::kScatter, count, dtype, root, label);
+  }
+  WorkPtr all_to_all(const void*, void*, int64_t count, DType dtype,
+                     std::string_view label) override {
+    return record(CollectiveOp::kAllToAll, count, dtype, label);
   }
   WorkPtr send(const void*, int64_t count, DType dtype, int peer, std::string_view label) override {
     check_peer(CollectiveOp::kSend, label, peer, rank_, size());
@@ -73,6 +88,7 @@ class RecordingCommunicator final : public Communicator {
     return std::make_unique<RecordingCommunicator>(std::move(globals), place, recording_);
   }
 
+  void set_timeout(std::chrono::milliseconds) override {}  // nothing takes any time
   void abort(const std::string& reason) override { aborted_ = "aborted: " + reason; }
   std::vector<TrafficCount> traffic() const override { return traffic_.counts(size()); }
   int64_t segment_bytes() const override { return smp::segment_bytes(size()); }
@@ -81,6 +97,11 @@ class RecordingCommunicator final : public Communicator {
   }
 
  private:
+  WorkPtr rooted(CollectiveOp op, int64_t count, DType dtype, int root, std::string_view label) {
+    check_root(op, label, root, size());
+    return record(op, count, dtype, label, root);
+  }
+
   WorkPtr record(CollectiveOp op, int64_t count, DType dtype, std::string_view label,
                  int peer = -1) {
     check_count(op, label, count);

@@ -17,12 +17,12 @@ ReduceKernel choose(DType dtype, ReduceOp op) {
 
 }  // namespace
 
-void reduce(std::byte* out, const std::byte* const* from, int inputs, int64_t count, DType dtype,
-            ReduceOp op) {
+void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
+                   DType dtype, ReduceOp op, int ranks) {
   if (count == 0) return;
   const ReduceKernel kernel = choose(dtype, op);
   SMP_CHECK(kernel != nullptr);
-  kernel(out, from, inputs, count);
+  kernel(out, from, inputs, count, ranks);
 }
 
 }  // namespace smp::shm

@@ -10,16 +10,17 @@ namespace smp::shm {
 
 // out[i] = from[0][i] op from[1][i] op ... in this order, for `count` elements; bf16 and fp16 in
 // fp32, rounded once (to nearest even). out may be one of the inputs. A NaN among the inputs gives
-// a NaN. Pure; the same bits on every CPU.
-void reduce(std::byte* out, const std::byte* const* from, int inputs, int64_t count, DType dtype,
-            ReduceOp op);
+// a NaN. An average is that of `ranks` contributions, of which the inputs are sums. Pure; the same
+// bits on every CPU.
+void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
+                   DType dtype, ReduceOp op, int ranks);
 
 // bf16 and fp16 to fp32 and back, rounded to nearest even.
 void widen(float* to, const std::byte* from, int64_t count, DType dtype);
 void narrow(std::byte* to, const float* from, int64_t count, DType dtype);
 
 using ReduceKernel = void (*)(std::byte* out, const std::byte* const* from, int inputs,
-                              int64_t count);
+                              int64_t count, int ranks);
 
 // Kernels compiled for one instruction set; nullptr where it has none of its own.
 ReduceKernel generic_kernel(DType dtype, ReduceOp op);

@@ -50,31 +50,60 @@ inline F16 narrow_f16(float value) {
 
 constexpr long kBlock = 1024;  // elements of an accumulator that stays in the first-level cache
 
+// What is done with each further input, and at last with the result.
 template <class T>
 struct Sum {
   static T apply(T a, T b) { return a + b; }
+  static T end(T a, int) { return a; }
+};
+template <class T>
+struct Average : Sum<T> {
+  static T end(T a, int ranks) { return a / T(ranks); }
+};
+// Integer sums wrap around, which is defined for unsigned types only; the average of a signed type
+// is signed.
+template <class Signed, class Unsigned>
+struct SignedAverage {
+  static Unsigned apply(Unsigned a, Unsigned b) { return a + b; }
+  static Unsigned end(Unsigned a, int ranks) { return Unsigned(Signed(a) / Signed(ranks)); }
+};
+template <class T>
+using AverageI32 = SignedAverage<int, T>;
+template <class T>
+using AverageI64 = SignedAverage<long, T>;
+template <class T>
+struct Product {
+  static T apply(T a, T b) { return a * b; }
+  static T end(T a, int) { return a; }
 };
 template <class T>
 struct Max {
   static T apply(T a, T b) { return b > a || b != b ? b : a; }
+  static T end(T a, int) { return a; }
+};
+template <class T>
+struct Min {
+  static T apply(T a, T b) { return b < a || b != b ? b : a; }
+  static T end(T a, int) { return a; }
 };
 
 // Types that are reduced as they are.
 template <class T, template <class> class Op>
-void reduce_plain(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count) {
+void reduce_plain(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count,
+                  int ranks) {
   T* out = reinterpret_cast<T*>(out_bytes);
   auto in = [from](int k) { return reinterpret_cast<const T*>(from[k]); };
   const T *a = in(0), *b = in(1);
   if (inputs == 2) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) out[i] = Op<T>::apply(a[i], b[i]);
+    for (int64_t i = 0; i < count; ++i) out[i] = Op<T>::end(Op<T>::apply(a[i], b[i]), ranks);
     return;
   }
   if (inputs == 4) {
     const T *c = in(2), *d = in(3);
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i)
-      out[i] = Op<T>::apply(Op<T>::apply(Op<T>::apply(a[i], b[i]), c[i]), d[i]);
+      out[i] = Op<T>::end(Op<T>::apply(Op<T>::apply(Op<T>::apply(a[i], b[i]), c[i]), d[i]), ranks);
     return;
   }
   for (int64_t at = 0; at < count; at += kBlock) {
@@ -85,7 +114,7 @@ void reduce_plain(std::byte* out_bytes, const std::byte* const* from, int inputs
       const T* x = in(k) + at;
       for (int64_t i = 0; i < n; ++i) sum[i] = Op<T>::apply(sum[i], x[i]);
     }
-    for (int64_t i = 0; i < n; ++i) out[at + i] = sum[i];
+    for (int64_t i = 0; i < n; ++i) out[at + i] = Op<T>::end(sum[i], ranks);
   }
 }
 
@@ -117,7 +146,8 @@ void narrow_block(F16* to, const float* from, int64_t n) {
 
 // 16-bit floats: all inputs are summed in fp32 and rounded once.
 template <class T, template <class> class Op>
-void reduce_widened(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count) {
+void reduce_widened(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count,
+                    int ranks) {
   T* out = reinterpret_cast<T*>(out_bytes);
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t n = count - at < kBlock ? count - at : kBlock;
@@ -127,34 +157,49 @@ void reduce_widened(std::byte* out_bytes, const std::byte* const* from, int inpu
       widen_block(next, reinterpret_cast<const T*>(from[k]) + at, n);
       for (int64_t i = 0; i < n; ++i) sum[i] = Op<float>::apply(sum[i], next[i]);
     }
+    for (int64_t i = 0; i < n; ++i) sum[i] = Op<float>::end(sum[i], ranks);
     narrow_block(out + at, sum, n);
   }
 }
 
 template <template <class> class Op>
-smp::shm::ReduceKernel kernel_of(smp::DType dtype) {
+smp::shm::ReduceKernel kernel_of_floats(smp::DType dtype) {
   switch (dtype) {
     case smp::DType::kF32: return reduce_plain<float, Op>;
     case smp::DType::kF64: return reduce_plain<double, Op>;
     case smp::DType::kBF16: return reduce_widened<BF16, Op>;
-    case smp::DType::kF16: return reduce_widened<F16, Op>;
-    case smp::DType::kI32:
-    case smp::DType::kI64:
-    case smp::DType::kU8: break;
+    default: return reduce_widened<F16, Op>;
+  }
+}
+
+// Sums and products are the same bits for signed and unsigned integers.
+template <class Signed, class Unsigned, template <class> class Mean>
+smp::shm::ReduceKernel kernel_of_integers(smp::ReduceOp op) {
+  switch (op) {
+    case smp::ReduceOp::kSum: return reduce_plain<Unsigned, Sum>;
+    case smp::ReduceOp::kMax: return reduce_plain<Signed, Max>;
+    case smp::ReduceOp::kMin: return reduce_plain<Signed, Min>;
+    case smp::ReduceOp::kProduct: return reduce_plain<Unsigned, Product>;
+    case smp::ReduceOp::kAverage: return reduce_plain<Unsigned, Mean>;
   }
   return nullptr;
 }
 
-// Integer sums wrap around; as unsigned types that is defined.
 smp::shm::ReduceKernel kernel(smp::DType dtype, smp::ReduceOp op) {
-  const bool sum = op == smp::ReduceOp::kSum;
   switch (dtype) {
-    case smp::DType::kI32: return sum ? reduce_plain<unsigned int, Sum> : reduce_plain<int, Max>;
-    case smp::DType::kI64: return sum ? reduce_plain<unsigned long, Sum> : reduce_plain<long, Max>;
-    case smp::DType::kU8:
-      return sum ? reduce_plain<unsigned char, Sum> : reduce_plain<unsigned char, Max>;
-    default: return sum ? kernel_of<Sum>(dtype) : kernel_of<Max>(dtype);
+    case smp::DType::kI32: return kernel_of_integers<int, unsigned int, AverageI32>(op);
+    case smp::DType::kI64: return kernel_of_integers<long, unsigned long, AverageI64>(op);
+    case smp::DType::kU8: return kernel_of_integers<unsigned char, unsigned char, Average>(op);
+    default: break;
   }
+  switch (op) {
+    case smp::ReduceOp::kSum: return kernel_of_floats<Sum>(dtype);
+    case smp::ReduceOp::kMax: return kernel_of_floats<Max>(dtype);
+    case smp::ReduceOp::kMin: return kernel_of_floats<Min>(dtype);
+    case smp::ReduceOp::kProduct: return kernel_of_floats<Product>(dtype);
+    case smp::ReduceOp::kAverage: return kernel_of_floats<Average>(dtype);
+  }
+  return nullptr;
 }
 
 }  // namespace

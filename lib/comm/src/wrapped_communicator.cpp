@@ -28,6 +28,30 @@ WorkPtr WrappedCommunicator::broadcast(void* buffer, int64_t count, DType dtype,
               {CollectiveOp::kBroadcast, count, dtype, root});
 }
 
+WorkPtr WrappedCommunicator::reduce(const void* in, void* out, int64_t count, DType dtype,
+                                    ReduceOp op, int root, std::string_view label) {
+  return wrap(inner_.reduce(in, out, count, dtype, op, root, label),
+              {CollectiveOp::kReduce, count, dtype, root});
+}
+
+WorkPtr WrappedCommunicator::gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                                    std::string_view label) {
+  return wrap(inner_.gather(in, out, count, dtype, root, label),
+              {CollectiveOp::kGather, count, dtype, root});
+}
+
+WorkPtr WrappedCommunicator::scatter(const void* in, void* out, int64_t count, DType dtype,
+                                     int root, std::string_view label) {
+  return wrap(inner_.scatter(in, out, count, dtype, root, label),
+              {CollectiveOp::kScatter, count, dtype, root});
+}
+
+WorkPtr WrappedCommunicator::all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                                        std::string_view label) {
+  return wrap(inner_.all_to_all(in, out, count, dtype, label),
+              {CollectiveOp::kAllToAll, count, dtype});
+}
+
 WorkPtr WrappedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
                                   std::string_view label) {
   return wrap(inner_.send(in, count, dtype, peer, label), {CollectiveOp::kSend, count, dtype});

@@ -15,6 +15,10 @@ std::string_view name_of(CollectiveOp op) {
     case CollectiveOp::kSend: return "send";
     case CollectiveOp::kRecv: return "recv";
     case CollectiveOp::kBarrier: return "barrier";
+    case CollectiveOp::kReduce: return "reduce";
+    case CollectiveOp::kGather: return "gather";
+    case CollectiveOp::kScatter: return "scatter";
+    case CollectiveOp::kAllToAll: return "all_to_all";
   }
   check_failed(__FILE__, __LINE__, "unknown collective");
 }
@@ -67,6 +71,7 @@ int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
   const int64_t peers = size - 1, per_host = size / hosts;
   const bool widened = element_bytes == 2 && hosts > 1 && per_host > 1;
   const int64_t wide_bytes = widened ? 4 : element_bytes;
+  const bool on_rail = rank % per_host == root % per_host;  // the root's
   switch (op) {
     case CollectiveOp::kAllReduce: {
       if (count * element_bytes <= kOneShotBytes) return peers * count * element_bytes;
@@ -77,13 +82,24 @@ int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
     case CollectiveOp::kAllGather: return peers * count * element_bytes;
     case CollectiveOp::kReduceScatter: return (count - count / size) * wide_bytes;
     case CollectiveOp::kBroadcast: {
-      if (rank % per_host != root % per_host) return 0;
+      if (!on_rail) return 0;
       const int64_t others = rank == root ? hosts - 1 : 0;
       return (others + per_host - 1) * count * element_bytes;
     }
     case CollectiveOp::kSend: return count * element_bytes;
     case CollectiveOp::kRecv: return 0;
     case CollectiveOp::kBarrier: return 0;
+    case CollectiveOp::kReduce: return rank == root ? 0 : count * wide_bytes;
+    case CollectiveOp::kGather: {
+      if (rank == root) return 0;
+      return (on_rail ? per_host : 1) * count * element_bytes;
+    }
+    case CollectiveOp::kScatter: {
+      if (!on_rail) return 0;
+      return ((rank == root ? size : per_host) - 1) * count * element_bytes;
+    }
+    case CollectiveOp::kAllToAll:
+      return ((per_host - 1) * hosts + (hosts - 1) * per_host) * count * element_bytes;
   }
   check_failed(__FILE__, __LINE__, "unknown collective");
 }

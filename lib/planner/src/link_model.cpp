@@ -233,9 +233,16 @@ double seconds_of(const Traffic& row, const Placement& placement, const ClusterS
     case CollectiveOp::kAllGather:
       return calls * all_gather_s(bytes * static_cast<double>(placement.size), placement, cluster);
     case CollectiveOp::kReduceScatter:
+    case CollectiveOp::kReduce:
     case CollectiveOp::kBroadcast: return calls * reduce_scatter_s(bytes, placement, cluster);
     case CollectiveOp::kSend:
     case CollectiveOp::kRecv: return calls * send_s(bytes, placement.hosts == 1, cluster);
+    case CollectiveOp::kGather:
+    case CollectiveOp::kScatter:
+      return calls *
+             reduce_scatter_s(bytes * static_cast<double>(placement.size), placement, cluster);
+    case CollectiveOp::kAllToAll:
+      return calls * all_to_all_s(bytes * static_cast<double>(placement.size), placement, cluster);
     case CollectiveOp::kBarrier: return 0;
   }
   return 0;

@@ -73,6 +73,68 @@ WorkPtr StagedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, 
                          });
 }
 
+WorkPtr StagedCommunicator::reduce(const void* in, void* out, int64_t count, DType dtype,
+                                   ReduceOp op, int root, std::string_view label) {
+  if (!staging_->holds(in)) {
+    staging_->start_all();
+    return inner().reduce(in, out, count, dtype, op, root, label);
+  }
+  const int64_t bytes = count * bytes_of(dtype);
+  const Staging::Piece sum{out, 0, bytes};
+  return staging_->queue(
+      bytes, {const_cast<void*>(in), 0, bytes}, rank() == root ? sum : Staging::Piece(),
+      [this, count, dtype, op, root, label = std::string(label)](std::byte* buffer) {
+        return inner().reduce(buffer, buffer, count, dtype, op, root, label);
+      });
+}
+
+WorkPtr StagedCommunicator::gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                                   std::string_view label) {
+  if (!staging_->holds(in)) {
+    staging_->start_all();
+    return inner().gather(in, out, count, dtype, root, label);
+  }
+  const bool takes = rank() == root;
+  const int64_t part = count * bytes_of(dtype), own = takes ? root * part : 0;
+  const Staging::Piece all{out, 0, size() * part};
+  return staging_->queue(
+      takes ? all.bytes : part, {const_cast<void*>(in), own, part}, takes ? all : Staging::Piece(),
+      [this, count, dtype, root, own, label = std::string(label)](std::byte* buffer) {
+        return inner().gather(buffer + own, buffer, count, dtype, root, label);
+      });
+}
+
+WorkPtr StagedCommunicator::scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                                    std::string_view label) {
+  if (!staging_->holds(out)) {
+    staging_->start_all();
+    return inner().scatter(in, out, count, dtype, root, label);
+  }
+  const bool gives = rank() == root;
+  const int64_t part = count * bytes_of(dtype), own = gives ? root * part : 0;
+  const Staging::Piece all{const_cast<void*>(in), 0, size() * part};
+  return staging_->queue(
+      gives ? all.bytes : part, gives ? all : Staging::Piece(), {out, own, part},
+      [this, count, dtype, root, own, label = std::string(label)](std::byte* buffer) {
+        return inner().scatter(buffer, buffer + own, count, dtype, root, label);
+      });
+}
+
+WorkPtr StagedCommunicator::all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                                       std::string_view label) {
+  SMP_CHECK_EQ(staging_->holds(in), staging_->holds(out));
+  if (!staging_->holds(in)) {
+    staging_->start_all();
+    return inner().all_to_all(in, out, count, dtype, label);
+  }
+  const int64_t bytes = size() * count * bytes_of(dtype);
+  return staging_->queue(
+      2 * bytes, {const_cast<void*>(in), 0, bytes}, {out, bytes, bytes},
+      [this, count, dtype, bytes, label = std::string(label)](std::byte* buffer) {
+        return inner().all_to_all(buffer, buffer + bytes, count, dtype, label);
+      });
+}
+
 WorkPtr StagedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
                                  std::string_view label) {
   if (!staging_->holds(in)) {

@@ -14,7 +14,7 @@
 
 namespace smp {
 
-enum class ReduceOp { kSum, kMax };
+enum class ReduceOp { kSum, kMax, kMin, kProduct, kAverage };
 std::string_view name_of(ReduceOp op);
 
 // A collective that could not be completed. `culprit` is the global rank that is to blame (-1 when
@@ -77,8 +77,9 @@ class PeerWindow {
 // Communicator come from one thread; different groups may be used from different threads, and
 // abort() from any. Counts are in elements.
 //
-// Sums run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and fp16 are
-// widened to fp32 and rounded once.
+// Reductions run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and
+// fp16 are widened to fp32 and rounded once. An average is the sum divided by size(), toward zero
+// for integers; integer sums and products wrap around.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -99,6 +100,21 @@ class Communicator {
                                  std::string_view label) = 0;
   virtual WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
                             std::string_view label) = 0;
+  // out: of the root alone; null elsewhere.
+  virtual WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         int root, std::string_view label) = 0;
+  // in: `count` elements; out, of the root alone: size() * count, in rank order. in may lie in its
+  // place in out.
+  virtual WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                         std::string_view label) = 0;
+  // in, of the root alone: size() * count elements, in rank order; out: count. out may lie in its
+  // place in in.
+  virtual WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                          std::string_view label) = 0;
+  // in: `count` elements for each rank, out: those of each rank for this one, both in rank order
+  // and apart from each other. Parts that are not equally long: send and recv.
+  virtual WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                             std::string_view label) = 0;
   virtual WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
                        std::string_view label) = 0;
   virtual WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) = 0;
@@ -113,6 +129,10 @@ class Communicator {
   // A group of some of this group's ranks (given as ranks of this group, in the order they shall
   // have). Collective over the *members* only; the same set may be split off several times.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& members) = 0;
+
+  // How long the calls made from now on may take, in this group and those split off later; that of
+  // the job until then. It need not be the same on all ranks.
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
   // Ends every waiting and later call of this group, here and at the peers, with kAborted. Does
   // nothing when the group has failed already: what came first is the cause.

@@ -18,7 +18,7 @@ struct RecordedCall {
   int64_t count = 0;
   DType dtype = DType::kU8;
   int64_t wire_bytes = 0;
-  int peer = -1;  // send, recv, broadcast: the other rank or the root, as rank of the group
+  int peer = -1;  // the other rank or the root, of calls that have one, as rank of the group
 };
 
 // What one rank called, in order, on the communicator that it was given and on all that were split

@@ -25,10 +25,19 @@ class WrappedCommunicator : public Communicator {
                          std::string_view label) override;
   WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
                     std::string_view label) override;
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override;
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override;
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override;
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
   WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
                std::string_view label) override;
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
   WorkPtr barrier(std::string_view label) override;
+  void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
   std::vector<TrafficCount> traffic() const override { return inner_.traffic(); }
   int64_t segment_bytes() const override { return inner_.segment_bytes(); }
@@ -37,7 +46,7 @@ class WrappedCommunicator : public Communicator {
   }
 
  protected:
-  // A call that was passed on. `root`: of a broadcast.
+  // A call that was passed on; the root of one that has one.
   struct Passed {
     CollectiveOp op;
     int64_t count;

@@ -16,6 +16,10 @@ enum class CollectiveOp {
   kSend,
   kRecv,
   kBarrier,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
 };
 std::string_view name_of(CollectiveOp op);  // "all_reduce", ...
 
@@ -29,11 +33,12 @@ int64_t part_size(int64_t count, int64_t parts, int64_t index);
 int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 
 // Payload bytes that rank `rank` of a group of `size` sends to its peers.
-// count is in elements: of the whole buffer for all_reduce, broadcast, send and reduce_scatter (its
-// input), of one rank's contribution for all_gather. root is read by broadcast only. `hosts` is
-// that of the group's HostGrid: between hosts the last count % size elements of an all_reduce are
-// one-shot, sums of 16-bit parts that several ranks of a host have added travel in fp32, and a
-// broadcast goes from host to host first.
+// count is in elements: of the whole buffer for all_reduce, reduce, broadcast, send and
+// reduce_scatter (its input), of one rank's part for all_gather, gather and scatter, of what one
+// rank has for another for all_to_all. root is read by the calls that have one. `hosts` is that of
+// the group's HostGrid: between hosts the last count % size elements of an all_reduce are one-shot,
+// sums of 16-bit parts that several ranks of a host have added travel in fp32, a broadcast or a
+// scatter goes from host to host first, and a gather or an all_to_all last.
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,
                    int64_t element_bytes, int64_t root = 0, int64_t hosts = 1);
 

@@ -38,6 +38,14 @@ class StagedCommunicator final : public WrappedCommunicator {
                          std::string_view label) override;
   WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
                     std::string_view label) override;
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override;
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override;
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override;
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
   WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
                std::string_view label) override;
   WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;

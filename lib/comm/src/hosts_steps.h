@@ -1,0 +1,37 @@
+#pragma once
+
+#include "hosts_group.h"
+#include "mesh_order.h"
+
+// Steps that the programs of a group between hosts are made of.
+namespace smp::shm {
+
+inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// 16-bit partials would be rounded once more.
+inline bool widens(const Call& call, int per_host) {
+  return bytes_of(call.dtype) == 2 && per_host > 1;
+}
+
+// What the members of a host do for the whole: only the last sum is divided.
+inline ReduceOp partial_op(const Call& call) {
+  return call.reduce_op == ReduceOp::kAverage ? ReduceOp::kSum : call.reduce_op;
+}
+
+inline auto HostsGroup::may_send(Operation& op, Channel& channel, int peer) {
+  return op.reaches(channel.credits(), channel.sent() + 1, peer);
+}
+
+inline auto HostsGroup::buffer_free(Operation& op, int peer) {
+  return op.reaches(seat_->port->freed(), seat_->port->buffers_needed(), peer);
+}
+
+inline auto HostsGroup::message_of(Operation& op, Channel& channel, int peer) {
+  return op.reaches(channel.arrived(), channel.taken() + 1, peer);
+}
+
+inline auto HostsGroup::all_steps_done(Operation& op) {
+  return op.reaches(steps_done_, steps_started_, -1);
+}
+
+}  // namespace smp::shm

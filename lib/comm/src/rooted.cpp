@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include "copy.h"
+#include "reduce.h"
+#include "steps.h"
+
+// The collectives of a group in which ranks give different ranks different things. Words as in
+// collectives.cpp.
+namespace smp::shm {
+
+// What `peer` publishes in this call is for others: it need not wait for this rank to read it.
+void Group::take_unread(int peer, int64_t slots) {
+  consumed_[size_t(peer)] += uint64_t(slots);
+  block_.taken(peer, rank_).value.store(consumed_[size_t(peer)]);
+  seat_->job->ring(global(peer), global(rank_));
+}
+
+// reduce and gather: the root reads everybody's slots.
+Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes(), steps = div_up(bytes, kSlotBytes);
+  const int root = op.call.peer;
+  const bool gathers = op.call.op == CollectiveOp::kGather;
+  post(op);
+  if (rank_ != root) {
+    for (int step = 1; step < size_; ++step)
+      if (next(step) != root) take_unread(next(step), steps);
+    for (int64_t at = 0; at < bytes; at += kSlotBytes) {
+      const int64_t n = std::min(kSlotBytes, bytes - at);
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      copy_bytes(my_slot(), in + at, n);
+      publish(op, n);
+    }
+  } else {
+    if (gathers) copy_bytes(out + bytes * root, in, bytes);
+    std::vector<ConstBytes> from(static_cast<size_t>(size_));
+    for (int64_t at = 0; at < bytes; at += kSlotBytes) {
+      const int64_t n = std::min(kSlotBytes, bytes - at);
+      from[size_t(root)] = in + at;
+      for (int step = 1; step < size_; ++step) {
+        const int p = next(step);
+        co_await slot_of(op, p);
+        if (at == 0) check_call(op, p);
+        from[size_t(p)] = peer_slot(p);
+        if (gathers) copy_bytes(out + bytes * p + at, peer_slot(p), n);
+      }
+      if (!gathers)
+        reduce_inputs(out + at, from.data(), size_, n / bytes_of(op.call.dtype), op.call.dtype,
+                      op.call.reduce_op, size_);
+      take_all();
+    }
+  }
+  co_await called_by_all(op);
+  for (int step = 1; step < size_; ++step) check_call(op, next(step));
+}
+
+// scatter and all_to_all: slots hold a piece for each reader, of the root or of everybody.
+Program Group::run_exchange(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t bytes = op.call.bytes(), chunk = piece_bytes(), steps = div_up(bytes, chunk);
+  const int root = op.call.op == CollectiveOp::kScatter ? op.call.peer : -1;
+  const bool gives = root < 0 || rank_ == root;
+  auto place = [&](int peer) { return out + (root < 0 ? bytes * peer : 0); };
+  post(op);
+  if (gives) copy_bytes(place(rank_), in + bytes * rank_, bytes);
+  int64_t made = 0;
+  for (int64_t taken = 0; taken < steps; ++taken) {
+    while (gives && made < steps && (made == taken || slot_free_now())) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      publish_pieces(op, in, op.call.count * size_, made++);
+    }
+    const int64_t at = taken * chunk, n = std::min(chunk, bytes - at);
+    for (int step = 1; step < size_; ++step) {
+      const int p = next(step);
+      if (root >= 0 && p != root) continue;
+      co_await slot_of(op, p);
+      if (taken == 0) check_call(op, p);
+      copy_bytes(place(p) + at, piece_from(p), n);
+      take(p);
+    }
+  }
+  co_await called_by_all(op);
+  for (int step = 1; step < size_; ++step) check_call(op, next(step));
+}
+
+}  // namespace smp::shm
