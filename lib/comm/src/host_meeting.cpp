@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -28,17 +27,6 @@ struct LetterHead {  // then so many bytes
   uint32_t bytes = 0;
   Mac proof{};
 };
-
-// Where ranks can share memory: one kernel, one network namespace, in which the abstract names of
-// their sockets are valid.
-std::string own_host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  char space[64] = {};
-  if (boot.empty() || readlink("/proc/self/ns/net", space, sizeof(space) - 1) < 0)
-    throw std::runtime_error("cannot tell which host this is: /proc is not there");
-  return boot + " " + space;
-}
 
 std::string own_host_name() {
   char name[256] = {};

@@ -31,6 +31,10 @@ struct FabricOptions {
   std::function<void(const std::string&)> report;
 };
 
+// Equal for processes that can share memory: one kernel, one network namespace. Throws
+// std::runtime_error without /proc.
+std::string own_host_identity();
+
 // The communicator of all ranks of a job whose processes run on several hosts: shared memory inside
 // a host, libfabric between hosts. They meet over TCP at rank 0, which afterwards hears every rank
 // twice a second and tells all of them what it hears: the death of a process or host, a cut
