@@ -121,6 +121,15 @@ def peers_python():
     return str(python)
 
 
+def torch_packages():
+    """Where the backend of torch.distributed is that was built for peers_python()."""
+    packages = ROOT / "build" / "release" / "python"
+    if not (packages / "smp_torch" / "_backend.so").exists():
+        sys.exit(f"no {packages}/smp_torch/_backend.so: SMP_PEERS_PYTHON={peers_python()} "
+                 "scripts/build release smp_torch")
+    return packages
+
+
 def run_peer(python, mode, gpt):
     """Median seconds of a step of one of PEERS."""
     shape = [f"--{name.replace('_', '-')}={getattr(gpt, name)}"

@@ -1,0 +1,159 @@
+#include "backend.h"
+
+#include <utility>
+
+namespace smp::pytorch {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// The time-out of one call, where it has one of its own.
+class CallTimeout {
+ public:
+  CallTimeout(Communicator& communicator, milliseconds own, milliseconds general)
+      : communicator_(own > kNoTimeout ? &communicator : nullptr), general_(general) {
+    if (communicator_ != nullptr) communicator_->set_timeout(own);
+  }
+  CallTimeout(const CallTimeout&) = delete;
+  ~CallTimeout() {
+    if (communicator_ != nullptr) communicator_->set_timeout(general_);
+  }
+
+ private:
+  Communicator* const communicator_;
+  const milliseconds general_;
+};
+
+}  // namespace
+
+SmpBackend::SmpBackend(std::unique_ptr<Communicator> communicator, std::string place,
+                       milliseconds timeout, Outside outside_python)
+    : Backend(communicator->rank(), communicator->size()),
+      connection_(std::make_shared<Connection>()),
+      outside_python_(std::move(outside_python)),
+      timeout_(timeout) {
+  connection_->communicator = std::move(communicator);
+  connection_->place = std::move(place);
+}
+
+SmpBackend::~SmpBackend() { shutdown(); }
+
+SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
+                                           milliseconds timeout, Tensors outputs,
+                                           const Body& body) {
+  std::unique_lock lock(mutex_);
+  TORCH_CHECK(connection_, title, ": the process group is shut down");
+  Steps steps;
+  {
+    const CallTimeout own(*connection_->communicator, timeout, timeout_);
+    body(*connection_->communicator, steps);
+  }
+  if (!c10d::isP2POp(type)) ++sequence_;
+  const uint64_t number = ++number_;
+  const auto work = c10::make_intrusive<TorchWork>(connection_, completion_, number, type, title,
+                                                   std::move(steps), std::move(outputs));
+  const std::shared_ptr<Connection> connection = connection_;
+  bool alone = false;
+  {
+    std::lock_guard guard(connection->mutex);
+    connection->under_way.emplace(number, work);
+    alone = connection->under_way.size() == 1;
+  }
+  if (coalescing_) coalesced_.push_back(work);
+  lock.unlock();
+  if (!alone) is_busy(*connection, 2);  // more than the one that has come
+  return work;
+}
+
+bool SmpBackend::is_busy(Connection& connection, int most) {
+  for (int i = 0; i < most; ++i) {
+    c10::intrusive_ptr<TorchWork> work;
+    {
+      std::lock_guard guard(connection.mutex);
+      auto& works = connection.under_way;
+      if (works.empty()) return false;
+      auto next = works.upper_bound(connection.looked_at);
+      if (next == works.end()) next = works.begin();
+      connection.looked_at = next->first;
+      work = next->second;
+    }
+    work->settle_now();
+  }
+  std::lock_guard guard(connection.mutex);
+  return !connection.under_way.empty();
+}
+
+void SmpBackend::startCoalescing() {
+  std::lock_guard guard(mutex_);
+  coalescing_ = true;
+}
+
+SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
+  std::vector<c10::intrusive_ptr<TorchWork>> works;
+  {
+    std::lock_guard guard(mutex_);
+    works.swap(coalesced_);
+    coalescing_ = false;
+  }
+  return start(c10d::OpType::COALESCED, "smp:coalesced", c10d::kUnsetTimeout, {},
+               [&](Communicator&, Steps& steps) {
+                 for (auto& work : works)
+                   steps.parts.push_back(std::make_shared<Coalesced>(std::move(work)));
+               });
+}
+
+void SmpBackend::setTimeout(milliseconds timeout) {
+  std::lock_guard guard(mutex_);
+  timeout_ = timeout;
+  if (connection_) connection_->communicator->set_timeout(timeout);
+}
+
+void SmpBackend::abort() {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard guard(mutex_);
+    connection = connection_;
+  }
+  if (connection) connection->communicator->abort("torch aborted the process group");
+}
+
+void SmpBackend::shutdown() {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard guard(mutex_);
+    connection = std::move(connection_);
+  }
+  if (!connection) return;
+  outside_python_([&] {
+    for (;;) {
+      c10::intrusive_ptr<TorchWork> work;
+      {
+        std::lock_guard guard(connection->mutex);
+        if (connection->under_way.empty()) break;
+        work = connection->under_way.begin()->second;
+      }
+      work->settle();
+    }
+    completion_.stop();
+    connection.reset();
+  });
+}
+
+void SmpBackend::leave() {
+  std::shared_ptr<Connection> connection;
+  size_t calls = 0;
+  {
+    std::lock_guard guard(mutex_);
+    connection = connection_;
+    if (!connection) return;
+    std::lock_guard under_way(connection->mutex);
+    calls = connection->under_way.size();
+  }
+  if (is_busy(*connection, int(calls)))
+    connection->communicator->abort("the program ended with calls under way");
+  connection.reset();
+  shutdown();
+}
+
+}  // namespace smp::pytorch

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "reduction.h"
+#include "tensors.h"
+#include "work.h"
+
+// What the files of SmpBackend's calls share.
+namespace smp::pytorch {
+
+// Of all traffic of torch's collectives, in counters and errors.
+inline constexpr const char* kLabel = "pytorch";
+
+inline void keep(Steps& steps, const Elements& elements) { steps.buffers.push_back(elements.flat); }
+
+}  // namespace smp::pytorch

@@ -1,0 +1,196 @@
+#include "meeting.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <system_error>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "smp/comm/fabric.h"
+#include "smp/comm/shared_memory.h"
+#include "smp/plan/environment.h"
+#include "work.h"
+
+namespace smp::pytorch {
+namespace {
+
+using std::chrono::milliseconds;
+
+[[noreturn]] void fail(const std::string& text) {
+  throw c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)}, text);
+}
+
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin(), text.end()}; }
+
+std::string random_hex(int digits) {
+  std::random_device device;
+  std::string hex;
+  while (int(hex.size()) < digits) hex += fmt::format("{:08x}", device());
+  return hex.substr(0, size_t(digits));
+}
+
+// The address by which this host reaches `name`; that of `name` where it is this host.
+std::string address_towards(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(name.c_str(), "9", &hints, &found); error != 0)
+    fail(fmt::format("smp: cannot resolve MASTER_ADDR '{}': {}", name, gai_strerror(error)));
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  socklen_t size = sizeof(own);
+  const bool known = connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  const int error = errno;
+  freeaddrinfo(found);
+  close(fd);
+  if (!known)
+    fail(fmt::format("smp: no way to MASTER_ADDR '{}': {}", name,
+                     std::system_category().message(error)));
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
+  return text;
+}
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  socklen_t size = sizeof(any);
+  const bool known = bind(fd, reinterpret_cast<sockaddr*>(&any), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size) == 0;
+  close(fd);
+  if (!known) fail("smp: no free TCP port on this host");
+  return ntohs(any.sin_port);
+}
+
+class Meeting {
+ public:
+  Meeting(const c10d::DistributedBackendOptions& group, const Surroundings& surroundings)
+      : group_(group), surroundings_(surroundings), timeout_(timeout_of(group)) {}
+
+  std::unique_ptr<Communicator> run() {
+    // A store may outlive a group and serve the next one of the same name.
+    const int64_t arrived = group_.store->add("smp/arrived", 1);
+    prefix_ = fmt::format("smp/{}/", (arrived - 1) / group_.group_size);
+    const std::string identity =
+        surroundings_.host_identity.empty() ? own_host_identity() : surroundings_.host_identity;
+    set(host_key(group_.group_rank), identity);
+    if (group_.group_rank == 0) {
+      set("job", random_hex(16));
+      set("secret", random_hex(64));
+    }
+    bool one_host = true;
+    for (int rank = 0; rank < group_.group_size; ++rank)
+      one_host &= get(host_key(rank), rank) == identity;
+    return one_host ? in_this_host() : between_hosts();
+  }
+
+ private:
+  std::unique_ptr<Communicator> in_this_host() {
+    SharedMemoryOptions options;
+    options.rank = group_.group_rank;
+    options.size = group_.group_size;
+    options.job_id = get("job", 0);
+    options.job_key = get("secret", 0);
+    options.timeout = timeout_;
+    return connect_shared_memory(options);
+  }
+
+  std::unique_ptr<Communicator> between_hosts() {
+    FabricOptions options;
+    options.rank = group_.group_rank;
+    options.size = group_.group_size;
+    options.job_id = get("job", 0);
+    options.job_key = get("secret", 0);
+    options.timeout = timeout_;
+    options.provider = surroundings_.fabric_provider;
+    options.subnet = surroundings_.fabric_subnet;
+    options.host_identity = surroundings_.host_identity;
+    if (options.rank == 0) {
+      if (surroundings_.master_address.empty())
+        fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
+      set("address", address_towards(surroundings_.master_address));
+      set("port", std::to_string(free_port()));
+    }
+    options.master_address = get("address", 0);
+    options.master_port = std::stoi(get("port", 0));
+    return connect_fabric(options);
+  }
+
+  static std::string host_key(int rank) { return fmt::format("host/{}", rank); }
+
+  void set(const std::string& key, const std::string& value) {
+    group_.store->set(prefix_ + key, bytes_of_text(value));
+  }
+
+  // What rank `of` writes.
+  std::string get(const std::string& key, int of) {
+    try {
+      group_.store->wait({prefix_ + key}, timeout_);
+    } catch (const c10::Error&) {
+      const int64_t rank =
+          group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
+      throw_torch_error(
+          CommError::Kind::kTimeout, place_of(group_),
+          fmt::format("rank {} did not come within {} s", rank, double(timeout_.count()) / 1000));
+    }
+    return text_of(group_.store->get(prefix_ + key));
+  }
+
+  const c10d::DistributedBackendOptions& group_;
+  const Surroundings& surroundings_;
+  const milliseconds timeout_;
+  std::string prefix_;
+};
+
+}  // namespace
+
+Surroundings Surroundings::read() {
+  const auto text = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  return {text(env::kMasterAddr), text(env::kFabricProvider), text(env::kFabricSubnet),
+          text(env::kHostIdentity)};
+}
+
+std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,
+                                   const Surroundings& surroundings) {
+  try {
+    return Meeting(group, surroundings).run();
+  } catch (const CommError& e) {
+    throw_torch_error(e.kind, place_of(group), e.what());
+  }
+}
+
+std::string place_of(const c10d::DistributedBackendOptions& group) {
+  std::vector<int> own;
+  bool same = true;
+  for (size_t i = 0; i < group.global_ranks_in_group.size(); ++i) {
+    own.push_back(int(i));
+    same &= group.global_ranks_in_group[i] == int64_t(i);
+  }
+  if (same) return fmt::format("process group {}", group.group_id);
+  return fmt::format("process group {} (its ranks {} are {} of the job)", group.group_id,
+                     fmt::join(own, ", "), fmt::join(group.global_ranks_in_group, ", "));
+}
+
+milliseconds timeout_of(const c10d::DistributedBackendOptions& group) {
+  return std::chrono::duration_cast<milliseconds>(group.timeout);
+}
+
+}  // namespace smp::pytorch

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "smp/comm/communicator.h"
+
+namespace smp::pytorch {
+
+// What the environment says of how ranks meet; see smp/plan/environment.h.
+struct Surroundings {
+  std::string master_address, fabric_provider, fabric_subnet, host_identity;
+
+  static Surroundings read();
+};
+
+// A communicator of the ranks of one process group, who meet through torch's store: rank 0 of the
+// group draws the name and the key of a job of its own and writes them there, each rank writes on
+// which host it is. So a group has its own time-out, and fails alone. Whoever can read the store
+// can learn the key: the store is as private as the network that torch runs it on.
+//
+// Collective over the group. Throws c10::DistBackendError naming who did not come in time.
+std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,
+                                   const Surroundings& surroundings);
+
+// "process group 3 (its ranks 0, 1 are 4, 5 of the job)", for errors.
+std::string place_of(const c10d::DistributedBackendOptions& group);
+
+std::chrono::milliseconds timeout_of(const c10d::DistributedBackendOptions& group);
+
+}  // namespace smp::pytorch

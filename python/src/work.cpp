@@ -1,0 +1,187 @@
+#include "work.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+
+#include "completion.h"
+
+namespace smp::pytorch {
+
+void throw_torch_error(CommError::Kind kind, const std::string& place, const std::string& text) {
+  const char* what = kind == CommError::Kind::kTimeout    ? "timeout"
+                     : kind == CommError::Kind::kPeerLost ? "lost peer"
+                     : kind == CommError::Kind::kMismatch ? "mismatch"
+                                                          : "abort";
+  throw c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)},
+                              c10::str("smp: ", what, " in ", place, ": ", text));
+}
+
+TorchWork::TorchWork(std::shared_ptr<Connection> connection, Completion& completion,
+                     uint64_t number, c10d::OpType type, const char* title, Steps steps,
+                     std::vector<at::Tensor> outputs)
+    : Work(connection->communicator->rank(), type, title),
+      number_(number),
+      completion_(completion),
+      parts_(std::move(steps.parts)),
+      outputs_(std::move(outputs)),
+      place_(connection->place),
+      connection_(std::move(connection)),
+      buffers_(std::move(steps.buffers)),
+      after_(std::move(steps.after)) {}
+
+bool TorchWork::isCompleted() { return settle_now(); }
+
+bool TorchWork::settle_now() {
+  if (settled_.load()) return true;
+  std::shared_ptr<Connection> alive;
+  {
+    std::lock_guard guard(completing_);
+    alive = connection_;
+  }
+  std::exception_ptr error;
+  for (const WorkPtr& part : parts_) {
+    try {
+      if (!part->done()) return false;
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  complete(error);
+  return true;
+}
+
+void TorchWork::settle() {
+  if (settled_.load()) return;
+  std::shared_ptr<Connection> alive;
+  {
+    std::lock_guard guard(completing_);
+    alive = connection_;
+  }
+  std::exception_ptr error;
+  for (const WorkPtr& part : parts_) {  // each of them: none may use its buffers afterwards
+    try {
+      part->wait();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  complete(error);
+}
+
+void TorchWork::complete(std::exception_ptr error) {
+  c10::intrusive_ptr<TorchWork> self;  // let go last
+  {
+    std::lock_guard guard(completing_);
+    if (settled_.load()) return;
+    if (!error) {
+      try {
+        const at::NoGradGuard no_grad;
+        for (const auto& step : after_) step();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }
+    if (error) error = as_torch_error(error);
+    after_.clear();
+    buffers_.clear();
+    {
+      std::lock_guard under_way(connection_->mutex);
+      const auto place = connection_->under_way.find(number_);
+      if (place != connection_->under_way.end()) {
+        self = std::move(place->second);
+        connection_->under_way.erase(place);
+      }
+    }
+    finish(error);
+    connection_.reset();
+    settled_.store(true);
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::lock_guard guard(mutex_);
+    future_due_ = true;
+    future = future_;
+  }
+  if (!future) return;
+  if (error) {
+    future->setError(error);
+  } else {
+    future->markCompleted(c10::IValue(outputs_));
+  }
+}
+
+std::exception_ptr TorchWork::as_torch_error(const std::exception_ptr& error) const {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const CommError& e) {
+      throw_torch_error(e.kind, place_, e.what());
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+bool TorchWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout > kNoTimeout && !settle_now()) {
+    watch();
+    std::unique_lock lock(mutex_);
+    if (!cv_.wait_for(lock, timeout, [&] { return completed_; }))
+      throw_torch_error(
+          CommError::Kind::kTimeout, place_,
+          c10::str(c10d::opTypeToString(opType_), " #", number_, " is not complete after ",
+                   timeout.count(), " ms of waiting; it goes on"));
+  } else {
+    settle();
+  }
+  std::lock_guard guard(mutex_);
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void TorchWork::watch() {
+  {
+    std::lock_guard guard(mutex_);
+    if (std::exchange(watched_, true)) return;
+  }
+  completion_.watch(c10::intrusive_ptr<TorchWork>::reclaim_copy(this),
+                    c10d::isP2POp(opType_) || opType_ == c10d::OpType::COALESCED);
+}
+
+void TorchWork::abort() {
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard guard(completing_);
+    connection = connection_;
+  }
+  if (connection) connection->communicator->abort("torch called Work.abort()");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
+  bool due = false;
+  {
+    std::lock_guard guard(mutex_);
+    if (future_) return future_;
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    due = future_due_;
+  }
+  if (!due) {
+    watch();
+  } else if (const std::exception_ptr error = exception()) {
+    future_->setError(error);
+  } else {
+    future_->markCompleted(c10::IValue(outputs_));
+  }
+  return future_;
+}
+
+std::vector<at::Tensor> TorchWork::result() { return outputs_; }
+
+bool Coalesced::done() {
+  if (!work_->settle_now()) return false;
+  if (const std::exception_ptr error = work_->exception()) std::rethrow_exception(error);
+  return true;
+}
+
+}  // namespace smp::pytorch

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""One rank of scripts/bench-pytorch: the same calls and the same DDP steps on "smp" and on "gloo", in
+turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a call or a step."""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import smp_torch  # noqa: F401
+
+
+def slowest(seconds):
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, seconds)
+    return [max(of_ranks) for of_ranks in zip(*every)]
+
+
+def timed(call, times):
+    dist.barrier()
+    begin = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - begin) / times
+
+
+def calls(name, bytes_each, group):
+    size = dist.get_world_size()
+    whole = torch.ones(bytes_each // 4 // size * size)
+    part = torch.ones(whole.numel() // size)
+    return {"all_reduce": lambda: dist.all_reduce(whole, group=group),
+            "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group)}[name]
+
+
+def bench_calls(options, groups):
+    rows = []
+    for name in ("all_reduce", "all_gather", "reduce_scatter"):
+        for bytes_each in (4 << 10, 256 << 10, 4 << 20, 64 << 20):
+            times = max(2, min(200, (64 << 20) // bytes_each))
+            seconds = {backend: [] for backend in groups}
+            for _ in range(options.rounds + 1):
+                for backend, group in groups.items():
+                    seconds[backend].append(timed(calls(name, bytes_each, group), times))
+            rows.append({"call": name, "bytes": bytes_each,
+                         **{backend: statistics.median(slowest(taken)[1:])
+                            for backend, taken in seconds.items()}})
+    return rows
+
+
+def steps(options, group):
+    """Runs one step of DDP over the group."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*[layer for _ in range(options.layers) for layer in
+                                (torch.nn.Linear(options.width, options.width), torch.nn.GELU())])
+    net = DistributedDataParallel(net, process_group=group)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    batch = torch.randn(options.batch, options.width)
+
+    def step():
+        net(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+
+
+def bench_steps(options, groups):
+    step_on = {backend: steps(options, group) for backend, group in groups.items()}
+    seconds = {backend: [] for backend in groups}
+    for _ in range(3 * options.rounds + 2):
+        for backend, step in step_on.items():
+            seconds[backend].append(timed(step, 1))
+    return {backend: statistics.median(slowest(taken)[2:]) for backend, taken in seconds.items()}
+
+
+parser = argparse.ArgumentParser()
+for option, value in {"rounds": 7, "layers": 8, "width": 1024, "batch": 16}.items():
+    parser.add_argument(f"--{option}", type=int, default=value)
+options = parser.parse_args()
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+groups = {"smp": dist.new_group(backend="smp"), "gloo": dist.group.WORLD}
+result = {"calls": bench_calls(options, groups), "step": bench_steps(options, groups)}
+if dist.get_rank() == 0:
+    print(json.dumps(result))
+dist.destroy_process_group()

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""One rank of three: what the backend refuses, what fails, and how it says so."""
+import datetime
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import smp_torch  # noqa: F401
+
+
+def refused(call, text, kind=RuntimeError):
+    try:
+        call()
+    except kind as error:
+        assert re.search(text, str(error)), f"said: {error}"
+        return
+    raise AssertionError(f"not refused: {text}")
+
+
+def seconds(count):
+    return datetime.timedelta(seconds=count)
+
+
+# The launcher must not see the death that this is about: it would end the others.
+if os.environ["RANK"] == "2" and "DIES" not in os.environ:
+    done = subprocess.run([sys.executable, __file__], env=dict(os.environ, DIES="yes"))
+    sys.exit(0 if done.returncode == -signal.SIGKILL else 1)
+
+dist.init_process_group("smp", timeout=seconds(60))
+rank, size = dist.get_rank(), dist.get_world_size()
+assert size == 3
+
+# Arguments that cannot be: nothing is sent, the group lives.
+refused(lambda: dist.all_reduce(torch.ones(2).to_sparse()),
+        "smp: all_reduce takes dense tensors, not Sparse ones")
+refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BXOR),
+        "smp: all_reduce: sum, average, product, min and max are possible; bitwise reductions and "
+        "scaled sums are not")
+refused(lambda: dist.all_reduce(torch.tensor([True]), dist.ReduceOp.AVG),
+        "smp: all_reduce of Bool: sum, max, product and min are possible")
+refused(lambda: dist.all_gather_into_tensor(torch.zeros(5), torch.zeros(2)),
+        "smp: all_gather_into_tensor: the output has 5 elements, not 3 x 2")
+refused(lambda: dist.reduce_scatter_tensor(torch.zeros(2), torch.zeros(5)),
+        "smp: reduce_scatter_tensor: the input has 5 elements, not 3 x 2")
+refused(lambda: dist.all_to_all_single(torch.zeros(3), torch.zeros(4)),
+        "smp: all_to_all: the input has 4 rows, which are no multiple of 3")
+refused(lambda: dist.recv(torch.zeros(1)), "does not support recvAnysource")
+total = torch.ones(1)
+dist.all_reduce(total)
+assert total.item() == 3
+
+# A wait's own time-out leaves the call under way.
+if rank == 0:
+    work = dist.all_reduce(total, async_op=True)
+    refused(lambda: work.wait(seconds(0.1)), r"smp: timeout in process group \w+: ALLREDUCE #\d+ is "
+            "not complete after 100 ms of waiting; it goes on", dist.DistBackendError)
+    dist.send(torch.ones(1), 1)
+    work.wait()
+elif rank == 1:
+    dist.recv(torch.zeros(1), 0)
+    dist.all_reduce(total)
+else:
+    dist.all_reduce(total)
+assert total.item() == 9
+
+# A group's time-out names who has not called; the other groups live.
+late = dist.new_group([0, 2], timeout=seconds(0.5))
+if rank == 0:
+    began = time.monotonic()
+    refused(lambda: dist.all_reduce(torch.ones(1), group=late),
+            r"smp: timeout in process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): rank 0: "
+            r"all_reduce #1 'pytorch' of 1 fp32 timed out after 0.5 s: rank 1 has not called it",
+            dist.DistBackendError)
+    assert 0.4 < time.monotonic() - began < 10
+dist.barrier()
+
+# Calls that do not belong together: both sides hear of both, in their own group only.
+pair = dist.new_group([1, 2])
+if rank > 0:
+    call = dist.all_reduce if rank == 1 else lambda t, group: dist.broadcast(t, 1, group=group)
+    refused(lambda: call(torch.ones(1), group=pair), "smp: mismatch in .*all_reduce.*broadcast", dist.DistBackendError)
+dist.barrier()
+
+# The death of a rank is heard by all others, whatever they wait for.
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+refused(future.wait, "smp: lost peer in process group 0: .*rank 2", RuntimeError)
+refused(lambda: dist.barrier(), "rank 2", dist.DistBackendError)
+print("failures: as they should be")

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Runs one of the programs here under smp-launch: run.py SMP_LAUNCH PACKAGES PYTHON RANKS PROGRAM
+[HOSTS]; with HOSTS the ranks take themselves to be on so many, though all are on this one.
+
+PYTHON is empty where the backend is not built; then the test is skipped."""
+import os
+import pathlib
+import subprocess
+import sys
+
+launch, packages, python, ranks, program, *hosts = sys.argv[1:]
+if not python:
+    print("skipped: python/ is not built: configure with SMP_PYTHON, a Python that has torch 2.11")
+    sys.exit(77)
+environment = dict(os.environ, PYTHONPATH=packages, OMP_NUM_THREADS="1", TEST_HOSTS=hosts[0] if hosts else "1")
+command = [launch, "-n", ranks, "--", python, pathlib.Path(__file__).with_name(program)]
+sys.exit(subprocess.run(command, env=environment).returncode)

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""One rank: DDP, FSDP2 and DTensor of PyTorch, unmodified, train on "smp" as they do on "gloo"."""
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
+                                               parallelize_module)
+from torch.nn.parallel import DistributedDataParallel
+
+import smp_torch  # noqa: F401
+
+STEPS = 5
+
+
+def model():
+    torch.manual_seed(7)
+    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 33),
+                               torch.nn.LayerNorm(33), torch.nn.Linear(33, 8)).double()
+
+
+def train(net, same_batch=False):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(0 if same_batch else rank)
+    losses = []
+    for _ in range(STEPS):
+        batch = torch.randn(12, 16, generator=generator, dtype=torch.float64)
+        loss = (net(batch) - batch[:, :8]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def ddp(**options):
+    # Buckets of a few kilobytes: several are in flight at once.
+    return train(DistributedDataParallel(model(), bucket_cap_mb=0.01, **options))
+
+
+def fsdp2():
+    net = model()
+    mesh = init_device_mesh("cpu", (size,))
+    for layer in net:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    return train(net)
+
+
+def mixed():
+    net = model()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32,
+                                  output_dtype=torch.float64)
+    fully_shard(net, mesh=init_device_mesh("cpu", (size,)), mp_policy=policy)
+    return train(net)
+
+
+def hybrid():
+    net = model()
+    mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("replica", "shard"))
+    fully_shard(net, mesh=mesh)
+    return train(net)
+
+
+def tensor_parallel():
+    net = parallelize_module(model(), init_device_mesh("cpu", (size,)),
+                             {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return train(net, same_batch=True)
+
+
+def losses_on(backend):
+    dist.init_process_group(backend)
+    losses = {"DDP": ddp(), "DDP, gradients as views": ddp(gradient_as_bucket_view=True),
+              "FSDP2": fsdp2(), "FSDP2 in bf16": mixed(), "DTensor": tensor_parallel()}
+    if size % 2 == 0 and size > 2:
+        losses["FSDP2 over a mesh of two axes"] = hybrid()
+    dist.destroy_process_group()
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)  # the next store's
+    return losses
+
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+gloo, smp = losses_on("gloo"), losses_on("smp")
+for name, theirs in gloo.items():
+    # Sums of two numbers are the same in any order; of bf16 they are rounded by each hop of gloo.
+    limit = 0 if size == 2 else 2e-3 if "bf16" in name else 1e-12
+    worst = max(abs(a - b) / abs(b) for a, b in zip(smp[name], theirs))
+    assert worst <= limit, (name, worst, smp[name], theirs)
+    assert theirs[-1] < theirs[0], (name, theirs)
+if rank == 0:
+    print(f"training: {len(gloo)} ways, {size} ranks: the losses of gloo")
