@@ -1,7 +1,6 @@
 #include "reach_hosts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,11 +13,10 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// A signal to smp-launch, or its death, came while it waited for the agents.
-JobResult interrupted(int control_fd) {
+// A signal to smp-launch, or its death (0), came while it waited for the agents.
+JobResult interrupted(int number) {
   JobResult result;
-  unsigned char number = 0;
-  if (read(control_fd, &number, 1) == 1) {
+  if (number != 0) {
     result.end = JobEnd::kInterrupted;
     result.interrupted_by = number;
     result.exit_code = 128 + number;
@@ -72,7 +70,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
   try {
     auto group = std::make_unique<HostGroup>(
         job.hosts, *reached.transport, HostGroupOptions{request.silence, request.connect_timeout});
-    if (!group->connect(control_fd)) return interrupted(control_fd);
+    if (const auto number = group->connect(control_fd)) return interrupted(*number);
     std::vector<int> host_of_rank;
     for (RankPlace& place : reached.places) {
       place.cpus = group->about(place.host).cpus;

@@ -145,13 +145,13 @@ void Agent::welcome(const WelcomeMessage& message) {
   ReadyMessage ready;
   try {
     if (message.reserves_port) ready.port = port_.emplace().number();
-  } catch (const std::system_error& error) {
+    ready.network = own_network();
+  } catch (const std::runtime_error& error) {
     return refuse(error.what());
   }
   ready.name = host_.name();
   ready.cpus = available_cpus();
   ready.addresses = own_addresses();
-  ready.network = own_network();
   ready.reached_at = address_reached_by_ssh();
   channel_.send(FrameType::kReady, encode(ready));
 }
@@ -168,6 +168,7 @@ void Agent::start(StartMessage message) {
       if (error)
         throw StartError(
             fmt::format("cannot create folder '{}': {}", folder.string(), error.message()));
+      std::filesystem::remove(command.error_file, error);  // an earlier run's, of the same folder
     }
     host_.start(message.process, command);
   } catch (const StartError& error) {

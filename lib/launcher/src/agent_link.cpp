@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "argument_pointers.h"
 #include "build_id.h"
 #include "smp/launcher/duration.h"
+#include "smp/launcher/file_limit.h"
 #include "spawn.h"
 
 namespace smp {
@@ -25,11 +25,6 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostErrorText = 8 << 10;
 constexpr milliseconds kForReason{500};  // from the end of the channel to that of its process
-
-FileDescriptor checked(int number, const char* what) {
-  if (number < 0) throw std::system_error(errno, std::generic_category(), what);
-  return FileDescriptor(number);
-}
 
 struct Pipe {
   FileDescriptor read_end, write_end;
@@ -64,12 +59,18 @@ AgentLink::AgentLink(HostSpec host, const Transport& transport, WelcomeMessage w
   setup.out = from.write_end.number();
   setup.err = errors.write_end.number();
   sigemptyset(&setup.signal_mask);
-  getrlimit(RLIMIT_NOFILE, &setup.open_files);
+  setup.open_files = RaisedFileLimit::before();
   pid_ = spawn(setup);
   if (pid_ < 0)
     throw StartError(fmt::format("host {}: cannot start '{}': {}", host_.name,
                                  command.arguments.front(), strerror(errno)));
-  process_ = checked(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)), "pidfd_open");
+  process_ = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (!process_.is_open()) {
+    const int error = errno;
+    kill(-pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    throw std::system_error(error, std::generic_category(), "pidfd_open");
+  }
   fcntl(errors.read_end.number(), F_SETFL, O_NONBLOCK);
   errors_ = std::move(errors.read_end);
   channel_ = std::make_unique<FrameChannel>(std::move(from.read_end), std::move(to.write_end));
@@ -79,7 +80,7 @@ AgentLink::~AgentLink() {
   if (pid_ < 0) return;
   // The agent sees the end of its input, whatever becomes of the process that leads to it.
   channel_->close();
-  kill(pid_, SIGKILL);
+  kill(-pid_, SIGKILL);  // and what a command of several processes has started
   waitpid(pid_, nullptr, 0);
 }
 
@@ -191,7 +192,10 @@ void AgentLink::give_up(const std::string& why, HostEvents& events) {
   state_ = State::kLost;
   why_ = why;
   channel_->close();
-  if (pid_ > 0) kill(pid_, SIGKILL);
+  if (pid_ > 0) kill(-pid_, SIGKILL);
+  // Nobody reads them any more, and they would wake whoever waits for something to read.
+  process_.reset();
+  errors_.reset();
   const std::set<int> lost = std::move(running_);
   running_.clear();
   for (int process : lost) events.on_lost(process, why_);

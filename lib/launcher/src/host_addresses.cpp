@@ -52,7 +52,10 @@ std::string own_network() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code error;
-  return boot + " " + std::filesystem::read_symlink("/proc/self/ns/net", error).string();
+  const std::string space = std::filesystem::read_symlink("/proc/self/ns/net", error).string();
+  if (boot.empty() || error)
+    throw std::runtime_error("cannot tell which host this is: /proc is not there");
+  return boot + " " + space;
 }
 
 std::string address_reached_by_ssh() {

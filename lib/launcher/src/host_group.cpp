@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -108,14 +109,19 @@ size_t HostGroup::links_that(bool (*holds)(const AgentLink& link)) const {
       std::count_if(links_.begin(), links_.end(), [&](const auto& link) { return holds(*link); }));
 }
 
-bool HostGroup::connect(int control_fd) {
+std::optional<int> HostGroup::connect(int control_fd) {
   NoEvents none;
   auto deadline = Clock::now() + options_.connect_timeout;
   while (links_that(is_connecting) > 0 && Clock::now() < deadline) {
     if (links_that(is_lost) > 0) deadline = std::min(deadline, Clock::now() + kForOtherFailures);
     pollfd ready[2] = {{events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
     poll(ready, 2, 100);
-    if (ready[1].revents != 0) return false;
+    if (ready[1].revents != 0) {
+      unsigned char number = 0;
+      if (read(control_fd, &number, 1) != 1) return 0;
+      // These are for the ranks, and there are none yet.
+      if (number != SIGUSR1 && number != SIGUSR2) return number;
+    }
     dispatch(none);
   }
   if (links_that(is_lost) == 0) {  // else those that have not answered yet are not judged
@@ -125,7 +131,7 @@ bool HostGroup::connect(int control_fd) {
     }
   }
   if (links_that(is_lost) > 0) throw HostsUnreachable(unreachable_text());
-  return true;
+  return std::nullopt;
 }
 
 std::string HostGroup::unreachable_text() const {
@@ -234,7 +240,12 @@ std::string address_of(const HostSpec& host, const HostFacts& facts, const std::
   const auto is_loopback = [](const std::string& address) {
     return address.starts_with("127.") || address == "::1";
   };
-  if (!facts.reached_at.empty() && !is_loopback(facts.reached_at)) return facts.reached_at;
+  // An agent that a command of ours started sees the variables of our own login, not of its host.
+  const bool is_its_own =
+      std::any_of(facts.addresses.begin(), facts.addresses.end(), [&](const std::string& address) {
+        return address.substr(address.find('=') + 1) == facts.reached_at;
+      });
+  if (is_its_own && !is_loopback(facts.reached_at)) return facts.reached_at;
   if (facts.addresses.empty())
     throw ConfigError(fmt::format("host {} has no address that other hosts can reach", host.name));
   return facts.addresses.front().substr(facts.addresses.front().find('=') + 1);

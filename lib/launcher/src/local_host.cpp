@@ -71,10 +71,6 @@ LocalHost::LocalHost() : oom_watch_(std::make_unique<OomWatch>()) {
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
   output_ = checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
   events_ = checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-  getrlimit(RLIMIT_NOFILE, &files_before_);
-  rlimit files = files_before_;
-  files.rlim_cur = files.rlim_max;  // two pipes a rank; the ranks get the old limit back
-  setrlimit(RLIMIT_NOFILE, &files);
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
@@ -88,7 +84,6 @@ LocalHost::~LocalHost() {
   IgnoreEvents events;
   finish(events);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-  setrlimit(RLIMIT_NOFILE, &files_before_);
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
@@ -117,7 +112,7 @@ void LocalHost::start(int process, const Command& command) {
   setup.out = out_write.number();
   setup.err = err_write.number();
   setup.signal_mask = mask_before_;
-  setup.open_files = files_before_;
+  setup.open_files = RaisedFileLimit::before();
   const pid_t pid = spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
   process_of_pid_[pid] = {process, command.error_file};

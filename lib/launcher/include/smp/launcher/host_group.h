@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smp/launcher/file_descriptor.h"
+#include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/transport.h"
@@ -47,9 +48,9 @@ class HostGroup : public Host {
   HostGroup(const HostGroup&) = delete;
   HostGroup& operator=(const HostGroup&) = delete;
 
-  // Waits until every agent is ready. Throws HostsUnreachable. Returns false if `control_fd` had
-  // something to say before that (-1: there is none).
-  bool connect(int control_fd);
+  // Waits until every agent is ready. Throws HostsUnreachable. Returns early when `control_fd` (-1:
+  // there is none) gives the number of a signal that ends jobs, or ends itself: 0.
+  std::optional<int> connect(int control_fd);
   HostFacts about(int host) const;
 
   // Where each process will be started.
@@ -76,6 +77,7 @@ class HostGroup : public Host {
   std::string unreachable_text() const;
   size_t links_that(bool (*holds)(const AgentLink& link)) const;
 
+  const RaisedFileLimit file_limit_;
   HostGroupOptions options_;
   std::vector<std::unique_ptr<AgentLink>> links_;
   std::vector<Watched> watched_;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 #include <unordered_map>
 
 #include "smp/launcher/file_descriptor.h"
+#include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
 
 namespace smp {
@@ -62,7 +62,7 @@ class LocalHost : public Host {
   std::unique_ptr<OomWatch> oom_watch_;
   bool held_ = false;
   sigset_t mask_before_;
-  rlimit files_before_;
+  const RaisedFileLimit file_limit_;
 };
 
 }  // namespace smp
