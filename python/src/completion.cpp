@@ -1,51 +1,54 @@
 #include "completion.h"
 
-#include <chrono>
+#include <algorithm>
 
 namespace smp::pytorch {
 namespace {
 
-// Between two looks at messages under way: far below what a thread notices, and 1 % of a CPU.
-constexpr std::chrono::microseconds kNap{50};
+using std::chrono::microseconds;
+
+// Whoever waits learns of the end of a call after at most an eighth more than it took.
+constexpr int kShare = 8;
+constexpr microseconds kShortestNap{20}, kLongestNap{500};
 
 }  // namespace
 
-void Completion::watch(c10::intrusive_ptr<TorchWork> work, bool is_message) {
+void Nap::take() {
+  const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - since_);
+  std::this_thread::sleep_for(std::clamp(waited / kShare, kShortestNap, kLongestNap));
+}
+
+void Completion::watch(c10::intrusive_ptr<TorchWork> work) {
   std::lock_guard guard(mutex_);
-  Queue& queue = is_message ? messages_ : collectives_;
-  queue.works.push_back(std::move(work));
-  if (!queue.thread.joinable())
-    queue.thread = std::thread([this, &queue, is_message] { run(queue, !is_message); });
-  queue.filled.notify_one();
+  arrived_.push_back(std::move(work));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  filled_.notify_one();
 }
 
 void Completion::stop() {
   {
     std::lock_guard guard(mutex_);
     stopping_ = true;
-    collectives_.filled.notify_one();
-    messages_.filled.notify_one();
+    filled_.notify_one();
   }
-  for (Queue* queue : {&collectives_, &messages_})
-    if (queue->thread.joinable()) queue->thread.join();
+  if (thread_.joinable()) thread_.join();
 }
 
-void Completion::run(Queue& queue, bool in_order) {
+void Completion::run() {
   std::vector<c10::intrusive_ptr<TorchWork>> works;
   std::unique_lock lock(mutex_);
+  Nap nap;
   for (;;) {
-    if (works.empty()) queue.filled.wait(lock, [&] { return stopping_ || !queue.works.empty(); });
-    for (auto& work : queue.works) works.push_back(std::move(work));
-    queue.works.clear();
+    if (works.empty()) {
+      filled_.wait(lock, [&] { return stopping_ || !arrived_.empty(); });
+      nap.moved();
+    }
+    for (auto& work : arrived_) works.push_back(std::move(work));
+    arrived_.clear();
     if (works.empty()) return;
     lock.unlock();
-    if (in_order) {
-      for (const auto& work : works) work->settle();
-      works.clear();
-    } else {
-      std::erase_if(works, [](const auto& work) { return work->settle_now(); });
-      if (!works.empty()) std::this_thread::sleep_for(kNap);
-    }
+    if (std::erase_if(works, [](const auto& work) { return work->settle_now(); }) > 0) nap.moved();
+    if (!works.empty()) nap.take();
     lock.lock();
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -9,29 +10,36 @@
 
 namespace smp::pytorch {
 
-// Completes works that somebody watches: by a future, or with a time-out of his own. Two threads,
-// started by the first such work: collectives end in their order, so the first can be waited for;
-// messages end in any, so they are looked at in turn.
+// Sleeps between two looks at something under way: the longer it lasts, the longer.
+class Nap {
+ public:
+  void take();
+  void moved() { since_ = Clock::now(); }  // the next nap is a short one
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point since_ = Clock::now();
+};
+
+// A thread, started by the first work that has a future, that completes such works. It looks at
+// them in turn: waiting in the communicator would take CPUs from the threads that compute
+// meanwhile.
 class Completion {
  public:
   ~Completion() { stop(); }
 
-  void watch(c10::intrusive_ptr<TorchWork> work, bool is_message);
+  void watch(c10::intrusive_ptr<TorchWork> work);
   // Returns when what was watched is complete.
   void stop();
 
  private:
-  struct Queue {
-    std::vector<c10::intrusive_ptr<TorchWork>> works;
-    std::condition_variable filled;
-    std::thread thread;
-  };
-
-  void run(Queue& queue, bool in_order);
+  void run();
 
   std::mutex mutex_;
-  Queue collectives_, messages_;
+  std::vector<c10::intrusive_ptr<TorchWork>> arrived_;
+  std::condition_variable filled_;
   bool stopping_ = false;
+  std::thread thread_;
 };
 
 }  // namespace smp::pytorch

@@ -123,29 +123,21 @@ std::exception_ptr TorchWork::as_torch_error(const std::exception_ptr& error) co
 }
 
 bool TorchWork::wait(std::chrono::milliseconds timeout) {
-  if (timeout > kNoTimeout && !settle_now()) {
-    watch();
-    std::unique_lock lock(mutex_);
-    if (!cv_.wait_for(lock, timeout, [&] { return completed_; }))
+  if (timeout > kNoTimeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (Nap nap; !settle_now(); nap.take()) {
+      if (std::chrono::steady_clock::now() < deadline) continue;
       throw_torch_error(
           CommError::Kind::kTimeout, place_,
           c10::str(c10d::opTypeToString(opType_), " #", number_, " is not complete after ",
                    timeout.count(), " ms of waiting; it goes on"));
+    }
   } else {
     settle();
   }
   std::lock_guard guard(mutex_);
   if (exception_) std::rethrow_exception(exception_);
   return true;
-}
-
-void TorchWork::watch() {
-  {
-    std::lock_guard guard(mutex_);
-    if (std::exchange(watched_, true)) return;
-  }
-  completion_.watch(c10::intrusive_ptr<TorchWork>::reclaim_copy(this),
-                    c10d::isP2POp(opType_) || opType_ == c10d::OpType::COALESCED);
 }
 
 void TorchWork::abort() {
@@ -167,7 +159,7 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
     due = future_due_;
   }
   if (!due) {
-    watch();
+    completion_.watch(c10::intrusive_ptr<TorchWork>::reclaim_copy(this));
   } else if (const std::exception_ptr error = exception()) {
     future_->setError(error);
   } else {

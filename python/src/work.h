@@ -39,8 +39,8 @@ struct Connection {
   uint64_t looked_at = 0;  // the number of the last that was asked whether it is complete
 };
 
-// torch's handle of a call. Whoever waits makes progress himself; a future, or a time-out of the
-// waiter's own, needs a thread that waits in his place (Completion). Any thread.
+// torch's handle of a call. Whoever waits makes progress himself; a future needs a thread that
+// completes it (Completion). Any thread.
 class TorchWork final : public c10d::Work {
  public:
   TorchWork(std::shared_ptr<Connection> connection, Completion& completion, uint64_t number,
@@ -59,7 +59,6 @@ class TorchWork final : public c10d::Work {
 
  private:
   void complete(std::exception_ptr error);
-  void watch();
   std::exception_ptr as_torch_error(const std::exception_ptr& error) const;
 
   const uint64_t number_;
@@ -74,8 +73,7 @@ class TorchWork final : public c10d::Work {
   std::vector<std::function<void()>> after_;
   std::atomic<bool> settled_{false};
 
-  bool watched_ = false;  // under the mutex of the base, as is the future
-  bool future_due_ = false;
+  bool future_due_ = false;  // under the mutex of the base, as is the future
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
