@@ -1,5 +1,8 @@
 #include "backend.h"
 
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace smp::pytorch {
@@ -7,6 +10,8 @@ namespace smp::pytorch {
 using std::chrono::milliseconds;
 
 namespace {
+
+constexpr const char* kShutDown = "smp: the process group is shut down";
 
 // The time-out of one call, where it has one of its own.
 class CallTimeout {
@@ -43,7 +48,7 @@ SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
                                            milliseconds timeout, Tensors outputs,
                                            const Body& body) {
   std::unique_lock lock(mutex_);
-  TORCH_CHECK(connection_, title, ": the process group is shut down");
+  TORCH_CHECK(connection_, kShutDown);
   Steps steps;
   {
     const CallTimeout own(*connection_->communicator, timeout, timeout_);
@@ -107,6 +112,17 @@ void SmpBackend::setTimeout(milliseconds timeout) {
   std::lock_guard guard(mutex_);
   timeout_ = timeout;
   if (connection_) connection_->communicator->set_timeout(timeout);
+}
+
+at::Tensor SmpBackend::allocateTensor(long size, at::TensorOptions options) {
+  TORCH_CHECK(options.device().is_cpu(), "smp: allocate_tensor makes tensors on the CPU, not on ",
+              options.device());
+  std::lock_guard guard(mutex_);
+  TORCH_CHECK(connection_, kShutDown);
+  const int64_t bytes = size * int64_t(options.dtype().itemsize());
+  const auto memory = connection_->communicator->allocate_symmetric(std::max<int64_t>(bytes, 1));
+  return at::from_blob(
+      memory.get(), {size}, [memory](void*) {}, options);
 }
 
 void SmpBackend::abort() {

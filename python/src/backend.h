@@ -78,6 +78,10 @@ class SmpBackend final : public c10d::Backend {
   TorchWorkPtr recv(Tensors& tensors, int peer, int tag) override;
   TorchWorkPtr barrier(const c10d::BarrierOptions& options) override;
 
+  // Memory that the ranks of this host read in place: calls on it copy nothing through the segment.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
   // Ends the group here and at the peers; calls under way fail.
   void abort() override;
   // Leaves the group in good order once the calls under way are complete, or have failed.

@@ -87,6 +87,17 @@ if rank > 0:
     refused(lambda: call(torch.ones(1), group=pair), "smp: mismatch in .*all_reduce.*broadcast", dist.DistBackendError)
 dist.barrier()
 
+# A program that ends with calls under way gives its groups up; who waits hears of it.
+pair = dist.new_group([0, 1])
+if rank == 0:
+    dist.irecv(torch.zeros(1), 1, group=pair)
+    smp_torch._backend.leave(pair._get_backend(torch.device("cpu")))
+    refused(lambda: dist.barrier(pair), "smp: the process group is shut down")
+elif rank == 1:
+    refused(lambda: dist.barrier(pair), "smp: abort in .*rank 0 aborted: the program ended with "
+            "calls under way", dist.DistBackendError)
+dist.barrier()
+
 # The death of a rank is heard by all others, whatever they wait for.
 if rank == 2:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -89,6 +89,22 @@ def reductions():
     dist.all_reduce(torch.empty(0), group=smp)
 
 
+def symmetric_memory():
+    backend = smp._get_backend(torch.device("cpu"))
+    assert backend.supports_tensor_alloc(torch.device("cpu", 0))
+    for count in (1, 50_000):
+        mine = backend.allocate_tensor(count * size, dtype=torch.float32, device=torch.device("cpu"))
+        mine.copy_(values((count * size,), torch.float32))
+        total = mine.clone()
+        part, expected = torch.zeros(count), torch.zeros(count)
+        dist.reduce_scatter_tensor(part, mine, group=smp)
+        dist.reduce_scatter_tensor(expected, total, group=gloo)
+        assert torch.equal(part, expected)
+        dist.all_reduce(mine, group=smp)
+        dist.all_reduce(total, group=gloo)
+        assert torch.equal(mine, total)
+
+
 def moves():
     for dtype in MOVED:
         for root in range(size):
@@ -229,7 +245,7 @@ if hosts > 1:
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo, smp = dist.group.WORLD, dist.new_group(backend="smp")
-for test in (reductions, moves, messages, futures_and_coalescing, groups_and_objects):
+for test in (reductions, symmetric_memory, moves, messages, futures_and_coalescing, groups_and_objects):
     test()
 dist.destroy_process_group()
 if rank == 0:

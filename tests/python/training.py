@@ -40,13 +40,15 @@ def ddp(**options):
     return train(DistributedDataParallel(model(), bucket_cap_mb=0.01, **options))
 
 
-def fsdp2():
+def fsdp2(from_group=False):
     net = model()
     mesh = init_device_mesh("cpu", (size,))
     for layer in net:
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(net, mesh=mesh)
+    if from_group:  # gathers and reductions in memory of the group: symmetric on smp
+        net.set_allocate_memory_from_process_group_for_comm(True)
     return train(net)
 
 
@@ -74,7 +76,8 @@ def tensor_parallel():
 def losses_on(backend):
     dist.init_process_group(backend)
     losses = {"DDP": ddp(), "DDP, gradients as views": ddp(gradient_as_bucket_view=True),
-              "FSDP2": fsdp2(), "FSDP2 in bf16": mixed(), "DTensor": tensor_parallel()}
+              "FSDP2": fsdp2(), "FSDP2 in the group's memory": fsdp2(backend == "smp"),
+              "FSDP2 in bf16": mixed(), "DTensor": tensor_parallel()}
     if size % 2 == 0 and size > 2:
         losses["FSDP2 over a mesh of two axes"] = hybrid()
     dist.destroy_process_group()
