@@ -26,7 +26,7 @@ struct Shaken {
 };
 
 Shaken shake(const Participant& guest, uint64_t guest_greeting, const Participant& host,
-              uint64_t host_greeting) {
+             uint64_t host_greeting) {
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   const Descriptor here(ends[0]), there(ends[1]);

@@ -56,7 +56,11 @@ void Operation::wait() {
 void Operation::give_up() { engine_.give_up(); }
 
 Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* mover)
-    : job_(job), rank_(rank), timeout_(timeout), mover_(mover) {
+    : job_(job),
+      rank_(rank),
+      timeout_(timeout),
+      mover_(mover),
+      log_(std::make_shared<CallLog>(rank)) {
   const int cpus = allowed_cpus();
   spins_ = ranks_here <= cpus ? kSpins : 0;
   yields_ = ranks_here <= kRanksPerCpuThatYield * cpus;
@@ -292,6 +296,7 @@ bool Engine::advance(Lane& lane) {
     if (!op->started_) {
       op->started_ = true;
       op->start_ = Clock::now();
+      if (op->logged != 0) log_->start(op->logged);
       if (job_.failures() != 0) {
         if (const auto failure = lane.member->failure()) {
           fail_lane(lane, *failure);
@@ -332,6 +337,7 @@ bool Engine::advance(Lane& lane) {
 
 void Engine::finish(Operation& op, std::exception_ptr error) {
   op.error_ = error;
+  if (op.logged != 0) log_->end(op.logged, error != nullptr);
   op.lane.member->finished(op);
   op.program = Program();
   op.rest = Program();

@@ -16,6 +16,7 @@
 #include "call.h"
 #include "job.h"
 #include "program.h"
+#include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
 #include "unwinding.h"
 
@@ -107,7 +108,8 @@ class Operation {
   Lane& lane;
   std::chrono::milliseconds timeout;
   Program program;
-  Program rest;  // goes on when `program` is through
+  Program rest;         // goes on when `program` is through
+  uint64_t logged = 0;  // its entry in the engine's log; 0: none
   bool posted = false;
   int64_t wire_bytes = 0;
   // Counts it when it is complete. One that failed is not: what waits for it fails as well.
@@ -177,6 +179,7 @@ class Engine {
   ~Engine();
 
   int rank() const { return rank_; }
+  const std::shared_ptr<CallLog>& log() const { return log_; }
   std::chrono::milliseconds timeout() const { return timeout_; }  // of calls that name none
   // Whether ranks have CPUs to spare for threads beside those that compute.
   bool has_spare_cpus() const { return spins_ > 0; }
@@ -225,6 +228,7 @@ class Engine {
   const int rank_;
   const std::chrono::milliseconds timeout_;
   Mover* const mover_;
+  const std::shared_ptr<CallLog> log_;
   int spins_;
   bool yields_;
 

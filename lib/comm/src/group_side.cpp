@@ -19,6 +19,11 @@ GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int r
       timeout_(seat_->engine.timeout()),
       keys_(key) {
   collectives_.member = this;
+  logged_.group_size = size_;
+  logged_.group_first = global(0);
+  logged_.group_stride = size_ > 1 ? global(1) - global(0) : 1;
+  for (int r = 1; r < size_; ++r)
+    if (global(r) - global(r - 1) != logged_.group_stride) logged_.group_stride = 0;
 }
 
 int GroupSide::global_rank(int rank) const {
@@ -63,7 +68,19 @@ Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
 
 std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call call) {
   store(seat_->job->board(global(rank_)).last_call, brief(call));
-  return std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
+  auto op = std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
+  if (!is_step(op->call.label)) op->logged = log(op->call);
+  return op;
+}
+
+uint64_t GroupSide::log(const Call& call) const {
+  LoggedCall logged = logged_;
+  logged.number = call.number;
+  logged.op = call.op;
+  logged.dtype = call.dtype;
+  logged.count = call.count;
+  logged.peer = call.peer < 0 ? -1 : global(call.peer);
+  return seat_->engine.log()->enqueue(logged, call.label);
 }
 
 WorkPtr GroupSide::start(std::shared_ptr<Operation> op, Program program) {

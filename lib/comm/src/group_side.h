@@ -38,6 +38,7 @@ class GroupSide : public Communicator, protected Member {
   WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
                      std::string_view label) override;
 
+  std::shared_ptr<const CallLog> call_log() const override { return seat_->engine.log(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
@@ -83,7 +84,10 @@ class GroupSide : public Communicator, protected Member {
   std::atomic<std::chrono::milliseconds> timeout_;  // of calls from now on
 
  private:
+  uint64_t log(const Call& call) const;
+
   GroupKeys keys_;
+  LoggedCall logged_;  // what its calls have in common
   uint64_t calls_ = 0;
   const Unwinding unwinding_;
 };

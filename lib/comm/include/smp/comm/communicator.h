@@ -14,6 +14,8 @@
 
 namespace smp {
 
+class CallLog;
+
 enum class ReduceOp { kSum, kMax, kMin, kProduct, kAverage };
 std::string_view name_of(ReduceOp op);
 
@@ -137,6 +139,10 @@ class Communicator {
   // Ends every waiting and later call of this group, here and at the peers, with kAborted. Does
   // nothing when the group has failed already: what came first is the cause.
   virtual void abort(const std::string& reason) = 0;
+
+  // The last calls of this rank, in all groups of the job; may outlive them. Any thread. Null where
+  // nothing runs.
+  virtual std::shared_ptr<const CallLog> call_log() const { return nullptr; }
 
   virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op
   virtual int64_t segment_bytes() const = 0;  // this rank's share: smp::segment_bytes(size())

@@ -39,6 +39,7 @@ class WrappedCommunicator : public Communicator {
   WorkPtr barrier(std::string_view label) override;
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  std::shared_ptr<const CallLog> call_log() const override { return inner_.call_log(); }
   std::vector<TrafficCount> traffic() const override { return inner_.traffic(); }
   int64_t segment_bytes() const override { return inner_.segment_bytes(); }
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
