@@ -1,0 +1,225 @@
+#include "collectives_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "forked_ranks.h"
+#include "measure.h"
+#include "smp/plan/cluster_catalog.h"
+#include "smp/plan/environment.h"
+#include "smp/plan/environment_reader.h"
+#include "smp/plan/errors.h"
+#include "smp/planner/nccl_tests.h"
+#include "tables.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  smp-bench collectives -n 4                                four ranks of this host
+  smp-launch --hosts a,b -- smp-bench collectives           the ranks of a job, on any hosts
+  smp-bench collectives -n 2 --ops all_gather,all_to_all --dtypes bf16 -b 4Ki -e 64Mi --dirty
+  smp-bench collectives -n 4 --calibrate --cluster cpu-4 -o mine.yaml
+                                                            a cluster file with these links, for smp-plan
+
+Sizes are of a rank's full buffer. algbw is that over the time; busbw what the slowest link carries of it.
+A time is that of the slowest rank, the median of the samples.
+)";
+
+struct CollectivesRequest {
+  int ranks = 0;  // 0: this process is one of a job's
+  std::vector<CollectiveOp> ops = {CollectiveOp::kAllReduce};
+  std::vector<DType> dtypes = {DType::kF32};
+  ReduceOp reduction = ReduceOp::kSum;
+  uint64_t from = 1 << 10, to = 64 << 20;
+  int factor = 4;
+  BenchOptions options;
+  bool is_private = false;
+  std::string json, cluster, output;
+  bool calibrates = false;
+};
+
+template <class T, class Names>
+std::map<std::string, T> by_name(const Names& values) {
+  std::map<std::string, T> names;
+  for (const T value : values) names[std::string(name_of(value))] = value;
+  return names;
+}
+
+std::map<std::string, CollectiveOp> op_names() {
+  auto names = by_name<CollectiveOp>(std::initializer_list<CollectiveOp>{
+      CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter,
+      CollectiveOp::kBroadcast, CollectiveOp::kReduce, CollectiveOp::kGather,
+      CollectiveOp::kScatter, CollectiveOp::kAllToAll});
+  names["sendrecv"] = CollectiveOp::kSend;
+  return names;
+}
+
+std::map<std::string, DType> dtype_names() {
+  return by_name<DType>(std::initializer_list<DType>{
+      DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32, DType::kI64, DType::kU8});
+}
+
+std::map<std::string, ReduceOp> reduction_names() {
+  return by_name<ReduceOp>(std::initializer_list<ReduceOp>{
+      ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kAverage});
+}
+
+// Two processes that share no kernel may have the same name; then they count as one host.
+std::vector<BenchRank> places_of(Communicator& comm) {
+  constexpr int64_t kBytes = 72;
+  std::vector<char> all(size_t(comm.size() * kBytes));
+  char own[kBytes] = {};
+  const int64_t process = getpid();
+  memcpy(own, &process, sizeof(process));
+  const std::string identity = env::optional(env::kHostIdentity);
+  if (identity.empty()) {
+    gethostname(own + 8, kBytes - 9);
+  } else {
+    memcpy(own + 8, identity.data(), std::min(identity.size(), size_t(kBytes - 9)));
+  }
+  comm.all_gather(own, all.data(), kBytes, DType::kU8, "bench.places")->wait();
+  std::vector<BenchRank> ranks;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const char* at = all.data() + rank * kBytes;
+    BenchRank& place = ranks.emplace_back();
+    memcpy(&place.process, at, sizeof(place.process));
+    place.host = at + 8;
+  }
+  return ranks;
+}
+
+void write_or_print(const std::string& path, const std::string& text) {
+  if (path.empty() || path == "-") {
+    std::fputs(text.c_str(), stdout);
+    return;
+  }
+  std::ofstream file(path);
+  if (!(file << text << std::flush))
+    throw std::runtime_error(fmt::format("{} could not be written", path));
+}
+
+std::string calibrated(const CollectivesRequest& request, const std::vector<BenchResult>& results,
+                       const std::vector<BenchRank>& ranks) {
+  NcclTable table;
+  table.path = "smp-bench";
+  table.ranks = int64_t(ranks.size());
+  table.hosts = hosts_among(ranks);
+  for (const BenchResult& result : results)
+    table.points.push_back({table.ranks, result.count * bytes_of(result.measured.dtype),
+                            result.out_of_place_s.value_or(0)});
+  return with_link_points(cluster_source(request.cluster), {table});
+}
+
+int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
+  const auto comm = connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
+  const bool speaks = comm->rank() == 0;
+  const std::vector<BenchRank> ranks = places_of(*comm);
+  std::vector<BenchResult> results;
+  for (const CollectiveOp op : request.ops) {
+    if (speaks) fmt::print("{}", table_head(op, ranks));
+    for (const DType dtype : request.dtypes)
+      for (uint64_t bytes = request.from; bytes <= request.to; bytes *= uint64_t(request.factor)) {
+        results.push_back(
+            measure(*comm, {op, dtype, request.reduction, int64_t(bytes)}, request.options));
+        if (!speaks) continue;
+        fmt::print("{}", table_line(results.back(), comm->size()));
+        std::fflush(stdout);
+      }
+  }
+  if (!speaks) return 0;
+  if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
+  if (request.calibrates) write_or_print(request.output, calibrated(request, results, ranks));
+  return 0;
+}
+
+// A rank says itself what went wrong: its process ends without coming back to main.
+int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job) {
+  try {
+    return run_rank(request, job);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "smp-bench: rank {}: {}\n", job.rank, error.what());
+    return 1;
+  }
+}
+
+int run_collectives(CollectivesRequest request) {
+  request.options.is_symmetric = !request.is_private;
+  if (request.calibrates) {
+    request.ops = {CollectiveOp::kAllReduce};
+    request.dtypes = {DType::kF32};
+    (void)cluster_source(request.cluster);  // refused before anything is measured
+  }
+  if (request.ranks == 0) return run_rank(request, read_job_environment("smp-bench without -n"));
+  return run_forked_ranks(request.ranks,
+                          [&](const JobEnvironment& job) { return run_rank_or_say(request, job); });
+}
+
+}  // namespace
+
+void add_collectives_command(CLI::App& app, BenchRun& run) {
+  auto request = std::make_shared<CollectivesRequest>();
+  CLI::App* command =
+      app.add_subcommand("collectives", "time collectives between ranks; prints as nccl-tests do");
+  command->footer(kExamples);
+  command->add_option("-n", request->ranks, "start so many ranks on this host")
+      ->type_name("N")
+      ->check(CLI::Range(2, kMaxRanks));
+  command->add_option("--ops", request->ops, "the calls; default all_reduce")
+      ->type_name("OP,...")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(op_names()).description(""));
+  command->add_option("--dtypes", request->dtypes, "the types; default fp32")
+      ->type_name("DTYPE,...")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(dtype_names()).description(""));
+  command->add_option("--reduction", request->reduction, "default sum")
+      ->type_name("sum|max|min|product|average")
+      ->transform(CLI::CheckedTransformer(reduction_names()).description(""));
+  const auto size = CLI::AsSizeValue(true);
+  command->add_option("-b,--from", request->from, "smallest size; default 1Ki")
+      ->type_name("BYTES")
+      ->transform(size);
+  command->add_option("-e,--to", request->to, "largest size; default 64Mi")
+      ->type_name("BYTES")
+      ->transform(size);
+  command->add_option("-f,--factor", request->factor, "from size to size; default 4")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1 << 20));
+  command->add_option("--samples", request->options.samples, "of each time; default 7")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
+  command->add_flag("--private", request->is_private,
+                    "buffers in private memory, not in memory that peers read in place");
+  command
+      ->add_option("--json", request->json, "write the results there as well; - is standard output")
+      ->type_name("FILE");
+  CLI::Option* calibrate = command->add_flag(
+      "--calibrate", request->calibrates,
+      "write a cluster file with the all-reduces of fp32 measured here as its links");
+  CLI::Option* cluster =
+      command
+          ->add_option("--cluster", request->cluster, "what else is known of it: a name or a file")
+          ->type_name("NAME|FILE");
+  calibrate->needs(cluster);
+  command
+      ->add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
+      ->type_name("FILE")
+      ->needs(calibrate);
+  command->callback([request, &run] {
+    if (request->from < 1 || request->from > request->to)
+      throw CLI::ValidationError("--from", "is at least 1 and at most --to");
+    run = [request] { return run_collectives(*request); };
+  });
+}
+
+}  // namespace smp

@@ -1,0 +1,57 @@
+#include "forked_ranks.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace smp {
+namespace {
+
+std::string random_hex(int digits) {
+  std::random_device random;
+  std::string text;
+  while (int(text.size()) < digits) text += fmt::format("{:08x}", random());
+  return text.substr(0, size_t(digits));
+}
+
+}  // namespace
+
+int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& program) {
+  JobEnvironment job;
+  job.size = job.local_size = size;
+  job.job_id = random_hex(16);
+  job.job_key = random_hex(64);
+  const pid_t parent = getpid();
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t child = fork();
+    if (child < 0) {
+      for (const pid_t started : ranks) kill(started, SIGKILL);
+      throw std::runtime_error(fmt::format("rank {} could not be started", rank));
+    }
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      job.rank = rank;
+      const int code = program(job);
+      std::fflush(stdout);
+      _exit(code);
+    }
+    ranks.push_back(child);
+  }
+  int first_failure = 0;
+  for (int status; wait(&status) > 0;) {
+    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (first_failure == 0) first_failure = code;
+  }
+  return first_failure;
+}
+
+}  // namespace smp

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "collectives_command.h"
+#include "completion.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
+
+namespace {
+
+using smp::ExitCode;
+
+constexpr const char* kDescription =
+    R"(Measures what smp runs on.
+
+Examples:
+  smp-bench collectives -n 4
+  smp-launch -n 4 -- smp-bench collectives --ops all_gather
+  source <(smp-bench completion bash)
+)";
+
+int say(const std::string& text, ExitCode code) {
+  fmt::print(stderr, "smp-bench: {}\n", text);
+  return static_cast<int>(code);
+}
+
+int usage(const std::string& text) {
+  say(text, ExitCode::kUsage);
+  fmt::print(stderr, "smp-bench --help shows examples\n");
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription);
+  smp::BenchRun run;
+  app.set_version_flag("--version", "smp-bench 0.1.0");
+  app.require_subcommand(1);
+  smp::add_collectives_command(app, run);
+  std::string shell;
+  CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
+  completion->add_option("shell", shell, "bash, zsh or fish")->required();
+  try {
+    app.parse(argc, argv);
+    if (!shell.empty()) {
+      fmt::print("{}", smp::completion_script(app, "smp-bench", shell));
+      return 0;
+    }
+    return run();
+  } catch (const CLI::Success& information) {
+    return app.exit(information);
+  } catch (const CLI::ParseError& error) {
+    return usage(error.what());
+  } catch (const smp::UnknownShell& error) {
+    return usage(error.what());
+  } catch (const smp::ConfigError& error) {
+    return say(error.what(), ExitCode::kBadConfig);
+  } catch (const std::exception& error) {
+    return say(error.what(), ExitCode::kFailure);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run(argc, argv);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "smp-bench: standard output could not be written in full\n");
+  return static_cast<int>(ExitCode::kFailure);
+}

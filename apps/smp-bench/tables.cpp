@@ -1,0 +1,108 @@
+#include "tables.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace smp {
+namespace {
+
+constexpr double kGiga = 1e9;
+
+std::string columns(const BenchResult& result, const std::optional<double>& seconds, int ranks) {
+  if (!seconds) return fmt::format("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
+  const double rate = algorithm_bytes_per_s(result, *seconds) / kGiga;
+  return fmt::format("{:>9.2f} {:>7.2f} {:>7.2f} {:>7}", *seconds * 1e6, rate,
+                     rate * bus_factor(result.measured.op, ranks), "N/A");
+}
+
+// As nccl-tests spell them.
+std::string_view type_name(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "float";
+    case DType::kF64: return "double";
+    case DType::kF16: return "half";
+    case DType::kBF16: return "bfloat16";
+    default: return name_of(dtype);
+  }
+}
+
+std::string reduction_of(const BenchResult& result) {
+  if (!has_reduction(result.measured.op)) return "none";
+  switch (result.measured.reduction) {
+    case ReduceOp::kProduct: return "prod";
+    case ReduceOp::kAverage: return "avg";
+    default: return std::string(name_of(result.measured.reduction));
+  }
+}
+
+}  // namespace
+
+int64_t hosts_among(const std::vector<BenchRank>& ranks) {
+  std::set<std::string> hosts;
+  for (const BenchRank& rank : ranks) hosts.insert(rank.host);
+  return int64_t(hosts.size());
+}
+
+std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks) {
+  std::string text = fmt::format("# Collective test starting: {}_perf\n# Using devices\n",
+                                 op == CollectiveOp::kSend ? "sendrecv" : name_of(op));
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    text += fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on {:>10} device  0 [0x00] CPU\n", rank,
+                        ranks[rank].process, ranks[rank].host);
+  const char* const four = "{:>9} {:>7} {:>7} {:>7}";
+  text += fmt::format("#\n#{:>62}{:>35}\n", "out-of-place", "in-place");
+  text +=
+      fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>5} ", "size", "count", "type", "redop", "root");
+  for (int i = 0; i < 2; ++i)
+    text += fmt::format(fmt::runtime(four), "time", "algbw", "busbw", "#wrong") +
+            (i == 0 ? "  " : "\n");
+  text += fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>5} ", "(B)", "(elements)", "", "", "");
+  for (int i = 0; i < 2; ++i)
+    text +=
+        fmt::format(fmt::runtime(four), "(us)", "(GB/s)", "(GB/s)", "") + (i == 0 ? "  " : "\n");
+  return text;
+}
+
+std::string table_line(const BenchResult& result, int ranks) {
+  const BenchCase& measured = result.measured;
+  const bool rooted = measured.op == CollectiveOp::kBroadcast ||
+                      measured.op == CollectiveOp::kReduce ||
+                      measured.op == CollectiveOp::kGather || measured.op == CollectiveOp::kScatter;
+  return fmt::format(
+      "  {:>10} {:>12} {:>8} {:>6} {:>5} {}  {}\n", result.count * bytes_of(measured.dtype),
+      result.count, type_name(measured.dtype), reduction_of(result), rooted ? 0 : -1,
+      columns(result, result.out_of_place_s, ranks), columns(result, result.in_place_s, ranks));
+}
+
+std::string as_json(const std::vector<BenchResult>& results, const std::vector<BenchRank>& ranks,
+                    const BenchOptions& options) {
+  nlohmann::ordered_json document;
+  document["ranks"] = ranks.size();
+  document["hosts"] = hosts_among(ranks);
+  document["memory"] = options.is_symmetric ? "symmetric" : "private";
+  document["dirty"] = options.is_dirty;
+  document["results"] = nlohmann::ordered_json::array();
+  for (const BenchResult& result : results) {
+    nlohmann::ordered_json row;
+    row["op"] =
+        result.measured.op == CollectiveOp::kSend ? "sendrecv" : name_of(result.measured.op);
+    row["dtype"] = name_of(result.measured.dtype);
+    if (has_reduction(result.measured.op)) row["reduction"] = name_of(result.measured.reduction);
+    row["bytes"] = result.count * bytes_of(result.measured.dtype);
+    const auto add = [&](const char* place, const std::optional<double>& seconds) {
+      if (!seconds) return;
+      const double rate = algorithm_bytes_per_s(result, *seconds);
+      row[place] = {{"seconds", *seconds},
+                    {"algorithm_bytes_per_s", rate},
+                    {"bus_bytes_per_s", rate * bus_factor(result.measured.op, int(ranks.size()))}};
+    };
+    add("out_of_place", result.out_of_place_s);
+    add("in_place", result.in_place_s);
+    document["results"].push_back(std::move(row));
+  }
+  return document.dump(2) + "\n";
+}
+
+}  // namespace smp

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "smp/comm/communicator.h"
+
+namespace smp {
+
+// What a rank that smp-launch has started is told about its job, as far as it must find the others.
+struct JobEnvironment {
+  int rank = 0;
+  int size = 1;
+  int local_size = 1;
+  int hosts = 1;
+  std::string job_id, job_key;
+  std::chrono::milliseconds timeout{300000};
+  // Of several hosts.
+  std::string master_address;
+  int master_port = 0;
+  std::string provider, subnet, host_identity;
+};
+
+// Reads the environment. Throws ConfigError: "RANK is not set; `program` is started by smp-launch,
+// not by hand".
+JobEnvironment read_job_environment(const std::string& program);
+
+// The communicator of all ranks of the job. `report` is told one line about the network, on rank 0
+// of several hosts. Throws as connect_shared_memory and connect_fabric do.
+std::unique_ptr<Communicator> connect(const JobEnvironment& job,
+                                      const std::function<void(const std::string&)>& report);
+
+}  // namespace smp

@@ -1,0 +1,78 @@
+// One rank of an MPI for scripts/bench-between-hosts: times fp32 collectives as smp-bench does (the
+// slowest rank, the median of the samples) and writes {"all_reduce": {"4096": seconds}} to a file.
+//
+//   mpirun ... mpi_between_hosts OUT BYTES ...
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { kSamples = 7, kOps = 3, kMostSizes = 32 };
+static const double kSampleSeconds = 0.02;
+static const char* const kNames[kOps] = {"all_reduce", "all_gather", "reduce_scatter"};
+
+static int ranks;
+
+static void call(int op, float* in, float* out, int count) {
+  const int part = count / ranks;
+  if (op == 0) MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  if (op == 1) MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
+  if (op == 2) MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static double seconds_of(int calls, int op, float* in, float* out, int count) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = MPI_Wtime();
+  for (int i = 0; i < calls; ++i) call(op, in, out, count);
+  double mine = MPI_Wtime() - start, slowest;
+  MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return slowest;
+}
+
+static int ascending(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double median_of(int op, float* in, float* out, int count) {
+  double samples[kSamples];
+  call(op, in, out, count);
+  const double one = seconds_of(3, op, in, out, count) / 3;
+  int calls = (int)(kSampleSeconds / one);
+  calls = calls < 1 ? 1 : calls > 1000 ? 1000 : calls;
+  for (int i = 0; i < kSamples; ++i) samples[i] = seconds_of(calls, op, in, out, count) / calls;
+  qsort(samples, kSamples, sizeof(double), ascending);
+  return samples[kSamples / 2];
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  double seconds[kOps][kMostSizes];
+  const int sizes = argc - 2;
+  if (sizes < 1 || sizes > kMostSizes) MPI_Abort(MPI_COMM_WORLD, 2);
+  for (int i = 0; i < sizes; ++i) {
+    const int count = (int)(atol(argv[2 + i]) / 4);
+    float* in = calloc((size_t)count, sizeof(float));
+    float* out = calloc((size_t)count, sizeof(float));
+    if (in == NULL || out == NULL) MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int op = 0; op < kOps; ++op) seconds[op][i] = median_of(op, in, out, count);
+    free(in);
+    free(out);
+  }
+  if (rank == 0) {
+    FILE* file = fopen(argv[1], "w");
+    if (file == NULL) MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int op = 0; op < kOps; ++op) {
+      fprintf(file, "%s\"%s\": {", op == 0 ? "{" : ", ", kNames[op]);
+      for (int i = 0; i < sizes; ++i)
+        fprintf(file, "%s\"%s\": %.9f", i == 0 ? "" : ", ", argv[2 + i], seconds[op][i]);
+      fprintf(file, "}");
+    }
+    fprintf(file, "}\n");
+    if (fclose(file) != 0) MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+  return 0;
+}
