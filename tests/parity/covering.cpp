@@ -30,6 +30,7 @@ enum Factor {
   kTied,
   kDropout,
   kSequence,
+  kSmall,
   kFactors
 };
 using Choice = std::array<int, kFactors>;
@@ -58,7 +59,15 @@ constexpr std::array<Again, 6> kRecomputes{
      {" contiguous recompute", Recompute::kFull, -1, "contiguous"}}};
 constexpr std::array<int64_t, 5> kMicrobatchCounts{1, 2, 3, 4, 6};
 
-constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 6, 5, 2, 2, 2, 2, 2};
+struct Small {
+  const char* name;
+  int64_t shard_bucket_bytes;
+  int64_t param_persistence_threshold;
+};
+constexpr std::array<Small, 3> kSmalls{
+    {{"", 1, 0}, {" packed", 600 << 10, 0}, {" norms and biases gathered", 1, 500}}};
+
+constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 6, 5, 2, 2, 2, 2, 2, 3};
 
 constexpr int64_t kBatch = 12;  // of layouts.h
 
@@ -89,13 +98,16 @@ Combination combination_of(const Choice& choice, Precision precision) {
   made.tied = choice[kTied] == 1;
   made.dropout = choice[kDropout] == 1;
   layout.sequence_parallel = choice[kSequence] == 1;
+  const Small& small = value(kSmalls, kSmall);
+  layout.shard_bucket_bytes = small.shard_bucket_bytes;
+  layout.param_persistence_threshold = small.param_persistence_threshold;
   made.precision = precision;
   const Degrees& d = layout.degrees;
   layout.name = fmt::format(
-      "{}{}{} p{} t{}{} z{} r{} sharding {} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
+      "{}{}{} p{} t{}{} z{} r{} sharding {}{} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
       made.tied ? " tied" : "", made.dropout ? " dropout" : "", d.pipeline, d.tensor,
       layout.sequence_parallel ? " split sequences" : "", d.shard, d.replica,
-      static_cast<int>(layout.sharding), name_of(layout.pipeline), layout.microbatches,
+      static_cast<int>(layout.sharding), small.name, name_of(layout.pipeline), layout.microbatches,
       layout.active_microbatches > 0 ? fmt::format(" active {}", layout.active_microbatches) : "",
       value(kRecomputes, kRecompute).name, layout.offload_activations ? " offload" : "",
       layout.offload_parameters  ? " optimizer and parameter offload"
@@ -111,6 +123,8 @@ bool is_sensible(const Choice& choice) {
   if (d.pipeline * d.tensor * d.shard * d.replica > 8) return false;
   if ((d.shard > 1) != (made.layout.sharding != Sharding::kNone)) return false;
   if (made.layout.sequence_parallel && d.tensor == 1) return false;
+  if (choice[kSmall] == 1 && made.layout.sharding < Sharding::kGradients) return false;
+  if (choice[kSmall] == 2 && made.layout.sharding != Sharding::kParameters) return false;
   if (kBatch % (made.layout.microbatches * d.shard * d.replica) != 0) return false;
   const bool one_stage = d.pipeline == 1;
   return !one_stage || made.layout.pipeline == PipelineKind::kSimple ||

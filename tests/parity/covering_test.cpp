@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 // Everything legal is tried together with everything else it may meet: pairs of degrees, sharding,
-// schedule, recompute, offload, tying, KV heads, dropout and split sequences, each against one rank
-// and against its plan.
+// schedule, recompute, offload, tying, KV heads, dropout, split sequences and packed or gathered
+// small tensors, each against one rank and against its plan.
 namespace smp::parity {
 
 TEST_CASE("the covering set, fp64, 5 steps: every combination trains as one rank does") {

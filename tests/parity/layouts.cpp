@@ -52,6 +52,33 @@ std::vector<LayoutCase> layouts() {
   };
 }
 
+std::vector<LayoutCase> small_layers() {
+  const auto one_f_one_b = PipelineKind::kInterleaved;
+  const auto two = Sharding::kGradients, three = Sharding::kParameters;
+  constexpr int64_t kTwoBlocks = 300 << 10, kNormsAndBiases = 500, kAll = 1 << 30;
+  std::vector<LayoutCase> layouts;
+  const auto add = [&](LayoutCase layout, int64_t bucket_bytes, int64_t threshold) {
+    layout.name += fmt::format(", buckets of {} bytes, threshold {}", bucket_bytes, threshold);
+    layout.shard_bucket_bytes = bucket_bytes;
+    layout.param_persistence_threshold = threshold;
+    layouts.push_back(layout);
+  };
+  add({"d2 ZeRO-2", {.shard = 2}, one_f_one_b, two}, kTwoBlocks, 0);
+  add({"d4 ZeRO-3", {.shard = 4}, one_f_one_b, three}, kTwoBlocks, 0);
+  add({"d3 ZeRO-3", {.shard = 3}, one_f_one_b, three}, 1, kNormsAndBiases);
+  layouts.back().microbatches = 2;
+  add({"d2 ZeRO-3 over 2", {.shard = 2, .replica = 2}, one_f_one_b, three}, kTwoBlocks,
+      kNormsAndBiases);
+  add({"p2d2 ZeRO-3 virtual", {.pipeline = 2, .shard = 2}, PipelineKind::kVirtual, three, 2}, 1,
+      20000);
+  layouts.back().microbatches = 2;
+  add({"p2d2 ZeRO-3 zb_h1", {.pipeline = 2, .shard = 2}, PipelineKind::kZbH1, three}, 1,
+      kNormsAndBiases);
+  add({"t4d2 ZeRO-3", {.tensor = 4, .shard = 2}, one_f_one_b, three}, 1, kAll);
+  add({"d2 ZeRO-3", {.shard = 2}, one_f_one_b, three}, 1, kAll);
+  return layouts;
+}
+
 std::vector<LayoutCase> split_sequences() {
   const auto one_f_one_b = PipelineKind::kInterleaved, zb_h1 = PipelineKind::kZbH1;
   const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
@@ -374,6 +401,8 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.delayed_parameter_initialization = true;
   parallel.max_live_parameters = layout.max_live_parameters;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
+  parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
+  parallel.param_persistence_threshold = layout.param_persistence_threshold;
   plan.degrees = degrees_of(job);
   plan.predictions.ranks = predict_memory(plan);
   return plan;

@@ -45,6 +45,13 @@ TEST_CASE("fp64, 5 steps: ranks that share some kinds of matrices train as one r
   }
 }
 
+TEST_CASE("fp64, 5 steps: packed layers and small tensors that stay gathered change nothing") {
+  for (const ModelSpec& model :
+       {gpt2_model(), llama_model(), gpt2_untied_model(), t5_model(), image_model()}) {
+    compare(model, Precision::kFp64, small_layers(), 5);
+  }
+}
+
 // The other halves of tied and untied, and a second size for the predictions of memory.
 TEST_CASE("GPT-2, untied, wider, fp64, 5 steps: every layout trains as one rank does") {
   compare(wider(gpt2_untied_model()), Precision::kFp64, layouts(), 5);

@@ -163,12 +163,14 @@ parallel:
   offload_parameters: false
   prefetch_layers: 2
   max_live_parameters: 3000000
+  param_persistence_threshold: 100000
   forbid: ["tensor_parallel_degree=8", "pipeline=simple|zb_v"]
   profile: megatron
   data_collectives: smddp
   delayed_parameter_initialization: true
   prescaled_batch: true
   bucket_bytes: 1000000
+  shard_bucket_bytes: 500000
   tensor_parallel:
     attention: true
     mlp: true
@@ -264,12 +266,14 @@ TEST_CASE("a job with few keys is written with its defaults, and auto for what i
                         "  offload_parameters: auto\n"
                         "  prefetch_layers: 1\n"
                         "  max_live_parameters: 0\n"
+                        "  param_persistence_threshold: 0\n"
                         "  forbid: []\n"
                         "  profile: auto\n"
                         "  data_collectives: auto\n"
                         "  delayed_parameter_initialization: auto\n"
                         "  prescaled_batch: true\n"
                         "  bucket_bytes: 26214400\n"
+                        "  shard_bucket_bytes: 262144\n"
                         "  tensor_parallel:\n"
                         "    attention: true\n"
                         "    mlp: true\n"

@@ -153,6 +153,67 @@ TEST_CASE("a bucket is closed at bucket_bytes and holds whole layers") {
   CHECK(bounds(25 << 20, Precision::kFp32) == Bounds{{0, 6}});
 }
 
+TEST_CASE("sharded: small neighbours are packed until they hold enough, the ends stay alone") {
+  // A block of this model has 113,088 bytes; 5 of them, embedding and head.
+  using Bounds = std::vector<std::pair<int64_t, int64_t>>;
+  const auto bounds = [](int64_t bytes, PipelineKind kind) {
+    Plan plan = sample_plan(small_gpt2(), {.shard = 2, .pipeline_kind = kind});
+    plan.job.parallel.sharding = Sharding::kGradients;
+    plan.job.parallel.shard_bucket_bytes = bytes;
+    const RankLayout layout = rank_layout(plan, 0);
+    Bounds layers;
+    for (const Bucket& b : layout.buckets) layers.emplace_back(b.first_layer, b.last_layer);
+    return layers;
+  };
+  const Bounds one_each{{6, 6}, {5, 5}, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {0, 0}};
+  CHECK(bounds(1, PipelineKind::kInterleaved) == one_each);
+  CHECK(bounds(113'088, PipelineKind::kInterleaved) == one_each);
+  CHECK(bounds(113'089, PipelineKind::kInterleaved) ==
+        Bounds{{6, 6}, {4, 5}, {2, 3}, {1, 1}, {0, 0}});
+  CHECK(bounds(1 << 20, PipelineKind::kInterleaved) == Bounds{{6, 6}, {1, 5}, {0, 0}});
+  CHECK(bounds(1 << 20, PipelineKind::kZbH1) == one_each);  // they are not complete together
+}
+
+TEST_CASE("tensors below param_persistence_threshold lie in front, in a bucket of their own") {
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2});
+  plan.job.parallel.sharding = Sharding::kParameters;
+  const auto layout_of = [&](int64_t threshold) {
+    plan.job.parallel.param_persistence_threshold = threshold;
+    return rank_layout(plan, 0);
+  };
+  CHECK(layout_of(0).persistent_bucket == -1);
+  const RankLayout all = layout_of(1 << 30);
+  REQUIRE(all.buckets.size() == 1);
+  CHECK(all.persistent_bucket == 0);
+  CHECK(all.weight_buffers == std::vector<int64_t>{all.elements});
+
+  const RankLayout some = layout_of(49);  // vectors of 48: norms, and two of a block's biases
+  const Bucket& small = some.buckets.back();
+  CHECK(some.persistent_bucket == 6);  // a tied head has its norm alone, and goes with block 5
+  CHECK(small.begin == 0);
+  CHECK(small.first_layer == 0);
+  CHECK(small.last_layer == 6);
+  int64_t elements = 0;
+  for (const PlacedParameter& p : some.parameters) {
+    CAPTURE(p.spec.name);
+    CHECK((p.offset < small.end) == (p.spec.size() < 49));
+    if (p.spec.size() < 49) elements += p.box.size();
+  }
+  CHECK(small.size() == elements);
+  CHECK(some.weight_buffers.back() == elements);
+  CHECK(some.gradient_buffers.back() == elements);
+  CHECK(some.elements == layout_of(0).elements);
+
+  plan = sample_plan(small_llama(), {.tensor = 4, .shard = 2});  // each KV head on two ranks
+  plan.job.parallel.sharding = Sharding::kParameters;
+  const RankLayout copied = layout_of(1 << 30);
+  for (const PlacedParameter& p : copied.parameters) {
+    const bool with_keys =
+        p.spec.split == TensorSplit::kKvHeads || p.spec.name.ends_with(".q.weight");
+    CHECK((p.offset < copied.buckets.back().end) == !with_keys);
+  }
+}
+
 TEST_CASE("all tensor ranks of a stage cut their buckets at the same layers") {
   // Between the sizes of rank 0 (65 vocabulary rows) and of the others (64).
   const Plan plan =

@@ -13,6 +13,7 @@ struct SampleLayout {
   int64_t replica = 1;
   int64_t microbatches = 4;
   int64_t bucket_bytes = 25 << 20;
+  int64_t shard_bucket_bytes = 1;  // one layer each
   PipelineKind pipeline_kind = PipelineKind::kInterleaved;
   Precision precision = Precision::kFp32;
   bool sequence_parallel = false;
@@ -45,6 +46,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.parallel.offload_activations = false;
   job.parallel.delayed_parameter_initialization = true;
   job.parallel.bucket_bytes = layout.bucket_bytes;
+  job.parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
   close_plain_keys(job);
   plan.degrees = degrees_of(job);
   return plan;

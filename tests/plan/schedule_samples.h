@@ -23,6 +23,7 @@ struct SampleSchedule {
   // Buckets' buffers in turn, of gradients two; 0 = whole.
   bool sharded_gradients = false;
   int64_t weight_buffers = 0;
+  bool persistent = false;  // one bucket more, of tensors that persist, the token table among them
 };
 
 inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
@@ -65,6 +66,14 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
   if (sample.sharded_gradients) parameters.gradient_buffers = in_turn(2);
   if (sample.weight_buffers > 0) parameters.weight_buffers = in_turn(sample.weight_buffers);
   parameters.prefetch_layers = sample.weight_buffers - 1;
+  parameters.table_persists = sample.persistent;
+  for (size_t stage = 0; sample.persistent && stage < stages; ++stage) {
+    std::vector<int64_t>& buckets = parameters.bucket_first_layers[stage];
+    parameters.persistent_buckets.push_back(static_cast<int32_t>(buckets.size()));
+    buckets.push_back(parameters.layers[stage].front().front());
+    parameters.gradient_buffers[stage].push_back(2);
+    parameters.weight_buffers[stage].push_back(static_cast<int32_t>(sample.weight_buffers));
+  }
   return parameters;
 }
 

@@ -25,6 +25,15 @@ const SampleSchedule kZero3{.stages = 1,
                             .sharded_gradients = true,
                             .weight_buffers = 2};
 
+// Embedding and head, and a bucket of what both have that persists.
+const SampleSchedule kPersistent{.stages = 1,
+                                 .microbatches = 2,
+                                 .blocks_per_stage = 0,
+                                 .buckets = true,
+                                 .sharded_gradients = true,
+                                 .weight_buffers = 2,
+                                 .persistent = true};
+
 std::vector<std::string> only(const SampleSchedule& sample, const std::vector<ActionKind>& kinds) {
   const ScheduleParameters parameters = sample_parameters(sample);
   const Schedule schedule = make_schedule(parameters);
@@ -131,6 +140,43 @@ TEST_CASE("sharded weights without prefetching: each is gathered when it is used
             "gather bucket 1", "gather_wait bucket 1", "gather bucket 2", "gather_wait bucket 2"});
 }
 
+TEST_CASE(
+    "what persists is gathered once, reduced once after all microbatches, and freed at the end") {
+  CHECK(only(kPersistent, {ActionKind::kForward, ActionKind::kBackward, ActionKind::kGather,
+                           ActionKind::kReduce, ActionKind::kFree, ActionKind::kStep}) ==
+        std::vector<std::string>{"gather bucket 2",  // of all layers
+                                 "gather bucket 1",
+                                 "gather bucket 0",
+                                 "forward microbatch 0 layer 0",
+                                 "forward microbatch 0 layer 1",
+                                 "backward microbatch 0 layer 1",
+                                 "reduce microbatch 0 bucket 0",
+                                 "backward microbatch 0 layer 0",
+                                 "reduce microbatch 0 bucket 1",
+                                 "forward microbatch 1 layer 0",
+                                 "forward microbatch 1 layer 1",
+                                 "backward microbatch 1 layer 1",
+                                 "reduce microbatch 1 bucket 0",
+                                 "backward microbatch 1 layer 0",
+                                 "reduce microbatch 1 bucket 1",
+                                 "reduce microbatch 1 bucket 2",
+                                 "free bucket 0",
+                                 "free bucket 1",
+                                 "free bucket 2",
+                                 "step"});
+  CHECK(verdict(kPersistent, [](Actions& s) { remove(s, "gather_wait bucket 2"); }) ==
+        "stage 0, action 4 (forward microbatch 0 layer 0): the weights of bucket 2 are not "
+        "gathered");
+  CHECK(verdict(kPersistent, [](Actions& s) {
+          s[find(s, "reduce microbatch 1 bucket 2")].microbatch = 0;
+        }).ends_with("(reduce microbatch 0 bucket 2): it is reduced once, at the end"));
+  CHECK(
+      verdict(kPersistent, [](Actions& s) {
+        std::swap(s[find(s, "reduce microbatch 1 bucket 2")],
+                  s[find(s, "backward microbatch 1 layer 0")]);
+      }).ends_with("(reduce microbatch 1 bucket 2): a microbatch has not passed layer 0 backward"));
+}
+
 TEST_CASE("verify: what is sharded is used while it is whole") {
   CHECK(verdict(kZero3, [](Actions& s) { remove(s, "gather_wait bucket 2"); }) ==
         "stage 0, action 6 (forward microbatch 0 layer 1): the weights of bucket 2 are not "
@@ -189,6 +235,7 @@ TEST_CASE("every schedule with sharded gradients and weights is proved") {
                                 .sharded_gradients = true,
                                 .weight_buffers = 2};
           sample.early_updates = microbatches == 8;
+          sample.persistent = microbatches == 4;
           if (schedule_refused(sample_parameters(sample).shape)) continue;
           const ScheduleParameters parameters = sample_parameters(sample);
           CHECK(verify(make_schedule(parameters), parameters).value_or("all is well") ==

@@ -170,8 +170,10 @@ const std::vector<Change>& changes() {
       {"parallel.offload_parameters", "true"},
       {"parallel.prefetch_layers", "5"},
       {"parallel.max_live_parameters", "12345678"},
+      {"parallel.param_persistence_threshold", "54321"},
       {"parallel.delayed_parameter_initialization", "true"},
       {"parallel.bucket_bytes", "1000000"},
+      {"parallel.shard_bucket_bytes", "1000000"},
   };
   return kChanges;
 }
@@ -222,7 +224,9 @@ Silent joined(Silent list, const Silent& more) {
 const Silent kLayoutOnly = {{"model.", kScripts},
                             {"training.sequence_length", kScriptsRun},
                             {"training.attention", kScriptsRun},
-                            {"parallel.prefetch_layers", kOwnDepth}};
+                            {"parallel.prefetch_layers", kOwnDepth},
+                            {"parallel.shard_bucket_bytes", kSameNumbers},
+                            {"parallel.shard_bucket_bytes", kSameNumbers}};
 
 const Silent kSmpV2 =
     joined(kLayoutOnly, {{"training.microbatches", kScriptsRun},
@@ -231,6 +235,7 @@ const Silent kSmpV2 =
                          {"training.fp8_parameters", kScriptsRun},
                          {"training.steps", kScriptsRun},
                          {"parallel.max_live_parameters", kOwnDepth},
+                         {"parallel.param_persistence_threshold", kOwnDepth},
                          {"parallel.delayed_parameter_initialization", kSameNumbers},
                          {"parallel.bucket_bytes", kSameNumbers}});
 
@@ -246,7 +251,9 @@ const std::map<ExportTarget, Silent>& silent() {
         {"training.loss_scale.raise_error_at_min_scale", kEnd},
         {"parallel.active_microbatches", kOwnDepth},
         {"parallel.prefetch_layers", kOwnDepth},
+        {"parallel.shard_bucket_bytes", kSameNumbers},
         {"parallel.max_live_parameters", kOwnDepth},
+        {"parallel.param_persistence_threshold", kOwnDepth},
         {"parallel.delayed_parameter_initialization", kSameNumbers}}},
       {ExportTarget::kTorchtitan,
        {{"model.max_positions", "max_context_length is the sequence's"},
@@ -265,7 +272,9 @@ const std::map<ExportTarget, Silent>& silent() {
         {"training.seed", kScriptsRun},
         {"parallel.active_microbatches", kOwnDepth},
         {"parallel.prefetch_layers", kOwnDepth},
+        {"parallel.shard_bucket_bytes", kSameNumbers},
         {"parallel.max_live_parameters", kOwnDepth},
+        {"parallel.param_persistence_threshold", kOwnDepth},
         {"parallel.delayed_parameter_initialization", kSameNumbers},
         {"parallel.bucket_bytes", kSameNumbers}}},
       {ExportTarget::kAccelerate,
@@ -276,6 +285,7 @@ const std::map<ExportTarget, Silent>& silent() {
                             {"training.seed", kScriptsRun},
                             {"parallel.activation_loading_horizon", kOwnDepth},
                             {"parallel.max_live_parameters", kOwnDepth},
+                            {"parallel.param_persistence_threshold", kOwnDepth},
                             {"parallel.delayed_parameter_initialization", kSameNumbers},
                             {"parallel.bucket_bytes", kSameNumbers}})},
       {ExportTarget::kSageMakerV1,

@@ -275,6 +275,33 @@ TEST_CASE("the closed form agrees with the walk of the engine's schedule within 
   }
 }
 
+TEST_CASE("the closed form has packed layers and what stays gathered as the walk has them") {
+  ModelSpec model = gpt2_sized(12, 256, 8);  // blocks of 3.2 MB
+  model.vocab_size = 4096;
+  for (const Sharding sharding : {Sharding::kGradients, Sharding::kParameters}) {
+    for (const int64_t bucket_bytes : {1, 4 << 20, 64 << 20}) {
+      for (const int64_t threshold : {0, 1000, 100'000, 10'000'000}) {
+        const SampleLayout layout{.pipeline = 2, .shard = 4, .microbatches = 8};
+        Plan plan = sample_plan(model, layout);
+        plan.job.training.sequence_length = 64;
+        plan.job.parallel.sharding = sharding;
+        plan.job.parallel.shard_bucket_bytes = bucket_bytes;
+        plan.job.parallel.param_persistence_threshold = threshold;
+        LayoutChoice choice = choice_of(layout);
+        choice.sharding = sharding;
+        const LayerBytes layers = layer_bytes(plan.job, choice);
+        CAPTURE(bucket_bytes);
+        CAPTURE(threshold);
+        for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
+          CHECK(estimate_memory(plan.job, choice, layers, stage).peak_bytes ==
+                doctest::Approx(static_cast<double>(predict_memory(plan, stage, 0).peak_bytes))
+                    .epsilon(0.01));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the closed form has the groups' memory as the walk has it, on one host and on several") {
   for (const SampleLayout& layout :
        {SampleLayout{.pipeline = 2, .tensor = 4, .shard = 2, .replica = 4},

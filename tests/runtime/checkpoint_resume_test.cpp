@@ -104,9 +104,14 @@ TEST_CASE("resumed under the same layout, a run is bitwise the one that was neve
   }
 }
 
-TEST_CASE("what one layout saves another resumes: 27 pairs") {
+TEST_CASE("what one layout saves another resumes: 30 pairs") {
   const Bench bench;
   const auto interleaved = PipelineKind::kInterleaved;
+  const auto small_whole = [&](int64_t threshold) {
+    LayoutCase layout{"", {.shard = 4}, interleaved, Sharding::kParameters};
+    layout.param_persistence_threshold = threshold;
+    return layout;
+  };
   const std::map<std::string, LayoutCase> layouts = {
       {"one", {"", {}}},
       {"p2", {"", {.pipeline = 2}}},
@@ -125,8 +130,13 @@ TEST_CASE("what one layout saves another resumes: 27 pairs") {
       {"p2z4", {"", {.pipeline = 2, .shard = 4}}},
       {"z2 ZeRO-2", {"", {.shard = 2}, interleaved, Sharding::kGradients}},
       {"z4 ZeRO-3", {"", {.shard = 4}, interleaved, Sharding::kParameters}},
+      {"z4 small whole", small_whole(500)},
+      {"z4 all whole", small_whole(1 << 30)},
   };
+  // ZeRO-3 with other thresholds of what persists.
   const std::pair<const char*, std::vector<const char*>> pairs[] = {
+      {"z4 small whole", {"z4 ZeRO-3", "z4 all whole"}},
+      {"z4 all whole", {"z4 small whole"}},
       {"t2p2z2", {"p3", "one", "z4", "t4", "z4 ZeRO-3"}},  // 8 ranks to 3, 1, 4
       {"p3", {"t2p2z2", "p2z4", "t4r2"}},                  // 3 ranks to 8
       {"z4", {"d2", "one", "p4", "z2r2"}},                 // ZeRO-1 to none
@@ -163,8 +173,8 @@ TEST_CASE("what one layout saves another resumes: 27 pairs") {
       CHECK(worst_weight <= tolerance::kParityF64.weight);
     }
   }
-  CHECK(count == 27);
-  MESSAGE(fmt::format("27 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
+  CHECK(count == 30);
+  MESSAGE(fmt::format("30 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
 }
 
 TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {

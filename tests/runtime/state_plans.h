@@ -37,6 +37,7 @@ inline Plan small_plan(ModelFamily family, Degrees degrees) {
   parallel.pipeline = PipelineKind::kInterleaved;
   parallel.active_microbatches = 1;
   parallel.bucket_bytes = 40000;  // several buckets a stage
+  parallel.shard_bucket_bytes = 1;
   plan.degrees = degrees;
   return plan;
 }

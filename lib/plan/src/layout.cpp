@@ -8,6 +8,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/partition.h"
+#include "smp/plan/persistent_tensors.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/schedule.h"
 
@@ -47,18 +48,44 @@ std::vector<ParameterSpec> specs_of(const Plan& plan, const LayerSpec& layer) {
   return parameters_of(plan.job.model, layer, plan.job.parallel.tensor_parallel);
 }
 
-int64_t elements_of(const Plan& plan, const LayerSpec& layer, int64_t tensor_rank) {
+std::vector<bool> persistent_of(const Plan& plan, const std::vector<ParameterSpec>& tensors) {
+  const int64_t threshold =
+      shards_weights(plan) ? plan.job.parallel.param_persistence_threshold : 0;
+  return persistent_tensors(tensors, threshold, kv_copies(plan) > 1);
+}
+
+// Of a layer's tensors that persist, or of the others.
+int64_t elements_of(const Plan& plan, const LayerSpec& layer, int64_t tensor_rank,
+                    bool persistent) {
+  const std::vector<ParameterSpec> tensors = specs_of(plan, layer);
+  const std::vector<bool> persists = persistent_of(plan, tensors);
   int64_t elements = 0;
-  for (const ParameterSpec& parameter : specs_of(plan, layer)) {
-    elements += tensor_box(plan.job.model, parameter, plan.degrees.tensor, tensor_rank).size();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (persists[i] != persistent) continue;
+    elements += tensor_box(plan.job.model, tensors[i], plan.degrees.tensor, tensor_rank).size();
   }
   return elements;
 }
 
+// A transformer's ends: far larger than a block, or far smaller, and never neighbours of each
+// other.
+bool is_end(const LayerSpec& layer) {
+  return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead;
+}
+
+// Bytes at which a bucket is closed. Where gradients are sharded it is reduced and gathered by
+// microbatch and layer, so it is small; layers whose gradients are put off are not complete
+// together.
+int64_t enough_bytes(const Plan& plan) {
+  if (!shards_gradients(plan)) return plan.job.parallel.bucket_bytes;
+  return puts_weights_off(chunks_of(plan).kind) ? 1 : plan.job.parallel.shard_bucket_bytes;
+}
+
 // Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
-// it holds bucket_bytes, and at the begin of a chunk. Uneven cuts differ between tensor ranks by a
-// row or so; tensor rank 0, which holds the most, decides for all, because the ranks of a stage
-// share one schedule.
+// it holds enough, and at the begin of a chunk; sharded ends have buckets of their own. What little
+// is left in front goes with its neighbours, as do layers all of whose tensors persist. Uneven cuts
+// differ between tensor ranks by a row or so; tensor rank 0, which holds the most, decides for all,
+// because the ranks of a stage share one schedule.
 std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
                                                      const std::vector<LayerSpec>& layers,
                                                      const std::vector<int64_t>& chunk_layers) {
@@ -70,16 +97,26 @@ std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
     begin += static_cast<size_t>(count);
   }
   const int64_t element_bytes = bytes_of(compute_dtype(plan));
-  const bool of_one_layer = shards_gradients(plan);
+  const int64_t enough = enough_bytes(plan);
+  const auto begins_bucket = [&](size_t i) {
+    return begins_chunk[i] ||
+           (shards_gradients(plan) && (is_end(layers[i]) || is_end(layers[i - 1])));
+  };
   size_t end = layers.size();
   int64_t bytes = 0;
   for (size_t i = layers.size(); i-- > 0;) {
-    bytes += elements_of(plan, layers[i], 0) * element_bytes;
-    if (of_one_layer || bytes >= plan.job.parallel.bucket_bytes || begins_chunk[i]) {
+    bytes += elements_of(plan, layers[i], 0, false) * element_bytes;
+    if (bytes == 0 ? !begins_chunk[i] : bytes < enough && !begins_bucket(i)) continue;
+    const bool is_rest = shards_gradients(plan) && 2 * bytes < enough;
+    const bool has_neighbour = !ranges.empty() && ranges.back().first == end &&
+                               !(bytes > 0 ? begins_bucket(end) : begins_chunk[end]);
+    if (is_rest && has_neighbour) {
+      ranges.back().first = i;
+    } else if (bytes > 0) {
       ranges.emplace_back(i, end);
-      end = i;
-      bytes = 0;
     }
+    end = i;
+    bytes = 0;
   }
   return ranges;
 }
@@ -106,9 +143,9 @@ PlacedParameter place(const Plan& plan, const Coord& coord, const ParameterSpec&
   return placed;
 }
 
-// Gives each bucket (of one layer) the number of the buffer in which it is whole, and returns the
-// buffers' elements. Blocks take `rotating` buffers in turn. Embedding and head are far larger and
-// never neighbours, so they share one of their own, unless a tied head works on both at once.
+// Gives each bucket the number of the buffer in which it is whole, and returns the buffers'
+// elements. Blocks take `rotating` buffers in turn; embedding and head share one of their own,
+// unless a tied head works on both at once.
 std::vector<int64_t> share_buffers(RankLayout& layout, bool tied_here, int64_t rotating,
                                    int32_t Bucket::*buffer) {
   std::vector<int64_t> elements;
@@ -123,15 +160,22 @@ std::vector<int64_t> share_buffers(RankLayout& layout, bool tied_here, int64_t r
   };
   int64_t ends = -1, tied_head = -1, block = 0;
   std::vector<int64_t> turns(static_cast<size_t>(rotating), -1);
-  for (size_t i = 0; i < layout.layers.size(); ++i) {
-    Bucket& bucket = layout.buckets[layout.buckets.size() - 1 - i];
-    const LayerSpec& layer = layout.layers[i];
-    SMP_CHECK_EQ(bucket.first_layer, layer.index);
-    if (is_transformer_block(layer.kind)) {
+  for (size_t b = layout.buckets.size(); b-- > 0;) {
+    Bucket& bucket = layout.buckets[b];
+    if (static_cast<int64_t>(b) == layout.persistent_bucket) continue;
+    const auto layer = std::find_if(
+        layout.layers.begin(), layout.layers.end(),
+        [&](const LayerSpec& candidate) { return candidate.index == bucket.first_layer; });
+    SMP_CHECK(layer != layout.layers.end());
+    if (!is_end(*layer)) {
       place(turns[static_cast<size_t>(block++ % rotating)], bucket);
     } else {
-      place(layer.kind == LayerKind::kHead && tied_here ? tied_head : ends, bucket);
+      place(layer->kind == LayerKind::kHead && tied_here ? tied_head : ends, bucket);
     }
+  }
+  if (layout.persistent_bucket >= 0) {
+    int64_t own = -1;
+    place(own, layout.buckets.back());
   }
   return elements;
 }
@@ -183,42 +227,58 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   }
   const auto ranges = bucket_ranges(plan, layout.layers, layout.chunk_layers);
 
-  // Offsets ascend in forward order, so the buckets are laid down last to first.
+  // Small tensors that persist lie in front, in a bucket of their own. All others ascend in forward
+  // order, so their buckets are laid down last to first.
+  int64_t persistent = 0;
+  for (const LayerSpec& layer : layout.layers) {
+    persistent += elements_of(plan, layer, layout.coord.tensor, true);
+  }
+  int64_t small_offset = 0, offset = round_up(persistent, plan.degrees.shard);
   layout.buckets.resize(ranges.size());
-  int64_t offset = 0;
-  for (size_t b = ranges.size(); b-- > 0;) {
-    const auto [first, last] = ranges[b];
-    Bucket& bucket = layout.buckets[b];
-    bucket.begin = offset;
-    bucket.first_layer = layout.layers[first].index;
-    bucket.last_layer = layout.layers[last - 1].index;
-    for (size_t i = first; i < last; ++i) {
-      const LayerSpec& layer = layout.layers[i];
-      for (const ParameterSpec& spec : specs_of(plan, layer)) {
-        layout.parameters.push_back(place(plan, layout.coord, spec, layer.index, offset));
-        offset += layout.parameters.back().box.size();
-      }
+  if (persistent > 0) {
+    layout.persistent_bucket = static_cast<int32_t>(ranges.size());
+    layout.buckets.push_back(
+        {0, offset, layout.layers.front().index, layout.layers.back().index, -1, -1});
+  }
+  size_t next = ranges.size();  // the bucket before which we are
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const LayerSpec& layer = layout.layers[i];
+    if (next > 0 && ranges[next - 1].first == i) {
+      Bucket& bucket = layout.buckets[--next];
+      bucket.begin = offset;
+      bucket.first_layer = layer.index;
+      bucket.last_layer = layout.layers[ranges[next].second - 1].index;
     }
-    offset = round_up(offset, plan.degrees.shard);
-    bucket.end = offset;
+    const std::vector<ParameterSpec> tensors = specs_of(plan, layer);
+    const std::vector<bool> persists = persistent_of(plan, tensors);
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      int64_t& at = persists[k] ? small_offset : offset;
+      layout.parameters.push_back(place(plan, layout.coord, tensors[k], layer.index, at));
+      at += layout.parameters.back().box.size();
+    }
+    if (next < ranges.size() && ranges[next].second == i + 1) {
+      offset = round_up(offset, plan.degrees.shard);
+      layout.buckets[next].end = offset;
+    }
   }
   layout.elements = offset;
   layout.optimizer_elements = offset / plan.degrees.shard;
 
-  const auto layers = static_cast<int64_t>(layout.layers.size());
+  const auto buckets = static_cast<int64_t>(ranges.size());
   const bool tied_here = model.tied_embeddings && !tied_across_stages(plan);
   if (shards_gradients(plan)) {
     // One is filled while another is reduced; gradients that are put off keep all of them filled.
     const bool put_off = puts_weights_off(chunks_of(plan).kind);
-    layout.gradient_buffers =
-        share_buffers(layout, tied_here || put_off, put_off ? layers : 2, &Bucket::gradient_buffer);
+    layout.gradient_buffers = share_buffers(layout, tied_here || put_off, put_off ? buckets : 2,
+                                            &Bucket::gradient_buffer);
   }
   if (shards_weights(plan)) {
-    int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, layers);
+    int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, buckets);
     const int64_t most = plan.job.parallel.max_live_parameters;
+    const int64_t lasting = round_up(persistent, plan.degrees.shard);
     do {
       layout.weight_buffers = share_buffers(layout, tied_here, gathered, &Bucket::weight_buffer);
-    } while (most > 0 && sum_of(layout.weight_buffers) > most && --gathered > 0);
+    } while (most > 0 && sum_of(layout.weight_buffers) - lasting > most && --gathered > 0);
   }
 
   layout.tied_gradient_apart =

@@ -45,8 +45,11 @@ class StageWriter {
       buckets_ = parameters.bucket_first_layers[static_cast<size_t>(stage)];
     }
     bucket_layers_left_.assign(buckets_.size(), 0);
+    persistent_ = layer_buckets_.persistent();
     for (const int64_t layer : layers_) {
-      if (!buckets_.empty()) ++bucket_layers_left_[bucket_of(layer)];
+      const int32_t bucket = layer_buckets_.bucket_of(layer);
+      if (bucket >= 0) ++bucket_layers_left_[static_cast<size_t>(bucket)];
+      if (persistent_ >= 0) ++bucket_layers_left_[static_cast<size_t>(persistent_)];
     }
     const bool awaits = parameters.sharded && !shape_.forward_only;
     is_whole_.assign(buckets_.size(), !awaits);
@@ -163,7 +166,7 @@ class StageWriter {
 
   // The step before has started to gather them.
   void await_weights(int64_t layer) {
-    if (buckets_.empty()) return;
+    if (buckets_.empty() || !parameters_.sharded) return;
     const size_t bucket = bucket_of(layer);
     if (is_whole_[bucket]) return;
     is_whole_[bucket] = true;
@@ -205,12 +208,20 @@ class StageWriter {
                           .layer = static_cast<int32_t>(layer)});
     }
     if (buckets_.empty()) return;
-    const size_t bucket = bucket_of(layer);
-    if (by_microbatch) {
-      bucket_action(ActionKind::kReduce, bucket, pass.microbatch);
+    if (!by_microbatch) {
+      const size_t bucket = bucket_of(layer);
+      if (--bucket_layers_left_[bucket] == 0) bucket_action(ActionKind::kReduce, bucket);
       return;
     }
-    if (--bucket_layers_left_[bucket] == 0) bucket_action(ActionKind::kReduce, bucket);
+    // A bucket's first layer is the last that a microbatch passes.
+    const int32_t bucket = layer_buckets_.bucket_of(layer);
+    if (bucket >= 0 && layer == buckets_[static_cast<size_t>(bucket)]) {
+      bucket_action(ActionKind::kReduce, static_cast<size_t>(bucket), pass.microbatch);
+    }
+    if (!is_last || persistent_ < 0) return;
+    const auto persistent = static_cast<size_t>(persistent_);
+    if (--bucket_layers_left_[persistent] > 0) return;
+    bucket_action(ActionKind::kReduce, persistent, pass.microbatch);
   }
 
   void bucket_action(ActionKind kind, size_t bucket, int32_t microbatch = -1) {
@@ -270,6 +281,7 @@ class StageWriter {
   int64_t head_ = -1;             // model index of the last layer, where it is of this stage
   std::vector<int64_t> buckets_;  // first layer of each
   const LayerBuckets layer_buckets_;
+  int32_t persistent_ = -1;  // the bucket of what stays gathered
   std::vector<int64_t> bucket_layers_left_;
   std::vector<bool> is_whole_;  // by bucket: the step has no gather to wait for any more
   std::vector<Action> actions_;
@@ -348,6 +360,12 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
     set_memory_rules(plan, layout, parameters);
     std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
     if (plan.degrees.data() == 1) continue;
+    parameters.persistent_buckets.push_back(layout.persistent_bucket);
+    if (stage == 0 && layout.persistent_bucket >= 0) {
+      const PlacedParameter& table = layout.parameters.front();
+      const Bucket& small = layout.buckets.back();
+      parameters.table_persists = table.offset >= small.begin && table.offset < small.end;
+    }
     for (const Bucket& bucket : layout.buckets) buckets.push_back(bucket.first_layer);
     if (layout.shards_gradients()) {
       std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();

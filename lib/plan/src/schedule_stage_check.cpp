@@ -225,12 +225,18 @@ bool StageCheck::has_bucket(int64_t bucket) const {
   return bucket >= 0 && bucket < static_cast<int64_t>(bucket_first_layers_.size());
 }
 
+// Of a bucket's layers: [first, last).
+std::pair<int64_t, int64_t> StageCheck::places_of(size_t bucket) const {
+  const auto all = static_cast<int64_t>(layers_.size());
+  if (static_cast<int32_t>(bucket) == buckets_.persistent()) return {0, all};
+  return {place(bucket_first_layers_[bucket]),
+          bucket == 0 ? all : place(bucket_first_layers_[bucket - 1])};
+}
+
 StageCheck::Problem StageCheck::reduce(const Action& action) {
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   const auto bucket = static_cast<size_t>(action.bucket);
-  const int64_t first = place(bucket_first_layers_[bucket]);
-  const int64_t last =
-      bucket == 0 ? static_cast<int64_t>(layers_.size()) : place(bucket_first_layers_[bucket - 1]);
+  const auto [first, last] = places_of(bucket);
   if (Problem problem = gradients_of(first, last)) return problem;
   for (int64_t i = first; i < last; ++i) {
     const int64_t layer = layers_[static_cast<size_t>(i)];
@@ -294,8 +300,7 @@ StageCheck::Problem StageCheck::step() {
 
 // The weights that the layer works on are still those of this step.
 StageCheck::Problem StageCheck::not_updated(const Action& action) const {
-  const LayerBuckets::Pair used = buckets_.weights(action);
-  for (const int32_t bucket : {used.own, used.tied}) {
+  for (const int32_t bucket : buckets_.weights(action)) {
     if (bucket < 0 || !updated_[static_cast<size_t>(bucket)]) continue;
     return "the weights of bucket " + number(bucket) + " are updated already";
   }

@@ -83,6 +83,7 @@ class StageCheck {
   int64_t place(int64_t layer) const;  // in layers_; layers_.size() if it is not there
   bool is_block(int64_t layer) const { return layer > 0 && layer != head_; }
   bool has_bucket(int64_t bucket) const;
+  std::pair<int64_t, int64_t> places_of(size_t bucket) const;
   size_t unit(int64_t chunk, int64_t microbatch) const;
   size_t call(const Action& action) const;  // a microbatch in a layer
   size_t unit(const Action& action) const { return unit(action.chunk, action.microbatch); }

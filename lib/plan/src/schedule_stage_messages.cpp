@@ -78,13 +78,15 @@ StageCheck::Problem StageCheck::data_for(const Action& action) const {
     case Payload::kTiedGradient:
       if (!gradient_complete(layers_.size() - 1)) return "the gradient is not complete yet";
       break;
-    case Payload::kTiedWeight:
+    case Payload::kTiedWeight: {
       if (!stepped_) return "the weight is not updated yet";
+      const int32_t table = buckets_.table();
       if ((parameters_.sharded || shards_weights()) &&
-          (gathered_.empty() || gathered_.back() != Progress::kEnded)) {
+          (table < 0 || gathered_[static_cast<size_t>(table)] != Progress::kEnded)) {
         return "the weight is not gathered yet";
       }
       break;
+    }
   }
   return std::nullopt;
 }

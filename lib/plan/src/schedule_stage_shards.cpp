@@ -13,16 +13,14 @@ std::string bucket_text(int32_t bucket) { return "bucket " + std::to_string(buck
 }  // namespace
 
 StageCheck::Problem StageCheck::shards_ready(const Action& action) const {
-  const LayerBuckets::Pair read = buckets_.weights(action);
-  for (const int32_t bucket : {read.own, read.tied}) {
+  for (const int32_t bucket : buckets_.weights(action)) {
     if (bucket < 0 || !(shards_weights() || parameters_.sharded)) continue;
     if (gathered_[static_cast<size_t>(bucket)] != Progress::kEnded) {
       return "the weights of " + bucket_text(bucket) + " are not gathered";
     }
   }
   if (!shards_gradients()) return std::nullopt;
-  const LayerBuckets::Pair added = buckets_.gradients(action);
-  for (const int32_t bucket : {added.own, added.tied}) {
+  for (const int32_t bucket : buckets_.gradients(action)) {
     if (bucket < 0) continue;
     const int32_t buffer = gradient_buffers_[static_cast<size_t>(bucket)];
     for (size_t other = 0; other < reduced_.size(); ++other) {
@@ -37,18 +35,27 @@ StageCheck::Problem StageCheck::shards_ready(const Action& action) const {
 StageCheck::Problem StageCheck::reduce_shards(const Action& action) {
   if (!has_bucket(action.bucket)) return "this stage has no such bucket";
   const auto bucket = static_cast<size_t>(action.bucket);
-  const int64_t layer = bucket_first_layers_[bucket];
+  if (action.bucket == buckets_.persistent()) {  // all microbatches' at once
+    if (action.microbatch + 1 != shape_.microbatches) return "it is reduced once, at the end";
+    if (Problem problem = reduce(action)) return problem;
+    reductions_[bucket] = shape_.microbatches;
+    return std::nullopt;
+  }
   if (action.microbatch != reductions_[bucket]) {
     return "microbatch " + std::to_string(reductions_[bucket]) + " is reduced next";
   }
-  if (gradients_[static_cast<size_t>(place(layer))] <= action.microbatch) {
-    return "the microbatch has not passed layer " + std::to_string(layer) + " backward";
-  }
-  if (!kv_summed(layer, action.microbatch)) {
-    return "the KV gradients of layer " + std::to_string(layer) + " are not summed yet";
+  const auto [first, last] = places_of(bucket);
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t layer = layers_[static_cast<size_t>(i)];
+    if (gradients_[static_cast<size_t>(i)] <= action.microbatch) {
+      return "the microbatch has not passed layer " + std::to_string(layer) + " backward";
+    }
+    if (!kv_summed(layer, action.microbatch)) {
+      return "the KV gradients of layer " + std::to_string(layer) + " are not summed yet";
+    }
   }
   const bool is_last = action.microbatch + 1 == shape_.microbatches;
-  const bool awaits_tied = layer == 0 && parameters_.tied_across_stages;
+  const bool awaits_tied = bucket_first_layers_[bucket] == 0 && parameters_.tied_across_stages;
   if (is_last && awaits_tied && !arrived(Payload::kTiedGradient, 0)) {
     return "the tied gradient has not arrived";
   }

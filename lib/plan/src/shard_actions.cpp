@@ -10,6 +10,7 @@ namespace smp {
 namespace {
 
 constexpr int32_t kNobody = -1;
+constexpr LayerBuckets::Used kNone{kNobody, kNobody, kNobody};
 
 // How far ahead the next layers are looked for, in uses of each: a layer is not used more often
 // than this before the next one is.
@@ -37,9 +38,9 @@ class ShardWriter {
     holder_.assign(buffers_of(weight_buffers_), kNobody);
     is_ready_.assign(weight_buffers_.size(), false);
     for (size_t i = 0; i < in_.size(); ++i) {
-      const auto [own, tied] = buckets_.weights(in_[i]);
-      if (own >= 0) uses_.push_back({i, own});
-      if (tied >= 0) uses_.push_back({i, tied});
+      for (const int32_t bucket : buckets_.weights(in_[i])) {
+        if (bucket >= 0 && bucket != buckets_.persistent()) uses_.push_back({i, bucket});
+      }
     }
   }
 
@@ -77,8 +78,7 @@ class ShardWriter {
       for (size_t buffer = 0; buffer < reducing_.size(); ++buffer) wait_reduction(buffer);
       return;
     }
-    const auto [own, tied] = buckets_.gradients(action);
-    for (const int32_t bucket : {own, tied}) {
+    for (const int32_t bucket : buckets_.gradients(action)) {
       if (bucket >= 0) wait_reduction(gradient_buffer(bucket));
     }
   }
@@ -97,15 +97,22 @@ class ShardWriter {
     const Action& action = in_[index];
     if (action.kind == ActionKind::kStep || action.kind == ActionKind::kUpdate) return free_all();
     if (action.kind == ActionKind::kSend && action.payload == Payload::kTiedWeight) {
-      const auto embedding = static_cast<int32_t>(weight_buffers_.size()) - 1;
-      gather(embedding);
-      return wait_gather(embedding);
+      gather(buckets_.table());
+      return wait_gather(buckets_.table());
     }
+    gather_persistent(action);
     if (next_use_ == uses_.size() || uses_[next_use_].action != index) return;
     size_t after = next_use_;
     while (after < uses_.size() && uses_[after].action == index) ++after;
     start_gathers(after);
     for (; next_use_ < after; ++next_use_) wait_gather(uses_[next_use_].bucket);
+  }
+
+  void gather_persistent(const Action& action) {
+    const int32_t bucket = buckets_.persistent();
+    if (bucket < 0 || buckets_.weights(action).back() != bucket) return;
+    if (holder_of(bucket) != bucket) gather(bucket);
+    wait_gather(bucket);
   }
 
   // Those of the uses from next_use_ to `after`, and of as many further layers as are prefetched,
@@ -179,17 +186,21 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
   const auto index = static_cast<size_t>(stage);
   const std::vector<int64_t>& first_layers = parameters.bucket_first_layers[index];
   if (first_layers.empty()) return;
-  auto bucket = static_cast<int32_t>(first_layers.size());
+  if (!parameters.persistent_buckets.empty()) persistent_ = parameters.persistent_buckets[index];
+  const auto none = static_cast<int32_t>(first_layers.size()) - (persistent_ >= 0 ? 1 : 0);
+  int32_t bucket = none;
+  bool has_head = false;
   for (const std::vector<int64_t>& layers : parameters.layers[index]) {
     for (const int64_t layer : layers) {
       if (bucket > 0 && first_layers[static_cast<size_t>(bucket - 1)] == layer) --bucket;
       if (of_layer_.size() <= static_cast<size_t>(layer)) {
         of_layer_.resize(static_cast<size_t>(layer) + 1, kNobody);
       }
-      of_layer_[static_cast<size_t>(layer)] = bucket;
+      of_layer_[static_cast<size_t>(layer)] = bucket == none ? kNobody : bucket;
+      has_head |= layer == parameters.head_layer;
     }
   }
-  has_tied_head_ = parameters.tied_on_stage && bucket_of(parameters.head_layer) != kNobody;
+  has_tied_head_ = parameters.tied_on_stage && has_head;
 }
 
 int32_t LayerBuckets::bucket_of(int64_t layer) const {
@@ -197,25 +208,32 @@ int32_t LayerBuckets::bucket_of(int64_t layer) const {
   return layer >= 0 && index < of_layer_.size() ? of_layer_[index] : kNobody;
 }
 
+LayerBuckets::Used LayerBuckets::used_by(int64_t layer) const {
+  const bool tied = has_tied_head_ && layer == parameters_.head_layer;
+  return {bucket_of(layer), tied ? table() : kNobody, persistent_};
+}
+
+int32_t LayerBuckets::table() const {
+  return parameters_.table_persists ? persistent_ : bucket_of(0);
+}
+
 // An embedding's backward adds rows and reads none.
-LayerBuckets::Pair LayerBuckets::weights(const Action& action) const {
+LayerBuckets::Used LayerBuckets::weights(const Action& action) const {
   switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kRecompute: break;
     case ActionKind::kBackward:
     case ActionKind::kWeight:
-      if (action.layer == 0) return {};
+      if (action.layer == 0) return kNone;
       break;
-    default: return {};
+    default: return kNone;
   }
-  const bool tied = has_tied_head_ && action.layer == parameters_.head_layer;
-  return {bucket_of(action.layer), tied ? bucket_of(0) : kNobody};
+  return used_by(action.layer);
 }
 
-LayerBuckets::Pair LayerBuckets::gradients(const Action& action) const {
-  if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kWeight) return {};
-  const bool tied = has_tied_head_ && action.layer == parameters_.head_layer;
-  return {bucket_of(action.layer), tied ? bucket_of(0) : kNobody};
+LayerBuckets::Used LayerBuckets::gradients(const Action& action) const {
+  if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kWeight) return kNone;
+  return used_by(action.layer);
 }
 
 std::vector<Action> place_shard_actions(std::vector<Action> actions,

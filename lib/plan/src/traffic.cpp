@@ -260,8 +260,9 @@ class StepTraffic {
     for (size_t b = 0; b < layout_.buckets.size(); ++b) {
       const int64_t size = layout_.buckets[b].size();
       const int64_t own = size / plan_.degrees.shard;
+      const bool once = static_cast<int32_t>(b) == layout_.persistent_bucket;
       list_.add("data.gradients", CollectiveOp::kReduceScatter, Axis::kShard, wide(dtype_), size,
-                microbatches_);
+                once ? 1 : microbatches_);
       list_.add("data.gradients", CollectiveOp::kAllReduce, Axis::kReplica, wide(dtype_), own, 1);
       list_.add("shard.weights", CollectiveOp::kAllGather, Axis::kShard, dtype_, own, gathers[b]);
     }

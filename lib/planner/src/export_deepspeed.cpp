@@ -77,6 +77,9 @@ Json zero_block(const ExportView& view) {
   if (view.sharding == Sharding::kParameters && view.parallel.max_live_parameters > 0) {
     zero["stage3_max_live_parameters"] = view.parallel.max_live_parameters;
   }
+  if (view.sharding == Sharding::kParameters && view.parallel.param_persistence_threshold > 0) {
+    zero["stage3_param_persistence_threshold"] = view.parallel.param_persistence_threshold;
+  }
   if (view.offload_parameters) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
   return zero;
 }

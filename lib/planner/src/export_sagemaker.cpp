@@ -91,6 +91,9 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
     if (view.parallel.max_live_parameters > 0) {
       parameters["sdp_max_live_parameters"] = view.parallel.max_live_parameters;
     }
+    if (view.parallel.param_persistence_threshold > 0) {
+      parameters["sdp_param_persistence_threshold"] = view.parallel.param_persistence_threshold;
+    }
     parameters["sdp_gradient_clipping"] = view.training.optimizer.gradient_clipping;
   }
   if (view.precision == Precision::kFp16) parameters["fp16"] = true;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "smp/plan/layers.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
+#include "smp/plan/persistent_tensors.h"
 
 namespace smp {
 namespace {
@@ -27,6 +29,34 @@ int64_t blocks_before(const LayoutChoice& choice, int64_t all, int64_t stage) {
   int64_t longer = 1;
   while (stage_layers(choice, all, 1 + longer) == most) ++longer;
   return first + longer * most + (stage - 1 - longer) * least;
+}
+
+// Of the first layer of each kind.
+void count_persistent(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {
+  const ModelSpec& model = job.model;
+  const int64_t threshold = job.parallel.param_persistence_threshold;
+  if (threshold == 0 || is_list(model)) return;
+  const auto count = [&](double& elements, const LayerSpec& layer) {
+    const std::vector<ParameterSpec> tensors =
+        parameters_of(model, layer, job.parallel.tensor_parallel);
+    const std::vector<bool> persistent =
+        persistent_tensors(tensors, threshold, kv_copies(model, choice.tensor) > 1);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!persistent[i]) continue;
+      elements += static_cast<double>(tensor_box(model, tensors[i], choice.tensor, 0).size());
+    }
+  };
+  for (const LayerSpec& layer : layers_of(model)) {
+    switch (layer.kind) {
+      case LayerKind::kEmbedding: count(layers.embedding_persistent, layer); break;
+      case LayerKind::kHead: count(layers.head_persistent, layer); break;
+      case LayerKind::kCrossBlock:
+        if (layers.cross_block_persistent == 0) count(layers.cross_block_persistent, layer);
+        break;
+      default:
+        if (layers.block_persistent == 0) count(layers.block_persistent, layer);
+    }
+  }
 }
 
 }  // namespace
@@ -68,6 +98,7 @@ void count_parameters(LayerBytes& layers, const JobSpec& job, const LayoutChoice
   }
   layers.largest_layer_parameters = std::max(
       {layers.largest_block_parameters(), layers.embedding_parameters, layers.head_parameters});
+  count_persistent(layers, job, choice);
 }
 
 bool holds_head(const LayoutChoice& choice, int64_t stage) {

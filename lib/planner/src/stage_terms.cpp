@@ -41,14 +41,14 @@ double library_workspace(const JobSpec& job) {
 }
 
 // Elements of the buffers that our engine's buckets share while they are whole, as share_buffers()
-// of lib/plan cuts them: blocks in `rotating` ones, embedding and head in another, or one each.
-double buffer_elements(const LayerBytes& layers, const StageHolds& holds, double rotating,
-                       bool ends_apart) {
+// of lib/plan cuts them: those of `packed` blocks each in `rotating` ones, embedding and head in
+// another, or one each.
+double buffer_elements(const LayerBytes& layers, const StageHolds& holds, double packed,
+                       double rotating, bool ends_apart) {
   const double block = layers.largest_block_parameters();
   const double embedding = holds.embedding ? layers.embedding_parameters : 0;
   const double head = holds.head ? layers.head_parameters : 0;
-  const double blocks = holds.blocks.all();
-  return std::min(rotating, blocks) * block +
+  return std::min(rotating * packed, holds.blocks.all()) * block +
          (ends_apart ? embedding + head : std::max(embedding, head));
 }
 
@@ -76,20 +76,35 @@ void add_engine_buffers(StageTerms& terms, const JobSpec& job, const LayoutChoic
       terms.weights += share;
     }
   }
+  double persistent = 0;
+  if (choice.sharding == Sharding::kParameters) {
+    persistent = holds.blocks.dense * layers.block_persistent +
+                 holds.blocks.cross * layers.cross_block_persistent +
+                 (holds.embedding ? layers.embedding_persistent : 0) +
+                 (holds.head ? layers.head_persistent : 0);
+    layers.block_parameters -= layers.block_persistent;
+    layers.cross_block_parameters -= layers.cross_block_persistent;
+    layers.embedding_parameters -= layers.embedding_persistent;
+    layers.head_parameters -= layers.head_persistent;
+  }
   const bool put_off = puts_weights_off(choice.schedule);
+  const double packed = blocks_of_bucket(job, choice, layers);
   if (choice.sharding >= Sharding::kGradients) {
     const double rotating = put_off ? holds.blocks.all() : 2;
     terms.unreduced =
-        rules.state.gradient * buffer_elements(layers, holds, rotating, tied || put_off);
+        rules.state.gradient *
+        (persistent + buffer_elements(layers, holds, packed, rotating, tied || put_off));
   }
   if (choice.sharding == Sharding::kParameters) {
     double rotating = 1 + static_cast<double>(job.parallel.prefetch_layers);
     const auto most = static_cast<double>(job.parallel.max_live_parameters);
     rotating = std::min(rotating, holds.blocks.all());
-    while (most > 0 && rotating > 1 && buffer_elements(layers, holds, rotating, tied) > most) {
+    while (most > 0 && rotating > 1 &&
+           buffer_elements(layers, holds, packed, rotating, tied) > most) {
       --rotating;
     }
-    terms.gathered = rules.state.weight * buffer_elements(layers, holds, rotating, tied);
+    terms.gathered =
+        rules.state.weight * (persistent + buffer_elements(layers, holds, packed, rotating, tied));
   }
 }
 
@@ -126,6 +141,12 @@ double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const Layer
       (static_cast<double>(habits_of(job).reuse_elements) - head) / (uses * block);
   const double others = holds.blocks.all() - 1;
   return std::clamp(std::floor(further), 0.0, std::max(0.0, others));
+}
+
+double blocks_of_bucket(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers) {
+  const double bytes = layers.largest_block_parameters() * state_bytes(job, choice).weight;
+  if (!runs_in_engine(job) || puts_weights_off(choice.schedule) || bytes <= 0) return 1;
+  return std::ceil(static_cast<double>(job.parallel.shard_bucket_bytes) / bytes);
 }
 
 double total(const TermBytes& bytes) {

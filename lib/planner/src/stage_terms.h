@@ -67,6 +67,9 @@ struct StageTerms {
 // Blocks that ZeRO-3 gathers ahead of the running layer.
 int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers);
 
+// Blocks that our engine shards as one bucket.
+double blocks_of_bucket(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers);
+
 // Where weights that are soon needed again stay gathered (Habits::reuse_elements): how many blocks
 // beside the running one when the backward pass begins.
 double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers,

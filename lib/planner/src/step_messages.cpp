@@ -8,6 +8,7 @@
 #include "rank_order.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
+#include "stage_terms.h"
 
 namespace smp {
 namespace {
@@ -156,14 +157,15 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
                                   static_cast<double>(job.cluster.processes_per_host)
                             : 0;
     const double gradients = elements * gradient_width(job, choice);
+    const double buckets = std::ceil(blocks / blocks_of_bucket(job, choice, bytes));
     const double reduce =
-        reduce_scatter_s(gradients / blocks, group, job.cluster, collectives_of(job));
-    messages.reduce_backward_s = std::max(blocks * reduce, over(gradients, slow));
+        reduce_scatter_s(gradients / buckets, group, job.cluster, collectives_of(job));
+    messages.reduce_backward_s = std::max(buckets * reduce, over(gradients, slow));
     // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
-    messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, blocks));
+    messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
     if (whole) {
       double gather =
-          std::max(gather_s(job, choice, elements, width, blocks), over(elements * width, slow));
+          std::max(gather_s(job, choice, elements, width, buckets), over(elements * width, slow));
       if (choice.offload_parameters && job.cluster.device == DeviceKind::kCpu) {
         gather += over(2 * elements * width / choice.shard, job.cluster.memory_bytes_per_s);
       } else if (choice.offload_parameters) {

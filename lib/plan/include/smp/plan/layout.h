@@ -24,7 +24,8 @@ struct PlacedParameter {
 };
 
 // A contiguous range of the flat buffers whose gradients are reduced together. It holds whole
-// layers of one chunk and is padded at its end to a multiple of the shard degree.
+// layers of one chunk, without the tensors that persist, and is padded at its end to a multiple of
+// the shard degree.
 struct Bucket {
   int64_t begin = 0;        // elements
   int64_t end = 0;          // elements, with padding
@@ -43,15 +44,19 @@ struct RankLayout {
   Coord coord;
   std::vector<LayerSpec> layers;            // of this stage, chunk by chunk, in forward order
   std::vector<int64_t> chunk_layers;        // how many of them each chunk has (schedule.h)
-  std::vector<PlacedParameter> parameters;  // in flat order, which is forward order
+  std::vector<PlacedParameter> parameters;  // in forward order
   std::vector<Bucket> buckets;              // in the order of reduction: last layers first
-  int64_t elements = 0;                     // of the flat buffers, padding included
+  // The last bucket where small tensors persist (param_persistence_threshold): those of all layers,
+  // in front of the flat buffers. It is gathered once a step and reduced once, after all layers'
+  // backward; its buffers are its own. -1 = none.
+  int32_t persistent_bucket = -1;
+  int64_t elements = 0;  // of the flat buffers, padding included
 
   // Elements of the buffers that buckets share while they are whole: gradients from a microbatch's
   // first product to the end of their reduction (sharding: gradients and parameters), weights from
   // their gathering to their last use (parameters; at most max_live_parameters of them, or a block
-  // and the ends of the model). Neighbouring layers have different ones. The
-  // flat buffers of what is sharded hold 1/z of `elements`. A bucket is then one layer.
+  // and the ends of the model). Neighbouring buckets have different ones. The flat buffers of what
+  // is sharded hold 1/z of `elements`.
   std::vector<int64_t> gradient_buffers;
   std::vector<int64_t> weight_buffers;
   bool shards_gradients() const { return !gradient_buffers.empty(); }

@@ -123,6 +123,10 @@ struct ScheduleParameters {
   std::vector<std::vector<int32_t>> gradient_buffers;
   std::vector<std::vector<int32_t>> weight_buffers;
   int64_t prefetch_layers = 1;
+  // Per stage, the last bucket, whose tensors all layers have and which stays gathered to the end
+  // of the step; -1 = none. `table_persists`: the token embedding is among them.
+  std::vector<int32_t> persistent_buckets;
+  bool table_persists = false;
   bool tied_on_stage = false;       // the head uses the embedding's weight of the same stage
   bool tied_across_stages = false;  // first and last stage share the embedding
   bool kv_replicated = false;

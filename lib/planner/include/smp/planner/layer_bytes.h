@@ -38,6 +38,11 @@ struct LayerBytes {
   double head_parameters = 0;       // last stage; a tied head's copy is counted with p > 1
   double mtp_parameters = 0;        // of one layer that predicts a further token, beside its block
   double largest_layer_parameters = 0;
+  // Of these, what stays gathered under sharding: parameters (param_persistence_threshold).
+  double block_persistent = 0;
+  double cross_block_persistent = 0;
+  double embedding_persistent = 0;
+  double head_persistent = 0;
 
   double largest_block_parameters() const {
     return std::max(
