@@ -144,16 +144,9 @@ std::string check_program(const std::string& program) {
     if (is_executable(program)) return program;
     throw ConfigError(fmt::format("'{}' is not an executable file", program));
   }
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
-  while (true) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    const std::string file = std::string(folder.empty() ? "." : folder) + "/" + program;
-    if (is_executable(file)) return file;
-    if (folder.size() == rest.size()) break;
-    rest.remove_prefix(folder.size() + 1);
-  }
-  throw ConfigError(fmt::format("'{}' was not found in PATH", program));
+  const std::string file = found_in_path(program);
+  if (file.empty()) throw ConfigError(fmt::format("'{}' was not found in PATH", program));
+  return file;
 }
 
 // The config and the names, shapes and types of all tensors; not their bytes.
@@ -186,6 +179,18 @@ std::string check_resume(const std::string& path, const std::string& resume) {
 }
 
 }  // namespace
+
+std::string found_in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
+  while (true) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    const std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, program);
+    if (is_executable(file)) return file;
+    if (folder.size() == rest.size()) return "";
+    rest.remove_prefix(folder.size() + 1);
+  }
+}
 
 Check check_worker(const PreparedJob& job) {
   return run_check("worker", [&] { return find_worker(job.command.front()); });

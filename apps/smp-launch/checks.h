@@ -22,4 +22,7 @@ std::vector<Check> checks_of(const PreparedJob& job);
 // The one of them that --build-only needs: smp-worker is there.
 Check check_worker(const PreparedJob& job);
 
+// The file that a program's name stands for along PATH; empty where there is none.
+std::string found_in_path(const std::string& program);
+
 }  // namespace smp

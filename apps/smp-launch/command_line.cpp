@@ -10,11 +10,14 @@
 #include "completion.h"
 #include "option_values.h"
 #include "smp/launcher/host_list.h"
+#include "smp/launcher/rank_environment.h"
 #include "smp/plan/suggest.h"
+#include "torchrun_options.h"
 
 namespace smp {
 namespace {
 
+constexpr const char* kTorchrun = "--torchrun-compat";
 constexpr const char* kVersion = "smp-launch 0.1.0";
 
 constexpr const char* kDescription =
@@ -30,6 +33,8 @@ Examples:
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
   smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
+  smp-launch --check --hosts node[01-04]:8    are these hosts fit for it?
+  smp-launch doctor [--json]                  is this one, and what to do about it
 
 The first rank that fails is named with its reason and its last lines, and the others are ended:
 SIGTERM, after --grace SIGKILL, then all that they had started. Exit code: 0; that of the first failing
@@ -87,11 +92,14 @@ int parse_ranks(const std::string& text, int most) {
   return static_cast<int>(*ranks);
 }
 
-constexpr std::array<std::pair<const char*, DryRun>, 5> kDryRuns = {{{"text", DryRun::kText},
-                                                                     {"json", DryRun::kJson},
-                                                                     {"sh", DryRun::kSh},
-                                                                     {"sbatch", DryRun::kSbatch},
-                                                                     {"mpijob", DryRun::kMpijob}}};
+constexpr std::array<std::pair<const char*, DryRun>, 7> kDryRuns = {
+    {{"text", DryRun::kText},
+     {"json", DryRun::kJson},
+     {"sh", DryRun::kSh},
+     {"sbatch", DryRun::kSbatch},
+     {"jobset", DryRun::kJobset},
+     {"mpijob", DryRun::kMpijob},
+     {"trainjob", DryRun::kTrainjob}}};
 
 DryRun dry_run_of(const std::string& text) {
   std::vector<std::string> names;
@@ -120,16 +128,29 @@ int build_rank_of(const std::string& text) {
 // What the words that are only for written jobs need, and what such jobs need.
 void check_written_job(const LaunchRequest& request) {
   const bool manifest = is_manifest(request.dry_run);
-  if (!request.image.empty() && !manifest) throw UsageError("--image is for --dry-run=mpijob");
+  if (!request.image.empty() && !manifest)
+    throw UsageError("--image is for --dry-run=jobset, mpijob and trainjob");
   if (!request.job_name.empty() && !manifest && request.dry_run != DryRun::kSbatch)
-    throw UsageError("--job-name is for --dry-run=sbatch and mpijob");
+    throw UsageError("--job-name is for --dry-run=sbatch, jobset, mpijob and trainjob");
   if (manifest && request.image.empty())
     throw UsageError(
         "a manifest needs --image, the container image that holds smp-launch and the job");
-  if (manifest && request.hosts.several())
-    throw UsageError("the hosts of a manifest are pods that have no names yet: leave --hosts out");
+  if (manifest && request.hosts.several() && !request.hosts.meeting.wanted())
+    throw UsageError(
+        "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
+        "--nnodes for a program");
   if (request.dry_run == DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
     throw UsageError("--dry-run=sh of a plan needs --run-dir: the script says the same every time");
+}
+
+// mpirun has started so many, or SageMaker has so many GPUs.
+void take_outer_ranks(LaunchRequest& request) {
+  const int outer = request.hosts.meeting.ranks;
+  if (outer == 0 || !request.plan.empty()) return;
+  if (request.ranks == 0) request.ranks = outer;
+  if (request.ranks != outer && !request.hosts.sagemaker)
+    throw UsageError(fmt::format("-n says {} ranks, but mpirun has started {}: leave -n out",
+                                 request.ranks, outer));
 }
 
 // The options as typed, for scripts that pass them on.
@@ -147,14 +168,19 @@ std::vector<SaidOption> said_options(const CLI::App& app) {
 
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
   if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
-  if (request.plan.empty() && request.program.empty())
+  if (request.check && request.hosts.meeting.wanted())
+    throw UsageError("--check reaches the hosts itself: name them with --hosts");
+  if (request.check && request.dry_run != DryRun::kNo)
+    throw UsageError("--check reaches the hosts, a dry run reaches none: choose one");
+  if (request.plan.empty() && request.program.empty() && !request.check)
     throw UsageError(
         "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
         "program arguments)");
   if (!request.plan.empty() && !request.program.empty())
     throw UsageError(fmt::format("both a plan ('{}') and a program ('{}'): launch one of them",
                                  request.plan, request.program.front()));
-  if (!request.program.empty() && ranks.empty() && !request.hosts.several())
+  if (!request.program.empty() && ranks.empty() && !request.hosts.several() &&
+      request.hosts.meeting.ranks == 0)
     throw UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
                      as_typed(request.program));
   if (!request.plan.empty() && !ranks.empty())
@@ -181,17 +207,30 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
     throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
 }
 
+// What stands behind --torchrun-compat is said in torchrun's words.
+std::vector<std::string> typed_words(std::vector<std::string> words) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const auto mark = std::find(words.begin(), end, kTorchrun);
+  if (mark == end) return words;
+  const std::vector<std::string> ours =
+      words_of_torchrun({mark + 1, words.end()}, own_environment());
+  words.erase(mark, words.end());
+  words.insert(words.end(), ours.begin(), ours.end());
+  return words;
+}
+
 }  // namespace
 
-bool is_manifest(DryRun form) { return form == DryRun::kMpijob; }
+bool is_manifest(DryRun form) {
+  return form == DryRun::kJobset || form == DryRun::kMpijob || form == DryRun::kTrainjob;
+}
 
 LaunchRequest parse_command_line(int argc, const char* const* argv) {
   LaunchRequest request;
   // Everything behind the first "--" is the program, whatever it looks like.
   std::vector<std::string> ours;
   bool has_program_mark = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+  for (const std::string& word : typed_words({argv + 1, argv + argc})) {
     if (has_program_mark)
       request.program.push_back(word);
     else if (word == "--")
@@ -228,8 +267,14 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag(
       "--dry-run{text}", dry_run,
       "check plan, memory, schedule, data and paths, print ranks, environment and command; "
-      "start nothing. --dry-run=json for programs; sh, sbatch or mpijob "
+      "start nothing. --dry-run=json for programs; sh, sbatch, jobset, "
+      "mpijob or trainjob "
       "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
+  app.add_flag(
+         "--check", request.check,
+         "reach the hosts, look at build, clock, memory, /dev/shm, limits, GPUs and driver of "
+         "each, print one table; start nothing")
+      ->disable_flag_override();
   app.add_option("--job-name", request.job_name,
                  "name of the written job (default: the plan's name, or the program's)")
       ->type_name("NAME");
@@ -238,6 +283,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
   HostOptions host_options(app, request.hosts);
+  bool torchrun = false;  // its words were replaced before
+  app.add_flag(kTorchrun, torchrun,
+               "what follows is said as to torchrun, PET_* variables too: smp-launch "
+               "--torchrun-compat --nproc-per-node 8 train.py");
   std::string shell;
   app.add_option("--completion", shell, "print a completion script for a shell")
       ->type_name("bash|zsh|fish");
@@ -277,12 +326,13 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
   request.said = said_options(app);
   output_options.finish();
-  host_options.finish();
+  host_options.finish(request.dry_run != DryRun::kNo);
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   check_written_job(request);
   if (!ranks.empty())
     request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : kMostSlots);
+  take_outer_ranks(request);
   return request;
 }
 

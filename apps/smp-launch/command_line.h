@@ -12,7 +12,7 @@
 namespace smp {
 
 // What a dry run prints: for people, for programs, or the job as another launcher takes it.
-enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kMpijob };
+enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kJobset, kMpijob, kTrainjob };
 
 constexpr int kMostRanks = 65536;  // of a job
 
@@ -40,6 +40,7 @@ struct LaunchRequest {
   std::string report_json;
   HostRequest hosts;
   DryRun dry_run = DryRun::kNo;
+  bool check = false;             // the hosts; start nothing
   std::string job_name, image;    // of a job that a dry run writes
   std::vector<SaidOption> said;   // all options
   std::optional<int> build_only;  // build this rank of the plan alone

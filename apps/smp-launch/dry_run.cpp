@@ -96,7 +96,9 @@ std::string as_written(const PreparedJob& job) {
   switch (job.request.dry_run) {
     case DryRun::kSh: return shell_script(job);
     case DryRun::kSbatch: return sbatch_script(job);
-    default: return mpijob_manifest(job);
+    case DryRun::kJobset: return jobset_manifest(job);
+    case DryRun::kMpijob: return mpijob_manifest(job);
+    default: return trainjob_manifest(job);
   }
 }
 

@@ -18,15 +18,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeastSilence{500};
 // Where the hosts could come from, one day, without being named.
-constexpr std::array kSchedulers = {"k8s", "sagemaker", "lsf", "pbs", "local"};
+constexpr std::array kSchedulers = {"k8s", "lsf", "pbs", "local"};
 
 }  // namespace
 
-HostOptions::HostOptions(CLI::App& app, HostRequest& request) : request_(request) {
-  app.add_option("--hosts", request.hosts,
-                 "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
-                 "name, port, ranks; or slurm: those of the allocation that this is (default: in "
-                 "this process, on this host)")
+HostOptions::HostOptions(CLI::App& app, HostRequest& request)
+    : request_(request), meeting_(app, request.meeting) {
+  app.add_option(
+         "--hosts", request.hosts,
+         "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
+         "name, port, ranks; or slurm: those of the allocation that this is; or sagemaker: those "
+         "of its training job, on each of which smp-launch is started (default: in "
+         "this process, on this host)")
       ->type_name("LIST");
   app.add_option("--hostfile", request.hostfile,
                  "... on the hosts of a file, a line each, as for Open MPI, MPICH or DeepSpeed")
@@ -66,7 +69,34 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request) : request_(request
       ->disable_flag_override();
 }
 
-void HostOptions::finish() {
+// Hosts that come by themselves are not reached.
+void HostOptions::check_meeting() const {
+  if (!request_.hosts.empty() || !request_.hostfile.empty())
+    throw UsageError("the hosts come by themselves: leave --hosts and --hostfile out");
+  const std::array<std::pair<const char*, bool>, 4> for_reached = {{
+      {"--exclude", !request_.exclude.empty()},
+      {"--via", !request_.transport.via.empty()},
+      {"--ssh-args", !request_.transport.ssh_arguments.empty()},
+      {"--agent-path", !request_.transport.agent.empty()},
+  }};
+  for (const auto& [option, given] : for_reached) {
+    if (given)
+      throw UsageError(
+          fmt::format("{} is for hosts that smp-launch reaches, these come by themselves", option));
+  }
+}
+
+void HostOptions::finish(bool prints) {
+  if (request_.hosts == kSageMaker) {
+    request_.sagemaker = true;
+    request_.hosts.clear();
+    read_sagemaker(request_.meeting, request_.interface);
+  }
+  meeting_.finish(prints);
+  if (request_.meeting.wanted()) {
+    check_meeting();
+    request_.transport.via = "local";  // the agent of the host that leads
+  }
   const std::array<std::pair<const char*, bool>, 8> for_hosts = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},

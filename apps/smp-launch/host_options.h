@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "meeting_options.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/transport.h"
 
@@ -13,7 +14,9 @@ class App;
 
 namespace smp {
 
-constexpr const char* kSlurm = "slurm";  // as --hosts: those of Slurm's allocation
+// As --hosts: those of Slurm's allocation, or of SageMaker's training job.
+constexpr const char* kSlurm = "slurm";
+constexpr const char* kSageMaker = "sagemaker";
 
 // What the user says about hosts; without any, ranks run on this one.
 struct HostRequest {
@@ -24,19 +27,25 @@ struct HostRequest {
   std::chrono::milliseconds connect_timeout{30'000};
   ForwardRules forward;
 
-  bool several() const { return !hosts.empty() || !hostfile.empty(); }
+  MeetingRequest meeting;
+  bool sagemaker = false;  // this is a training job of SageMaker
+
+  bool several() const { return !hosts.empty() || !hostfile.empty() || meeting.wanted(); }
 };
 
 // The options about hosts and environment, on their way from CLI11 into a HostRequest.
 class HostOptions {
  public:
   HostOptions(CLI::App& app, HostRequest& request);
-  // After the command line was parsed. Throws UsageError.
-  void finish();
+  // After the command line was parsed; `prints`: for a dry run. Throws UsageError.
+  void finish(bool prints);
 
  private:
+  void check_meeting() const;
+
   HostRequest& request_;
   std::string silence_, connect_timeout_, env_file_;
+  MeetingOptions meeting_;
 };
 
 }  // namespace smp

@@ -148,21 +148,23 @@ std::string sbatch_script(const PreparedJob& job) {
       shape.name, shape.hosts, shape.ranks_per_host);
   if (shape.gpus_per_host > 0)
     text += fmt::format("#SBATCH --gpus-per-node={}\n", shape.gpus_per_host);
-  if (!job.hosts.empty() && job.request.hosts.hosts != kSlurm) {
+  if (!job.hosts.empty() && job.request.hosts.hosts != kSlurm &&
+      !job.request.hosts.meeting.wanted()) {
     std::vector<std::string> names;
     for (const HostSpec& host : job.hosts) names.push_back(host.name);
     text += fmt::format("#SBATCH --nodelist={}\n", fmt::join(names, ","));
   }
   text += "#SBATCH --output=%x-%j.out\n";
   if (job.plan) text += "#SBATCH --signal=B:USR1@120\n";
-  std::vector<std::string> hosts = {"--hosts", kSlurm};
+  std::vector<std::string> words = {job.request.hosts.transport.agent, "--hosts", kSlurm};
   // One task on every node says nothing about ranks.
   if (!job.plan && shape.ranks_per_host == 1) {
-    hosts.emplace_back("-n");
-    hosts.push_back(std::to_string(job.world_size));
+    words.emplace_back("-n");
+    words.push_back(std::to_string(job.world_size));
   }
-  return text + fmt::format("exec {}\n", command_text(launch_words(
-                                             job, job.request.hosts.transport.agent, hosts)));
+  const std::vector<std::string> own = passed_on_words(job);
+  words.insert(words.end(), own.begin(), own.end());
+  return text + fmt::format("exec {}\n", command_text(words));
 }
 
 }  // namespace smp

@@ -13,10 +13,10 @@ namespace smp {
 namespace {
 
 // They say where the job runs, which the scheduler does, or are about the dry run itself.
-constexpr std::array kNotPassedOn = {"--dry-run",  "--job-name",  "--image",     "--hosts",
-                                     "-n",         "--hostfile",  "--exclude",   "--via",
-                                     "--ssh-args", "--nnodes",    "--node-rank", "--rendezvous",
-                                     "--key-file", "--agent-path"};
+constexpr std::array kNotPassedOn = {"--dry-run",  "--job-name",   "--image",     "--hosts",
+                                     "-n",         "--hostfile",   "--exclude",   "--via",
+                                     "--ssh-args", "--nnodes",     "--node-rank", "--rendezvous",
+                                     "--key-file", "--agent-path", "--inside"};
 
 void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -72,10 +72,8 @@ JobShape shape_of(const PreparedJob& job) {
   return shape;
 }
 
-std::vector<std::string> launch_words(const PreparedJob& job, const std::string& program,
-                                      const std::vector<std::string>& hosts) {
-  std::vector<std::string> words = {program};
-  append(words, hosts);
+std::vector<std::string> passed_on_words(const PreparedJob& job) {
+  std::vector<std::string> words;
   for (const SaidOption& option : job.request.said) {
     if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), option.name) == kNotPassedOn.end())
       append(words, words_of(option));

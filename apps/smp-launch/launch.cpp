@@ -14,6 +14,7 @@
 #include "reach_hosts.h"
 #include "smp/launcher/console.h"
 #include "smp/launcher/guard.h"
+#include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/report.h"
@@ -58,6 +59,15 @@ std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
   }
 }
 
+// SageMaker shows what stands in this file as the reason of a failed job.
+void tell_sagemaker(const std::string& text, Console& console) {
+  try {
+    write_text(sagemaker_folder(own_environment()) + "/output/failure", text);
+  } catch (const ConfigError& error) {
+    console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+  }
+}
+
 // The end of a job, or of the attempt to start it. Returns the exit code.
 int report_end(const PreparedJob& prepared, const Job& job, const JobResult& result,
                Console& console) {
@@ -74,7 +84,9 @@ int report_end(const PreparedJob& prepared, const Job& job, const JobResult& res
       if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
     }
   }
-  console.write(Stream::kErr, report_text(job, result));
+  const std::string text = report_text(job, result);
+  console.write(Stream::kErr, text);
+  if (prepared.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console);
   return exit_code;
 }
 
@@ -95,12 +107,23 @@ int supervise_job(const PreparedJob& prepared, const RunFolder* folder, const Re
   return report_end(prepared, job, result, console);
 }
 
+// Hosts that come by themselves, with the names that they have, if any.
+std::vector<HostSpec> coming_hosts(const MeetingRequest& meeting) {
+  std::vector<HostSpec> hosts(static_cast<size_t>(meeting.nnodes));
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].name = meeting.names.empty() ? fmt::format("node{}", i) : meeting.names[i];
+    hosts[i].slots = meeting.slots;
+  }
+  return hosts;
+}
+
 // The hosts that the user names, each with the ranks that it takes.
 std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan) {
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<HostSpec> hosts =
-      said.hosts == kSlurm ? hosts_of_slurm(slurm_allocation(own_environment()))
+      said.meeting.wanted()  ? coming_hosts(said.meeting)
+      : said.hosts == kSlurm ? hosts_of_slurm(slurm_allocation(own_environment()))
       : said.hosts.empty()
           ? parse_host_file(said.hostfile, read_text_file(said.hostfile, "host file"))
           : parse_hosts(said.hosts);
@@ -137,11 +160,16 @@ PreparedJob prepare(const LaunchRequest& request) {
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
   job.hosts = hosts_of(request, job.plan);
   if (!job.plan) {
-    job.world_size = job.hosts.empty() ? request.ranks : static_cast<int>(slots_of(job.hosts));
+    job.world_size =
+        job.hosts.empty() ? std::max(1, request.ranks) : static_cast<int>(slots_of(job.hosts));
     job.command = request.program;
     return job;
   }
   job.world_size = static_cast<int>(job.plan->degrees.world());
+  if (const int outer = request.hosts.meeting.ranks;
+      outer != 0 && outer != job.world_size && !request.hosts.sagemaker)
+    throw ConfigError(fmt::format("the plan has {} ranks, but mpirun has started {}: start as many",
+                                  job.world_size, outer));
   job.command = {own_folder() + "/" + kWorker};
   // The same text every time.
   const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kJson;

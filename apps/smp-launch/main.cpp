@@ -6,9 +6,12 @@
 #include <string_view>
 
 #include "build_only.h"
+#include "check_hosts.h"
 #include "command_line.h"
+#include "doctor.h"
 #include "dry_run.h"
 #include "launch.h"
+#include "reach_hosts.h"
 #include "smp/launcher/agent.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
@@ -41,8 +44,19 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
-    const smp::PreparedJob job = smp::prepare(smp::parse_command_line(argc, argv));
+    if (argc > 1 && std::string_view(argv[1]) == "doctor") {
+      const smp::Report report = smp::doctor({argv + 2, argv + argc});
+      return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+    }
+    const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
+    if (request.hosts.meeting.order > 0 && request.dry_run == smp::DryRun::kNo)
+      return smp::join_job(request);
+    const smp::PreparedJob job = smp::prepare(request);
     if (job.request.build_only) smp::build_only(job);
+    if (job.request.check) {
+      const smp::Report report = smp::check_hosts(job);
+      return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+    }
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
     return print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);

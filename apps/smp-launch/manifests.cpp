@@ -13,22 +13,29 @@ namespace {
 
 constexpr size_t kLongestLabel = 63;                    // of DNS, RFC 1035
 constexpr const char* kHostFile = "/etc/mpi/hostfile";  // the MPI operator mounts it there
-constexpr const char* kProgram = "smp-launch";          // in the image's PATH
+constexpr const char* kKeyFolder = "/etc/smp-launch";   // the key's secret is mounted there
+constexpr const char* kKeyName = "key";
+constexpr int kPort = 29400;                    // where host 0 waits for the others
+constexpr const char* kForAllPods = "10m";      // images are fetched meanwhile
+constexpr const char* kProgram = "smp-launch";  // in the image's PATH
 
 // A text of YAML: what JSON writes is one.
 std::string yaml_text(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// A command that arrives as it stands: in a container's words $(NAME) is replaced, and $$ is $.
-std::string command_list(const std::vector<std::string>& words) {
+// A container's command: in its words $(NAME) is replaced, and $$ is $. That is for `ours`; what
+// the user wrote arrives as it stands.
+std::string command_list(const std::vector<std::string>& ours, const PreparedJob& job) {
   std::string text;
-  for (const std::string& word : words) {
+  for (const std::string& word : ours)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", yaml_text(word));
+  for (const std::string& word : passed_on_words(job)) {
     std::string escaped;
     for (size_t i = 0; i < word.size(); ++i) {
       if (word[i] == '$' && i + 1 < word.size() && (word[i + 1] == '(' || word[i + 1] == '$'))
         escaped.push_back('$');
       escaped.push_back(word[i]);
     }
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", yaml_text(escaped));
+    text += fmt::format(", {}", yaml_text(escaped));
   }
   return fmt::format("[{}]", text);
 }
@@ -68,7 +75,140 @@ std::string gpu_limits(const JobShape& shape, int indent) {
                      indent, shape.gpus_per_host);
 }
 
+// As in a start by hand; `pods` are named by that and their number, and found in `name`'s domain.
+std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const std::string& name,
+                           const std::string& pods) {
+  std::vector<std::string> words = {kProgram,
+                                    "--nnodes",
+                                    std::to_string(shape.hosts),
+                                    "--node-rank",
+                                    "$(JOB_COMPLETION_INDEX)",
+                                    "--rendezvous",
+                                    fmt::format("{}-0.{}:{}", pods, name, kPort),
+                                    "--key-file",
+                                    fmt::format("{}/{}", kKeyFolder, kKeyName)};
+  const auto& said = job.request.said;
+  if (std::none_of(said.begin(), said.end(),
+                   [](const SaidOption& one) { return one.name == "--connect-timeout"; })) {
+    words.emplace_back("--connect-timeout");
+    words.emplace_back(kForAllPods);
+  }
+  if (!job.plan) {
+    words.emplace_back("-n");
+    words.push_back(std::to_string(job.world_size));
+  }
+  return command_list(words, job);
+}
+
+// What a pod needs beside its image: the key, and shared memory beyond the 64 MiB of a container.
+std::string mounts(int indent) {
+  return fmt::format(
+      "{0:{1}}volumeMounts:\n"
+      "{0:{1}}  - name: key\n"
+      "{0:{1}}    mountPath: {2}\n"
+      "{0:{1}}    readOnly: true\n"
+      "{0:{1}}  - name: shm\n"
+      "{0:{1}}    mountPath: /dev/shm\n",
+      "", indent, kKeyFolder);
+}
+
+std::string volumes(const std::string& name, int indent) {
+  return fmt::format(
+      "{0:{1}}volumes:\n"
+      "{0:{1}}  - name: key\n"
+      "{0:{1}}    secret:\n"
+      "{0:{1}}      secretName: {2}-key\n"
+      "{0:{1}}      defaultMode: 256\n"
+      "{0:{1}}  - name: shm\n"
+      "{0:{1}}    emptyDir:\n"
+      "{0:{1}}      medium: Memory\n",
+      "", indent, name);
+}
+
+std::string head(const std::string& form, const std::string& name) {
+  return fmt::format(
+      "# Written by smp-launch --dry-run={0}; start it with kubectl create -f, after\n"
+      "#   kubectl create secret generic {1}-key --from-literal=key=$(openssl rand -hex 32)\n",
+      form, name);
+}
+
 }  // namespace
+
+std::string jobset_manifest(const PreparedJob& job) {
+  const JobShape shape = shape_of(job);
+  const std::string name = label_of(shape.name);
+  check_label(name, fmt::format("{}-host-0-{}-abcde", name, shape.hosts - 1));
+  return head("jobset", name) + fmt::format(
+                                    "apiVersion: jobset.x-k8s.io/v1alpha2\n"
+                                    "kind: JobSet\n"
+                                    "metadata:\n"
+                                    "  name: {0}\n"
+                                    "spec:\n"
+                                    "  failurePolicy:\n"
+                                    "    maxRestarts: 0\n"
+                                    "  network:\n"
+                                    "    enableDNSHostnames: true\n"
+                                    "    publishNotReadyAddresses: true\n"
+                                    "  replicatedJobs:\n"
+                                    "    - name: host\n"
+                                    "      replicas: 1\n"
+                                    "      template:\n"
+                                    "        spec:\n"
+                                    "          backoffLimit: 0\n"
+                                    "          completionMode: Indexed\n"
+                                    "          completions: {1}\n"
+                                    "          parallelism: {1}\n"
+                                    "          template:\n"
+                                    "            spec:\n"
+                                    "              restartPolicy: Never\n"
+                                    "              containers:\n"
+                                    "                - name: ranks\n"
+                                    "                  image: {2}\n"
+                                    "                  command: {3}\n"
+                                    "{4}{5}{6}",
+                                    name, shape.hosts, yaml_text(job.request.image),
+                                    command_in_pod(job, shape, name, name + "-host-0"),
+                                    gpu_limits(shape, 18), mounts(18), volumes(name, 14));
+}
+
+std::string trainjob_manifest(const PreparedJob& job) {
+  const JobShape shape = shape_of(job);
+  const std::string name = label_of(shape.name);
+  check_label(name, fmt::format("{}-node-0-{}-abcde", name, shape.hosts - 1));
+  std::string resources = gpu_limits(shape, 4);
+  if (!resources.empty()) resources.replace(4, 10, "resourcesPerNode:");
+  return head("trainjob", name) +
+         fmt::format(
+             "apiVersion: trainer.kubeflow.org/v1alpha1\n"
+             "kind: TrainJob\n"
+             "metadata:\n"
+             "  name: {0}\n"
+             "spec:\n"
+             "  runtimeRef:\n"
+             "    name: torch-distributed\n"
+             "  trainer:\n"
+             "    image: {1}\n"
+             "    command: {2}\n"
+             "    numNodes: {3}\n"
+             "    numProcPerNode: {4}\n"
+             "{5}"
+             "  runtimePatches:\n"
+             "    - manager: smp-launch\n"
+             "      trainingRuntimeSpec:\n"
+             "        template:\n"
+             "          spec:\n"
+             "            replicatedJobs:\n"
+             "              - name: node\n"
+             "                template:\n"
+             "                  spec:\n"
+             "                    template:\n"
+             "                      spec:\n"
+             "                        containers:\n"
+             "                          - name: node\n"
+             "{6}{7}",
+             name, yaml_text(job.request.image), command_in_pod(job, shape, name, name + "-node-0"),
+             shape.hosts, shape.ranks_per_host, resources, mounts(28), volumes(name, 24));
+}
 
 std::string mpijob_manifest(const PreparedJob& job) {
   const JobShape shape = shape_of(job);
@@ -107,8 +247,7 @@ std::string mpijob_manifest(const PreparedJob& job) {
       "              command: [\"/usr/sbin/sshd\", \"-De\"]\n"
       "{5}",
       name, shape.ranks_per_host, yaml_text(job.request.image),
-      command_list(launch_words(job, kProgram, {"--hostfile", kHostFile})), shape.hosts,
-      gpu_limits(shape, 14));
+      command_list({kProgram, "--hostfile", kHostFile}, job), shape.hosts, gpu_limits(shape, 14));
 }
 
 }  // namespace smp

@@ -14,4 +14,11 @@ namespace smp {
 // smp-launch in the launcher's pod reaches them.
 std::string mpijob_manifest(const PreparedJob& job);
 
+// JobSet (jobset.x-k8s.io/v1alpha2): one pod a host, smp-launch in each as in a start by hand.
+std::string jobset_manifest(const PreparedJob& job);
+
+// TrainJob of Kubeflow's trainer (trainer.kubeflow.org/v1alpha1), on its runtime torch-distributed:
+// the same.
+std::string trainjob_manifest(const PreparedJob& job);
+
 }  // namespace smp

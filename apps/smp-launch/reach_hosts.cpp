@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
+#include "smp/launcher/agent.h"
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/local_host.h"
+#include "smp/launcher/meeting.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
@@ -28,6 +32,10 @@ JobResult interrupted(int number) {
   return result;
 }
 
+MeetingGuest guest_of(const MeetingRequest& request) {
+  return {request.order, request.slots, request.nnodes};
+}
+
 // Where the ranks meet, when they run on these hosts.
 std::string meeting_address(const PreparedJob& job, const HostGroup& group) {
   const std::string& interface = job.request.hosts.interface;
@@ -39,7 +47,27 @@ std::string meeting_address(const PreparedJob& job, const HostGroup& group) {
   return address_of(job.hosts.front(), first, interface);
 }
 
+// Waits for the hosts of a start by hand. Nothing: a signal came first.
+std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting, int control_fd) {
+  const HostRequest& request = job.request.hosts;
+  if (!meeting.gather(job.hosts.size() - 1, guest_of(request.meeting), request.connect_timeout,
+                      control_fd))
+    return nullptr;
+  std::map<std::string, FileDescriptor> channels;
+  size_t host = 0;
+  for (ArrivedGuest& arrived : meeting.take())
+    channels.emplace(job.hosts[++host].name, std::move(arrived.channel));
+  return meeting_transport(std::move(channels), request.transport.agent);
+}
+
 }  // namespace
+
+int join_job(const LaunchRequest& request) {
+  const HostRequest& hosts = request.hosts;
+  return run_agent(join_meeting(parse_meeting_place("--rendezvous", hosts.meeting.rendezvous),
+                                read_key_file(hosts.meeting.key_file), guest_of(hosts.meeting),
+                                hosts.connect_timeout));
+}
 
 std::vector<RankPlace> planned_places(const PreparedJob& job) {
   if (job.hosts.empty()) {
@@ -66,8 +94,14 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     return reached;
   }
   const HostRequest& request = job.request.hosts;
-  reached.transport = make_transport(request.transport);
+  std::optional<Meeting> meeting;
   try {
+    if (request.meeting.wanted())
+      meeting.emplace(parse_meeting_place("--rendezvous", request.meeting.rendezvous),
+                      read_key_file(request.meeting.key_file));
+    reached.transport =
+        meeting ? met_hosts(job, *meeting, control_fd) : make_transport(request.transport);
+    if (!reached.transport) return interrupted(control_fd);
     auto group = std::make_unique<HostGroup>(
         job.hosts, *reached.transport, HostGroupOptions{request.silence, request.connect_timeout});
     if (const auto number = group->connect(control_fd)) return interrupted(*number);
@@ -77,8 +111,13 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       host_of_rank.push_back(place.host);
     }
     group->place(std::move(host_of_rank));
-    for (const HostSpec& host : job.hosts) reached.names.push_back(host.name);
-    reached.master_address = meeting_address(job, *group);
+    for (size_t i = 0; i < job.hosts.size(); ++i) {
+      const std::string& name = job.hosts[i].name;
+      reached.names.push_back(
+          meeting ? fmt::format("{} ({})", name, group->about(static_cast<int>(i)).name) : name);
+    }
+    reached.master_address =
+        meeting && request.interface.empty() ? meeting->address() : meeting_address(job, *group);
     reached.master_port = group->about(0).port;
     reached.host = std::move(group);
   } catch (const std::runtime_error& error) {  // not reached, or no address to meet at

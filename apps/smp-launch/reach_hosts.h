@@ -28,6 +28,10 @@ struct ReachedHosts {
 std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const ReservedPort& port,
                                                   int control_fd);
 
+// The part of a host that is not the first, in a start by hand on each: it becomes an agent of the
+// first. Returns the exit code. Throws ConfigError, std::runtime_error.
+int join_job(const LaunchRequest& request);
+
 // As far as it is known without asking any host.
 std::vector<RankPlace> planned_places(const PreparedJob& job);
 

@@ -69,6 +69,10 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
         "MY_TOKEN=secret"}},
       {"hosts.sbatch",
        {"--dry-run=sbatch", "--hosts", "n[1-4]:2", "--job-name", "four", "--grace", "3s"}},
+      {"program.jobset.yaml",
+       {"--dry-run=jobset", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
+      {"program.trainjob.yaml",
+       {"--dry-run=trainjob", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
       {"program.mpijob.yaml", {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1"}},
   };
   for (const auto& [name, options] : cases) {
@@ -85,7 +89,7 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder, {"--set", "name=My_plan.v2"});
-  for (const std::string form : {"mpijob"})
+  for (const std::string form : {"jobset", "mpijob", "trainjob"})
     check_golden("plan." + form + ".yaml",
                  printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
 }
@@ -143,7 +147,8 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
         "smp-launch: a manifest needs --image, the container image that holds smp-launch and the "
         "job");
   CHECK(error_of({"--dry-run=mpijob", "--hosts", "a", "--image", "i", "--", "true"}, 2) ==
-        "smp-launch: the hosts of a manifest are pods that have no names yet: leave --hosts out");
+        "smp-launch: the hosts of a manifest are pods that have no names yet: leave --hosts out, "
+        "and say --nnodes for a program");
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--", "2fast"}, 3) ==
         "smp-launch: '2fast' is no name for Kubernetes: small letters, digits and '-', a letter "
         "first (--job-name)");

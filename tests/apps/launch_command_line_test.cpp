@@ -46,7 +46,8 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"--nproc-per-node", "4", "plan.yaml"}, "unknown option '--nproc-per-node'"},
       {{"-x", "plan.yaml"}, "unknown option '-x'"},
       {{"--dry-run=yaml", "plan.yaml"},
-       "--dry-run=yaml: it is --dry-run, or one of --dry-run=text|json|sh|sbatch|mpijob"},
+       "--dry-run=yaml: it is --dry-run, or one of "
+       "--dry-run=text|json|sh|sbatch|jobset|mpijob|trainjob"},
       {{"-n", "1", "--grace", "soon", "--", "true"},
        "--grace 'soon' is not a duration: write it like 250ms, 5s, 2m or 1h"},
       {{"-n", "1", "--grace=-1s", "--", "true"},

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/values.h"
-#include "proof.h"
+#include "smp/plan/proof.h"
 
 using namespace smp;
 using namespace smp::shm;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "local_socket.h"
-#include "proof.h"
 #include "smp/comm/communicator.h"
+#include "smp/plan/proof.h"
 
 namespace smp::shm {
 

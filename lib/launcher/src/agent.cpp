@@ -153,6 +153,7 @@ void Agent::welcome(const WelcomeMessage& message) {
   ready.cpus = available_cpus();
   ready.addresses = own_addresses();
   ready.reached_at = address_reached_by_ssh();
+  if (message.asks_health) ready.health = own_health();
   channel_.send(FrameType::kReady, encode(ready));
 }
 
@@ -222,13 +223,20 @@ FrameChannel take_standard_streams() {
   return FrameChannel(std::move(in), std::move(out));
 }
 
-}  // namespace
-
-int run_agent() {
-  FrameChannel channel = take_standard_streams();
+int run_over(FrameChannel channel) {
   const int in = channel.in();
   return run_guarded([&](int control_fd) { return Agent(std::move(channel), control_fd).run(); },
                      in);
+}
+
+}  // namespace
+
+int run_agent() { return run_over(take_standard_streams()); }
+
+int run_agent(FileDescriptor connection) {
+  FileDescriptor out(fcntl(connection.number(), F_DUPFD_CLOEXEC, 0));
+  if (!out.is_open()) throw std::system_error(errno, std::generic_category(), "smp-launch");
+  return run_over(FrameChannel(std::move(connection), std::move(out)));
 }
 
 }  // namespace smp

@@ -1,22 +1,15 @@
 #include "agent_link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <system_error>
 
-#include "argument_pointers.h"
 #include "build_id.h"
 #include "smp/launcher/duration.h"
-#include "smp/launcher/file_limit.h"
-#include "spawn.h"
 
 namespace smp {
 namespace {
@@ -26,15 +19,10 @@ using std::chrono::milliseconds;
 constexpr size_t kMostErrorText = 8 << 10;
 constexpr milliseconds kForReason{500};  // from the end of the channel to that of its process
 
-struct Pipe {
-  FileDescriptor read_end, write_end;
-};
-
-Pipe make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw std::system_error(errno, std::generic_category(), "cannot start an agent: pipe");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+int64_t now_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string short_build(const std::string& build) {
@@ -43,43 +31,22 @@ std::string short_build(const std::string& build) {
 
 }  // namespace
 
-AgentLink::AgentLink(HostSpec host, const Transport& transport, WelcomeMessage welcome)
+AgentLink::AgentLink(HostSpec host, Transport& transport, WelcomeMessage welcome)
     : host_(std::move(host)),
       transport_(transport),
       welcome_(std::move(welcome)),
       silence_(milliseconds(welcome_.silence_ms)) {
-  const Command command = transport.command_for(host_);
-  Pipe to = make_pipe(), from = make_pipe(), errors = make_pipe();
-  const std::vector<char*> arguments = pointers(command.arguments);
-  const std::vector<char*> environment = pointers(command.environment);
-  ChildSetup setup;
-  setup.arguments = arguments.data();
-  setup.environment = environment.data();
-  setup.in = to.read_end.number();
-  setup.out = from.write_end.number();
-  setup.err = errors.write_end.number();
-  sigemptyset(&setup.signal_mask);
-  setup.open_files = RaisedFileLimit::before();
-  pid_ = spawn(setup);
-  if (pid_ < 0)
-    throw StartError(fmt::format("host {}: cannot start '{}': {}", host_.name,
-                                 command.arguments.front(), strerror(errno)));
-  process_ = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  if (!process_.is_open()) {
-    const int error = errno;
-    kill(-pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    throw std::system_error(error, std::generic_category(), "pidfd_open");
-  }
-  fcntl(errors.read_end.number(), F_SETFL, O_NONBLOCK);
-  errors_ = std::move(errors.read_end);
-  channel_ = std::make_unique<FrameChannel>(std::move(from.read_end), std::move(to.write_end));
+  Line line = transport.open(host_);
+  pid_ = line.pid;
+  process_ = std::move(line.process);
+  errors_ = std::move(line.errors);
+  channel_ = std::make_unique<FrameChannel>(std::move(line.in), std::move(line.out));
 }
 
 AgentLink::~AgentLink() {
-  if (pid_ < 0) return;
   // The agent sees the end of its input, whatever becomes of the process that leads to it.
   channel_->close();
+  if (pid_ < 0) return;
   kill(-pid_, SIGKILL);  // and what a command of several processes has started
   waitpid(pid_, nullptr, 0);
 }
@@ -162,7 +129,7 @@ void AgentLink::see_process_end() {
 // second.
 void AgentLink::check_clock(HostEvents& events) {
   const auto now = std::chrono::steady_clock::now();
-  if (closed_at_ && (process_end_ || now - *closed_at_ > kForReason)) {
+  if (closed_at_ && (process_end_ || pid_ < 0 || now - *closed_at_ > kForReason)) {
     const std::string text = error_text_.empty() ? channel_->text_before() : error_text_;
     if (state_ == State::kConnecting)
       return give_up(process_end_ ? transport_.why_not_reached(*process_end_, text)
@@ -226,6 +193,7 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
     case FrameType::kRefused: return fail(std::string(reader.text()));
     case FrameType::kReady:
       about_ = decode_ready(frame.payload);
+      if (about_.health) clock_skew_ms_ = about_.health->clock_ms - now_ms();
       state_ = State::kReady;
       return;
     case FrameType::kOutput: {

@@ -27,7 +27,7 @@ class AgentLink {
     kLost,      // why() says why
   };
 
-  AgentLink(HostSpec host, const Transport& transport, WelcomeMessage welcome);
+  AgentLink(HostSpec host, Transport& transport, WelcomeMessage welcome);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -36,6 +36,7 @@ class AgentLink {
   State state() const { return state_; }
   const std::string& why() const { return why_; }
   const ReadyMessage& about() const { return about_; }
+  int64_t clock_skew_ms() const { return clock_skew_ms_; }  // of its host, where it told its clock
   int left_behind() const { return left_behind_; }
   SilenceWatch::Clock::time_point heard_at() const { return silence_.heard_at(); }
   int running() const { return static_cast<int>(running_.size()); }
@@ -66,12 +67,13 @@ class AgentLink {
   int running_process(PayloadReader& reader) const;
 
   HostSpec host_;
-  const Transport& transport_;
+  Transport& transport_;
   WelcomeMessage welcome_;
   State state_ = State::kConnecting;
   std::string why_;
   std::string failure_;  // found by a frame; becomes why_ when it has been handled
   ReadyMessage about_;
+  int64_t clock_skew_ms_ = 0;
   int left_behind_ = 0;
 
   pid_t pid_ = -1;          // until it was waited for

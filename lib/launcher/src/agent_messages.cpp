@@ -1,5 +1,7 @@
 #include "agent_messages.h"
 
+#include <array>
+
 #include "smp/launcher/frame_channel.h"
 
 namespace smp {
@@ -53,6 +55,33 @@ std::vector<std::string> PayloadReader::list() {
   return values;
 }
 
+namespace {
+
+// The numbers of a HostHealth, in an order that both sides know.
+template <typename Health>
+auto numbers_of(Health& health) {
+  return std::array{&health.clock_ms,          &health.cpus,      &health.memory_bytes,
+                    &health.memory_free_bytes, &health.shm_bytes, &health.shm_free_bytes,
+                    &health.open_files,        &health.processes, &health.locked_bytes};
+}
+
+void write_health(const HostHealth& health, PayloadWriter& writer) {
+  writer.text(health.name).text(health.kernel).text(health.driver).list(health.gpus);
+  for (const int64_t* number : numbers_of(health)) writer.number(static_cast<uint64_t>(*number));
+}
+
+HostHealth read_health(PayloadReader& reader) {
+  HostHealth health;
+  health.name = reader.text();
+  health.kernel = reader.text();
+  health.driver = reader.text();
+  health.gpus = reader.list();
+  for (int64_t* number : numbers_of(health)) *number = static_cast<int64_t>(reader.number());
+  return health;
+}
+
+}  // namespace
+
 std::string encode(const HelloMessage& message) {
   return PayloadWriter().number(message.protocol).text(message.build).bytes();
 }
@@ -72,6 +101,7 @@ std::string encode(const WelcomeMessage& message) {
       .text(message.folder)
       .number(message.silence_ms)
       .number(message.reserves_port ? 1 : 0)
+      .number(message.asks_health ? 1 : 0)
       .bytes();
 }
 
@@ -83,18 +113,21 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.folder = reader.text();
   message.silence_ms = static_cast<uint32_t>(reader.number());
   message.reserves_port = reader.number() != 0;
+  message.asks_health = reader.number() != 0;
   return message;
 }
 
 std::string encode(const ReadyMessage& message) {
-  return PayloadWriter()
-      .text(message.name)
+  PayloadWriter writer;
+  writer.text(message.name)
       .number(static_cast<uint64_t>(message.cpus))
       .number(static_cast<uint64_t>(message.port))
       .list(message.addresses)
       .text(message.network)
       .text(message.reached_at)
-      .bytes();
+      .number(message.health ? 1 : 0);
+  if (message.health) write_health(*message.health, writer);
+  return writer.bytes();
 }
 
 ReadyMessage decode_ready(std::string_view bytes) {
@@ -106,6 +139,7 @@ ReadyMessage decode_ready(std::string_view bytes) {
   message.addresses = reader.list();
   message.network = reader.text();
   message.reached_at = reader.text();
+  if (reader.number() != 0) message.health = read_health(reader);
   return message;
 }
 

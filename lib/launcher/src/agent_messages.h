@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "smp/launcher/host.h"
+#include "smp/launcher/host_health.h"
 
 // The payloads of the frames between smp-launch and an agent. Decoding throws ProtocolError.
 namespace smp {
@@ -48,6 +50,7 @@ struct WelcomeMessage {
   std::string folder;       // where the ranks run
   uint32_t silence_ms = 0;  // after which the other side counts as lost
   bool reserves_port = false;
+  bool asks_health = false;
 };
 
 struct ReadyMessage {
@@ -57,6 +60,7 @@ struct ReadyMessage {
   std::vector<std::string> addresses;  // "eth0=10.0.0.1"
   std::string network;                 // equal where the loopback interface is the same one
   std::string reached_at;              // the address under which ssh reached it; may be empty
+  std::optional<HostHealth> health;    // where it was asked for
 };
 
 struct StartMessage {

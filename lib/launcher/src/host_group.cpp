@@ -51,8 +51,7 @@ class NoEvents : public HostEvents {
 
 }  // namespace
 
-HostGroup::HostGroup(std::vector<HostSpec> hosts, const Transport& transport,
-                     HostGroupOptions options)
+HostGroup::HostGroup(std::vector<HostSpec> hosts, Transport& transport, HostGroupOptions options)
     : options_(options),
       watched_(hosts.size()),
       events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
@@ -72,6 +71,7 @@ HostGroup::HostGroup(std::vector<HostSpec> hosts, const Transport& transport,
   welcome.build = own_build_id();
   welcome.folder = std::filesystem::current_path().string();
   welcome.silence_ms = static_cast<uint32_t>(options_.silence.count());
+  welcome.asks_health = options_.asks_health;
   welcome.reserves_port = true;  // on the first host alone
   for (HostSpec& host : hosts) {
     links_.push_back(std::make_unique<AgentLink>(std::move(host), transport, welcome));
@@ -151,8 +151,16 @@ std::string HostGroup::unreachable_text() const {
 
 HostFacts HostGroup::about(int host) const {
   const ReadyMessage& message = links_.at(static_cast<size_t>(host))->about();
-  return {message.name,      message.cpus,    message.port,
-          message.addresses, message.network, message.reached_at};
+  return {message.name,    message.cpus,
+          message.port,    message.addresses,
+          message.network, message.reached_at,
+          message.health,  links_.at(static_cast<size_t>(host))->clock_skew_ms()};
+}
+
+std::string HostGroup::why_not_reached(int host) const {
+  const AgentLink& link = *links_.at(static_cast<size_t>(host));
+  if (is_connecting(link)) return "it had not answered yet";
+  return is_lost(link) ? link.why() : "";
 }
 
 AgentLink& HostGroup::link_of(int process) const {

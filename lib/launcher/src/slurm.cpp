@@ -6,18 +6,11 @@
 #include <charconv>
 #include <string_view>
 
+#include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
 namespace {
-
-std::string value_of(const std::vector<std::string>& environment, std::string_view name) {
-  for (const std::string& variable : environment) {
-    if (variable.starts_with(name) && variable.size() > name.size() && variable[name.size()] == '=')
-      return variable.substr(name.size() + 1);
-  }
-  return "";
-}
 
 int take_number(std::string_view& text, int most) {
   int value = 0;
@@ -55,8 +48,8 @@ std::vector<int> parse_tasks(const std::string& whole) {
 }  // namespace
 
 SlurmAllocation slurm_allocation(const std::vector<std::string>& environment) {
-  SlurmAllocation allocation{value_of(environment, "SLURM_JOB_NODELIST"),
-                             value_of(environment, "SLURM_TASKS_PER_NODE")};
+  SlurmAllocation allocation{value_in(environment, "SLURM_JOB_NODELIST").value_or(""),
+                             value_in(environment, "SLURM_TASKS_PER_NODE").value_or("")};
   if (allocation.nodes.empty())
     throw ConfigError(
         "--hosts slurm: this is no allocation of Slurm (SLURM_JOB_NODELIST is not set): run "

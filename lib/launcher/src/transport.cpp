@@ -1,15 +1,25 @@
 #include "smp/launcher/transport.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <string_view>
+#include <system_error>
 
+#include "argument_pointers.h"
+#include "smp/launcher/file_limit.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
+#include "spawn.h"
 
 namespace smp {
 namespace {
@@ -39,6 +49,23 @@ class LocalTransport : public Transport {
 
  private:
   std::string agent_;
+};
+
+class MeetingTransport : public LocalTransport {
+ public:
+  MeetingTransport(std::map<std::string, FileDescriptor> channels, std::string agent)
+      : LocalTransport(std::move(agent)), channels_(std::move(channels)) {}
+  Line open(const HostSpec& host) override {
+    const auto found = channels_.find(host.name);
+    if (found == channels_.end()) return LocalTransport::open(host);
+    Line line;
+    line.in = std::move(found->second);
+    line.out = FileDescriptor(fcntl(line.in.number(), F_DUPFD_CLOEXEC, 0));
+    return line;
+  }
+
+ private:
+  std::map<std::string, FileDescriptor> channels_;
 };
 
 class SrunTransport : public Transport {
@@ -138,10 +165,58 @@ std::string SshTransport::why_not_reached(const ProcessEnd& end, const std::stri
   return Transport::why_not_reached(end, errors);
 }
 
+struct Pipe {
+  FileDescriptor read_end, write_end;
+};
+
+Pipe make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot start an agent: pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
 }  // namespace
+
+Line Transport::open(const HostSpec& host) {
+  const Command command = command_for(host);
+  Pipe to = make_pipe(), from = make_pipe(), errors = make_pipe();
+  const std::vector<char*> arguments = pointers(command.arguments);
+  const std::vector<char*> environment = pointers(command.environment);
+  ChildSetup setup;
+  setup.arguments = arguments.data();
+  setup.environment = environment.data();
+  setup.in = to.read_end.number();
+  setup.out = from.write_end.number();
+  setup.err = errors.write_end.number();
+  sigemptyset(&setup.signal_mask);
+  setup.open_files = RaisedFileLimit::before();
+  Line line;
+  line.pid = spawn(setup);
+  if (line.pid < 0)
+    throw StartError(fmt::format("host {}: cannot start '{}': {}", host.name,
+                                 command.arguments.front(), strerror(errno)));
+  line.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, line.pid, 0)));
+  if (!line.process.is_open()) {
+    const int error = errno;
+    kill(-line.pid, SIGKILL);
+    waitpid(line.pid, nullptr, 0);
+    throw std::system_error(error, std::generic_category(), "pidfd_open");
+  }
+  fcntl(errors.read_end.number(), F_SETFL, O_NONBLOCK);
+  line.errors = std::move(errors.read_end);
+  line.in = std::move(from.read_end);
+  line.out = std::move(to.write_end);
+  return line;
+}
 
 std::string Transport::why_not_reached(const ProcessEnd& end, const std::string& errors) const {
   return with_words(fmt::format("no agent: the command {}", text_of(end)), errors);
+}
+
+std::unique_ptr<Transport> meeting_transport(std::map<std::string, FileDescriptor> channels,
+                                             const std::string& agent) {
+  return std::make_unique<MeetingTransport>(std::move(channels), agent);
 }
 
 std::unique_ptr<Transport> make_transport(const TransportOptions& options) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "smp/launcher/file_descriptor.h"
+
 namespace smp {
 
 // smp-launch --agent: what smp-launch starts on every host of --hosts. It speaks over its standard
@@ -7,5 +9,8 @@ namespace smp {
 // other side goes away, or says nothing for a while, it kills everything that it has started. Runs
 // as two processes that guard each other (run_guarded). Returns the exit code.
 int run_agent();
+
+// The same, over a connection (see Meeting).
+int run_agent(FileDescriptor connection);
 
 }  // namespace smp

@@ -10,6 +10,7 @@
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
+#include "smp/launcher/host_health.h"
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/transport.h"
 
@@ -26,6 +27,7 @@ class HostsUnreachable : public std::runtime_error {
 struct HostGroupOptions {
   std::chrono::milliseconds silence{3000};            // after which a host counts as lost
   std::chrono::milliseconds connect_timeout{30'000};  // for all agents together
+  bool asks_health = false;
 };
 
 // What an agent says of its host.
@@ -36,6 +38,8 @@ struct HostFacts {
   std::vector<std::string> addresses;  // "eth0=10.0.0.1"
   std::string network;                 // equal where the loopback interface is the same one
   std::string reached_at;              // the address under which ssh reached it; may be empty
+  std::optional<HostHealth> health;    // where it was asked for
+  int64_t clock_skew_ms = 0;           // with it
 };
 
 // Several machines as one Host: an agent on each, reached through a Transport. Processes go where
@@ -43,7 +47,7 @@ struct HostFacts {
 // told as such, and its agent ends them by itself. One thread.
 class HostGroup : public Host {
  public:
-  HostGroup(std::vector<HostSpec> hosts, const Transport& transport, HostGroupOptions options);
+  HostGroup(std::vector<HostSpec> hosts, Transport& transport, HostGroupOptions options);
   ~HostGroup() override;
   HostGroup(const HostGroup&) = delete;
   HostGroup& operator=(const HostGroup&) = delete;
@@ -52,6 +56,8 @@ class HostGroup : public Host {
   // there is none) gives the number of a signal that ends jobs, or ends itself: 0.
   std::optional<int> connect(int control_fd);
   HostFacts about(int host) const;
+  // Empty for a host whose agent is ready.
+  std::string why_not_reached(int host) const;
 
   // Where each process will be started.
   void place(std::vector<int> host_of_process) { host_of_ = std::move(host_of_process); }

@@ -1,23 +1,37 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/host.h"
 #include "smp/launcher/host_list.h"
 
 namespace smp {
 
+// Two streams that lead to an agent, and the process that they lead through, if there is one.
+struct Line {
+  FileDescriptor in, out;          // from the agent, to it
+  FileDescriptor errors, process;  // of that process: its standard error, its pidfd
+  pid_t pid = -1;
+};
+
 // A Transport is how smp-launch reaches a host: a command that starts an agent there (smp-launch
 // --agent), with its standard input and output joined to the agent's. Nothing else goes over it
-// than these two streams, so it needs no port, no name service and no shared folder. Immutable; any
-// thread.
+// than these two streams, so it needs no port, no name service and no shared folder. One thread.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual Command command_for(const HostSpec& host) const = 0;
+
+  // The line to a host's agent: that of the command, or one that is there already. Once a host.
+  // Throws StartError, std::system_error.
+  virtual Line open(const HostSpec& host);
 
   // Why no agent spoke, in words for the user, from how the command ended and what it wrote to its
   // standard error.
@@ -38,5 +52,10 @@ struct TransportOptions {
 //           SMP_HOST_PORT and the agent's program in SMP_AGENT
 // Throws ConfigError for another one.
 std::unique_ptr<Transport> make_transport(const TransportOptions& options);
+
+// Lines to agents that have come by themselves, by the names of their hosts; hosts without one get
+// an agent on this machine.
+std::unique_ptr<Transport> meeting_transport(std::map<std::string, FileDescriptor> channels,
+                                             const std::string& agent);
 
 }  // namespace smp

@@ -1,4 +1,4 @@
-#include "proof.h"
+#include "smp/plan/proof.h"
 
 #include <sys/random.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <system_error>
 
-namespace smp::shm {
+namespace smp {
 
 Nonce make_nonce() {
   Nonce nonce;
@@ -59,4 +59,4 @@ bool equal(const Mac& a, const Mac& b) {
   return difference == 0;
 }
 
-}  // namespace smp::shm
+}  // namespace smp

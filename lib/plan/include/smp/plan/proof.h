@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <string>
 
-namespace smp::shm {
+namespace smp {
 
 using Nonce = std::array<uint8_t, 16>;
 using Mac = std::array<uint8_t, 16>;
+
+// How two sides show each other that they know a key: ranks that meet, hosts that meet. Pure
+// functions, but for make_nonce().
 
 Nonce make_nonce();
 
@@ -20,4 +23,4 @@ uint64_t siphash(uint64_t k0, uint64_t k1, const std::string& message);
 
 bool equal(const Mac& a, const Mac& b);  // in constant time
 
-}  // namespace smp::shm
+}  // namespace smp

@@ -1,0 +1,70 @@
+#include "check_hosts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "smp/launcher/host_group.h"
+#include "smp/launcher/host_health.h"
+#include "smp/launcher/transport.h"
+
+namespace smp {
+namespace {
+
+HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
+  HealthWish wish;
+  wish.ranks = ranks;
+  if (!job.plan) return wish;
+  if (job.plan->job.cluster.device == DeviceKind::kCuda) {
+    wish.gpus = ranks;
+    return wish;
+  }
+  int64_t most = 0;
+  for (const auto& rank : job.plan->predictions.ranks) most = std::max(most, rank.peak_bytes);
+  wish.memory_bytes = ranks * most;
+  return wish;
+}
+
+std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
+  const HostRequest& request = job.request.hosts;
+  const auto transport = make_transport(request.transport);
+  HostGroup group(job.hosts, *transport, {request.silence, request.connect_timeout, true});
+  try {
+    group.connect(-1);
+  } catch (const HostsUnreachable&) {
+    // each is told by itself
+  }
+  std::vector<CheckedHost> hosts;
+  for (size_t i = 0; i < job.hosts.size(); ++i) {
+    const int number = static_cast<int>(i);
+    CheckedHost host;
+    host.name = job.hosts[i].name;
+    host.why_not = group.why_not_reached(number);
+    host.wish = wish_of(job, job.hosts[i].slots);
+    for (const int gpu : job.hosts[i].gpus)
+      host.wish.gpus = std::max<int64_t>(host.wish.gpus, gpu + 1);
+    const HostFacts facts = group.about(number);
+    if (facts.health) host.health = *facts.health;
+    host.clock_skew_ms = facts.clock_skew_ms;
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+}  // namespace
+
+Report check_hosts(const PreparedJob& job) {
+  std::vector<CheckedHost> hosts;
+  if (job.hosts.empty()) {
+    CheckedHost host;
+    host.health = own_health();
+    host.name = host.health.name;
+    host.wish = wish_of(job, job.world_size);
+    hosts.push_back(std::move(host));
+  } else {
+    hosts = checked_hosts(job);
+  }
+  HostTable table = table_of(hosts);
+  return {std::move(table.text), table.ok};
+}
+
+}  // namespace smp

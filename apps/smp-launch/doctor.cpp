@@ -1,0 +1,105 @@
+#include "doctor.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checks.h"
+#include "command_line.h"
+#include "launch.h"
+#include "smp/launcher/host_health.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kHelp =
+    "Usage: smp-launch doctor [--json]\n\n"
+    "Says what this host has and lacks for running jobs, and what to do about it.\n"
+    "Exit code: 0; 1 when something that every job needs is missing.\n";
+
+struct Finding : HealthFinding {
+  bool optional = false;  // some jobs alone need it
+};
+
+Finding optional_program(const char* program, const char* needed_for) {
+  const std::string file = found_in_path(program);
+  return {{program, !file.empty(), file.empty() ? "not in PATH" : file,
+           file.empty() ? fmt::format("install it for {}", needed_for) : ""},
+          true};
+}
+
+Finding worker() {
+  const std::string file = own_folder() + "/smp-worker";
+  const bool there = access(file.c_str(), X_OK) == 0;
+  return {{"smp-worker", there, there ? file : "not beside smp-launch",
+           there ? "" : "build it with -DSMP_RUNTIME=ON (scripts/build); programs run without it"},
+          true};
+}
+
+Finding fabric() {
+  void* library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr) dlclose(library);
+  return {{"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
+           library != nullptr ? "" : "install libfabric1 for plans of several hosts"},
+          true};
+}
+
+std::vector<Finding> all_findings(const HostHealth& health) {
+  std::vector<Finding> all;
+  for (HealthFinding& one : findings_of(health, {})) all.push_back({std::move(one), false});
+  all.push_back(worker());
+  all.push_back(fabric());
+  all.push_back(optional_program("ssh", "--hosts"));
+  all.push_back(optional_program("srun", "--hosts slurm"));
+  return all;
+}
+
+const char* mark_of(const Finding& finding) {
+  return finding.ok ? "ok" : finding.optional ? "--" : "NO";
+}
+
+std::string as_text(const HostHealth& health, const std::vector<Finding>& all) {
+  std::string text = fmt::format("{}, Linux {}\n", health.name, health.kernel);
+  for (const Finding& one : all) {
+    text += fmt::format("{}  {:<13}  {}\n", mark_of(one), one.name, one.text);
+    if (!one.ok) text += fmt::format("{:19}{}\n", "", one.fix);
+  }
+  return text;
+}
+
+std::string as_json(const HostHealth& health, const std::vector<Finding>& all, bool ok) {
+  nlohmann::ordered_json json;
+  json["ok"] = ok;
+  json["host"] = health.name;
+  json["kernel"] = health.kernel;
+  json["findings"] = nlohmann::ordered_json::array();
+  for (const Finding& one : all)
+    json["findings"].push_back({{"name", one.name},
+                                {"ok", one.ok},
+                                {"optional", one.optional},
+                                {"text", one.text},
+                                {"fix", one.fix}});
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Report doctor(const std::vector<std::string>& words) {
+  bool json = false;
+  for (const std::string& word : words) {
+    if (word == "--help" || word == "-h") throw Information{kHelp};
+    if (word != "--json")
+      throw UsageError(fmt::format("doctor: '{}' is not understood: it takes --json", word));
+    json = true;
+  }
+  const HostHealth health = own_health();
+  const std::vector<Finding> all = all_findings(health);
+  Report report;
+  for (const Finding& one : all) report.ok = report.ok && (one.ok || one.optional);
+  report.text = json ? as_json(health, all, report.ok) : as_text(health, all);
+  return report;
+}
+
+}  // namespace smp

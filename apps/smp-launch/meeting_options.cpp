@@ -1,0 +1,149 @@
+#include "meeting_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <utility>
+
+#include "command_line.h"
+#include "option_values.h"
+#include "smp/launcher/host_list.h"
+#include "smp/launcher/meeting.h"
+#include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kMpirun = "mpirun";
+constexpr int kSageMakerPort = 7777;  // the one that its own launchers take
+
+}  // namespace
+
+MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request_(request) {
+  app.add_option("--nnodes", nnodes_,
+                 "smp-launch is started by hand, or by a scheduler, on each of N hosts, with the "
+                 "same words but --node-rank; host 0 leads")
+      ->type_name("N");
+  app.add_option("--node-rank", node_rank_, "... which of them this is, from 0")->type_name("K");
+  app.add_option("--rendezvous", request.rendezvous,
+                 "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400")
+      ->type_name("HOST:PORT");
+  app.add_option("--key-file", request.key_file,
+                 "... a file that holds the same secret on all of them")
+      ->type_name("FILE");
+  app.add_option("--inside", inside_,
+                 "mpirun has started one smp-launch for each rank: be one job over all of them (on "
+                 "several hosts with --rendezvous and --key-file)")
+      ->type_name("mpirun");
+}
+
+void MeetingOptions::read_numbers() {
+  if (!nnodes_.empty()) {
+    const std::optional<int64_t> nnodes = whole_number(nnodes_);
+    if (!nnodes || *nnodes < 1 || *nnodes > kMostHosts)
+      throw UsageError(
+          fmt::format("--nnodes '{}': it is a number of hosts, as in --nnodes 4", nnodes_));
+    request_.nnodes = static_cast<int>(*nnodes);
+  }
+  if (!node_rank_.empty() && request_.wanted()) {
+    const std::optional<int64_t> rank = whole_number(node_rank_);
+    if (!rank || *rank < 0 || *rank >= request_.nnodes)
+      throw UsageError(fmt::format("--node-rank '{}': the {} hosts are numbers 0 to {}", node_rank_,
+                                   request_.nnodes, request_.nnodes - 1));
+    request_.order = static_cast<int>(*rank);
+  }
+}
+
+void MeetingOptions::read_mpi(bool prints) {
+  std::optional<OuterRank> outer;
+  try {
+    outer = rank_in_mpi(own_environment());
+  } catch (const ConfigError& error) {
+    throw UsageError(error.what());
+  }
+  if (inside_.empty()) {
+    if (outer && outer->size > 1 && !prints && !request_.wanted())
+      throw UsageError(
+          fmt::format("mpirun has started {} of these: say --inside mpirun for one job over all of "
+                      "them",
+                      outer->size));
+    return;
+  }
+  if (inside_ != kMpirun) throw UsageError(fmt::format("--inside '{}': it is mpirun", inside_));
+  if (!nnodes_.empty() || !node_rank_.empty())
+    throw UsageError("--inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+  if (!outer)
+    throw UsageError(
+        "--inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK nor PMI_RANK "
+        "is set");
+  if (outer->local_rank != 0) throw Information{""};  // the first one of a host stands for all
+  leave_mpi();
+  request_.ranks = outer->size;
+  if (outer->local_size == outer->size) return;
+  if (outer->size % outer->local_size != 0)
+    throw UsageError(
+        fmt::format("--inside mpirun: {} ranks, {} of them on this host: the hosts have to have "
+                    "equal numbers",
+                    outer->size, outer->local_size));
+  request_.nnodes = outer->size / outer->local_size;
+  request_.order = outer->rank;
+  request_.slots = outer->local_size;
+}
+
+void MeetingOptions::finish(bool prints) {
+  read_numbers();
+  read_mpi(prints);
+  if (!request_.wanted()) {
+    const std::array<std::pair<const char*, bool>, 3> for_hosts = {{
+        {"--node-rank", !node_rank_.empty()},
+        {"--rendezvous", !request_.rendezvous.empty() && inside_.empty()},
+        {"--key-file", !request_.key_file.empty() && inside_.empty()},
+    }};
+    for (const auto& [option, given] : for_hosts) {
+      if (given)
+        throw UsageError(
+            fmt::format("{} is for a start by hand on each host: add --nnodes", option));
+    }
+    return;
+  }
+  if (prints) return;
+  if (!inside_.empty() && (request_.rendezvous.empty() || request_.key_file.empty()))
+    throw UsageError(
+        "--inside mpirun on several hosts needs --rendezvous and --key-file, as in --rendezvous "
+        "10.0.0.1:29400 --key-file key");
+  if (request_.order < 0 || request_.rendezvous.empty() || request_.key_file.empty())
+    throw UsageError(
+        "--nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 --node-rank 2 "
+        "--rendezvous 10.0.0.1:29400 --key-file key");
+  try {
+    parse_meeting_place("--rendezvous", request_.rendezvous);
+  } catch (const ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+void read_sagemaker(MeetingRequest& request, std::string& interface) {
+  SageMakerJob job;
+  try {
+    job = sagemaker_job(own_environment());
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("--hosts sagemaker: {}", error.what()));
+  }
+  request.ranks = job.gpus * static_cast<int>(job.hosts.size());
+  if (job.hosts.size() == 1) return;
+  request.nnodes = static_cast<int>(job.hosts.size());
+  request.order = job.current;
+  if (request.rendezvous.empty())
+    request.rendezvous = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
+  if (request.key_file.empty())
+    throw UsageError(
+        "--hosts sagemaker on several hosts needs --key-file: a secret that all of them have, in "
+        "the image or in an input channel");
+  if (interface.empty()) interface = job.interface;
+  request.names = job.hosts;
+}
+
+}  // namespace smp

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/file_descriptor.h"
+
+// A meeting is how agents come to smp-launch where it cannot start them: on every host somebody (a
+// person, Kubernetes, mpirun) starts smp-launch; one waits at an address that all of them know, the
+// others connect to it. Both sides prove that they know the same key without showing it, and from
+// then on the connection is the channel of an agent.
+//
+//   guest   greeting, order, slots, hosts, nonce
+//   waiter  nonce, proof of both                  the guest leaves when it is wrong
+//   guest   proof of both                         the waiter hangs up when it is wrong
+//   waiter  verdict
+//
+// What follows is not encrypted.
+namespace smp {
+
+struct MeetingPlace {
+  std::string host;  // a name or an address
+  int port = 0;      // 0, for the waiter alone: a free one
+};
+
+// "host:29400", "[fe80::1]:29400". Throws ConfigError, with `option`, for anything else.
+MeetingPlace parse_meeting_place(const std::string& option, const std::string& text);
+
+// The key in a file, without blanks around it. Throws ConfigError when it cannot be read, is
+// shorter than 16 characters, or may be read by everybody.
+std::string read_key_file(const std::string& path);
+
+// What an agent says of itself.
+struct MeetingGuest {
+  int order = 0;  // among the hosts; no two have the same
+  int slots = 0;  // ranks that it will take; 0: not said
+  int hosts = 0;  // of the job
+};
+
+struct ArrivedGuest {
+  MeetingGuest guest;
+  FileDescriptor channel;
+};
+
+// The side that waits. One thread.
+class Meeting {
+ public:
+  // Listens at the place, which has to be an address of this host. Throws ConfigError.
+  Meeting(const MeetingPlace& place, std::string key);
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  const std::string& address() const { return address_; }  // as digits
+  int port() const { return port_; }
+
+  // Waits until `count` guests have come, who say what `self` says; in their order. Connections
+  // that prove nothing are dropped, and hold up nobody. False if `control_fd` (-1: none) had
+  // something to say before that. Throws std::runtime_error when the time is over.
+  bool gather(size_t count, const MeetingGuest& self, std::chrono::milliseconds time,
+              int control_fd);
+  std::vector<ArrivedGuest> take() { return std::move(arrived_); }
+
+ private:
+  struct Stranger;
+
+  void accept_all();
+  bool hear(Stranger& stranger, const MeetingGuest& self);
+  void close_old();
+
+  std::string key_, address_;
+  int port_ = 0;
+  FileDescriptor listener_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  std::vector<ArrivedGuest> arrived_;
+};
+
+// The side that comes: tries until it is let in. Throws std::runtime_error when the time is over,
+// ConfigError when it is refused.
+FileDescriptor join_meeting(const MeetingPlace& place, const std::string& key,
+                            const MeetingGuest& guest, std::chrono::milliseconds time);
+
+}  // namespace smp

@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "smp/launcher/host_health.h"
+
+namespace smp {
+namespace {
+
+constexpr int64_t kMostSkewMs = 1000;  // beyond it logs of several hosts tell a wrong order
+
+constexpr std::array kHead = {"host",     "reached", "clock",     "cpus", "memory free",
+                              "/dev/shm", "files",   "processes", "GPUs", "driver"};
+using Row = std::array<std::string, kHead.size()>;
+
+std::string limit_text(int64_t limit) {
+  return limit == kUnlimited ? "unlimited" : std::to_string(limit);
+}
+
+Row row_of(const CheckedHost& host) {
+  if (!host.why_not.empty()) return {host.name, "NO", "", "", "", "", "", "", "", ""};
+  const HostHealth& health = host.health;
+  return {host.name,
+          "yes",
+          fmt::format("{:+.1f} s", static_cast<double>(host.clock_skew_ms) / 1000),
+          std::to_string(health.cpus),
+          text_of_bytes(health.memory_free_bytes),
+          text_of_bytes(health.shm_free_bytes),
+          limit_text(health.open_files),
+          limit_text(health.processes),
+          std::to_string(health.gpus.size()),
+          health.driver.empty() ? "-" : health.driver};
+}
+
+std::string text_of_rows(const std::vector<Row>& rows) {
+  std::array<size_t, kHead.size()> widths{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+// What is said of most hosts, and who differs.
+void find_differing(const std::vector<CheckedHost>& hosts, const char* what,
+                    std::string (*value_of)(const HostHealth&), std::vector<std::string>& wrong) {
+  std::map<std::string, int> counts;
+  for (const CheckedHost& host : hosts) {
+    if (host.why_not.empty()) ++counts[value_of(host.health)];
+  }
+  if (counts.size() < 2) return;
+  const auto usual =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (const CheckedHost& host : hosts) {
+    if (host.why_not.empty() && value_of(host.health) != usual->first)
+      wrong.push_back(fmt::format("host {}: {} '{}', but '{}' on {} other{}: install the same",
+                                  host.name, what, value_of(host.health), usual->first,
+                                  usual->second, usual->second == 1 ? "" : "s"));
+  }
+}
+
+}  // namespace
+
+HostTable table_of(const std::vector<CheckedHost>& hosts) {
+  std::vector<Row> rows = {{}};
+  std::copy(kHead.begin(), kHead.end(), rows.front().begin());
+  std::vector<std::string> wrong;
+  for (const CheckedHost& host : hosts) {
+    rows.push_back(row_of(host));
+    if (!host.why_not.empty()) {
+      wrong.push_back(fmt::format("host {}: {}", host.name, host.why_not));
+      continue;
+    }
+    for (const HealthFinding& finding : findings_of(host.health, host.wish)) {
+      if (!finding.ok)
+        wrong.push_back(
+            fmt::format("host {}: {}: {}: {}", host.name, finding.name, finding.text, finding.fix));
+    }
+    if (std::abs(host.clock_skew_ms) > kMostSkewMs)
+      wrong.push_back(fmt::format("host {}: its clock is {:+.1f} s off: run chrony or ntpd",
+                                  host.name, static_cast<double>(host.clock_skew_ms) / 1000));
+  }
+  find_differing(
+      hosts, "driver", [](const HostHealth& health) { return health.driver; }, wrong);
+  find_differing(
+      hosts, "GPUs",
+      [](const HostHealth& health) { return health.gpus.empty() ? "none" : health.gpus.front(); },
+      wrong);
+  HostTable table;
+  table.ok = wrong.empty();
+  table.text = text_of_rows(rows) + "\n";
+  for (const std::string& line : wrong) table.text += line + "\n";
+  table.text +=
+      wrong.empty()
+          ? fmt::format("{} host{}: nothing is wrong\n", hosts.size(), hosts.size() == 1 ? "" : "s")
+          : fmt::format("{} thing{} wrong\n", wrong.size(), wrong.size() == 1 ? " is" : "s are");
+  return table;
+}
+
+}  // namespace smp

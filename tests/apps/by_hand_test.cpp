@@ -1,0 +1,225 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "program.h"
+
+// smp-launch where others have started it: by hand on each host, under mpirun, on SageMaker. All
+// hosts are this machine.
+
+using namespace smp;
+
+namespace {
+
+// A port that nobody has had of late; a meeting takes it with SO_REUSEADDR.
+int free_port() {
+  static int next = 20'000 + getpid() % 10'000;
+  return ++next;
+}
+
+struct Meeting {
+  ScratchFolder folder;
+  std::string place = fmt::format("127.0.0.1:{}", free_port());
+  std::string key = folder / "key";
+
+  Meeting() {
+    std::ofstream(key) << "a secret of the test's own\n";
+    chmod(key.c_str(), 0600);
+  }
+  std::vector<std::string> words(int hosts, int rank) const {
+    return {SMP_LAUNCH,    "--nnodes",           std::to_string(hosts),
+            "--node-rank", std::to_string(rank), "--rendezvous",
+            place,         "--key-file",         key};
+  }
+};
+
+std::vector<std::string> shell(const std::string& script) {
+  return {"--", "/bin/sh", "-c", script};
+}
+
+std::vector<std::string> of_mpi(int rank, int size, int local_size) {
+  return {fmt::format("OMPI_COMM_WORLD_RANK={}", rank),
+          fmt::format("OMPI_COMM_WORLD_SIZE={}", size),
+          fmt::format("OMPI_COMM_WORLD_LOCAL_RANK={}", rank % local_size),
+          fmt::format("OMPI_COMM_WORLD_LOCAL_SIZE={}", local_size)};
+}
+
+}  // namespace
+
+TEST_CASE("a start by hand on each of three hosts is one job") {
+  const Meeting meeting;
+  const auto start = [&](int rank, const std::string& script) {
+    return joined(joined(meeting.words(3, rank), {"-n", "6", "--show-ranks", "all"}),
+                  shell(script));
+  };
+  // Only what the first host says counts.
+  Program second(start(1, "echo wrong")), third(start(2, "echo wrong"));
+  SUBCASE("a good end") {
+    const ProgramEnd end = run_program(
+        start(0, "echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR"));
+    CHECK(end.err == "");
+    CHECK(end.code == 0);
+    std::vector<std::string> expected;
+    for (int rank = 0; rank < 6; ++rank)
+      expected.push_back(fmt::format("[{0}] {0} {1} 6 {2}/3 127.0.0.1", rank, rank % 2, rank / 2));
+    CHECK(sorted_lines(end.out) == expected);
+    CHECK(second.wait().code == 0);
+    CHECK(third.wait().code == 0);
+  }
+  SUBCASE("a failure") {
+    const ProgramEnd end = run_program(start(0, "test $RANK = 5 && exit 9; sleep 30"));
+    CHECK(end.code == 9);
+    CHECK(contains(end.err, "smp-launch: rank 5 on host node2 ("));
+    CHECK(second.wait().out == "");
+  }
+  SUBCASE("a host that dies") {
+    Program first(start(0, "echo $RANK up; sleep 30"));
+    usleep(500'000);
+    third.signal(SIGKILL);
+    const ProgramEnd end = first.wait();
+    CHECK(end.code == 125);
+    CHECK(contains(end.err, "smp-launch: host node2 ("));
+    CHECK(contains(end.err, ") was lost with ranks 4, 5, "));
+    CHECK(contains(end.err, "the connection to its agent ended\n"));
+  }
+  SUBCASE("the first host dies") {
+    Program first(start(0, "sleep 30"));
+    usleep(500'000);
+    first.signal(SIGKILL);
+    second.wait();  // throws if it stays
+    third.wait();
+  }
+}
+
+TEST_CASE("a start by hand that is not whole is refused") {
+  const Meeting meeting;
+  const auto error_of = [](const std::vector<std::string>& words, int code) {
+    const ProgramEnd end = run_program(joined({SMP_LAUNCH}, words));
+    CHECK(end.code == code);
+    return end.err.substr(0, end.err.find('\n'));
+  };
+  const std::string all =
+      "smp-launch: --nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 "
+      "--node-rank 2 --rendezvous 10.0.0.1:29400 --key-file key";
+  CHECK(error_of({"--nnodes", "2", "--", "true"}, 2) == all);
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--", "true"}, 2) == all);
+  CHECK(error_of({"--nnodes", "0", "--", "true"}, 2) ==
+        "smp-launch: --nnodes '0': it is a number of hosts, as in --nnodes 4");
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "2", "--", "true"}, 2) ==
+        "smp-launch: --node-rank '2': the 2 hosts are numbers 0 to 1");
+  CHECK(error_of({"-n", "2", "--node-rank", "1", "--", "true"}, 2) ==
+        "smp-launch: --node-rank is for a start by hand on each host: add --nnodes");
+  CHECK(error_of({"--nnodes", "2", "--hosts", "a", "--node-rank", "0", "--rendezvous", "h:1",
+                  "--key-file", "k", "--", "true"},
+                 2) ==
+        "smp-launch: the hosts come by themselves: leave --hosts and --hostfile out");
+  CHECK(error_of({"--nnodes", "2", "--via", "ssh", "--node-rank", "0", "--rendezvous", "h:1",
+                  "--key-file", "k", "--", "true"},
+                 2) ==
+        "smp-launch: --via is for hosts that smp-launch reaches, these come by themselves");
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", "h", "--key-file", "k", "--",
+                  "true"},
+                 2) ==
+        "smp-launch: --rendezvous 'h': it is an address and a port of host 0, as in "
+        "10.0.0.1:29400");
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "1", "--rendezvous", meeting.place, "--key-file",
+                  "/no/key", "--", "true"},
+                 3) == "smp-launch: /no/key: No such file or directory");
+}
+
+TEST_CASE("one job over all that mpirun has started") {
+  SUBCASE("on one host the first of them leads, the others have nothing to do") {
+    const std::vector<std::string> words =
+        joined({SMP_LAUNCH, "--inside", "mpirun", "--show-ranks", "all"},
+               shell("echo $RANK/$WORLD_SIZE ${OMPI_COMM_WORLD_RANK-none}"));
+    CHECK(sorted_lines(run_program(words, of_mpi(0, 3, 3)).out) ==
+          std::vector<std::string>{"[0] 0/3 none", "[1] 1/3 none", "[2] 2/3 none"});
+    const ProgramEnd other = run_program(words, of_mpi(2, 3, 3));
+    CHECK(other.out + other.err == "");
+    CHECK(other.code == 0);
+  }
+  SUBCASE("on two hosts the first of each meets the others") {
+    const Meeting meeting;
+    const std::vector<std::string> words =
+        joined({SMP_LAUNCH, "--inside", "mpirun", "--rendezvous", meeting.place, "--key-file",
+                meeting.key, "--show-ranks", "all"},
+               shell("echo $RANK $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE"));
+    Program second(words, of_mpi(2, 4, 2));
+    const ProgramEnd end = run_program(words, of_mpi(0, 4, 2));
+    CHECK(sorted_lines(end.out) ==
+          std::vector<std::string>{"[0] 0 0 0/2", "[1] 1 1 0/2", "[2] 2 0 1/2", "[3] 3 1 1/2"});
+    CHECK(second.wait().code == 0);
+  }
+  SUBCASE("what does not agree is refused") {
+    const auto error_of = [](const std::vector<std::string>& options,
+                             const std::vector<std::string>& environment) {
+      const ProgramEnd end =
+          run_program(joined(joined({SMP_LAUNCH}, options), {"--", "true"}), environment);
+      CHECK(end.code == 2);
+      return end.err.substr(0, end.err.find('\n'));
+    };
+    CHECK(error_of({"-n", "2"}, of_mpi(1, 4, 4)) ==
+          "smp-launch: mpirun has started 4 of these: say --inside mpirun for one job over all of "
+          "them");
+    CHECK(error_of({"-n", "2", "--inside", "mpirun"}, of_mpi(0, 4, 4)) ==
+          "smp-launch: -n says 2 ranks, but mpirun has started 4: leave -n out");
+    CHECK(error_of({"--inside", "mpirun"}, {}) ==
+          "smp-launch: --inside mpirun: mpirun has not started this: neither OMPI_COMM_WORLD_RANK "
+          "nor PMI_RANK is set");
+    CHECK(error_of({"--inside", "srun"}, {}) == "smp-launch: --inside 'srun': it is mpirun");
+    CHECK(error_of({"--inside", "mpirun"}, of_mpi(0, 5, 2)) ==
+          "smp-launch: --inside mpirun: 5 ranks, 2 of them on this host: the hosts have to have "
+          "equal numbers");
+    CHECK(error_of({"--inside", "mpirun"}, of_mpi(0, 4, 2)) ==
+          "smp-launch: --inside mpirun on several hosts needs --rendezvous and --key-file, as in "
+          "--rendezvous 10.0.0.1:29400 --key-file key");
+    CHECK(error_of({"--inside", "mpirun", "--nnodes", "2"}, of_mpi(0, 4, 2)) ==
+          "smp-launch: --inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+  }
+}
+
+TEST_CASE("a training job of SageMaker") {
+  const Meeting meeting;
+  const std::string root = meeting.folder / "ml";
+  std::filesystem::create_directories(root + "/output");
+  const auto on_host = [&](int host) {
+    return std::vector<std::string>{"SM_HOSTS=[\"algo-1\",\"algo-2\"]",
+                                    fmt::format("SM_CURRENT_HOST=algo-{}", host), "SM_NUM_GPUS=2",
+                                    "SMP_SAGEMAKER_FOLDER=" + root};
+  };
+  const std::vector<std::string> words = joined(
+      {SMP_LAUNCH, "--hosts", "sagemaker", "--rendezvous", meeting.place, "--key-file", meeting.key,
+       "--show-ranks", "all"},
+      shell("echo $RANK $GROUP_RANK; test $RANK = 3 && { echo oops >&2; exit 4; }; sleep 9"));
+  Program second(words, on_host(2));
+  const ProgramEnd end = run_program(words, on_host(1));
+  CHECK(end.code == 4);
+  CHECK(contains(end.err, "rank 3 on host algo-2 ("));
+  const std::string failure = read_file(root + "/output/failure");
+  CHECK(failure.starts_with("smp-launch: rank 3 on host algo-2 ("));
+  CHECK(contains(failure, "    oops\n"));
+  second.wait();
+  SUBCASE("one host needs no meeting") {
+    const ProgramEnd alone = run_program(
+        joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),
+        {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
+    CHECK(alone.out == "[0] 3\n");
+  }
+  SUBCASE("several need a key") {
+    const ProgramEnd refused =
+        run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")), on_host(1));
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err,
+                   "--hosts sagemaker on several hosts needs --key-file: a secret that all of them "
+                   "have, in the image or in an input channel\n"));
+    const ProgramEnd nowhere =
+        run_program(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, shell("true")),
+                    {"SMP_SAGEMAKER_FOLDER=/nowhere"});
+    CHECK(contains(nowhere.err, "--hosts sagemaker: this is no training job of SageMaker"));
+  }
+}

@@ -1,0 +1,68 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+// smp-launch --check and doctor, from outside. The hosts are this machine.
+
+using namespace smp;
+
+TEST_CASE("--check shows every host in one table, and says which was not reached") {
+  const std::vector<std::string> check = {SMP_LAUNCH, "--check", "--hosts", "a,b"};
+  const ProgramEnd good = run_program(joined(check, {"--via", "local"}));
+  CHECK(contains(good.out, "host  reached  clock"));
+  CHECK(contains(good.out, "\na     yes      +0.0 s"));
+  CHECK(contains(good.out, "\nb     yes      "));
+  CHECK(good.code == (contains(good.out, "2 hosts: nothing is wrong\n") ? 0 : 1));
+  const ProgramEnd bad = run_program(
+      joined(check, {"--via",
+                     "exec:test $SMP_HOST = b && { echo no >&2; exit 3; }; exec $SMP_AGENT "
+                     "--agent"}));
+  CHECK(bad.code == 1);
+  CHECK(contains(bad.out, "\nb     NO\n"));
+  CHECK(contains(bad.out, "host b: no agent: the command ended with exit code 3 (no)\n"));
+  const ProgramEnd many =
+      run_program({SMP_LAUNCH, "--check", "--hosts", "a:4000", "--via", "local"});
+  CHECK(many.code == 1);
+  CHECK(contains(many.out, " for 4000 ranks: ranks that share a core wait for each other"));
+  CHECK(contains(run_program({SMP_LAUNCH, "--check"}).out, "reached"));
+}
+
+TEST_CASE("--check takes no start by hand, and no dry run") {
+  const auto error_of = [](const std::vector<std::string>& words) {
+    const ProgramEnd end = run_program(joined({SMP_LAUNCH, "--check"}, words));
+    CHECK(end.code == 2);
+    return end.err.substr(0, end.err.find('\n'));
+  };
+  CHECK(error_of({"--dry-run", "--hosts", "a"}) ==
+        "smp-launch: --check reaches the hosts, a dry run reaches none: choose one");
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "h:1", "--key-file", "k"}) ==
+        "smp-launch: --check reaches the hosts itself: name them with --hosts");
+}
+
+TEST_CASE("doctor reports this host, as text and as JSON") {
+  const ProgramEnd text = run_program({SMP_LAUNCH, "doctor"});
+  const ProgramEnd json = run_program({SMP_LAUNCH, "doctor", "--json"});
+  CHECK(text.code == json.code);
+  const auto parsed = nlohmann::json::parse(json.out);
+  CHECK(parsed["ok"] == (json.code == 0));
+  for (const auto& finding : parsed["findings"]) {
+    CHECK(contains(text.out, finding["name"].get<std::string>()));
+    CHECK(finding["ok"].get<bool>() == finding["fix"].get<std::string>().empty());
+  }
+  const ProgramEnd poor = run_program(
+      {"/bin/sh", "-c", "ulimit -n 100; exec " SMP_LAUNCH " doctor"}, {"PATH=/nowhere"});
+  CHECK(poor.code == 1);
+  CHECK(contains(poor.out,
+                 "NO  open files     100 at most\n"
+                 "                   raise the hard limit to 320 (ulimit -Hn, "
+                 "limits.conf)\n"));
+  CHECK(contains(poor.out,
+                 "--  ssh            not in PATH\n"
+                 "                   install it for --hosts\n"));
+  const ProgramEnd wrong = run_program({SMP_LAUNCH, "doctor", "--yaml"});
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.starts_with("smp-launch: doctor: '--yaml' is not understood: it takes --json\n"));
+  CHECK(run_program({SMP_LAUNCH, "doctor", "--help"}).out.starts_with("Usage: smp-launch doctor"));
+}

@@ -1,0 +1,191 @@
+#include "smp/launcher/meeting.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "scratch_folder.h"
+#include "smp/launcher/outer_launcher.h"
+#include "smp/plan/errors.h"
+
+using namespace smp;
+using std::chrono::milliseconds;
+
+namespace {
+
+const MeetingPlace kHere{"127.0.0.1", 0};
+const std::string kKey = "0123456789abcdef";
+
+std::string why_not_joined(const MeetingPlace& place, const std::string& key,
+                           const MeetingGuest& guest) {
+  try {
+    join_meeting(place, key, guest, milliseconds(500));
+    return "joined";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+FileDescriptor connected_to(int port) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  CHECK(connect(socket.number(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("hosts that know the key meet, in their order, whatever strangers do") {
+  Meeting meeting(kHere, kKey);
+  const MeetingPlace place{"localhost", meeting.port()};
+  CHECK(meeting.address() == "127.0.0.1");
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(connected_to(meeting.port()));
+    const std::string text = i % 3 == 0 ? "" : i % 3 == 1 ? "GET / HTTP/1.0\r\n\r\n" : "smpmeet1";
+    CHECK(write(strangers.back().number(), text.data(), text.size()) ==
+          static_cast<ssize_t>(text.size()));
+  }
+  const std::string at = "localhost:" + std::to_string(meeting.port());
+  std::thread guests([&] {
+    CHECK(why_not_joined(place, "another key of 16", {1, 0, 4}) ==
+          "whoever waits at " + at + " has another key");
+    CHECK(why_not_joined(place, kKey, {1, 0, 5}) ==
+          at + ": another number of hosts is wanted there, 5 here");
+    CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
+          at + ": another number of ranks a host is wanted there, 8 here: they have to be equal");
+    std::vector<FileDescriptor> channels;
+    channels.push_back(join_meeting(place, kKey, {3, 0, 4}, milliseconds(5000)));
+    CHECK(why_not_joined(place, kKey, {3, 0, 4}) == at + ": another host is number 3 already");
+    CHECK(why_not_joined(place, kKey, {0, 0, 4}) == at + ": another host is number 0 already");
+    channels.push_back(join_meeting(place, kKey, {1, 0, 4}, milliseconds(5000)));
+    channels.push_back(join_meeting(place, kKey, {2, 0, 4}, milliseconds(5000)));
+    for (size_t i = 0; i < 3; ++i) {
+      const std::string text = std::to_string(i);
+      CHECK(write(channels[i].number(), text.data(), 1) == 1);
+    }
+  });
+  CHECK(meeting.gather(3, {0, 0, 4}, milliseconds(20'000), -1));
+  guests.join();
+  const std::vector<ArrivedGuest> arrived = meeting.take();
+  REQUIRE(arrived.size() == 3);
+  std::string texts;
+  for (const ArrivedGuest& one : arrived) {
+    char byte = 0;
+    while (read(one.channel.number(), &byte, 1) != 1) std::this_thread::yield();
+    texts.push_back(byte);
+  }
+  CHECK(texts == "120");  // of hosts 1, 2, 3
+}
+
+TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so") {
+  Meeting meeting(kHere, kKey);
+  const std::string at = "127.0.0.1:" + std::to_string(meeting.port());
+  CHECK_THROWS_WITH_AS(meeting.gather(2, {0, 0, 3}, milliseconds(100), -1),
+                       ("0 of 2 other hosts came to " + at + " within 100 ms").c_str(),
+                       std::runtime_error);
+  int port = 0;
+  { port = Meeting(kHere, kKey).port(); }
+  CHECK(why_not_joined({"127.0.0.1", port}, kKey, {1, 0, 2}) ==
+        "host 0 was not reached at 127.0.0.1:" + std::to_string(port) +
+            " within 500 ms: Connection refused");
+  CHECK_THROWS_WITH_AS(
+      Meeting({"192.0.2.1", 29400}, kKey),
+      "cannot wait for the other hosts at 192.0.2.1:29400: that is no address of this host",
+      ConfigError);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const FileDescriptor control(ends[0]), signal(ends[1]);
+  CHECK(write(signal.number(), "\x02", 1) == 1);
+  CHECK(!meeting.gather(2, {0, 0, 3}, milliseconds(5000), control.number()));
+}
+
+TEST_CASE("a meeting place and a key file are read strictly") {
+  CHECK(parse_meeting_place("--rendezvous", "h:1").host == "h");
+  CHECK(parse_meeting_place("--rendezvous", "[fe80::1]:29400").host == "fe80::1");
+  CHECK(parse_meeting_place("--rendezvous", "10.0.0.1:29400").port == 29400);
+  for (const char* text : {"", "h", "h:", ":1", "h:0", "h:65536", "h:1x", "fe80::1:4", "[]:1"})
+    CHECK_THROWS_WITH_AS(parse_meeting_place("--rendezvous", text),
+                         ("--rendezvous '" + std::string(text) +
+                          "': it is an address and a port of host 0, as in 10.0.0.1:29400")
+                             .c_str(),
+                         ConfigError);
+  const ScratchFolder folder;
+  const std::string path = folder / "key";
+  std::ofstream(path) << "  " << kKey << "\n";
+  chmod(path.c_str(), 0644);
+  CHECK_THROWS_WITH_AS(read_key_file(path),
+                       ("everybody may read key file '" + path + "': chmod 600 " + path).c_str(),
+                       ConfigError);
+  chmod(path.c_str(), 0600);
+  CHECK(read_key_file(path) == kKey);
+  std::ofstream(path) << "short\n";
+  CHECK_THROWS_WITH_AS(
+      read_key_file(path),
+      ("key file '" + path + "' holds 5 characters, 16 are the least: openssl rand -hex 32")
+          .c_str(),
+      ConfigError);
+}
+
+TEST_CASE("what mpirun says to a process is understood, Open MPI's and MPICH's") {
+  const auto open_mpi =
+      rank_in_mpi({"OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
+                   "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4"});
+  REQUIRE(open_mpi);
+  CHECK(open_mpi->rank == 5);
+  CHECK(open_mpi->size == 8);
+  CHECK(open_mpi->local_rank == 1);
+  CHECK(open_mpi->local_size == 4);
+  const auto mpich =
+      rank_in_mpi({"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"});
+  REQUIRE(mpich);
+  CHECK(mpich->size == 2);
+  CHECK(!rank_in_mpi({"PATH=/bin", "OMPI_COMM_WORLD_RANKS=1"}));
+  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=0"}),
+                       "PMI_SIZE is not set, though others of its kind are", ConfigError);
+  CHECK_THROWS_WITH_AS(rank_in_mpi({"PMI_RANK=x"}), "PMI_RANK='x' is not a number as it should be",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(
+      rank_in_mpi({"PMI_RANK=2", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"}),
+      "PMI_RANK=2 of 2, MPI_LOCALRANKID=0 of 2: there is no such rank", ConfigError);
+}
+
+TEST_CASE("SageMaker's hosts come from its variables, or from its file") {
+  const SageMakerJob job =
+      sagemaker_job({"SM_HOSTS=[\"algo-10\",\"algo-2\",\"algo-1\"]", "SM_CURRENT_HOST=algo-2",
+                     "SM_NUM_GPUS=8", "SM_NETWORK_INTERFACE_NAME=eth0"});
+  CHECK(job.hosts == std::vector<std::string>{"algo-1", "algo-2", "algo-10"});
+  CHECK(job.current == 1);
+  CHECK(job.gpus == 8);
+  CHECK(job.interface == "eth0");
+
+  const ScratchFolder folder;
+  const std::string setting = "SMP_SAGEMAKER_FOLDER=" + folder.path();
+  const std::string file = folder / "input/config/resourceconfig.json";
+  CHECK_THROWS_WITH_AS(
+      sagemaker_job({setting}),
+      ("this is no training job of SageMaker: SM_HOSTS is not set, and '" + file + "' is not there")
+          .c_str(),
+      ConfigError);
+  mkdir((folder / "input").c_str(), 0755);
+  mkdir((folder / "input/config").c_str(), 0755);
+  std::ofstream(file) << R"({"current_host": "algo-1", "hosts": ["algo-1", "algo-2"],
+                            "network_interface_name": "eth1"})";
+  CHECK(sagemaker_job({setting}).hosts.size() == 2);
+  CHECK(sagemaker_job({setting}).interface == "eth1");
+  std::ofstream(file) << "{";
+  CHECK_THROWS_WITH_AS(sagemaker_job({setting}), (file + ": this is no JSON").c_str(), ConfigError);
+  std::ofstream(file) << R"({"hosts": [1]})";
+  CHECK_THROWS_WITH_AS(sagemaker_job({setting}),
+                       (file + ": the hosts are not a list of names").c_str(), ConfigError);
+  CHECK_THROWS_WITH_AS(sagemaker_job({"SM_HOSTS=[\"a\"]", "SM_CURRENT_HOST=b"}),
+                       "SM_HOSTS: the current host 'b' is none of a", ConfigError);
+}
