@@ -27,7 +27,7 @@ HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
 std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
   const HostRequest& request = job.request.hosts;
   const auto transport = make_transport(request.transport);
-  HostGroup group(job.hosts, *transport, {request.silence, request.connect_timeout, true});
+  HostGroup group(job.hosts, *transport, {request.silence, request.connect_timeout, true, false});
   try {
     group.connect(-1);
   } catch (const HostsUnreachable&) {

@@ -13,6 +13,7 @@
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/image_file.h"
+#include "smp/plan/mesh.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
@@ -52,6 +53,24 @@ std::string check_hosts(const PreparedJob& job) {
                     cluster.hosts, cluster.hosts, job.request.plan));
   return fmt::format("{} host{}, {} processes{}", cluster.hosts, cluster.hosts == 1 ? "" : "s",
                      cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");
+}
+
+// Tensor ranks wait for each other in every layer: the plan prices that by the links inside a host.
+std::string check_placement(const PreparedJob& job) {
+  const Plan& plan = *job.plan;
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  const int64_t per_host = plan.job.cluster.processes_per_host;
+  for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+    for (const int64_t peer : mesh.group(rank, Axis::kTensor)) {
+      if (peer / per_host == rank / per_host) continue;
+      if (job.request.tensor_across_hosts) return "tensor groups have ranks on several hosts";
+      throw ConfigError(fmt::format(
+          "ranks {} and {} share every layer (tensor), but are on hosts {} and {}: plan "
+          "with placement_strategy: cluster, or allow it with --tensor-across-hosts",
+          rank, peer, rank / per_host, peer / per_host));
+    }
+  }
+  return "every tensor group is on one host";
 }
 
 // On every device: what is planned for a cluster need not be executable yet.
@@ -203,6 +222,8 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(
         run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
     checks.push_back(run_check("hosts", [&] { return check_hosts(job); }));
+    if (plan.job.cluster.hosts > 1 && plan.degrees.tensor > 1)
+      checks.push_back(run_check("placement", [&] { return check_placement(job); }));
     checks.push_back({"degrees", true, degrees_text(plan)});
     checks.push_back({"batch", true, batch_text(plan)});
     checks.push_back({"memory", true, memory_text(plan)});

@@ -11,6 +11,7 @@
 #include "option_values.h"
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/rank_environment.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/suggest.h"
 #include "torchrun_options.h"
 
@@ -240,7 +241,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   }
 
   CLI::App app(kDescription, "smp-launch");
-  std::string ranks, grace, timeout, comm_timeout, dry_run, build_only;
+  std::string ranks, grace, timeout, comm_timeout, dry_run, build_only, binding;
   app.formatter(std::make_shared<Help>());
   app.add_option("plan", request.plan, "plan file, written by smp-plan")->type_name("");
   app.add_option("-n", ranks, "how many ranks to start (programs only)")->type_name("N");
@@ -282,6 +283,15 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--build-only{0}", build_only,
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
+  app.add_option("--bind", binding,
+                 "bind each rank to CPUs: numa (of a memory node, that of its GPU), core (cores of "
+                 "its own) or none (default)")
+      ->type_name("numa|core|none");
+  app.add_flag("--report-bindings", request.report_bindings, "say which CPUs each rank has")
+      ->disable_flag_override();
+  app.add_flag("--tensor-across-hosts", request.tensor_across_hosts,
+               "start a plan whose tensor groups have ranks on several hosts")
+      ->disable_flag_override();
   HostOptions host_options(app, request.hosts);
   bool torchrun = false;  // its words were replaced before
   app.add_flag(kTorchrun, torchrun,
@@ -324,6 +334,15 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   if (!comm_timeout.empty()) request.comm_timeout = duration_of("--comm-timeout", comm_timeout);
   if (!dry_run.empty()) request.dry_run = dry_run_of(dry_run);
   if (!build_only.empty()) request.build_only = build_rank_of(build_only);
+  try {
+    if (!binding.empty()) request.binding = parse_binding(binding);
+  } catch (const ConfigError& error) {
+    throw UsageError(error.what());
+  }
+  if (request.report_bindings && request.binding == Binding::kNone)
+    throw UsageError("--report-bindings needs --bind numa or core");
+  if (request.tensor_across_hosts && request.plan.empty())
+    throw UsageError("--tensor-across-hosts is for plans");
   request.said = said_options(app);
   output_options.finish();
   host_options.finish(request.dry_run != DryRun::kNo);

@@ -8,6 +8,7 @@
 
 #include "host_options.h"
 #include "output_options.h"
+#include "smp/launcher/binding.h"
 
 namespace smp {
 
@@ -39,6 +40,9 @@ struct LaunchRequest {
   std::optional<std::chrono::milliseconds> comm_timeout;
   std::string report_json;
   HostRequest hosts;
+  Binding binding = Binding::kNone;
+  bool report_bindings = false;
+  bool tensor_across_hosts = false;  // allowed
   DryRun dry_run = DryRun::kNo;
   bool check = false;             // the hosts; start nothing
   std::string job_name, image;    // of a job that a dry run writes

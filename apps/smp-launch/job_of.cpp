@@ -97,6 +97,8 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
     job.commands.push_back(
         {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
   }
+  for (size_t rank = 0; rank < reached.cpus.size(); ++rank)
+    job.commands[rank].cpus = reached.cpus[rank];
   job.grace = prepared.request.grace;
   job.timeout = prepared.request.timeout;
   job.saves_on_request = prepared.plan.has_value();

@@ -90,6 +90,15 @@ int report_end(const PreparedJob& prepared, const Job& job, const JobResult& res
   return exit_code;
 }
 
+std::string text_of_bindings(const Job& job) {
+  std::string text;
+  for (size_t rank = 0; rank < job.commands.size(); ++rank)
+    text +=
+        fmt::format("smp-launch: {} runs on CPUs {}\n", text_of_rank(job, static_cast<int>(rank)),
+                    text_of_cpus(job.commands[rank].cpus));
+  return text;
+}
+
 // The second process of run_guarded().
 int supervise_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
                   int control_fd) {
@@ -99,6 +108,7 @@ int supervise_job(const PreparedJob& prepared, const RunFolder* folder, const Re
     return report_end(prepared, Job{}, *ended, console);
   const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
   const Job job = job_of(prepared, folder, hosts);
+  if (prepared.request.report_bindings) console.write(Stream::kErr, text_of_bindings(job));
   if (prepared.plan)
     console.write(Stream::kErr,
                   fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job.commands.size(),

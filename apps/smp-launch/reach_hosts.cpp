@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "smp/launcher/agent.h"
+#include "smp/launcher/binding.h"
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/local_host.h"
 #include "smp/launcher/meeting.h"
@@ -47,17 +48,24 @@ std::string meeting_address(const PreparedJob& job, const HostGroup& group) {
   return address_of(job.hosts.front(), first, interface);
 }
 
-// Waits for the hosts of a start by hand. Nothing: a signal came first.
-std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting, int control_fd) {
-  const HostRequest& request = job.request.hosts;
-  if (!meeting.gather(job.hosts.size() - 1, guest_of(request.meeting), request.connect_timeout,
-                      control_fd))
-    return nullptr;
+// Those that have come to a start by hand.
+std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting) {
   std::map<std::string, FileDescriptor> channels;
   size_t host = 0;
   for (ArrivedGuest& arrived : meeting.take())
     channels.emplace(job.hosts[++host].name, std::move(arrived.channel));
-  return meeting_transport(std::move(channels), request.transport.agent);
+  return meeting_transport(std::move(channels), job.request.hosts.transport.agent);
+}
+
+// Binds the ranks of a host, which are the next of the job.
+void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHosts& reached) {
+  const size_t first = reached.cpus.size();
+  const int ranks = reached.places[first].local_world_size;
+  for (auto& cpus : bindings_of(topology, job.request.binding, ranks, reached.places[first].gpus)) {
+    // OMP_NUM_THREADS becomes the cores of the rank.
+    reached.places[reached.cpus.size()].cpus = ranks * cores_among(topology, cpus);
+    reached.cpus.push_back(std::move(cpus));
+  }
 }
 
 }  // namespace
@@ -87,29 +95,37 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
                                                   int control_fd) {
   ReachedHosts reached;
   reached.places = planned_places(job);
-  if (job.hosts.empty()) {
-    reached.host = std::make_unique<LocalHost>();
-    reached.master_address = kLoopback;
-    reached.master_port = port.number();
-    return reached;
-  }
+  const bool binds = job.request.binding != Binding::kNone;
   const HostRequest& request = job.request.hosts;
   std::optional<Meeting> meeting;
   try {
+    if (job.hosts.empty()) {
+      if (binds) bind_ranks(job, own_topology(), reached);
+      reached.host = std::make_unique<LocalHost>();
+      reached.master_address = kLoopback;
+      reached.master_port = port.number();
+      return reached;
+    }
     if (request.meeting.wanted())
       meeting.emplace(parse_meeting_place("--rendezvous", request.meeting.rendezvous),
                       read_key_file(request.meeting.key_file));
-    reached.transport =
-        meeting ? met_hosts(job, *meeting, control_fd) : make_transport(request.transport);
-    if (!reached.transport) return interrupted(control_fd);
+    if (meeting) {
+      if (const auto number = meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
+                                              request.connect_timeout, control_fd))
+        return interrupted(*number);
+    }
+    reached.transport = meeting ? met_hosts(job, *meeting) : make_transport(request.transport);
     auto group = std::make_unique<HostGroup>(
-        job.hosts, *reached.transport, HostGroupOptions{request.silence, request.connect_timeout});
+        job.hosts, *reached.transport,
+        HostGroupOptions{request.silence, request.connect_timeout, false, binds});
     if (const auto number = group->connect(control_fd)) return interrupted(*number);
     std::vector<int> host_of_rank;
     for (RankPlace& place : reached.places) {
       place.cpus = group->about(place.host).cpus;
       host_of_rank.push_back(place.host);
     }
+    for (size_t i = 0; binds && i < job.hosts.size(); ++i)
+      bind_ranks(job, parse_topology(group->about(static_cast<int>(i)).topology), reached);
     group->place(std::move(host_of_rank));
     for (size_t i = 0; i < job.hosts.size(); ++i) {
       const std::string& name = job.hosts[i].name;

@@ -16,8 +16,9 @@ namespace smp {
 struct ReachedHosts {
   std::unique_ptr<Transport> transport;  // outlives `host`
   std::unique_ptr<Host> host;
-  std::vector<std::string> names;  // none: this host
-  std::vector<RankPlace> places;   // by rank
+  std::vector<std::string> names;      // none: this host
+  std::vector<RankPlace> places;       // by rank
+  std::vector<std::vector<int>> cpus;  // that it is bound to, by rank; empty: none is
   std::string master_address;
   int master_port = 0;
 };

@@ -27,7 +27,8 @@ def check(what, holds, text):
 
 
 def allocated(nodes, options, program, launch_options=()):
-    return subprocess.run(["salloc", "--quiet", f"--nodes={nodes}", *options, launch, "--hosts", "slurm",
+    named = f"--nodelist=n[1-{nodes}]"  # else those that have just been given back are passed over
+    return subprocess.run(["salloc", "--quiet", f"--nodes={nodes}", named, *options, launch, "--hosts", "slurm",
                            "--show-ranks", "all", *launch_options, "--", *program],
                           capture_output=True, text=True, timeout=60)
 

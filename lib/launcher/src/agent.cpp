@@ -19,10 +19,12 @@
 #include "build_id.h"
 #include "host_addresses.h"
 #include "silence.h"
+#include "smp/launcher/binding.h"
 #include "smp/launcher/frame_channel.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/local_host.h"
 #include "smp/launcher/rank_environment.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
@@ -154,6 +156,11 @@ void Agent::welcome(const WelcomeMessage& message) {
   ready.addresses = own_addresses();
   ready.reached_at = address_reached_by_ssh();
   if (message.asks_health) ready.health = own_health();
+  try {
+    if (message.asks_topology) ready.topology = text_of_topology(own_topology());
+  } catch (const ConfigError& error) {
+    return refuse(error.what());
+  }
   channel_.send(FrameType::kReady, encode(ready));
 }
 

@@ -102,6 +102,7 @@ std::string encode(const WelcomeMessage& message) {
       .number(message.silence_ms)
       .number(message.reserves_port ? 1 : 0)
       .number(message.asks_health ? 1 : 0)
+      .number(message.asks_topology ? 1 : 0)
       .bytes();
 }
 
@@ -114,6 +115,7 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.silence_ms = static_cast<uint32_t>(reader.number());
   message.reserves_port = reader.number() != 0;
   message.asks_health = reader.number() != 0;
+  message.asks_topology = reader.number() != 0;
   return message;
 }
 
@@ -125,6 +127,7 @@ std::string encode(const ReadyMessage& message) {
       .list(message.addresses)
       .text(message.network)
       .text(message.reached_at)
+      .text(message.topology)
       .number(message.health ? 1 : 0);
   if (message.health) write_health(*message.health, writer);
   return writer.bytes();
@@ -139,6 +142,7 @@ ReadyMessage decode_ready(std::string_view bytes) {
   message.addresses = reader.list();
   message.network = reader.text();
   message.reached_at = reader.text();
+  message.topology = reader.text();
   if (reader.number() != 0) message.health = read_health(reader);
   return message;
 }
@@ -153,7 +157,9 @@ std::string encode(const StartMessage& message, const Command& before) {
     writer.number(same ? 1 : 0);
     if (!same) writer.text(variables[i]);
   }
-  return writer.text(message.command.error_file).bytes();
+  writer.text(message.command.error_file).number(message.command.cpus.size());
+  for (const int cpu : message.command.cpus) writer.number(static_cast<uint64_t>(cpu));
+  return writer.bytes();
 }
 
 StartMessage decode_start(std::string_view bytes, const Command& before) {
@@ -171,6 +177,9 @@ StartMessage decode_start(std::string_view bytes, const Command& before) {
                                                : std::string(reader.text()));
   }
   message.command.error_file = reader.text();
+  const uint64_t cpus = reader.number();
+  if (cpus > kMostTexts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
   return message;
 }
 

@@ -51,6 +51,7 @@ struct WelcomeMessage {
   uint32_t silence_ms = 0;  // after which the other side counts as lost
   bool reserves_port = false;
   bool asks_health = false;
+  bool asks_topology = false;
 };
 
 struct ReadyMessage {
@@ -61,6 +62,7 @@ struct ReadyMessage {
   std::string network;                 // equal where the loopback interface is the same one
   std::string reached_at;              // the address under which ssh reached it; may be empty
   std::optional<HostHealth> health;    // where it was asked for
+  std::string topology;                // of its CPUs (text_of_topology), where it was asked for
 };
 
 struct StartMessage {

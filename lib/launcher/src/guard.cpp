@@ -75,6 +75,13 @@ int pass_signals_on(pid_t second, int control, sigset_t signals, int watched) {
 
 }  // namespace
 
+std::optional<int> asked_to_end(int control_fd) {
+  unsigned char number = 0;
+  if (read(control_fd, &number, 1) != 1) return 0;
+  if (number == SIGUSR1 || number == SIGUSR2) return std::nullopt;
+  return number;
+}
+
 int run_guarded(const std::function<int(int)>& supervise, int watched) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)

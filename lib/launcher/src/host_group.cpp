@@ -17,6 +17,7 @@
 #include "agent_link.h"
 #include "build_id.h"
 #include "smp/launcher/duration.h"
+#include "smp/launcher/guard.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -72,6 +73,7 @@ HostGroup::HostGroup(std::vector<HostSpec> hosts, Transport& transport, HostGrou
   welcome.folder = std::filesystem::current_path().string();
   welcome.silence_ms = static_cast<uint32_t>(options_.silence.count());
   welcome.asks_health = options_.asks_health;
+  welcome.asks_topology = options_.asks_topology;
   welcome.reserves_port = true;  // on the first host alone
   for (HostSpec& host : hosts) {
     links_.push_back(std::make_unique<AgentLink>(std::move(host), transport, welcome));
@@ -117,10 +119,7 @@ std::optional<int> HostGroup::connect(int control_fd) {
     pollfd ready[2] = {{events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
     poll(ready, 2, 100);
     if (ready[1].revents != 0) {
-      unsigned char number = 0;
-      if (read(control_fd, &number, 1) != 1) return 0;
-      // These are for the ranks, and there are none yet.
-      if (number != SIGUSR1 && number != SIGUSR2) return number;
+      if (const auto number = asked_to_end(control_fd)) return number;
     }
     dispatch(none);
   }
@@ -154,7 +153,8 @@ HostFacts HostGroup::about(int host) const {
   return {message.name,    message.cpus,
           message.port,    message.addresses,
           message.network, message.reached_at,
-          message.health,  links_.at(static_cast<size_t>(host))->clock_skew_ms()};
+          message.health,  links_.at(static_cast<size_t>(host))->clock_skew_ms(),
+          message.topology};
 }
 
 std::string HostGroup::why_not_reached(int host) const {

@@ -113,6 +113,12 @@ void LocalHost::start(int process, const Command& command) {
   setup.err = err_write.number();
   setup.signal_mask = mask_before_;
   setup.open_files = RaisedFileLimit::before();
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : command.cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &cpus);
+  }
+  if (!command.cpus.empty()) setup.cpus = &cpus;
   const pid_t pid = spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
   process_of_pid_[pid] = {process, command.error_file};

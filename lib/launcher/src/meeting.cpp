@@ -14,7 +14,7 @@
 
 #include "meeting_words.h"
 #include "smp/launcher/duration.h"
-#include "smp/launcher/rank_list.h"
+#include "smp/launcher/guard.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -123,7 +123,8 @@ void Meeting::close_old() {
   std::erase_if(strangers_, [&](const auto& one) { return now - one->since > kForHandshake; });
 }
 
-bool Meeting::gather(size_t count, const MeetingGuest& self, milliseconds time, int control_fd) {
+std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milliseconds time,
+                                   int control_fd) {
   const auto deadline = Clock::now() + time;
   while (arrived_.size() < count) {
     if (Clock::now() > deadline)
@@ -132,7 +133,9 @@ bool Meeting::gather(size_t count, const MeetingGuest& self, milliseconds time, 
     std::vector<pollfd> ready = {{listener_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
     for (const auto& stranger : strangers_) ready.push_back({stranger->socket.number(), POLLIN, 0});
     poll(ready.data(), ready.size(), 100);
-    if (ready[1].revents != 0) return false;
+    if (ready[1].revents != 0) {
+      if (const auto number = asked_to_end(control_fd)) return number;
+    }
     std::vector<std::unique_ptr<Stranger>> left;
     for (size_t i = 0; i < strangers_.size(); ++i) {
       if (ready[i + 2].revents == 0 || hear(*strangers_[i], self))
@@ -146,7 +149,7 @@ bool Meeting::gather(size_t count, const MeetingGuest& self, milliseconds time, 
             [](const auto& a, const auto& b) { return a.guest.order < b.guest.order; });
   listener_.reset();
   strangers_.clear();
-  return true;
+  return std::nullopt;
 }
 
 }  // namespace smp

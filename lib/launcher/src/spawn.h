@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -13,6 +14,7 @@ struct ChildSetup {
   int in = -1, out = -1, err = -1;
   sigset_t signal_mask;
   rlimit open_files;
+  const cpu_set_t* cpus = nullptr;  // that it may run on; nullptr: those of this process
 };
 
 // Starts a process in a session of its own that dies with the calling thread. Returns its pid, or

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 namespace smp {
 
@@ -18,5 +19,10 @@ namespace smp {
 //
 // Call it from a process of one thread, before any other child is started.
 int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1);
+
+// For the second process, before there are ranks: what stands in `control_fd`, which is readable.
+// The number of a signal that ends it, 0 when the first process has died; nothing for signals that
+// are for ranks.
+std::optional<int> asked_to_end(int control_fd);
 
 }  // namespace smp

@@ -15,6 +15,7 @@ struct Command {
   std::vector<std::string> arguments;    // arguments[0] is the program, looked up in PATH
   std::vector<std::string> environment;  // "NAME=value", the whole environment
   std::string error_file{};              // where it leaves its last words; empty: nowhere
+  std::vector<int> cpus{};               // that it may run on, ascending; empty: all
 };
 
 struct ProcessEnd {

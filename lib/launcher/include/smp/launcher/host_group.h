@@ -28,6 +28,7 @@ struct HostGroupOptions {
   std::chrono::milliseconds silence{3000};            // after which a host counts as lost
   std::chrono::milliseconds connect_timeout{30'000};  // for all agents together
   bool asks_health = false;
+  bool asks_topology = false;
 };
 
 // What an agent says of its host.
@@ -40,6 +41,7 @@ struct HostFacts {
   std::string reached_at;              // the address under which ssh reached it; may be empty
   std::optional<HostHealth> health;    // where it was asked for
   int64_t clock_skew_ms = 0;           // with it
+  std::string topology;                // of its CPUs (parse_topology), where it was asked for
 };
 
 // Several machines as one Host: an agent on each, reached through a Transport. Processes go where

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,10 +58,10 @@ class Meeting {
   int port() const { return port_; }
 
   // Waits until `count` guests have come, who say what `self` says; in their order. Connections
-  // that prove nothing are dropped, and hold up nobody. False if `control_fd` (-1: none) had
-  // something to say before that. Throws std::runtime_error when the time is over.
-  bool gather(size_t count, const MeetingGuest& self, std::chrono::milliseconds time,
-              int control_fd);
+  // that prove nothing are dropped, and hold up nobody. A number if `control_fd` (-1: none) asked
+  // to end before that (asked_to_end). Throws std::runtime_error when the time is over.
+  std::optional<int> gather(size_t count, const MeetingGuest& self, std::chrono::milliseconds time,
+                            int control_fd);
   std::vector<ArrivedGuest> take() { return std::move(arrived_); }
 
  private:

@@ -1,0 +1,72 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "program.h"
+
+// --bind, on this machine, and where a plan's ranks are placed.
+
+using namespace smp;
+
+namespace {
+
+std::vector<std::string> bound(const std::vector<std::string>& options) {
+  return joined(joined({SMP_LAUNCH, "--show-ranks", "all"}, options),
+                {"--", "/bin/sh", "-c",
+                 "echo $(grep Cpus_allowed_list /proc/self/status | cut -f2) $OMP_NUM_THREADS"});
+}
+
+}  // namespace
+
+TEST_CASE("ranks run on the CPUs that --bind gives them, here and by agents") {
+  const ProgramEnd one = run_program(bound({"-n", "1", "--bind", "core", "--report-bindings"}));
+  if (contains(one.err, "libhwloc")) {
+    MESSAGE("skipped: there is no libhwloc");
+    return;
+  }
+  REQUIRE(one.code == 0);
+  const std::string said = "smp-launch: rank 0 runs on CPUs ";
+  REQUIRE(one.err.starts_with(said));
+  const std::string cpus = one.err.substr(said.size(), one.err.find('\n') - said.size());
+  CHECK(one.out.starts_with("[0] " + cpus + " "));
+  const ProgramEnd agent = run_program(
+      bound({"--hosts", "a,b", "--via", "local", "--bind", "core", "--report-bindings"}));
+  CHECK(agent.out.find("[1] " + cpus + " ") != std::string::npos);
+  CHECK(contains(agent.err, "smp-launch: rank 1 on host b runs on CPUs " + cpus + "\n"));
+  const ProgramEnd many = run_program(bound({"-n", "4000", "--bind", "core"}));
+  CHECK(many.code != 0);
+  CHECK(contains(many.err, "--bind core: 4000 ranks, but "));
+}
+
+TEST_CASE("--bind and what belongs to it are read strictly") {
+  const auto error_of = [](const std::vector<std::string>& options) {
+    const ProgramEnd end =
+        run_program(joined(joined({SMP_LAUNCH, "-n", "1"}, options), {"--", "true"}));
+    CHECK(end.code == 2);
+    return end.err.substr(0, end.err.find('\n'));
+  };
+  CHECK(error_of({"--bind", "socket"}) == "smp-launch: --bind 'socket': it is numa, core or none");
+  CHECK(error_of({"--report-bindings"}) ==
+        "smp-launch: --report-bindings needs --bind numa or core");
+  CHECK(error_of({"--tensor-across-hosts"}) == "smp-launch: --tensor-across-hosts is for plans");
+}
+
+TEST_CASE("a plan whose tensor groups cross hosts is refused unless it is allowed") {
+  const ScratchFolder folder;
+  const std::string configs = SMP_SOURCE_DIR "/configs", plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, configs + "/models/llama2-7b.yaml", "--cluster",
+                       configs + "/clusters/p4d.24xlarge.yaml", "--hosts", "2", "--set",
+                       "parallel.tensor_parallel_degree=2", "--set",
+                       "parallel.placement_strategy=spread", "--set",
+                       "parallel.pipeline_parallel_degree=1", "-o", plan})
+              .code == 0);
+  const std::vector<std::string> dry = {SMP_LAUNCH, "--dry-run", "--hosts", "a,b"};
+  CHECK(
+      contains(run_program(joined(dry, {plan})).out,
+               "NO  placement    ranks 0 and 8 share every layer (tensor), but are on hosts 0 and "
+               "1: plan with placement_strategy: cluster, or allow it with "
+               "--tensor-across-hosts\n"));
+  CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).out,
+                 "ok  placement    tensor groups have ranks on several hosts\n"));
+}
