@@ -251,7 +251,7 @@ TEST_CASE("lists of layers are trained on CPUs") {
         Texts{"cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)"});
 }
 
-TEST_CASE("lists of layers have no sequences to split, and are whole on every tensor rank") {
+TEST_CASE("lists of layers have no sequences to split, and no kinds to share alone") {
   Plan plan = sample_plan(small_list(), {});
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.parallel.sequence_parallel = true;
@@ -260,6 +260,6 @@ TEST_CASE("lists of layers have no sequences to split, and are whole on every te
       what_engine_cannot_run(plan) ==
       Texts{"model.layers with sequence_parallel or context_parallel_degree (a list reads no "
             "sequences)",
-            "model.layers with a kind of parallel.tensor_parallel: false (a list is whole on every "
-            "tensor rank)"});
+            "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every "
+            "matrix of a list)"});
 }

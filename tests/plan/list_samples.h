@@ -63,4 +63,21 @@ inline ModelSpec flat_list() {
                                 {.kind = Kind::kTanh}});
 }
 
+// What tensor ranks share from the images to the loss: channels that do not divide, dropped and
+// pooled by the ranks that have them, flat features of several elements each, and logits.
+inline ModelSpec cut_list() {
+  using Kind = OperatorKind;
+  return list_model({2, 9, 8}, {{.kind = Kind::kConv2d, .out = 7, .kernel = 3, .stride = 2},
+                                {.kind = Kind::kDropout, .p = 0.2},
+                                {.kind = Kind::kConv2d, .out = 6, .kernel = 2, .stride = 1},
+                                {.kind = Kind::kGelu},
+                                {.kind = Kind::kConv2d, .out = 5, .kernel = 1, .stride = 1},
+                                {.kind = Kind::kAdaptiveAvgPool2d, .out = 2},
+                                {.kind = Kind::kFlatten},
+                                {.kind = Kind::kDropout, .p = 0.3},
+                                {.kind = Kind::kLinear, .out = 11},
+                                {.kind = Kind::kTanh},
+                                {.kind = Kind::kLinear, .out = 10}});
+}
+
 }  // namespace smp

@@ -24,8 +24,15 @@ constexpr const char* kMixture =
     "experts_per_token: 2";
 constexpr const char* kPrime =
     "num_layers: 31, hidden_size: 248, num_heads: 31, vocab_size: 1000, max_positions: 1021";
+// Of the matrices with whole inputs the first has 4 outputs, the last 10.
+constexpr const char* kList =
+    "name: list, input: {channels: 1, height: 8, width: 8}, layers: [{type: conv2d, out: 4, "
+    "kernel: 3}, flatten, {type: linear, out: 5}, {type: linear, out: 10}], loss: cross_entropy";
 
 constexpr Case kCases[] = {
+    {kList, "hosts: 1, processes_per_host: 8", "tensor_parallel_degree: 8",
+     "parallel.tensor_parallel_degree: 8: the outputs of model.layers[0] (conv2d: 4) are fewer "
+     "than 8; legal here: 1, 2, 4; nearest: 4"},
     {kPrime, "hosts: 1, processes_per_host: 1", "tensor_parallel_degree: 2",
      "parallel.tensor_parallel_degree: 2: processes_per_host (1) is not divisible by 2; legal "
      "here: 1; nearest: 1"},

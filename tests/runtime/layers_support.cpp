@@ -131,8 +131,17 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence) {
   std::mt19937_64 engine(11);
   std::vector<at::Tensor> tensors;
-  for (const BatchField field : {BatchField::kTokens, BatchField::kTargets}) {
+  const std::vector<LayerSpec> layers = layers_of(model);
+  for (const BatchField field : {layers.front().reads.value(), layers.back().reads.value()}) {
     const LayerCall call{.micro_batch = batch, .sequence_length = sequence};
+    if (field == BatchField::kImages) {
+      at::Tensor images = at::empty(field_of(model, field, call).shape, at::kDouble);
+      for (int64_t i = 0; i < images.numel(); ++i) {
+        images.data_ptr<double>()[i] = std::sin(1.7 * static_cast<double>(i * i % 97) + 0.3);
+      }
+      tensors.push_back(images);
+      continue;
+    }
     at::Tensor ids = at::empty(field_of(model, field, call).shape, at::kLong);
     for (int64_t n = 0; n < ids.numel(); ++n) {
       ids.data_ptr<int64_t>()[n] =

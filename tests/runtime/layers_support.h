@@ -29,7 +29,8 @@ ModelSpec small_t5_gated();
 
 // Arbitrary but fixed weights, far enough from their usual initial values that each matters.
 NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type);
-// Tokens [b, s], of an encoder_decoder [2, b, s], and targets [b, s].
+// Tokens [b, s], of an encoder_decoder [2, b, s], and targets [b, s]; of a list images in fp64 and
+// labels [b].
 std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, int64_t sequence);
 
 class ModelOnRank {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "layers_support.h"
+#include "plan/list_samples.h"
 #include "smp/comm/thread_group.h"
 #include "tolerances.h"
 
@@ -69,6 +70,13 @@ void check_split(const ModelSpec& model, int degree, bool sequence_parallel = fa
 }
 
 }  // namespace
+
+TEST_CASE("layers: tensor-parallel ranks compute what one rank does, lists of layers") {
+  // Norms read what they gather; the loss of the last list reads logits that the ranks share.
+  for (const ModelSpec& model : {small_list(), flat_list(), cut_list()}) {
+    for (int degree : {2, 3, 4}) check_split(model, degree);
+  }
+}
 
 TEST_CASE("layers: tensor-parallel ranks compute what one rank does, GPT-2") {
   // 37 vocabulary rows do not divide by 2 or 4.

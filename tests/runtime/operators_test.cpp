@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "central_differences.h"
 #include "layers_support.h"
 #include "operators/operator.h"
 #include "plan/list_samples.h"
+#include "smp/comm/thread_group.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/runtime/memory_ledger.h"
 #include "tolerances.h"
@@ -36,10 +38,9 @@ at::Tensor arbitrary(std::vector<int64_t> sizes, at::ScalarType type) {
 
 std::vector<at::Tensor> images_and_labels(const ModelSpec& model, int64_t batch,
                                           at::ScalarType type) {
-  at::Tensor labels = at::empty({batch}, at::kLong);
-  for (int64_t i = 0; i < batch; ++i) labels.data_ptr<int64_t>()[i] = i % model.vocab_size;
-  return {arbitrary({batch, model.input_channels, model.input_height, model.input_width}, type),
-          labels};
+  std::vector<at::Tensor> tensors = arbitrary_batch(model, batch, 1);
+  tensors[0] = tensors[0].to(type);
+  return tensors;
 }
 
 // What oneDNN blocks a product of fp32 or bf16 in, where it has few rows or columns.
@@ -55,7 +56,7 @@ bool is_peak(int64_t counted, int64_t expected, at::ScalarType type) {
 TEST_CASE("operators: gradients of lists are those of central differences") {
   at::set_num_threads(1);
   const at::NoGradGuard no_grad;
-  for (const ModelSpec& model : {small_list(), flat_list()}) {
+  for (const ModelSpec& model : {small_list(), flat_list(), cut_list()}) {
     ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
     const auto batch = images_and_labels(model, 3, at::kDouble);
     rank.set_context({.seed = 3, .step = 1, .first_sample = 4, .trains = true});  // dropout
@@ -104,9 +105,10 @@ TEST_CASE("operators: convolutions and poolings are torch's") {
   const auto run = [&](const OperatorSpec& spec, const Linear& linear) {
     PlacedOperator placed{0, spec, {2, 11, 9}, rules_of(spec.kind).output(spec, {2, 11, 9})};
     const bool is_max = spec.kind == OperatorKind::kMaxPool2d;
-    const OperatorPtr one = spec.kind == OperatorKind::kConv2d ? make_convolution(placed, linear)
-                            : is_max                           ? make_max_pool(placed)
-                                                               : make_mean_pool(placed);
+    const OperatorPtr one = spec.kind == OperatorKind::kConv2d
+                                ? make_convolution(placed, {linear, {}, {}})
+                            : is_max ? make_max_pool(placed)
+                                     : make_mean_pool(placed);
     Saved saved;
     return one->forward(x, false, {}, saved);
   };
@@ -137,69 +139,86 @@ TEST_CASE("operators: convolutions and poolings are torch's") {
   }
 }
 
-TEST_CASE("operators: counted bytes of every layer of a list are those of memory_of, to the byte") {
+namespace {
+
+// Of every layer of a list on one of `degree` tensor ranks.
+void check_memory(const ModelSpec& model, int degree, at::ScalarType type, int64_t batch_size) {
   install_counting_allocator();
-  at::set_num_threads(1);
-  for (const ModelSpec& model : {small_list(), flat_list()}) {
-    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-      for (const int64_t batch_size : {1, 5, 70}) {
-        MemoryLedger ledger(0, 0);
-        const LedgerScope scope(ledger);
-        ModelOnRank rank(model, arbitrary_weights(model, type), nullptr);
-        const auto batch = images_and_labels(model, batch_size, type);
-        const LayerCall call{
-            .micro_batch = batch_size, .sequence_length = 1, .dtype = dtype_of(type)};
-        const auto live = [&] { return ledger.live().bytes; };
-        at::Tensor x = batch[0];
-        const auto layers = layers_of(model);
-        for (size_t i = 0; i < layers.size(); ++i) {
-          Layer& layer = *rank.layers()[i];
-          const LayerMemory expected = memory_of(model, layers[i], call);
-          INFO(layers[i].name, " batch ", batch_size, " element bytes ", bytes_of(call.dtype));
-          std::vector<at::Tensor> inputs{x};
-          if (makes_loss(layers[i].kind)) inputs.push_back(batch[1]);
-          at::Tensor next;
-          for (const bool put_off : {false, true}) {
-            next.reset();
-            ledger.reset_peak();
-            const int64_t before = live();
-            Saved saved;
-            at::Tensor y = layer.forward(inputs, {.trains = true}, &saved)[0];
-            CHECK(static_cast<int64_t>(y.nbytes()) == expected.output_bytes);
-            CHECK(live() - before == expected.saved_bytes);
-            CHECK(is_peak(ledger.peak().bytes - before, expected.forward_peak_bytes, type));
-            at::Tensor gradient = at::ones_like(y);
-            ledger.reset_peak();
-            const int64_t kept = live();
-            WeightWork work;
-            std::vector<at::Tensor> gradients;
-            gradients.push_back(std::move(gradient));
-            std::vector<at::Tensor> dx =
-                layer.backward(std::move(saved), std::move(gradients), {.trains = true},
-                               put_off ? &work : nullptr);
-            CHECK(is_peak(
-                ledger.peak().bytes - kept,
-                put_off ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes,
-                type));
-            next = std::move(y);
-            const int64_t next_bytes = static_cast<int64_t>(next.nbytes());
-            if (!put_off) CHECK(live() - before - next_bytes == expected.input_gradient_bytes);
-            dx.clear();
-            // A matrix that reads the layer's input holds it, as this test does.
-            const bool reads_input = i > 0;
-            const int64_t input = reads_input ? static_cast<int64_t>(x.nbytes()) : 0;
-            if (put_off && !makes_loss(layers[i].kind)) {
-              const int64_t held = live();
-              CHECK(held - before - next_bytes == expected.put_off_bytes - input);
-              ledger.reset_peak();
-              work.run();
-              CHECK(is_peak(ledger.peak().bytes - held, expected.weight_peak_bytes, type));
-            }
-            CHECK(live() - before == next_bytes);
-          }
-          x = std::move(next);
+  std::mutex mutex;
+  run_ranks(degree, [&](Communicator& comm) {
+    at::set_num_threads(1);
+    MemoryLedger ledger(comm.rank(), 0);
+    const LedgerScope scope(ledger);
+    ModelOnRank rank(model, arbitrary_weights(model, type), &comm);
+    const auto batch = images_and_labels(model, batch_size, type);
+    const LayerCall call{.micro_batch = batch_size,
+                         .sequence_length = 1,
+                         .tensor_degree = degree,
+                         .tensor_rank = comm.rank(),
+                         .dtype = dtype_of(type)};
+    const auto live = [&] { return ledger.live().bytes; };
+    at::Tensor x = batch[0];
+    const auto layers = layers_of(model);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      Layer& layer = *rank.layers()[i];
+      const LayerMemory expected = memory_of(model, layers[i], call);
+      std::vector<at::Tensor> inputs{x};
+      if (makes_loss(layers[i].kind)) inputs.push_back(batch[1]);
+      at::Tensor next;
+      for (const bool put_off : {false, true}) {
+        next.reset();
+        ledger.reset_peak();
+        const int64_t before = live();
+        Saved saved;
+        at::Tensor y = layer.forward(inputs, {.trains = true}, &saved)[0];
+        const int64_t kept = live(), forward_peak = ledger.peak().bytes;
+        const auto output_bytes = static_cast<int64_t>(y.nbytes());
+        std::vector<at::Tensor> gradients;
+        gradients.push_back(at::ones_like(y));
+        ledger.reset_peak();
+        const int64_t ahead = live();
+        WeightWork work;
+        std::vector<at::Tensor> dx = layer.backward(std::move(saved), std::move(gradients),
+                                                    {.trains = true}, put_off ? &work : nullptr);
+        const int64_t backward_peak = ledger.peak().bytes;
+        next = std::move(y);
+        const int64_t behind = live() - before - output_bytes;
+        dx.clear();
+        const int64_t held = live();
+        ledger.reset_peak();
+        work.run();
+        const int64_t weight_peak = ledger.peak().bytes;
+        // A matrix that reads the layer's input holds it, as this test does.
+        const int64_t input = i > 0 ? static_cast<int64_t>(x.nbytes()) : 0;
+
+        const std::lock_guard lock(mutex);  // doctest's checks come one at a time
+        INFO(layers[i].name, " batch ", batch_size, " element bytes ", bytes_of(call.dtype),
+             " rank ", comm.rank(), " of ", degree);
+        CHECK(output_bytes == expected.output_bytes);
+        CHECK(kept - before == expected.saved_bytes);
+        CHECK(is_peak(forward_peak - before, expected.forward_peak_bytes, type));
+        CHECK(is_peak(backward_peak - ahead,
+                      put_off ? expected.put_off_backward_peak_bytes : expected.backward_peak_bytes,
+                      type));
+        if (!put_off) CHECK(behind == expected.input_gradient_bytes);
+        if (put_off && !makes_loss(layers[i].kind)) {
+          CHECK(held - before - output_bytes == expected.put_off_bytes - input);
+          CHECK(is_peak(weight_peak - held, expected.weight_peak_bytes, type));
         }
+        CHECK(live() - before == output_bytes);
       }
+      x = std::move(next);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("operators: counted bytes of every layer of a list are those of memory_of, to the byte") {
+  for (const ModelSpec& model : {small_list(), flat_list(), cut_list()}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      for (const int64_t batch_size : {1, 5, 70}) check_memory(model, 1, type, batch_size);
+      for (const int degree : {2, 3}) check_memory(model, degree, type, 5);
     }
   }
 }

@@ -131,8 +131,8 @@ const Rule kRules[] = {
     {[](const Plan& plan) {
        return is_list(plan.job.model) && !plan.job.parallel.tensor_parallel.all();
      },
-     "model.layers with a kind of parallel.tensor_parallel: false (a list is whole on every tensor "
-     "rank)"},
+     "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every matrix "
+     "of a list)"},
     {[](const Plan& plan) { return plan.job.model.num_experts > 0; },
      "model.num_experts: above 0 (the engine runs dense layers)"},
     {[](const Plan& plan) { return plan.job.model.kv_lora_rank > 0; },

@@ -27,7 +27,10 @@ TensorSpec batch_of(const SampleShape& sample, const LayerCall& call) {
 std::vector<TensorSpec> outputs_of(const ModelSpec& model, const LayerSpec& layer,
                                    const LayerCall& call) {
   if (makes_loss(layer.kind)) return {};
-  if (is_list(model)) return {batch_of(operators_of(model, layer).back().out, call)};
+  if (is_list(model)) {
+    const TensorPlace place{call.tensor_degree, call.tensor_rank};
+    return {batch_of(operators_of(model, layer, place).back().out, call)};
+  }
   const int64_t sequence = call.own_tokens() / call.micro_batch;
   const TensorSpec hidden{{call.micro_batch, sequence, model.hidden_size}, call.dtype};
   if (model.stack != Stack::kEncoderDecoder) return {hidden};

@@ -87,7 +87,10 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
       cut(parameter.rows, tensor_degree, tensor_rank, box.row_begin, box.row_end);
       break;
     case TensorSplit::kColumns:
-      cut(parameter.cols, tensor_degree, tensor_rank, box.col_begin, box.col_end);
+      cut(parameter.cols / parameter.column_unit, tensor_degree, tensor_rank, box.col_begin,
+          box.col_end);
+      box.col_begin *= parameter.column_unit;
+      box.col_end *= parameter.column_unit;
       break;
     case TensorSplit::kKvHeads: {
       const int64_t copies = kv_copies(model, tensor_degree);
@@ -103,7 +106,7 @@ Box tensor_box(const ModelSpec& model, const ParameterSpec& parameter, int64_t t
 LayerFlops flops_of(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call) {
   if (layer.kind == LayerKind::kEmbedding) return {};
   if (is_list(model)) {
-    const double multiply_adds = operator_multiply_adds(model, layer, call.micro_batch);
+    const double multiply_adds = operator_multiply_adds(model, layer, call);
     // The batch itself needs no gradient.
     return {.forward = 2 * multiply_adds, .backward = (layer.index == 0 ? 2 : 4) * multiply_adds};
   }

@@ -17,6 +17,8 @@ OperatorMemory memory_of(const PlacedOperator& placed, const LayerCall& call) {
       .memory({placed.spec, placed.in, placed.out, call.micro_batch, call.dtype});
 }
 
+TensorPlace place_of(const LayerCall& call) { return {call.tensor_degree, call.tensor_rank}; }
+
 int64_t bytes_of(const SampleShape& shape, const LayerCall& call) {
   return smp::bytes_of(call.dtype) * call.micro_batch * elements_of(shape);
 }
@@ -25,7 +27,8 @@ int64_t bytes_of(const SampleShape& shape, const LayerCall& call) {
 class LayerWalk {
  public:
   LayerWalk(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call)
-      : operators_(operators_of(model, layer)),
+      : place_(place_of(call)),
+        operators_(operators_of(model, layer, place_)),
         call_(call),
         is_first_(layer.index == 0),
         makes_loss_(makes_loss(layer.kind)) {}
@@ -80,6 +83,7 @@ class LayerWalk {
     for (size_t i = 0; i < operators_.size(); ++i) {
       const OperatorMemory op = memory_of(operators_[i], call_);
       if (op.is_view) continue;
+      if (gathers(i)) gather(alive, operators_[i].in_cut);
       const bool in_place = op.works_in_place && owns_input(i);
       if (!in_place) alive.add(bytes_of(operators_[i].out, call_));
       alive.add(op.kept_bytes);
@@ -117,10 +121,30 @@ class LayerWalk {
       if (!op.gradient_in_place || !wanted) alive.drop(bytes_of(operators_[i].out, call_));
       alive.drop(op.kept_bytes);
       if (op.keeps_input && owns_input(i)) alive.drop(bytes_of(operators_[i].in, call_));
+      if (gathers(i)) {  // of the gradient each rank takes its own
+        alive.add(part_bytes(operators_[i].in_cut, place_));
+        alive.drop(bytes_of(operators_[i].in, call_));
+      }
     }
     return alive;
   }
 
+  bool gathers(size_t i) const { return operators_[i].gathers && place_.degree > 1; }
+  int64_t part_bytes(const ChannelCut& cut, const TensorPlace& place) const {
+    return smp::bytes_of(call_.dtype) * call_.micro_batch * cut.size(place);
+  }
+  // All parts are sent as large as the largest, and then put side by side.
+  void gather(Alive& alive, const ChannelCut& cut) const {
+    const int64_t own = part_bytes(cut, place_), largest = part_bytes(cut, {place_.degree, 0});
+    const int64_t padded = own < largest ? largest : 0;
+    alive.add(padded);
+    alive.add(place_.degree * largest);
+    alive.drop(padded);
+    alive.add(part_bytes(cut, {}));
+    alive.drop(place_.degree * largest + own);
+  }
+
+  const TensorPlace place_;
   const std::vector<PlacedOperator> operators_;
   const LayerCall& call_;
   const bool is_first_, makes_loss_;
@@ -149,16 +173,97 @@ std::vector<LayerSpec> operator_layers(const ModelSpec& model) {
   return layers;
 }
 
-std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer) {
+namespace {
+
+// Walks a list from its beginning; what is cut depends on all that comes before.
+class CutWalk {
+ public:
+  CutWalk(const ModelSpec& model, const TensorPlace& place)
+      : place_(place), whole_(input_of(model)) {}
+
+  PlacedOperator next(int64_t index, const OperatorSpec& spec) {
+    const OperatorRules& rules = rules_of(spec.kind);
+    PlacedOperator placed{.index = index, .spec = spec, .in = own(), .in_cut = cut()};
+    if (rules.has_matrix) {
+      const bool reads_parts = channels_ > 0;
+      placed.matrix_cut = reads_parts ? MatrixCut::kInputs : MatrixCut::kOutputs;
+      channels_ = reads_parts ? 0 : spec.out;
+    } else if (rules.reads_all_channels && channels_ > 0) {
+      placed.gathers = true;
+      placed.in = whole_;
+      channels_ = 0;
+    }
+    whole_ = rules.output(spec, whole_);
+    placed.out = own();
+    placed.out_cut = cut();
+    return placed;
+  }
+
+ private:
+  ChannelCut cut() const {
+    if (channels_ == 0) return {};
+    return {.channels = channels_, .unit = elements_of(whole_) / channels_};
+  }
+  SampleShape own() const {
+    SampleShape shape = whole_;
+    // Flat features are channels of several elements each.
+    if (channels_ > 0) {
+      shape[0] = shape[0] / channels_ * part_size(channels_, place_.degree, place_.rank);
+    }
+    return shape;
+  }
+
+  const TensorPlace place_;
+  SampleShape whole_;
+  int64_t channels_ = 0;  // that are cut
+};
+
+}  // namespace
+
+std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer,
+                                         const TensorPlace& place) {
   std::vector<PlacedOperator> placed;
-  SampleShape in = input_of(model);
+  CutWalk walk(model, place);
   for (int64_t i = 0; i < layer.end_operator; ++i) {
-    const OperatorSpec& spec = model.operators.at(static_cast<size_t>(i));
-    SampleShape out = rules_of(spec.kind).output(spec, in);
-    if (i >= layer.first_operator) placed.push_back({i, spec, in, out});
-    in = std::move(out);
+    PlacedOperator one = walk.next(i, model.operators.at(static_cast<size_t>(i)));
+    if (i >= layer.first_operator) placed.push_back(std::move(one));
   }
   return placed;
+}
+
+std::vector<PlacedOperator> matrices_of(const ModelSpec& model, const TensorPlace& place) {
+  LayerSpec all;
+  all.end_operator = static_cast<int64_t>(model.operators.size());
+  std::vector<PlacedOperator> placed = operators_of(model, all, place);
+  std::erase_if(placed, [](const PlacedOperator& one) { return !has_matrix(one.spec); });
+  return placed;
+}
+
+bool shares_loss(const ModelSpec& model) {
+  return operators_of(model, operator_layers(model).back()).back().out_cut.is_cut();
+}
+
+std::vector<OperatorMessage> operator_messages(const ModelSpec& model, const LayerSpec& layer,
+                                               const LayerCall& call) {
+  std::vector<OperatorMessage> messages;
+  if (call.tensor_degree == 1) return messages;
+  bool reads_batch = layer.index == 0;
+  for (const PlacedOperator& placed : operators_of(model, layer, place_of(call))) {
+    if (placed.gathers) {
+      const int64_t largest = placed.in_cut.size({call.tensor_degree, 0});
+      messages.push_back({CollectiveOp::kAllGather, call.micro_batch * largest, false});
+    } else if (has_matrix(placed.spec) && placed.matrix_cut == MatrixCut::kInputs) {
+      messages.push_back(
+          {CollectiveOp::kAllReduce, call.micro_batch * elements_of(placed.out), false});
+    } else if (has_matrix(placed.spec) && !reads_batch) {
+      messages.push_back(
+          {CollectiveOp::kAllReduce, call.micro_batch * elements_of(placed.in), true});
+    }
+    reads_batch = reads_batch && rules_of(placed.spec.kind)
+                                     .memory({placed.spec, placed.in, placed.out, 1, call.dtype})
+                                     .is_view;
+  }
+  return messages;
 }
 
 // The matrix goes by the layer's name, which is its own; what else has parameters by its place in
@@ -168,7 +273,14 @@ std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const Lay
   for (const PlacedOperator& placed : operators_of(model, layer)) {
     const OperatorRules& rules = rules_of(placed.spec.kind);
     if (rules.parameters == nullptr) continue;
+    const bool by_outputs = rules.has_matrix && placed.matrix_cut == MatrixCut::kOutputs;
     for (ParameterSpec& parameter : rules.parameters(placed.spec, placed.in)) {
+      if (by_outputs) {
+        parameter.split = TensorSplit::kRows;
+      } else if (rules.has_matrix && !parameter.is_vector) {
+        parameter.split = TensorSplit::kColumns;
+        parameter.column_unit = parameter.cols / placed.in_cut.channels;
+      }
       const std::string place = rules.has_matrix ? "" : std::to_string(placed.index) + ".";
       parameter.name = layer.name + "." + place + parameter.name;
       parameters.push_back(std::move(parameter));
@@ -177,13 +289,15 @@ std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const Lay
   return parameters;
 }
 
-double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer, int64_t batch) {
+double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
+                              const LayerCall& call) {
   double sum = 0;
-  for (const PlacedOperator& placed : operators_of(model, layer)) {
+  for (const PlacedOperator& placed : operators_of(model, layer, place_of(call))) {
     if (!has_matrix(placed.spec)) continue;
-    const ParameterSpec matrix = rules_of(placed.spec.kind).parameters(placed.spec, placed.in)[0];
-    const int64_t uses = elements_of(placed.out) / matrix.rows;  // of the matrix, in a sample
-    sum += static_cast<double>(batch * uses) * static_cast<double>(matrix.size());
+    // As many columns as this rank reads, for each of its outputs.
+    const int64_t cols = rules_of(placed.spec.kind).parameters(placed.spec, placed.in)[0].cols;
+    sum +=
+        static_cast<double>(call.micro_batch * elements_of(placed.out)) * static_cast<double>(cols);
   }
   return sum;
 }

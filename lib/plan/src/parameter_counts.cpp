@@ -99,16 +99,19 @@ namespace {
 ParameterCounts counts_of_list(const ModelSpec& model) {
   ParameterCounts counts;
   for (const LayerSpec& layer : layers_of(model)) {
-    double& sum = makes_loss(layer.kind) ? counts.head.whole : counts.block.whole;
+    ParameterSum& sum = makes_loss(layer.kind) ? counts.head : counts.block;
     for (const ParameterSpec& parameter : parameters_of(model, layer)) {
-      sum += static_cast<double>(parameter.rows) * static_cast<double>(parameter.cols);
+      double& part = parameter.split == TensorSplit::kReplicated ? sum.whole : sum.cut;
+      part += static_cast<double>(parameter.rows) * static_cast<double>(parameter.cols);
     }
   }
   counts.blocks = model.num_layers;
   const auto blocks = static_cast<double>(counts.blocks);
-  const double all = counts.block.whole;
-  counts.block.whole = std::floor(all / blocks);
-  counts.embedding.whole = all - blocks * counts.block.whole;
+  for (double ParameterSum::*part : {&ParameterSum::cut, &ParameterSum::whole}) {
+    const double all = counts.block.*part;
+    counts.block.*part = std::floor(all / blocks);
+    counts.embedding.*part = all - blocks * counts.block.*part;
+  }
   return counts;
 }
 

@@ -120,17 +120,14 @@ class StepTraffic {
 
   void tensor_parallel() {
     const ModelSpec& model = plan_.job.model;
-    if (is_list(model)) return;  // every rank computes all
+    if (is_list(model)) return list_of_layers();
     const Calls calls = calls_of_microbatch();
     if (plan_.job.parallel.sequence_parallel.value_or(false)) {
       split_sequences(calls);
     } else {
       whole_sequences(calls);
     }
-    if (calls.shared_heads > 0) {
-      all_reduce("tensor.loss", wide(dtype_), tokens_, 1);      // max of the logits
-      all_reduce("tensor.loss", wide(dtype_), 2 * tokens_, 1);  // sum of exponentials, target
-    }
+    loss_of_rows(tokens_, calls.shared_heads);
     if (model.qk_norm && plan_.job.parallel.tensor_parallel.attention) {
       // Each rank has worked on its own heads.
       all_reduce("tensor.head_norms", wide(dtype_), 2 * norm_vectors() * model.head_dim,
@@ -143,6 +140,29 @@ class StepTraffic {
                   kv_elements_of_block(is_vector), sums);
       }
     }
+  }
+
+  // Sums behind matrices that are cut by their inputs, and of what flows back from those that are
+  // cut by their outputs.
+  void list_of_layers() {
+    const ModelSpec& model = plan_.job.model;
+    const LayerCall call = layer_call(plan_, layout_.coord.tensor);
+    int64_t blocks_again = calls_of_microbatch().again;
+    for (const LayerSpec& layer : layout_.layers) {
+      const bool is_again = is_block(layer) && blocks_again-- > 0;
+      for (const OperatorMessage& message : operator_messages(model, layer, call)) {
+        list_.add(message.is_backward ? "tensor.backward" : "tensor.forward", message.op,
+                  Axis::kTensor, dtype_, message.count,
+                  microbatches_ * (is_again && !message.is_backward ? 2 : 1));
+      }
+      if (makes_loss(layer.kind) && shares_loss(model)) loss_of_rows(call.micro_batch, 1);
+    }
+  }
+
+  // Of logits that the ranks share.
+  void loss_of_rows(int64_t rows, int64_t calls) {
+    all_reduce("tensor.loss", wide(dtype_), rows, calls);      // max of the logits
+    all_reduce("tensor.loss", wide(dtype_), 2 * rows, calls);  // sum of exponentials, target
   }
 
   // Column- then row-parallel pairs: one sum forward, one backward for each (Shoeybi et al. 2019,

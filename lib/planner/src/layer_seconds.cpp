@@ -216,20 +216,39 @@ CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   return seconds_of(call, kept, work, messages, {}, {});
 }
 
+Messages list_messages(const PricedCall& call, const LayoutChoice& choice, const LayerSpec& layer) {
+  Messages messages;
+  if (choice.tensor == 1) return messages;
+  const Placement group = tensor_placement(choice, call.job);
+  const LayerCall one{.micro_batch = choice.micro_batch, .tensor_degree = choice.tensor};
+  for (const OperatorMessage& message : operator_messages(call.model, layer, one)) {
+    const double bytes = call.element * static_cast<double>(message.count);
+    // A gather's count is that of each rank.
+    (message.is_backward ? messages.backward : messages.forward) +=
+        message.op == CollectiveOp::kAllGather
+            ? all_gather_s(bytes * static_cast<double>(choice.tensor), group, call.cluster)
+            : all_reduce_s(bytes, group, call.cluster);
+  }
+  if (makes_loss(layer.kind) && shares_loss(call.model)) {
+    messages.forward += 3 * all_reduce_s(4 * call.batch, group, call.cluster);
+  }
+  return messages;
+}
+
 // One layer of a list: its product, and a pass of each operator over what it reads and writes,
 // three more where a product's patches are copied.
 CallSeconds operators(const PricedCall& call, const LayoutChoice& choice, const LayerSpec& layer) {
   LayerWork work;
-  for (const PlacedOperator& placed : operators_of(call.model, layer)) {
+  for (const PlacedOperator& placed : operators_of(call.model, layer, {choice.tensor, 0})) {
     const OperatorRules& rules = rules_of(placed.spec.kind);
     const auto in = static_cast<double>(elements_of(placed.in));
     const auto out = static_cast<double>(elements_of(placed.out));
     double values = call.batch * (in + out);
     if (rules.has_matrix) {
-      const ParameterSpec matrix = rules.parameters(placed.spec, placed.in)[0];
-      const double rows = call.batch * out / static_cast<double>(matrix.rows);
-      const auto cols = static_cast<double>(matrix.cols);
-      linear(work, call, rows, cols, static_cast<double>(matrix.rows), true);
+      const auto outputs = static_cast<double>(placed.out[0]);
+      const double rows = call.batch * out / outputs;
+      const auto cols = static_cast<double>(rules.parameters(placed.spec, placed.in)[0].cols);
+      linear(work, call, rows, cols, outputs, true);
       values = placed.in.size() == 1 ? 0 : 3 * rows * cols;
     }
     passes(work.forward, call, values, 1);
@@ -237,7 +256,7 @@ CallSeconds operators(const PricedCall& call, const LayoutChoice& choice, const 
   }
   LayoutChoice here = choice;
   if (makes_loss(layer.kind)) here.recompute = Recompute::kNone;
-  return seconds_of(call, here, work, {}, {}, {});
+  return seconds_of(call, here, work, list_messages(call, choice, layer), {}, {});
 }
 
 // A block is the mean of all layers but the last.
@@ -252,7 +271,8 @@ LayerSeconds list_seconds(const PricedCall& call, const LayoutChoice& choice) {
     }
     for (double CallSeconds::*part :
          {&CallSeconds::matmul_forward, &CallSeconds::matmul_backward, &CallSeconds::memory_forward,
-          &CallSeconds::memory_backward, &CallSeconds::launch_forward,
+          &CallSeconds::memory_backward, &CallSeconds::tensor_forward,
+          &CallSeconds::tensor_backward, &CallSeconds::launch_forward,
           &CallSeconds::launch_backward, &CallSeconds::recompute}) {
       seconds.block.*part += share * of_layer.*part;
     }

@@ -157,7 +157,14 @@ std::optional<std::string> tensor_problem(const JobSpec& job, int64_t tensor) {
   if (processes % tensor != 0) {
     return fmt::format("processes_per_host ({}) is not divisible by {}", processes, tensor);
   }
-  if (is_list(model)) return std::nullopt;  // every rank holds all
+  if (is_list(model)) {
+    for (const PlacedOperator& matrix : matrices_of(model)) {
+      if (matrix.matrix_cut == MatrixCut::kInputs || matrix.spec.out >= tensor) continue;
+      return fmt::format("the outputs of model.layers[{}] ({}: {}) are fewer than {}", matrix.index,
+                         rules_of(matrix.spec.kind).type, matrix.spec.out, tensor);
+    }
+    return std::nullopt;
+  }
   if (!job.parallel.tensor_parallel.attention) return std::nullopt;
   if (model.num_heads % tensor != 0) {
     return fmt::format("num_heads ({}) is not divisible by {}", model.num_heads, tensor);

@@ -36,11 +36,13 @@ const OperatorRules kLayerNormRules = {.type = "layer_norm",
                                        .keys = {},
                                        .output = output,
                                        .memory = layer_norm_memory,
-                                       .parameters = layer_norm};
+                                       .parameters = layer_norm,
+                                       .reads_all_channels = true};
 const OperatorRules kRmsNormRules = {.type = "rms_norm",
                                      .keys = {},
                                      .output = output,
                                      .memory = rms_norm_memory,
-                                     .parameters = rms_norm};
+                                     .parameters = rms_norm,
+                                     .reads_all_channels = true};
 
 }  // namespace smp

@@ -80,8 +80,9 @@ void channels_first_of(int64_t samples, int64_t channels, int64_t windows, const
                        const T* bias, T* images) {
   for (int64_t n = 0; n < samples; ++n, rows += windows * channels) {
     for (int64_t c = 0; c < channels; ++c) {
+      const Wide<T> added = bias == nullptr ? Wide<T>(0) : Wide<T>(bias[c]);
       for (int64_t w = 0; w < windows; ++w) {
-        *images++ = static_cast<T>(Wide<T>(rows[w * channels + c]) + Wide<T>(bias[c]));
+        *images++ = static_cast<T>(Wide<T>(rows[w * channels + c]) + added);
       }
     }
   }

@@ -40,7 +40,8 @@ struct MeanShape {
   /* images = the sum of what each patch has of them; `sums` of a sample */                      \
   void sum_patches(const PatchShape& shape, int64_t samples, const T* patches, T* images,        \
                    Wide<T>* sums);                                                               \
-  /* images [samples, channels, windows] from rows [samples * windows, channels], with a bias */ \
+  /* images [samples, channels, windows] from rows [samples * windows, channels] and a bias,  */ \
+  /* which may be null */                                                                        \
   void channels_first(int64_t samples, int64_t channels, int64_t windows, const T* rows,         \
                       const T* bias, T* images);                                                 \
   void channels_last(int64_t samples, int64_t channels, int64_t windows, const T* images,        \

@@ -29,9 +29,12 @@ at::Tensor TensorRegion::Sum::wait() {
 }
 
 at::Tensor TensorRegion::gathered(at::Tensor x, std::string_view label) const {
-  if (parts() == 1) return x;
+  return parts() == 1 ? x : gathered_parts(std::move(x), label);
+}
+
+at::Tensor TensorRegion::gathered_parts(at::Tensor x, std::string_view label) const {
   SMP_CHECK(x.is_contiguous());
-  at::Tensor all = at::empty({x.size(0) * parts(), x.size(1)}, x.options());
+  at::Tensor all = at::empty({x.size(0) * group_.degree, x.size(1)}, x.options());
   group_.communicator
       ->all_gather(x.data_ptr(), all.data_ptr(), x.numel(), dtype_of(x.scalar_type()), label)
       ->wait();

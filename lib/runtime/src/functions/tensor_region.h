@@ -44,6 +44,8 @@ class TensorRegion {
 
   // x of this rank's tokens -> of all tokens; x itself where it has all. Lets go of x.
   at::Tensor gathered(at::Tensor x, std::string_view label) const;
+  // x of each rank, one behind the other; lets go of x.
+  at::Tensor gathered_parts(at::Tensor x, std::string_view label) const;
   // y of all tokens, a part of a sum -> the sum, of this rank's tokens.
   at::Tensor summed(at::Tensor y, std::string_view label) const;
   Sum start_sum(at::Tensor y, std::string_view label) const;

@@ -25,7 +25,7 @@ std::unique_ptr<Layer> make_layer(const ModelSpec& model, const LayerSpec& layer
     case LayerKind::kCrossBlock: return make_cross_block(model, layer, views, group);
     case LayerKind::kHead: return make_head(model, views, group);
     case LayerKind::kOperators:
-    case LayerKind::kLastOperators: return make_operator_list(model, layer, views);
+    case LayerKind::kLastOperators: return make_operator_list(model, layer, views, group);
     case LayerKind::kMoeBlock:
     case LayerKind::kMtpBlock: break;  // engine_rules.h refuses them
   }

@@ -11,11 +11,13 @@ namespace smp {
 namespace {
 
 OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& parameters,
-                          double epsilon) {
+                          const TensorRegion& region, double epsilon) {
+  // They each have one name in a layer.
   const Linear linear{parameters.at("weight"), parameters.at("bias")};
   switch (placed.spec.kind) {
-    case OperatorKind::kConv2d: return make_convolution(placed, linear);
-    case OperatorKind::kLinear: return make_linear(linear);
+    case OperatorKind::kConv2d:
+      return make_convolution(placed, shared_matrix(placed, linear, region));
+    case OperatorKind::kLinear: return make_linear(shared_matrix(placed, linear, region));
     case OperatorKind::kRelu:
     case OperatorKind::kGelu:
     case OperatorKind::kTanh: return make_activation(placed.spec.kind);
@@ -23,7 +25,7 @@ OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& pa
     case OperatorKind::kAvgPool2d:
     case OperatorKind::kAdaptiveAvgPool2d: return make_mean_pool(placed);
     case OperatorKind::kFlatten: return make_flatten();
-    case OperatorKind::kDropout: return make_dropout(placed);
+    case OperatorKind::kDropout: return make_dropout(placed, region);
     case OperatorKind::kLayerNorm:
     case OperatorKind::kRmsNorm:
       return make_feature_norm(parameters.norm(std::to_string(placed.index), epsilon));
@@ -32,14 +34,23 @@ OperatorPtr make_operator(const PlacedOperator& placed, const ParameterViews& pa
 }
 
 // A layer of a list: its operators one after the other, and of the last layer the mean
-// cross-entropy of the batch. Every tensor rank computes the same.
+// cross-entropy of the batch.
 class OperatorList final : public Layer {
  public:
-  OperatorList(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters)
+  OperatorList(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
+               const TensorRegion& region)
       : is_first_(layer.index == 0), makes_loss_(makes_loss(layer.kind)) {
+    const TensorPlace place{region.degree(), region.rank()};
+    const std::vector<PlacedOperator> all = operators_of(model, layer, place);
+    const ChannelCut& logits = all.back().out_cut;
+    if (logits.is_cut()) loss_ = CrossEntropy(logits.begin(place), region);
     bool reads_batch = is_first_;  // or a view of it
-    for (const PlacedOperator& placed : operators_of(model, layer)) {
-      operators_.push_back(make_operator(placed, parameters, model.norm_epsilon));
+    for (const PlacedOperator& placed : all) {
+      if (placed.gathers && place.degree > 1) {
+        operators_.push_back(make_gather(placed.in_cut, region));
+        wants_gradient_.push_back(true);
+      }
+      operators_.push_back(make_operator(placed, parameters, region, model.norm_epsilon));
       wants_gradient_.push_back(!reads_batch);
       reads_batch = reads_batch && placed.spec.kind == OperatorKind::kFlatten;
     }
@@ -116,7 +127,7 @@ class OperatorList final : public Layer {
   }
 
   const bool is_first_, makes_loss_;
-  const CrossEntropy loss_{0, TensorRegion()};
+  CrossEntropy loss_{0, TensorRegion()};
   std::vector<OperatorPtr> operators_;
   std::vector<bool> wants_gradient_;  // of what each reads; the batch needs none
 };
@@ -124,8 +135,9 @@ class OperatorList final : public Layer {
 }  // namespace
 
 std::unique_ptr<Layer> make_operator_list(const ModelSpec& model, const LayerSpec& layer,
-                                          const ParameterViews& parameters) {
-  return std::make_unique<OperatorList>(model, layer, parameters);
+                                          const ParameterViews& parameters,
+                                          const TensorParallel& group) {
+  return std::make_unique<OperatorList>(model, layer, parameters, TensorRegion(group, true));
 }
 
 }  // namespace smp

@@ -38,7 +38,8 @@ std::unique_ptr<Layer> make_cross_block(const ModelSpec& model, const LayerSpec&
                                         const ParameterViews& parameters,
                                         const TensorParallel& group);
 std::unique_ptr<Layer> make_operator_list(const ModelSpec& model, const LayerSpec& layer,
-                                          const ParameterViews& parameters);
+                                          const ParameterViews& parameters,
+                                          const TensorParallel& group);
 std::unique_ptr<Layer> make_head(const ModelSpec& model, const ParameterViews& parameters,
                                  const TensorParallel& group);
 

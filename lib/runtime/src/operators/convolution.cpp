@@ -13,8 +13,8 @@ namespace {
 // their gradients are turned between [channels, pixels] and [pixels, channels].
 class Convolution final : public Operator {
  public:
-  Convolution(const PlacedOperator& placed, const Linear& linear)
-      : linear_(linear), channels_(placed.out[0]) {
+  Convolution(const PlacedOperator& placed, const SharedMatrix& matrix)
+      : matrix_(matrix), channels_(placed.out[0]) {
     shape_ = {.channels = placed.in[0],
               .height = placed.in[1],
               .width = placed.in[2],
@@ -29,16 +29,17 @@ class Convolution final : public Operator {
                      Saved& saved) const override {
     at::Tensor y =
         at::empty({x.size(0), channels_, shape_.out_height, shape_.out_width}, x.options());
+    const at::Tensor bias = matrix_.bias();
     for_each_group(x, [&](int64_t first, int64_t count) {
-      const at::Tensor rows = linear_.forward(patches(x, first, count));
+      const at::Tensor rows = matrix_.linear.forward(patches(x, first, count));
       with_element_type(x, [&](auto zero) {
         using T = decltype(zero);
-        channels_first(count, channels_, shape_.windows(), data_of<T>(rows),
-                       data_of<T>(linear_.bias.weight), output_of<T>(y, first));
+        channels_first(count, channels_, shape_.windows(), data_of<T>(rows), data_of<T>(bias),
+                       output_of<T>(y, first));
       });
     });
     saved.push_back(x);
-    return y;
+    return matrix_.behind.summed(std::move(y), "tensor.forward");
   }
   size_t kept() const override { return 1; }
 
@@ -51,7 +52,7 @@ class Convolution final : public Operator {
       dx = at::empty(x.sizes(), x.options());
       const at::Tensor sums = empty_sums(x, shape_.elements());
       for_each_group(x, [&](int64_t first, int64_t count) {
-        const at::Tensor of_patches = linear_.input_gradient(rows_of(dy, first, count));
+        const at::Tensor of_patches = matrix_.linear.input_gradient(rows_of(dy, first, count));
         with_element_type(x, [&](auto zero) {
           using T = decltype(zero);
           sum_patches(shape_, count, data_of<T>(of_patches),
@@ -59,14 +60,16 @@ class Convolution final : public Operator {
         });
       });
     }
+    TensorRegion::Sum sum;
+    if (wanted) sum = matrix_.before.start_sum(std::move(dx), "tensor.backward");
     now_or_later(later, [this, x, dy = std::move(dy)] {
       for_each_group(x, [&](int64_t first, int64_t count) {
         const at::Tensor rows = rows_of(dy, first, count);
-        linear_.add_bias_gradient(rows);
-        linear_.add_weight_gradient(rows, patches(x, first, count));
+        matrix_.linear.add_bias_gradient(rows);
+        matrix_.linear.add_weight_gradient(rows, patches(x, first, count));
       });
     });
-    return dx;
+    return sum.wait();
   }
 
  private:
@@ -102,15 +105,15 @@ class Convolution final : public Operator {
     return data_of<T>(y) + sample * channels_ * shape_.windows();
   }
 
-  const Linear linear_;
+  const SharedMatrix matrix_;
   const int64_t channels_;
   PatchShape shape_;
 };
 
 }  // namespace
 
-OperatorPtr make_convolution(const PlacedOperator& placed, const Linear& linear) {
-  return std::make_unique<Convolution>(placed, linear);
+OperatorPtr make_convolution(const PlacedOperator& placed, const SharedMatrix& matrix) {
+  return std::make_unique<Convolution>(placed, matrix);
 }
 
 }  // namespace smp

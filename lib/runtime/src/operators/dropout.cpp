@@ -9,8 +9,12 @@ namespace {
 // call that does not train drops nothing.
 class DropoutOperator final : public Operator {
  public:
-  explicit DropoutOperator(const PlacedOperator& placed)
-      : share_(placed.spec.p), place_(placed.index) {}
+  // Of cut channels it knows where in the sample they are.
+  DropoutOperator(const PlacedOperator& placed, const TensorRegion& region)
+      : share_(placed.spec.p),
+        place_(placed.index),
+        first_(placed.in_cut.is_cut() ? placed.in_cut.begin({region.degree(), region.rank()}) : 0) {
+  }
 
   at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& call,
                      Saved& /*saved*/) const override {
@@ -28,19 +32,21 @@ class DropoutOperator final : public Operator {
 
  private:
   void apply(const at::Tensor& x, const CallContext& call, const at::Tensor& y) const {
-    const Dropout dropout = dropout_of(share_, call, place_, DropoutSite::kOutput, 1);
+    Dropout dropout = dropout_of(share_, call, place_, DropoutSite::kOutput, 1);
+    dropout.first_col = first_;
     const int64_t samples = x.size(0);
     functions_of(x).drop(dropout, x.view({samples, -1}), y.view({samples, -1}));
   }
 
   const double share_;
   const int64_t place_;  // in the list
+  const int64_t first_;  // element of a sample
 };
 
 }  // namespace
 
-OperatorPtr make_dropout(const PlacedOperator& placed) {
-  return std::make_unique<DropoutOperator>(placed);
+OperatorPtr make_dropout(const PlacedOperator& placed, const TensorRegion& region) {
+  return std::make_unique<DropoutOperator>(placed, region);
 }
 
 }  // namespace smp

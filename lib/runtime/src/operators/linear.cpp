@@ -6,34 +6,44 @@ namespace {
 
 class LinearOperator final : public Operator {
  public:
-  explicit LinearOperator(const Linear& linear) : linear_(linear) {}
+  explicit LinearOperator(const SharedMatrix& matrix) : matrix_(matrix) {}
 
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
-    at::Tensor y = linear_.forward(x);  // [b, out]
-    y.add_(linear_.bias.weight);
+    at::Tensor y = matrix_.linear.forward(x);  // [b, out]
+    if (const at::Tensor bias = matrix_.bias(); bias.defined()) y.add_(bias);
     saved.push_back(x);
-    return y;
+    return matrix_.behind.summed(std::move(y), "tensor.forward");
   }
   size_t kept() const override { return 1; }
 
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const CallContext& /*call*/,
                       WeightWork* later) const override {
-    at::Tensor dx;
-    if (wanted) dx = linear_.input_gradient(dy);
-    linear_.add_bias_gradient(dy);
-    now_or_later(later, [this, x = std::move(kept[0]), dy = std::move(dy)] {
-      linear_.add_weight_gradient(dy, x);
+    const Linear& linear = matrix_.linear;
+    TensorRegion::Sum dx;
+    if (wanted) dx = matrix_.before.start_sum(linear.input_gradient(dy), "tensor.backward");
+    linear.add_bias_gradient(dy);
+    now_or_later(later, [&linear, x = std::move(kept[0]), dy = std::move(dy)] {
+      linear.add_weight_gradient(dy, x);
     });
-    return dx;
+    return dx.wait();
   }
 
  private:
-  const Linear linear_;
+  const SharedMatrix matrix_;
 };
 
 }  // namespace
 
-OperatorPtr make_linear(const Linear& linear) { return std::make_unique<LinearOperator>(linear); }
+SharedMatrix shared_matrix(const PlacedOperator& placed, const Linear& linear,
+                           const TensorRegion& region) {
+  const bool by_inputs = placed.matrix_cut == MatrixCut::kInputs;
+  const TensorRegion alone;
+  return {linear, by_inputs ? alone : region, by_inputs ? region : alone};
+}
+
+OperatorPtr make_linear(const SharedMatrix& matrix) {
+  return std::make_unique<LinearOperator>(matrix);
+}
 
 }  // namespace smp

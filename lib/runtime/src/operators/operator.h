@@ -30,19 +30,33 @@ class Operator {
 };
 using OperatorPtr = std::unique_ptr<Operator>;
 
+// A matrix of which the tensor ranks may hold a part each: by its outputs, where the gradient of
+// its input is a sum over `before`, or by its inputs, where its output is one over `behind`. Of a
+// rank that has all of it both are no more than that rank.
+struct SharedMatrix {
+  Linear linear;
+  TensorRegion before, behind;
+
+  // Added once to a sum.
+  at::Tensor bias() const { return behind.rank() == 0 ? linear.bias.weight : at::Tensor(); }
+};
+SharedMatrix shared_matrix(const PlacedOperator& placed, const Linear& linear,
+                           const TensorRegion& region);
+
 // Where the `count` sums of an image of x are taken: undefined where they may be taken in place.
 inline at::Tensor empty_sums(const at::Tensor& x, int64_t count) {
   return is_narrow(x) ? at::empty({count}, wide_options(x)) : at::Tensor();
 }
 
-// A matrix and its bias, which each have one name in a layer.
-OperatorPtr make_convolution(const PlacedOperator& placed, const Linear& linear);
-OperatorPtr make_linear(const Linear& linear);
+OperatorPtr make_convolution(const PlacedOperator& placed, const SharedMatrix& matrix);
+OperatorPtr make_linear(const SharedMatrix& matrix);
 OperatorPtr make_activation(OperatorKind kind);
 OperatorPtr make_max_pool(const PlacedOperator& placed);
 OperatorPtr make_mean_pool(const PlacedOperator& placed);
 OperatorPtr make_flatten();
-OperatorPtr make_dropout(const PlacedOperator& placed);
+OperatorPtr make_dropout(const PlacedOperator& placed, const TensorRegion& region);
+// Ahead of an operator that reads all channels: from this rank's of the cut tensor to all.
+OperatorPtr make_gather(const ChannelCut& cut, const TensorRegion& region);
 OperatorPtr make_feature_norm(const Norm& norm);
 
 }  // namespace smp

@@ -15,7 +15,12 @@
 //
 // A *layer*, the unit that is placed, sharded and computed again, is an operator with a matrix and
 // those without one that follow it; what leads the list belongs to the first layer, and the loss to
-// the last one. All parameters are held by every tensor rank.
+// the last one.
+//
+// Tensor ranks share the channels of an image, or flat features. A matrix that reads all of them is
+// cut by its outputs, and what it makes stays cut through operators that work on each channel by
+// itself; the next matrix is cut by its inputs, and its output is a sum over the ranks, whole on
+// each. What reads all channels and has no matrix gets them gathered. A loss reads them cut.
 namespace smp {
 
 // One operator of one call.
@@ -59,8 +64,9 @@ struct OperatorRules {
   // The first is the matrix; names are within the operator. None: nullptr.
   std::vector<ParameterSpec> (*parameters)(const OperatorSpec& spec,
                                            const SampleShape& in) = nullptr;
-  bool has_matrix = false;  // it begins a layer
-  bool takes_p = false;     // its key p: a number from 0 to below 1
+  bool has_matrix = false;          // it begins a layer
+  bool reads_all_channels = false;  // each of its outputs depends on more than its own channel
+  bool takes_p = false;             // its key p: a number from 0 to below 1
 };
 const OperatorRules& rules_of(OperatorKind kind);
 const std::vector<OperatorRules>& all_operator_rules();  // in the order of OperatorKind
@@ -75,18 +81,60 @@ SampleShape input_of(const ModelSpec& model);
 // Of all operators, in order; throws as OperatorRules::output does.
 std::vector<SampleShape> output_shapes(const ModelSpec& model);
 
-// One operator of a layer, with its shapes.
+// One of the ranks of a tensor group.
+struct TensorPlace {
+  int64_t degree = 1;
+  int64_t rank = 0;
+};
+
+// How the tensor ranks share a matrix.
+enum class MatrixCut { kOutputs, kInputs };
+
+// Channels of a tensor that tensor ranks share, each of `unit` elements of a sample.
+struct ChannelCut {
+  int64_t channels = 0;  // of all ranks; 0: the tensor is whole
+  int64_t unit = 1;
+
+  bool is_cut() const { return channels > 0; }
+  // In elements of a sample.
+  int64_t begin(const TensorPlace& place) const {
+    return unit * part_begin(channels, place.degree, place.rank);
+  }
+  int64_t size(const TensorPlace& place) const {
+    return unit * part_size(channels, place.degree, place.rank);
+  }
+};
+
+// One operator of a layer, with its shapes on one rank.
 struct PlacedOperator {
   int64_t index = 0;  // in model.layers
   OperatorSpec spec;
-  SampleShape in, out;
+  SampleShape in = {}, out = {};
+  ChannelCut in_cut = {}, out_cut = {};
+  MatrixCut matrix_cut = MatrixCut::kOutputs;
+  bool gathers = false;  // `in_cut` is gathered first: `in` is whole
 };
-std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer);
+std::vector<PlacedOperator> operators_of(const ModelSpec& model, const LayerSpec& layer,
+                                         const TensorPlace& place = {});
+// Every matrix of the model, in order, as one rank has it.
+std::vector<PlacedOperator> matrices_of(const ModelSpec& model, const TensorPlace& place = {});
+
+// What one rank sends of a call, over its tensor group.
+struct OperatorMessage {
+  CollectiveOp op = CollectiveOp::kAllReduce;
+  int64_t count = 0;  // elements, as TrafficList counts them
+  bool is_backward = false;
+};
+std::vector<OperatorMessage> operator_messages(const ModelSpec& model, const LayerSpec& layer,
+                                               const LayerCall& call);
+// Whether the loss reads logits that are cut.
+bool shares_loss(const ModelSpec& model);
 
 // layers.h of a list.
 std::vector<LayerSpec> operator_layers(const ModelSpec& model);
 std::vector<ParameterSpec> operator_parameters(const ModelSpec& model, const LayerSpec& layer);
-double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer, int64_t batch);
+double operator_multiply_adds(const ModelSpec& model, const LayerSpec& layer,
+                              const LayerCall& call);
 LayerMemory operator_memory(const ModelSpec& model, const LayerSpec& layer, const LayerCall& call);
 
 // As a job file writes them, on one line.
