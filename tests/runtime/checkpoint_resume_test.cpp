@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -65,6 +66,42 @@ double distance(const std::string& run_dir, const std::string& reference) {
     worst = smp::testing::worst_of(worst, std::sqrt(difference / norm));
   }
   return worst;
+}
+
+// Who saves, and who goes on.
+using Pairs = std::vector<std::pair<const char*, std::vector<const char*>>>;
+
+// Holds each pair of `layouts` against a run of "one" that never ended. Gives how many there were.
+int check_pairs(const std::map<std::string, LayoutCase>& layouts, const Pairs& pairs,
+                const std::function<Plan(const LayoutCase&)>& plan_of) {
+  const ScratchFolder whole;
+  const RunResult expected =
+      ShortRuns::run(plan_of(layouts.at("one")), options_of(whole.path(), kSteps));
+  int count = 0;
+  double worst_loss = 0, worst_weight = 0;
+  for (const auto& [from, targets] : pairs) {
+    const ScratchFolder first;
+    ShortRuns::run(plan_of(layouts.at(from)), options_of(first.path(), kSaved));
+    for (const char* to : targets) {
+      INFO(from << " to " << to);
+      ++count;
+      const ScratchFolder second;
+      fs::copy(first / "checkpoints", second / "checkpoints", fs::copy_options::recursive);
+      const RunResult result =
+          ShortRuns::run(plan_of(layouts.at(to)), resumed(second.path(), kSteps));
+      REQUIRE(result.losses.size() == kSteps - kSaved);
+      for (size_t i = 0; i < result.losses.size(); ++i) {
+        const double right = expected.losses[kSaved + i];
+        worst_loss = smp::testing::worst_of(worst_loss, std::abs(result.losses[i] - right) / right);
+      }
+      worst_weight = smp::testing::worst_of(worst_weight, distance(second.path(), whole.path()));
+      CHECK(worst_loss <= tolerance::kParityF64.loss);
+      CHECK(worst_weight <= tolerance::kParityF64.weight);
+    }
+  }
+  MESSAGE(
+      fmt::format("{} pairs, fp64: loss {:.1e}, weights {:.1e}", count, worst_loss, worst_weight));
+  return count;
 }
 
 }  // namespace
@@ -134,7 +171,7 @@ TEST_CASE("what one layout saves another resumes: 30 pairs") {
       {"z4 all whole", small_whole(1 << 30)},
   };
   // ZeRO-3 with other thresholds of what persists.
-  const std::pair<const char*, std::vector<const char*>> pairs[] = {
+  const Pairs pairs = {
       {"z4 small whole", {"z4 ZeRO-3", "z4 all whole"}},
       {"z4 all whole", {"z4 small whole"}},
       {"t2p2z2", {"p3", "one", "z4", "t4", "z4 ZeRO-3"}},  // 8 ranks to 3, 1, 4
@@ -148,33 +185,34 @@ TEST_CASE("what one layout saves another resumes: 30 pairs") {
       {"z2r2", {"p2z2"}},
       {"one", {"p2z4"}},
   };
-  const ScratchFolder whole;
-  const RunResult expected =
-      bench.run(bench.plan(layouts.at("one")), options_of(whole.path(), kSteps));
-  int count = 0;
-  double worst_loss = 0, worst_weight = 0;
-  for (const auto& [from, targets] : pairs) {
-    const ScratchFolder first;
-    bench.run(bench.plan(layouts.at(from)), options_of(first.path(), kSaved));
-    for (const char* to : targets) {
-      INFO(from << " to " << to);
-      ++count;
-      const ScratchFolder second;
-      fs::copy(first / "checkpoints", second / "checkpoints", fs::copy_options::recursive);
-      const RunResult result =
-          bench.run(bench.plan(layouts.at(to)), resumed(second.path(), kSteps));
-      REQUIRE(result.losses.size() == kSteps - kSaved);
-      for (size_t i = 0; i < result.losses.size(); ++i) {
-        const double right = expected.losses[kSaved + i];
-        worst_loss = smp::testing::worst_of(worst_loss, std::abs(result.losses[i] - right) / right);
-      }
-      worst_weight = smp::testing::worst_of(worst_weight, distance(second.path(), whole.path()));
-      CHECK(worst_loss <= tolerance::kParityF64.loss);
-      CHECK(worst_weight <= tolerance::kParityF64.weight);
-    }
-  }
-  CHECK(count == 30);
-  MESSAGE(fmt::format("30 pairs, fp64: loss {:.1e}, weights {:.1e}", worst_loss, worst_weight));
+  CHECK(check_pairs(layouts, pairs, [&](const LayoutCase& layout) { return bench.plan(layout); }) ==
+        30);
+}
+
+TEST_CASE("AlexNet's layers: what one layout saves another resumes") {
+  const auto interleaved = PipelineKind::kInterleaved;
+  const std::map<std::string, LayoutCase> layouts = {
+      {"one", {"", {}}},
+      {"p2", {"", {.pipeline = 2}}},
+      {"p3", {"", {.pipeline = 3}}},
+      {"t2", {"", {.tensor = 2}}},
+      {"t4", {"", {.tensor = 4}}},
+      {"z3", {.name = "", .degrees = {.shard = 3}, .microbatches = 2}},  // 12 samples in 6 parts
+      {"z4 ZeRO-3", {"", {.shard = 4}, interleaved, Sharding::kParameters}},
+      {"t2p2z2", {"", {.pipeline = 2, .tensor = 2, .shard = 2}}},
+  };
+  const Pairs pairs = {
+      {"t2p2z2", {"p3", "one", "z3"}},  // 8 ranks to 3 and 1
+      {"p3", {"t2p2z2", "z4 ZeRO-3"}},  // p to shards, and 3 ranks to 8
+      {"z4 ZeRO-3", {"t4", "p2"}},     {"t4", {"one", "t2"}}, {"one", {"t4"}},
+  };
+  const JobSpec digits = digits_job();
+  CHECK(check_pairs(layouts, pairs, [&](const LayoutCase& layout) {
+          Plan plan = parity::plan_of(digits.model, layout, Precision::kFp64, digits_file());
+          plan.job.training.images = digits.training.images;
+          plan.job.training.checkpoint.every_steps = kSaved;
+          return plan;
+        }) == 10);
 }
 
 TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {

@@ -8,6 +8,7 @@
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/job_reader.h"
 #include "smp/plan/operators.h"
 #include "smp/runtime/trainer.h"
 
@@ -60,6 +61,12 @@ class ShortRuns {
  private:
   ScratchFolder folder_;
 };
+
+// configs/jobs/digits.yaml, which has AlexNet's layers, and a part of its data.
+inline JobSpec digits_job() {
+  return read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")}, {});
+}
+inline std::string digits_file() { return SMP_SOURCE_DIR "/tests/golden/digits/digits-240.csv"; }
 
 inline TrainOptions options_of(const std::string& run_dir, int64_t steps) {
   TrainOptions options;
