@@ -3,7 +3,8 @@
 
 #include "parity/comparison.h"
 #include "parity/layouts.h"
-#include "smp/plan/job_reader.h"
+#include "plan/list_samples.h"
+#include "short_runs.h"
 
 // Each layout trains the same model on the same batches as one rank does, with its ranks as
 // threads, and must come to the same losses and weights; what it counted of memory and traffic must
@@ -88,13 +89,41 @@ TEST_CASE("Mistral, fp64, 5 steps: with windows every layout trains as one rank 
 TEST_CASE("T5, fp64, 10 steps: every layout trains as one rank does") {
   compare(t5_model(), Precision::kFp64, stacks(), 10);
 }
+TEST_CASE("T5 with dropout, fp64, 5 steps: every layout drops what one rank drops") {
+  ModelSpec model = t5_model();
+  model.hidden_dropout = 0.2;
+  model.attention_dropout = 0.1;
+  LayoutCase again{"p2 recompute", {.pipeline = 2}};
+  again.recompute = Recompute::kFull;
+  compare(
+      model, Precision::kFp64,
+      {{"p3", {.pipeline = 3}}, {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}}, again},
+      5);
+}
 TEST_CASE("T5 1.1, fp32, 5 steps: every layout trains as one rank does") {
   compare(t5_gated_model(), Precision::kFp32, stacks(), 5);
 }
 
-// Convolutions and images; tensor ranks all compute the same.
+// Convolutions and images.
 TEST_CASE("a list of layers, fp64, 10 steps: every layout trains as one rank does") {
   compare(image_model(), Precision::kFp64, layouts(), 10);
+}
+// Of this one tensor ranks share everything from the first channels to the logits.
+TEST_CASE(
+    "a list of layers cut to its logits, fp64, 5 steps: every layout trains as one rank does") {
+  LayoutCase again{"t3p2 recomputed, offloaded", {.pipeline = 2, .tensor = 3}};
+  again.recompute = Recompute::kFull;
+  again.recompute_layers = 1;
+  again.offload_activations = true;
+  compare(cut_list(), Precision::kFp64,
+          {{"t2", {.tensor = 2}},
+           {"t4d2 ZeRO-3",
+            {.tensor = 4, .shard = 2},
+            PipelineKind::kInterleaved,
+            Sharding::kParameters},
+           {"t2p2 zero bubble", {.pipeline = 2, .tensor = 2}, PipelineKind::kZbH1},
+           again},
+          5);
 }
 TEST_CASE("a list of layers, fp32, 10 steps: every layout trains as one rank does") {
   compare(image_model(), Precision::kFp32, layouts(), 10);
@@ -117,7 +146,7 @@ TEST_CASE("a list of layers, fp64, 10 steps: recomputed and offloaded layers cha
 
 // AlexNet's layers on real images: 12 a step, of 192 that scikit-learn ships; 48 are held out.
 void check_digits(Precision precision) {
-  const JobSpec job = read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/digits.yaml")}, {});
+  const JobSpec job = test::digits_job();
   constexpr int64_t kSteps = 200;
   LayoutCase sharded{"d2 ZeRO-3", {.shard = 2}};
   sharded.sharding = Sharding::kParameters;

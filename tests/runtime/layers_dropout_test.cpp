@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "functions/dropout.h"
+#include "functions/tensors.h"
 #include "layers_support.h"
 #include "smp/comm/thread_group.h"
 #include "tolerances.h"
@@ -151,10 +152,41 @@ TEST_CASE(
   CHECK_FALSE(dropout_of(0, kTraining, 1, DropoutSite::kOutput, 4).is_on());
 }
 
+// T5's: the norms at the end of its stacks have dropout behind them, a decoder's alone has not.
+TEST_CASE(
+    "layers: the final norms of an encoder and a decoder have dropout, a decoder's has none") {
+  at::set_num_threads(1);
+  for (const ModelSpec& plain : {small_gpt2(), small_t5(), small_t5_gated()}) {
+    INFO(plain.name);
+    const ModelSpec model = with_dropout(plain);
+    const bool is_t5 = model.stack == Stack::kEncoderDecoder;
+    ModelOnRank rank(model, arbitrary_weights(model, at::kDouble), nullptr);
+    const auto batch = arbitrary_batch(model, 4, 9);
+    const at::Tensor x = rank.layers()[0]->forward({batch[0]}, {}, nullptr)[0];
+    const auto loss = [&](const CallContext& call) {
+      return rank.layers().back()->forward({x, batch[1]}, call, nullptr)[0].item().toDouble();
+    };
+    CHECK((loss(kTraining) != loss({})) == is_t5);
+    if (!is_t5) continue;
+    // Of the first decoder block the second result is the memory.
+    const size_t opens = static_cast<size_t>(model.num_layers) + 1;
+    if (model.decoder_layers == 1) continue;  // it hands none on
+    std::vector<at::Tensor> inputs = rank.layers()[0]->forward({batch[0]}, {}, nullptr);
+    for (size_t i = 1; i < opens; ++i) inputs = rank.layers()[i]->forward(inputs, {}, nullptr);
+    const at::Tensor whole = rank.layers()[opens]->forward(inputs, {}, nullptr)[1];
+    const at::Tensor kept_of = rank.layers()[opens]->forward(inputs, kTraining, nullptr)[1];
+    const Dropout drops = dropout_of(0.2, kTraining, static_cast<int64_t>(opens),
+                                     DropoutSite::kOutput, whole.size(1));
+    CHECK(relative_difference(dropped(drops, whole.view({-1, whole.size(2)})),
+                              kept_of.view({-1, whole.size(2)})) == 0);
+  }
+}
+
 TEST_CASE("layers: with dropout microbatches and tensor ranks compute what one rank does") {
   at::set_num_threads(1);
-  for (const ModelSpec& plain : {small_gpt2(), small_llama()}) {
+  for (const ModelSpec& plain : {small_gpt2(), small_llama(), small_t5()}) {
     const ModelSpec model = with_dropout(plain);
+    const bool is_t5 = model.stack == Stack::kEncoderDecoder;
     const NamedTensors weights = arbitrary_weights(model, at::kDouble);
     const auto batch = arbitrary_batch(model, 4, 9);
     ModelOnRank whole(model, weights, nullptr), evaluated(model, weights, nullptr);
@@ -168,7 +200,8 @@ TEST_CASE("layers: with dropout microbatches and tensor ranks compute what one r
       CallContext call = kTraining;
       call.first_sample += 2 * half;
       halves.set_context(call);
-      mean += 0.5 * halves.run({batch[0].narrow(0, 2 * half, 2).contiguous(),
+      // An encoder's tokens, then a decoder's.
+      mean += 0.5 * halves.run({batch[0].narrow(is_t5 ? 1 : 0, 2 * half, 2).contiguous(),
                                 batch[1].narrow(0, 2 * half, 2).contiguous()},
                                true, 0.5);
     }

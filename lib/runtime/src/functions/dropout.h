@@ -14,7 +14,7 @@ namespace smp {
 
 // Where in a layer; part of the key.
 enum class DropoutSite : uint32_t {
-  kOutput,           // of an embedding, of a dropout layer
+  kOutput,           // of an embedding, of a dropout layer, of an encoder_decoder's final norms
   kAttention,        // the softmax weights
   kAttentionOutput,  // what attention adds to the residual stream
   kCrossAttention,   // the same of a decoder's attention to the encoder

@@ -13,6 +13,10 @@ at::Tensor dropped(const Dropout& dropout, const at::Tensor& x) {
   return y;
 }
 
+void drop_in_place(const Dropout& dropout, const at::Tensor& x) {
+  if (dropout.is_on()) functions_of(x).drop(dropout, x, x);
+}
+
 NormShape Norm::shape_of(const at::Tensor& x) const {
   return {.rows = x.size(0), .cols = x.size(1), .centered = bias.defined()};
 }

@@ -21,6 +21,7 @@ struct Parameter {
 
 // x with its dropout: a tensor of its own, or x itself where it is off.
 at::Tensor dropped(const Dropout& dropout, const at::Tensor& x);
+void drop_in_place(const Dropout& dropout, const at::Tensor& x);
 
 struct Norm {
   Parameter weight;

@@ -14,15 +14,17 @@ at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), 
 //   x1 = x + attention(x)
 //   x2 = x1 + cross_attention(x1, memory)
 //   y = x2 + mlp(x2)
-// The first one makes the memory, the encoder's norm of what its last block gave; the others hand
-// it on, and each adds to its gradient. Tensor ranks add their own heads' parts, which are summed
-// once, where the memory was made.
+// The first one makes the memory, the encoder's norm of what its last block gave, with dropout; the
+// others hand it on, and each adds to its gradient. Tensor ranks add their own heads' parts, which
+// are summed once, where the memory was made.
 class CrossBlock final : public Layer {
  public:
   CrossBlock(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
              const TensorParallel& group)
       : opens_(opens_decoder(model, layer)),
         closes_(closes_stack(model, layer)),
+        layer_(parameters.layer()),
+        hidden_dropout_(model.hidden_dropout),
         encoder_norm_(parameters.norm("encoder_norm", model.norm_epsilon)),
         self_(model, parameters, "attention", true, false,
               TensorRegion(group, group.kinds.attention)),
@@ -58,10 +60,17 @@ class CrossBlock final : public Layer {
   };
   static Saved saved_of(const Kept& kept);
   static Kept kept_of(Saved saved);
-  at::Tensor memory_of(const Kept& kept) const;  // [n, h]
-  at::Tensor encoder_gradient(at::Tensor memory_gradient, const Kept& kept) const;
+  at::Tensor memory_of(const Kept& kept, const CallContext& call) const;  // [n, h]
+  at::Tensor encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
+                              const CallContext& call) const;
+  // Of the memory, where it is made.
+  Dropout dropout(const at::Tensor& memory, const CallContext& call) const {
+    return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, memory.size(1));
+  }
 
   const bool opens_, closes_;
+  const int64_t layer_;
+  const double hidden_dropout_;
   Norm encoder_norm_;  // of the first block
   AttentionBranch self_, cross_;
   MlpBranch mlp_;
@@ -102,9 +111,12 @@ CrossBlock::Kept CrossBlock::kept_of(Saved saved) {
       saved[16]};
 }
 
-at::Tensor CrossBlock::memory_of(const Kept& kept) const {
+at::Tensor CrossBlock::memory_of(const Kept& kept, const CallContext& call) const {
   const at::Tensor rows = rows_of(kept.memory);
-  return opens_ ? encoder_norm_.recompute(rows, kept.encoder_stats) : rows;
+  if (!opens_) return rows;
+  at::Tensor memory = encoder_norm_.recompute(rows, kept.encoder_stats);
+  drop_in_place(dropout(kept.memory, call), memory);
+  return memory;
 }
 
 std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& inputs,
@@ -119,6 +131,7 @@ std::vector<at::Tensor> CrossBlock::forward(const std::vector<at::Tensor>& input
   if (opens_) {
     kept.encoder_stats = encoder_norm_.empty_stats(memory);
     memory = encoder_norm_.forward(memory, kept.encoder_stats);
+    drop_in_place(dropout(kept.memory, call), memory);
   }
   kept.x1 = self_.forward(x, batch, {.table = kept.table, .memory = {}}, kept.self, call);
   kept.x2 = cross_.forward(kept.x1, batch, {.table = {}, .memory = memory}, kept.cross, call);
@@ -152,8 +165,9 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
   kept.x2.reset();
   kept.mlp_stats.reset();
 
-  at::Tensor dx1 = cross_.backward(dx2, kept.x1, batch, {.table = {}, .memory = memory_of(kept)},
-                                   kept.cross, side_gradients, call, later);
+  at::Tensor dx1 =
+      cross_.backward(dx2, kept.x1, batch, {.table = {}, .memory = memory_of(kept, call)},
+                      kept.cross, side_gradients, call, later);
   cross_.norm().backward(dx1, kept.x1, kept.cross.stats, dx2, cross_.region());
   dx2.reset();
   kept.x1.reset();
@@ -164,15 +178,17 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
   self_.norm().backward(dx, x, kept.self.stats, dx1, self_.region());
   at::Tensor memory_gradient = std::move(side_gradients.memory);
   if (opens_) {
-    return {encoder_gradient(std::move(memory_gradient), kept).view(sizes), dx.view(sizes),
+    return {encoder_gradient(std::move(memory_gradient), kept, call).view(sizes), dx.view(sizes),
             side_gradients.table};
   }
   return {dx.view(sizes), memory_gradient.view(sizes), side_gradients.table};
 }
 
-at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept) const {
+at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
+                                        const CallContext& call) const {
   const TensorRegion& region = cross_.region();
   memory_gradient = region.summed(std::move(memory_gradient), kBackward);
+  drop_in_place(dropout(kept.memory, call), memory_gradient);
   encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {}, region);
   return memory_gradient;
 }

@@ -68,9 +68,7 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
   functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
   if (is_shared) x = region_.summed(std::move(x), "tensor.forward");
   if (positions_.defined()) add_positions(x, first, sequence);
-  if (const Dropout drops = dropout(tokens, stack, call); drops.is_on()) {
-    functions_of(x).drop(drops, x, x);
-  }
+  drop_in_place(dropout(tokens, stack, call), x);
   return x.view({batch, sequence / region_.parts(), h});
 }
 

@@ -8,11 +8,14 @@
 namespace smp {
 namespace {
 
-// Final norm, projection to this rank's part of the vocabulary, cross-entropy.
+// Final norm, in an encoder_decoder with dropout behind it, projection to this rank's part of the
+// vocabulary, cross-entropy.
 class Head final : public Layer {
  public:
   Head(const ModelSpec& model, const ParameterViews& parameters, const TensorRegion& region)
-      : norm_(parameters.norm("norm", model.norm_epsilon)),
+      : layer_(parameters.layer()),
+        hidden_dropout_(model.stack == Stack::kEncoderDecoder ? model.hidden_dropout : 0),
+        norm_(parameters.norm("norm", model.norm_epsilon)),
         projection_{model.tied_embeddings ? parameters.tied() : parameters.at("weight"),
                     parameters.at("bias")},
         scale_(head_scale(model)),
@@ -28,6 +31,15 @@ class Head final : public Layer {
                                    const CallContext& call, WeightWork* later) override;
 
  private:
+  // Of the norm's result, for this rank's of `batch` samples.
+  Dropout dropout(const at::Tensor& x, int64_t batch, const CallContext& call) const {
+    const int64_t tokens = x.size(0) * region_.parts();
+    return region_.of_own_tokens(
+        dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, tokens / batch), tokens);
+  }
+
+  int64_t layer_;
+  double hidden_dropout_;
   Norm norm_;
   Linear projection_;
   double scale_;  // of what is projected
@@ -36,13 +48,14 @@ class Head final : public Layer {
 };
 
 std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
-                                      const CallContext& /*call*/, Saved* saved) {
+                                      const CallContext& call, Saved* saved) {
   const at::Tensor& input = inputs.at(0);
   const at::Tensor& targets = inputs.at(1);
   const at::Tensor x = input.view({targets.numel() / region_.parts(), -1});
 
   const at::Tensor stats = norm_.empty_stats(x);
   at::Tensor normal = norm_.forward(x, stats);
+  drop_in_place(dropout(x, input.size(0), call), normal);
   if (scale_ != 1) normal.mul_(scale_);
   const at::Tensor logits = projection_.forward(  // [n, vocabulary/t]
       region_.gathered(std::move(normal), "tensor.forward"));
@@ -56,7 +69,7 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
 
 // The logits' gradient is far larger than anything else: the schedules never put this off.
 std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> gradients,
-                                       const CallContext& /*call*/, WeightWork* /*later*/) {
+                                       const CallContext& call, WeightWork* /*later*/) {
   const at::Tensor input = std::move(saved[0]);
   const at::Tensor stats = std::move(saved[1]);
   const at::Tensor x = input.view({input.size(0) * input.size(1), -1});
@@ -71,11 +84,16 @@ std::vector<at::Tensor> Head::backward(Saved saved, std::vector<at::Tensor> grad
   TensorRegion::Sum sum = region_.start_sum(
       projection_.input_gradient(logits_gradient, scale * scale_), "tensor.backward");
   projection_.add_bias_gradient(logits_gradient);
-  projection_.add_weight_gradient(logits_gradient,
-                                  region_.gathered(norm_.recompute(x, stats), "tensor.backward"),
-                                  scale * scale_);
+  const Dropout drops = dropout(x, input.size(0), call);
+  {
+    at::Tensor normal = norm_.recompute(x, stats);
+    drop_in_place(drops, normal);
+    projection_.add_weight_gradient(
+        logits_gradient, region_.gathered(std::move(normal), "tensor.backward"), scale * scale_);
+  }
   logits_gradient.reset();
   at::Tensor dx = sum.wait();
+  drop_in_place(drops, dx);
   norm_.backward(dx, x, stats, {}, region_);
   return {dx.view(input.sizes()), at::Tensor()};
 }
