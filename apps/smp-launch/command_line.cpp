@@ -32,6 +32,8 @@ Examples:
   smp-launch --dry-run plan.yaml              check all that can be checked without starting anything
   smp-launch --build-only plan.yaml           build rank 0 alone, of a plan of any size, and show its memory
   smp-launch --show-ranks all plan.yaml       every rank's output on the console, not only rank 0's
+  smp-launch --max-restarts 3 plan.yaml       after a failure go on from the last checkpoint
+  smp-launch --status runs/a                  how that run stands, from another terminal
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
   smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
   smp-launch --check --hosts node[01-04]:8    are these hosts fit for it?
@@ -173,6 +175,11 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
     throw UsageError("--check reaches the hosts itself: name them with --hosts");
   if (request.check && request.dry_run != DryRun::kNo)
     throw UsageError("--check reaches the hosts, a dry run reaches none: choose one");
+  if (!request.status_of.empty()) {
+    if (!request.plan.empty() || !request.program.empty())
+      throw UsageError("--status starts nothing: leave the plan or the program out");
+    return;
+  }
   if (request.plan.empty() && request.program.empty() && !request.check)
     throw UsageError(
         "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
@@ -254,6 +261,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
                "step (plans only)");
   OutputOptions output_options(app, request.output);
+  WatchOptions watch_options(app, request.watch);
   app.add_option("--grace", grace,
                  "time between asking ranks to end and killing them (default: 5s)")
       ->type_name("TIME");
@@ -292,6 +300,9 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--tensor-across-hosts", request.tensor_across_hosts,
                "start a plan whose tensor groups have ranks on several hosts")
       ->disable_flag_override();
+  app.add_option("--status", request.status_of,
+                 "tell how the run in a folder stands, from any terminal; start nothing")
+      ->type_name("RUN");
   HostOptions host_options(app, request.hosts);
   bool torchrun = false;  // its words were replaced before
   app.add_flag(kTorchrun, torchrun,
@@ -346,6 +357,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   request.said = said_options(app);
   output_options.finish();
   host_options.finish(request.dry_run != DryRun::kNo);
+  watch_options.finish(request.hosts, !request.plan.empty());
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
   check_written_job(request);

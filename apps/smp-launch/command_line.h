@@ -9,6 +9,7 @@
 #include "host_options.h"
 #include "output_options.h"
 #include "smp/launcher/binding.h"
+#include "watch_options.h"
 
 namespace smp {
 
@@ -39,6 +40,8 @@ struct LaunchRequest {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> comm_timeout;
   std::string report_json;
+  std::string status_of;  // a run folder: tell how it stands, launch nothing
+  WatchRequest watch;
   HostRequest hosts;
   Binding binding = Binding::kNone;
   bool report_bindings = false;

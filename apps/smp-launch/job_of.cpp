@@ -17,13 +17,6 @@
 namespace smp {
 namespace {
 
-// Width of the terminal that standard output is; 0 when it is none.
-int console_columns() {
-  winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
-}
-
 // What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
 std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
   const ForwardRules& rules = prepared.request.hosts.forward;
@@ -42,7 +35,7 @@ OutputRules output_rules(const PreparedJob& prepared, const RunFolder* folder,
   rules.prefix = request.prefix;
   if (reached.names.empty()) rules.host_name = reached.host->name();
   rules.fold = request.fold;
-  rules.live = on_terminal && rules.shown_ranks.size() == 1;
+  rules.live = on_terminal && rules.shown_ranks.size() == 1 && !prepared.plan;
   rules.coloured = on_terminal && isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   rules.log_limit = request.log_limit;
   for (size_t host = 0; request.host_logs && host < std::max<size_t>(prepared.hosts.size(), 1);
@@ -60,7 +53,14 @@ void name_logs(const OutputRequest& request, const RunFolder& folder, const Rank
 
 }  // namespace
 
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached) {
+int console_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached,
+           const Attempt& attempt) {
   JobEnvironment shared;
   shared.world_size = prepared.world_size;
   shared.master_address = reached.master_address;
@@ -69,7 +69,9 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   shared.job_id = random_hex(8);
   shared.job_key = random_hex(32);
   if (folder != nullptr) shared.run_dir = folder->path();
-  shared.resume = prepared.request.resume;
+  shared.resume = attempt.resume;
+  shared.restarts = attempt.restarts;
+  shared.max_restarts = prepared.request.watch.restarts.most;
   if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
 
   const std::vector<std::string> inherited = inherited_environment(prepared);
@@ -100,7 +102,11 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   for (size_t rank = 0; rank < reached.cpus.size(); ++rank)
     job.commands[rank].cpus = reached.cpus[rank];
   job.grace = prepared.request.grace;
-  job.timeout = prepared.request.timeout;
+  job.timeout = attempt.timeout;
+  job.hang_limit = prepared.request.watch.hang_limit;
+  job.ends_on_hang = prepared.request.watch.ends_on_hang;
+  job.checkpoint_signals = prepared.request.watch.checkpoint_signals;
+  job.checkpoint_grace = prepared.request.watch.checkpoint_grace;
   job.saves_on_request = prepared.plan.has_value();
   return job;
 }

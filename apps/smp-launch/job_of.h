@@ -8,8 +8,20 @@ namespace smp {
 
 class RunFolder;
 
+// One start of a job among several.
+struct Attempt {
+  int restarts = 0;    // before it
+  std::string resume;  // "latest" or a step; empty: start anew
+  std::string from;    // the name of that checkpoint, of a restart
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+// Width of the terminal that standard output is; 0 when it is none.
+int console_columns();
+
 // What a supervisor is to run, now that the hosts are reached: each rank's command, environment and
 // files. `folder` is null where there is none. Throws ConfigError.
-Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached);
+Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached,
+           const Attempt& attempt);
 
 }  // namespace smp

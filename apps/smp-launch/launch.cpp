@@ -1,31 +1,23 @@
 #include "launch.h"
 
-#include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "checks.h"
-#include "job_of.h"
-#include "reach_hosts.h"
-#include "smp/launcher/console.h"
+#include "run_job.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
-#include "smp/launcher/report.h"
 #include "smp/launcher/run_folder.h"
-#include "smp/launcher/run_summary.h"
 #include "smp/launcher/slurm.h"
-#include "smp/launcher/supervisor.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
 #include "smp/plan/text_file.h"
+#include "spares.h"
 
 namespace smp {
 namespace {
@@ -35,13 +27,6 @@ constexpr size_t kMostAgents = 1024;  // each is a process here
 
 std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
-}
-
 void copy_plan(const std::string& from, const std::string& to) {
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) return;  // resumed with the run's own plan
@@ -49,72 +34,6 @@ void copy_plan(const std::string& from, const std::string& to) {
   std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
   if (error)
     throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
-}
-
-std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
-  try {
-    return run_summary(plan, run_dir);
-  } catch (const ConfigError& error) {
-    return fmt::format("smp-launch: {}\n", error.what());
-  }
-}
-
-// SageMaker shows what stands in this file as the reason of a failed job.
-void tell_sagemaker(const std::string& text, Console& console) {
-  try {
-    write_text(sagemaker_folder(own_environment()) + "/output/failure", text);
-  } catch (const ConfigError& error) {
-    console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
-  }
-}
-
-// The end of a job, or of the attempt to start it. Returns the exit code.
-int report_end(const PreparedJob& prepared, const Job& job, const JobResult& result,
-               Console& console) {
-  const std::string& report_path = prepared.request.report_json;
-  if (prepared.plan && (result.end == JobEnd::kSuccess || result.end == JobEnd::kCheckpointed))
-    console.write(Stream::kOut, summary_or_why_not(*prepared.plan, prepared.run_dir));
-  console.flush(std::chrono::seconds(2));  // standard output first: the report comes last
-  int exit_code = result.exit_code;
-  if (!report_path.empty()) {
-    try {
-      write_text(report_path, report_json(job, result));
-    } catch (const ConfigError& error) {
-      console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
-      if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
-    }
-  }
-  const std::string text = report_text(job, result);
-  console.write(Stream::kErr, text);
-  if (prepared.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console);
-  return exit_code;
-}
-
-std::string text_of_bindings(const Job& job) {
-  std::string text;
-  for (size_t rank = 0; rank < job.commands.size(); ++rank)
-    text +=
-        fmt::format("smp-launch: {} runs on CPUs {}\n", text_of_rank(job, static_cast<int>(rank)),
-                    text_of_cpus(job.commands[rank].cpus));
-  return text;
-}
-
-// The second process of run_guarded().
-int supervise_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
-                  int control_fd) {
-  Console console(STDOUT_FILENO, STDERR_FILENO);
-  auto reached = reach_hosts(prepared, port, control_fd);
-  if (const JobResult* ended = std::get_if<JobResult>(&reached))
-    return report_end(prepared, Job{}, *ended, console);
-  const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
-  const Job job = job_of(prepared, folder, hosts);
-  if (prepared.request.report_bindings) console.write(Stream::kErr, text_of_bindings(job));
-  if (prepared.plan)
-    console.write(Stream::kErr,
-                  fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job.commands.size(),
-                              hosts.host->name(), prepared.run_dir));
-  const JobResult result = supervise(job, *hosts.host, console, control_fd);
-  return report_end(prepared, job, result, console);
 }
 
 // Hosts that come by themselves, with the names that they have, if any.
@@ -128,7 +47,8 @@ std::vector<HostSpec> coming_hosts(const MeetingRequest& meeting) {
 }
 
 // The hosts that the user names, each with the ranks that it takes.
-std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan) {
+std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan,
+                               std::vector<HostSpec>& spares) {
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<HostSpec> hosts =
@@ -138,6 +58,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
           ? parse_host_file(said.hostfile, read_text_file(said.hostfile, "host file"))
           : parse_hosts(said.hosts);
   if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);
+  spares = take_spares(hosts, request.watch.spares);
   WantedRanks wanted;
   wanted.world_size = request.ranks;
   if (plan) {
@@ -168,7 +89,7 @@ PreparedJob prepare(const LaunchRequest& request) {
   if (job.request.hosts.transport.agent.empty())
     job.request.hosts.transport.agent = own_program().string();
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
-  job.hosts = hosts_of(request, job.plan);
+  job.hosts = hosts_of(request, job.plan, job.spares);
   if (!job.plan) {
     job.world_size =
         job.hosts.empty() ? std::max(1, request.ranks) : static_cast<int>(slots_of(job.hosts));
@@ -206,7 +127,7 @@ int launch(const PreparedJob& prepared) {
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
   return run_guarded([&](int control_fd) {
-    return supervise_job(prepared, folder ? &*folder : nullptr, port, control_fd);
+    return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
   });
 }
 

@@ -19,8 +19,9 @@ struct PreparedJob {
   std::optional<Plan> plan;
   int world_size = 1;
   std::vector<std::string> command;
-  std::string run_dir;          // empty = none
-  std::vector<HostSpec> hosts;  // none: the ranks run on this one
+  std::string run_dir;           // empty = none
+  std::vector<HostSpec> hosts;   // none: the ranks run on this one
+  std::vector<HostSpec> spares;  // take the place of hosts that are lost
 };
 
 // Reads the plan, if there is one. Throws ConfigError.

@@ -12,6 +12,7 @@
 #include "dry_run.h"
 #include "launch.h"
 #include "reach_hosts.h"
+#include "run_status_of.h"
 #include "smp/launcher/agent.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
@@ -49,6 +50,8 @@ int main(int argc, char** argv) {
       return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
+    if (!request.status_of.empty())
+      return print(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
     if (request.hosts.meeting.order > 0 && request.dry_run == smp::DryRun::kNo)
       return smp::join_job(request);
     const smp::PreparedJob job = smp::prepare(request);

@@ -18,8 +18,9 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// A signal to smp-launch, or its death (0), came while it waited for the agents.
-JobResult interrupted(int number) {
+}  // namespace
+
+JobResult interrupted_by(int number) {
   JobResult result;
   if (number != 0) {
     result.end = JobEnd::kInterrupted;
@@ -32,6 +33,8 @@ JobResult interrupted(int number) {
   }
   return result;
 }
+
+namespace {
 
 MeetingGuest guest_of(const MeetingRequest& request) {
   return {request.order, request.slots, request.nnodes};
@@ -112,13 +115,13 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     if (meeting) {
       if (const auto number = meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
                                               request.connect_timeout, control_fd))
-        return interrupted(*number);
+        return interrupted_by(*number);
     }
     reached.transport = meeting ? met_hosts(job, *meeting) : make_transport(request.transport);
     auto group = std::make_unique<HostGroup>(
         job.hosts, *reached.transport,
         HostGroupOptions{request.silence, request.connect_timeout, false, binds});
-    if (const auto number = group->connect(control_fd)) return interrupted(*number);
+    if (const auto number = group->connect(control_fd)) return interrupted_by(*number);
     std::vector<int> host_of_rank;
     for (RankPlace& place : reached.places) {
       place.cpus = group->about(place.host).cpus;
@@ -139,6 +142,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
   } catch (const std::runtime_error& error) {  // not reached, or no address to meet at
     JobResult result;
     result.end = JobEnd::kLauncherError;
+    if (const auto* unreachable = dynamic_cast<const HostsUnreachable*>(&error)) {
+      result.end = JobEnd::kHostsUnreachable;
+      result.unreachable = unreachable->hosts;
+    }
     result.launcher_error = error.what();
     result.exit_code = static_cast<int>(ExitCode::kLauncherError);
     return result;

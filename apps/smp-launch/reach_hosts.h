@@ -33,6 +33,9 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
 // first. Returns the exit code. Throws ConfigError, std::runtime_error.
 int join_job(const LaunchRequest& request);
 
+// A signal to smp-launch, or its death (0), came while no rank ran.
+JobResult interrupted_by(int number);
+
 // As far as it is known without asking any host.
 std::vector<RankPlace> planned_places(const PreparedJob& job);
 

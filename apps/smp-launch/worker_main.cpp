@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "mapped_progress_page.h"
 #include "memory_signal.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/shared_memory.h"
@@ -53,6 +54,7 @@ struct WorkerEnvironment {
   int threads = 0;
   int console_columns = 0;
   std::string cuda_module;
+  std::string progress_page;  // "" = nobody looks
   std::optional<Fault> fault;
 };
 
@@ -112,6 +114,7 @@ WorkerEnvironment read_environment() {
   const std::string columns = optional(env::kConsoleColumns);
   if (!columns.empty()) environment.console_columns = number<int>(env::kConsoleColumns, columns);
   environment.cuda_module = optional(env::kCudaModule);
+  environment.progress_page = optional(env::kProgressPage);
   const std::string fault = optional(env::kFault);
   if (!fault.empty()) environment.fault = parse_fault(fault);
   return environment;
@@ -163,6 +166,9 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
   const std::unique_ptr<Communicator> world = connect(environment);
 
   failed_in = "setup";
+  const MappedProgressPage page(environment.progress_page);
+  std::optional<ProgressPost> post;
+  if (page.is_mapped()) post.emplace(page.page());
   TrainOptions train_options;
   train_options.run_dir = environment.run_dir;
   train_options.progress = stdout;
@@ -171,6 +177,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
   train_options.owns_process = true;
   train_options.open_gpu = gpus_of_module(environment.cuda_module);
   train_options.memory_watch = &memory;
+  if (post) train_options.progress_post = &*post;
   train_options.fault = environment.fault;
   train_options.resume = !environment.resume.empty();
   if (train_options.resume && environment.resume != "latest") {

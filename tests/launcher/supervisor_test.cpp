@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "scratch_folder.h"
@@ -54,6 +55,10 @@ class ScriptedHost : public Host {
     for (const Step& step : steps) step(events);
   }
   void hold_output(bool) override {}
+  std::optional<RankProgress> progress(int process) const override {
+    const auto found = posted.find(process);
+    return found == posted.end() ? std::nullopt : std::optional(found->second);
+  }
   int finish(HostEvents&) override { return 0; }
   bool heard_since(int, std::chrono::steady_clock::time_point) const override { return !silent; }
 
@@ -71,6 +76,7 @@ class ScriptedHost : public Host {
     SignalScope scope;
   };
   std::vector<Sent> signals;
+  std::map<int, RankProgress> posted;
   int obeyed_signal = SIGTERM;
   int unstartable = -1;
   bool silent = false;
@@ -261,6 +267,72 @@ TEST_CASE_FIXTURE(Fixture, "ranks that end after a checkpoint on request have no
     const JobResult result = supervise(two, host, console, -1);
     CHECK(result.end == JobEnd::kRankFailed);
     CHECK(result.cause->rank == 1);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "ranks that stand still are told, and ended where that is asked") {
+  Job two = job(2);
+  two.hang_limit.time = milliseconds(300);
+  RankProgress at;
+  at.posts = 1;
+  at.step = 4;
+  host.posted = {{0, at}, {1, at}};
+  host.posted[0].waiting = true;
+  SUBCASE("ended") {
+    two.ends_on_hang = true;
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.end == JobEnd::kHang);
+    CHECK(result.exit_code == 124);
+    REQUIRE(result.hang);
+    CHECK(result.hang->behind == std::vector<int>{1});
+    CHECK(result.ranks[1].progress->step == 4);
+    CHECK(one_line_cause(two, result).starts_with("no rank has gone on for "));
+    CHECK(report_text(two, result).find("; the others wait for rank 1\n  rank 1 is at step 4") !=
+          std::string::npos);
+    CHECK(report_json(two, result).find("\"behind\": [\n      1\n    ]") != std::string::npos);
+  }
+  SUBCASE("told only") {
+    host.later(milliseconds(900), [](HostEvents& events) {
+      for (int rank : {0, 1}) events.on_ended(rank, code(0));
+    });
+    CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
+  }
+  SUBCASE("ranks that post nothing are left alone") {
+    two.ends_on_hang = true;
+    host.posted.erase(1);
+    host.later(milliseconds(900), [](HostEvents& events) {
+      for (int rank : {0, 1}) events.on_ended(rank, code(0));
+    });
+    CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a signal that asks for a checkpoint, and the time for it") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  const unsigned char term = SIGTERM;
+  REQUIRE(write(write_end.number(), &term, 1) == 1);
+  Job one = job(1);
+  one.saves_on_request = true;
+  one.checkpoint_signals = {SIGTERM};
+  one.checkpoint_grace = milliseconds(200);
+  SUBCASE("it is saved in time") {
+    host.later(milliseconds(50), [](HostEvents& events) { events.on_ended(0, code(75)); });
+    CHECK(supervise(one, host, console, read_end.number()).exit_code == 75);
+    REQUIRE(host.signals.size() == 1);
+    CHECK(host.signals[0].number == SIGUSR1);
+  }
+  SUBCASE("it is not") {
+    const JobResult result = supervise(one, host, console, read_end.number());
+    CHECK(result.end == JobEnd::kInterrupted);
+    CHECK(result.exit_code == 143);
+    CHECK(result.elapsed >= milliseconds(200));
+  }
+  SUBCASE("a second one ends the job") {
+    one.checkpoint_grace.reset();
+    REQUIRE(write(write_end.number(), &term, 1) == 1);
+    CHECK(supervise(one, host, console, read_end.number()).exit_code == 143);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <system_error>
 
@@ -34,6 +35,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kForWelcome{30'000};
 constexpr milliseconds kForLastWords{2'000};   // to bring the last frames to the launcher
+constexpr milliseconds kBetweenProgress{900};  // of the same rank
 constexpr size_t kMostWaitingBytes = 4 << 20;  // on their way to the launcher, before ranks wait
 
 class Agent : public HostEvents {
@@ -55,6 +57,8 @@ class Agent : public HostEvents {
   void welcome(const WelcomeMessage& message);
   void start(StartMessage message);
   void poll_once();
+  void tell_progress();
+  void tell_progress_of(int process);
   bool told_to_end();
   void say_last_words();
 
@@ -64,7 +68,9 @@ class Agent : public HostEvents {
   SilenceWatch silence_;
   std::optional<ReservedPort> port_;
   std::vector<std::string> inherited_ = own_environment();
-  Command before_;  // the command of the rank that was started last
+  Command before_;                      // the command of the rank that was started last
+  std::map<int, uint64_t> told_posts_;  // of the running ranks
+  std::chrono::steady_clock::time_point told_at_{};
   bool hold_asked_ = false;
   bool finish_asked_ = false;
   bool over_ = false;  // the other side has gone, or is not to be understood
@@ -104,6 +110,7 @@ void Agent::poll_once() {
   if (ready[0].revents != 0) host_.dispatch(*this);
   if (!silence_.tick()) return;
   if (silence_.is_over()) over_ = true;
+  tell_progress();
   if (!channel_.wants_to_write()) channel_.send(FrameType::kAlive);
 }
 
@@ -179,11 +186,26 @@ void Agent::start(StartMessage message) {
       std::filesystem::remove(command.error_file, error);  // an earlier run's, of the same folder
     }
     host_.start(message.process, command);
+    told_posts_[message.process] = 0;
   } catch (const StartError& error) {
     channel_.send(
         FrameType::kStartFailed,
         PayloadWriter().number(static_cast<uint64_t>(message.process)).text(error.what()).bytes());
   }
+}
+
+void Agent::tell_progress() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - told_at_ < kBetweenProgress || channel_.wants_to_write()) return;
+  told_at_ = now;
+  for (const auto& [process, posts] : told_posts_) tell_progress_of(process);
+}
+
+void Agent::tell_progress_of(int process) {
+  const auto progress = host_.progress(process);
+  if (!progress || progress->posts == told_posts_[process]) return;
+  told_posts_[process] = progress->posts;
+  channel_.send(FrameType::kProgress, encode_progress(process, *progress));
 }
 
 void Agent::on_output(int process, Stream stream, std::string_view bytes,
@@ -199,6 +221,8 @@ void Agent::on_output(int process, Stream stream, std::string_view bytes,
 
 void Agent::on_ended(int process, const ProcessEnd& end) {
   if (over_) return;  // it is this agent that ends them: the end of the channel tells
+  tell_progress_of(process);
+  told_posts_.erase(process);
   channel_.send(FrameType::kEnded, encode_end(process, end));
 }
 

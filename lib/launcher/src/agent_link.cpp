@@ -51,6 +51,12 @@ AgentLink::~AgentLink() {
   waitpid(pid_, nullptr, 0);
 }
 
+std::optional<RankProgress> AgentLink::progress(int process) const {
+  const auto found = progress_.find(process);
+  if (found == progress_.end()) return std::nullopt;
+  return found->second;
+}
+
 void AgentLink::start(int process, const Command& command) {
   if (state_ != State::kReady) throw StartError(fmt::format("its host is lost: {}", why_));
   started_.insert(process);
@@ -217,6 +223,11 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       const int process = running_process(reader);
       running_.erase(process);
       return events.on_start_failed(process, std::string(reader.text()));
+    }
+    case FrameType::kProgress: {
+      const int process = running_process(reader);
+      progress_[process] = decode_progress(reader);
+      return;
     }
     case FrameType::kFinished:
       left_behind_ = reader.small_number();

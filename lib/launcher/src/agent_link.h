@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -38,6 +39,7 @@ class AgentLink {
   const ReadyMessage& about() const { return about_; }
   int64_t clock_skew_ms() const { return clock_skew_ms_; }  // of its host, where it told its clock
   int left_behind() const { return left_behind_; }
+  std::optional<RankProgress> progress(int process) const;
   SilenceWatch::Clock::time_point heard_at() const { return silence_.heard_at(); }
   int running() const { return static_cast<int>(running_.size()); }
 
@@ -85,6 +87,7 @@ class AgentLink {
   std::unique_ptr<FrameChannel> channel_;
   SilenceWatch silence_;
   std::set<int> started_, running_;
+  std::map<int, RankProgress> progress_;
   Command before_;
 };
 

@@ -1,6 +1,7 @@
 #include "agent_messages.h"
 
 #include <array>
+#include <bit>
 
 #include "smp/launcher/frame_channel.h"
 
@@ -192,6 +193,45 @@ std::string encode_end(int process, const ProcessEnd& end) {
       .number(end.out_of_memory ? 1 : 0)
       .text(end.last_words)
       .bytes();
+}
+
+std::string encode_progress(int process, const RankProgress& progress) {
+  const auto of = [](int64_t value) { return static_cast<uint64_t>(value); };
+  return PayloadWriter()
+      .number(static_cast<uint64_t>(process))
+      .number(progress.posts)
+      .number(of(progress.step))
+      .number(of(progress.microbatch))
+      .number(of(progress.layer))
+      .text(progress.phase)
+      .number(of(progress.collectives))
+      .text(progress.collective)
+      .number(progress.waiting ? 1 : 0)
+      .number(of(progress.steps_done))
+      .number(of(progress.steps))
+      .number(std::bit_cast<uint64_t>(progress.loss))
+      .number(std::bit_cast<uint64_t>(progress.tokens_per_s))
+      .number(std::bit_cast<uint64_t>(progress.step_s))
+      .bytes();
+}
+
+RankProgress decode_progress(PayloadReader& reader) {
+  const auto number = [&] { return static_cast<int64_t>(reader.number()); };
+  RankProgress progress;
+  progress.posts = reader.number();
+  progress.step = number();
+  progress.microbatch = number();
+  progress.layer = number();
+  progress.phase = reader.text();
+  progress.collectives = number();
+  progress.collective = reader.text();
+  progress.waiting = reader.number() != 0;
+  progress.steps_done = number();
+  progress.steps = number();
+  progress.loss = std::bit_cast<double>(reader.number());
+  progress.tokens_per_s = std::bit_cast<double>(reader.number());
+  progress.step_s = std::bit_cast<double>(reader.number());
+  return progress;
 }
 
 ProcessEnd decode_end(PayloadReader& reader) {

@@ -76,6 +76,7 @@ std::string encode(const ReadyMessage& message);
 // Ranks differ in few variables: those that stand where the command before had the same are not
 // sent.
 std::string encode(const StartMessage& message, const Command& before);
+std::string encode_progress(int process, const RankProgress& progress);
 std::string encode_end(int process, const ProcessEnd& end);
 
 HelloMessage decode_hello(std::string_view bytes);
@@ -83,5 +84,6 @@ WelcomeMessage decode_welcome(std::string_view bytes);
 ReadyMessage decode_ready(std::string_view bytes);
 StartMessage decode_start(std::string_view bytes, const Command& before);
 ProcessEnd decode_end(PayloadReader& reader);
+RankProgress decode_progress(PayloadReader& reader);
 
 }  // namespace smp

@@ -129,8 +129,12 @@ std::optional<int> HostGroup::connect(int control_fd) {
         link->give_up(fmt::format("no answer in {}", text_of(options_.connect_timeout)), none);
     }
   }
-  if (links_that(is_lost) > 0) throw HostsUnreachable(unreachable_text());
-  return std::nullopt;
+  if (links_that(is_lost) == 0) return std::nullopt;
+  std::vector<std::string> names;
+  for (const auto& link : links_) {
+    if (is_lost(*link)) names.push_back(link->host().name);
+  }
+  throw HostsUnreachable(unreachable_text(), std::move(names));
 }
 
 std::string HostGroup::unreachable_text() const {
@@ -208,6 +212,10 @@ void HostGroup::dispatch(HostEvents& events) {
     links_[host]->dispatch(events);
     watch(host);
   }
+}
+
+std::optional<RankProgress> HostGroup::progress(int process) const {
+  return link_of(process).progress(process);
 }
 
 int HostGroup::finish(HostEvents& events) {

@@ -17,6 +17,7 @@
 
 #include "argument_pointers.h"
 #include "oom_watch.h"
+#include "progress_pages.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/error_file.h"
 #include "spawn.h"
@@ -65,7 +66,8 @@ void watch(int epoll, int number) {
 
 }  // namespace
 
-LocalHost::LocalHost() : oom_watch_(std::make_unique<OomWatch>()) {
+LocalHost::LocalHost()
+    : oom_watch_(std::make_unique<OomWatch>()), pages_(std::make_unique<ProgressPages>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -104,7 +106,9 @@ void LocalHost::start(int process, const Command& command) {
   fcntl(err_read.number(), F_SETFL, O_NONBLOCK);
 
   const std::vector<char*> arguments = pointers(command.arguments);
-  const std::vector<char*> environment = pointers(command.environment);
+  std::vector<char*> environment = pointers(command.environment);
+  std::string page = pages_->add(process);
+  if (!page.empty()) environment.insert(environment.end() - 1, page.data());  // before the null
   ChildSetup setup;
   setup.arguments = arguments.data();
   setup.environment = environment.data();
@@ -126,6 +130,8 @@ void LocalHost::start(int process, const Command& command) {
   open_pipe(process, Stream::kOut, std::move(out_read));
   open_pipe(process, Stream::kErr, std::move(err_read));
 }
+
+std::optional<RankProgress> LocalHost::progress(int process) const { return pages_->read(process); }
 
 void LocalHost::open_pipe(int process, Stream stream, FileDescriptor read_end) {
   const int number = read_end.number();

@@ -23,7 +23,8 @@ constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 // Meaningful only when this launcher sets them.
 constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,    env::kResume,
                                  env::kJobId,          env::kJobKey,    env::kErrorFile,
-                                 env::kConsoleColumns, env::kBuildOnly, env::kTorchErrorFile};
+                                 env::kConsoleColumns, env::kBuildOnly, env::kTorchErrorFile,
+                                 env::kProgressPage};
 
 std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -95,8 +96,8 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, const Rank
   add(env::kMasterAddr, job.master_address);
   add(env::kMasterPort, job.master_port);
   add(env::kRunId, job.job_id);
-  add(env::kRestartCount, 0);
-  add(env::kMaxRestarts, 0);
+  add(env::kRestartCount, job.restarts);
+  add(env::kMaxRestarts, job.max_restarts);
   if (!error_file.empty()) add(env::kTorchErrorFile, error_file);
   if (!place.gpus.empty()) add(kVisibleGpus, fmt::format("{}", fmt::join(place.gpus, ",")));
   const bool has_omp = std::any_of(inherited.begin(), inherited.end(), [](const auto& variable) {

@@ -10,6 +10,7 @@
 
 #include "smp/launcher/duration.h"
 #include "smp/launcher/rank_list.h"
+#include "smp/launcher/restart.h"
 
 namespace smp {
 namespace {
@@ -155,6 +156,22 @@ std::string text_of_rank(const Job& job, int rank) {
   return fmt::format("rank {} on host {}", rank, job.hosts[job.host_of_rank[rank]]);
 }
 
+std::string one_line_cause(const Job& job, const JobResult& result) {
+  switch (result.end) {
+    case JobEnd::kSuccess:
+    case JobEnd::kCheckpointed: return "";
+    case JobEnd::kRankFailed: return cause_line(job, result);
+    case JobEnd::kHang: return std::string(first_line(text_of(*result.hang)));
+    case JobEnd::kTimeout:
+      return fmt::format("the job had not ended after {} (--timeout)", text_of(result.timeout));
+    case JobEnd::kInterrupted:
+      return fmt::format("interrupted by {}", signal_name(result.interrupted_by));
+    case JobEnd::kHostsUnreachable:
+    case JobEnd::kLauncherError: return std::string(first_line(result.launcher_error));
+  }
+  return "";
+}
+
 std::string report_text(const Job& job, const JobResult& result) {
   std::string text;
   switch (result.end) {
@@ -168,10 +185,15 @@ std::string report_text(const Job& job, const JobResult& result) {
                          text_of(result.timeout)) +
              consequences_text(job, result);
       break;
+    case JobEnd::kHang:
+      text =
+          fmt::format("smp-launch: {}\n", text_of(*result.hang)) + consequences_text(job, result);
+      break;
     case JobEnd::kInterrupted:
       text = fmt::format("smp-launch: interrupted by {}\n", signal_name(result.interrupted_by)) +
              consequences_text(job, result);
       break;
+    case JobEnd::kHostsUnreachable:
     case JobEnd::kLauncherError:
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
@@ -191,7 +213,7 @@ std::string report_text(const Job& job, const JobResult& result) {
   return text;
 }
 
-std::string report_json(const Job& job, const JobResult& result) {
+std::string report_json(const Job& job, const JobResult& result, const std::vector<Start>& starts) {
   using Json = nlohmann::ordered_json;
   const auto end_of = [](const ProcessEnd& end) {
     Json json;
@@ -201,8 +223,8 @@ std::string report_json(const Job& job, const JobResult& result) {
       json["exit_code"] = end.exit_code;
     return json;
   };
-  constexpr const char* kEnds[] = {"success",     "rank_failed",    "timeout",
-                                   "interrupted", "launcher_error", "checkpointed"};
+  constexpr const char* kEnds[] = {"success",        "rank_failed",  "timeout", "interrupted",
+                                   "launcher_error", "checkpointed", "hang",    "launcher_error"};
   Json json;
   json["job_id"] = job.id;
   json["end"] = kEnds[static_cast<int>(result.end)];
@@ -221,6 +243,24 @@ std::string report_json(const Job& job, const JobResult& result) {
     cause["log"] = job.files[result.cause->rank].err_log;
     cause["last_lines"] = result.last_lines;
   }
+  if (result.hang) {
+    Json places = Json::array();
+    for (const Hang::Place& place : result.hang->places)
+      places.push_back({{"ranks", place.ranks}, {"where", place.where}});
+    json["hang"] = {{"silent_ms", result.hang->silent.count()},
+                    {"behind", result.hang->behind},
+                    {"places", places}};
+  }
+  for (size_t i = 0; starts.size() > 1 && i < starts.size(); ++i) {
+    Json one = {{"start", i + 1},
+                {"from", starts[i].from},
+                {"end", kEnds[static_cast<int>(starts[i].end)]},
+                {"exit_code", starts[i].exit_code},
+                {"elapsed_ms", starts[i].elapsed.count()},
+                {"cause", starts[i].cause}};
+    if (starts[i].failed_step) one["step"] = *starts[i].failed_step;
+    json["starts"].push_back(one);
+  }
   json["ranks"] = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankState& state = result.ranks[rank];
@@ -235,6 +275,11 @@ std::string report_json(const Job& job, const JobResult& result) {
       one["error"] = {{"culprit", state.error->culprit},
                       {"phase", state.error->phase},
                       {"message", state.error->message}};
+    if (state.progress)
+      one["progress"] = {{"step", state.progress->step},
+                         {"phase", state.progress->phase},
+                         {"collectives", state.progress->collectives},
+                         {"steps_done", state.progress->steps_done}};
     json["ranks"].push_back(one);
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

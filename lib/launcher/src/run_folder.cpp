@@ -8,6 +8,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 
 #include "smp/plan/errors.h"
 
@@ -92,10 +93,24 @@ std::string RunFolder::why_not_reopen(const std::string& path) {
 RunFolder RunFolder::reopen(const std::string& path) {
   if (const std::string why = why_not_reopen(path); !why.empty()) throw ConfigError(why);
   const RunFolder folder(path);
-  std::error_code error;
-  fs::remove_all(fs::path(folder.path_) / "errors", error);
-  folder.make_parts();
+  folder.begin_again();
   return folder;
+}
+
+void RunFolder::begin_again() const {
+  std::error_code error;
+  fs::remove_all(fs::path(path_) / "errors", error);
+  make_parts();
+}
+
+std::string RunFolder::begin_plan_again() const {
+  begin_again();
+  std::error_code error;
+  std::string name;
+  std::ifstream latest(fs::path(path_) / "checkpoints" / "latest");
+  std::getline(latest, name);
+  if (name.empty()) fs::remove(fs::path(path_) / "metrics.jsonl", error);
+  return name;
 }
 
 RankFiles RunFolder::files_of(int rank) const {

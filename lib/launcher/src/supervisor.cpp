@@ -12,7 +12,9 @@
 #include <system_error>
 
 #include "smp/launcher/console.h"
+#include "smp/launcher/duration.h"
 #include "smp/launcher/error_file.h"
+#include "smp/launcher/job_observer.h"
 #include "smp/launcher/job_output.h"
 #include "smp/launcher/report.h"
 #include "smp/plan/exit_code.h"
@@ -27,6 +29,7 @@ constexpr size_t kQuotedLines = 20;
 constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a hung system call
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
 constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
+constexpr milliseconds kBetweenLooks{500};   // ... how far the ranks are
 
 // Of two times to wait; negative: for ever.
 milliseconds sooner(milliseconds a, milliseconds b) { return a.count() < 0 ? b : std::min(a, b); }
@@ -37,15 +40,15 @@ milliseconds time_until(Clock::time_point time) {
 
 class Supervisor : public HostEvents {
  public:
-  Supervisor(const Job& job, Host& host, Console& console, int control_fd)
-      : job_(job), host_(host), console_(console), control_fd_(control_fd) {}
+  Supervisor(const Job& job, Host& host, Console& console, int control_fd, JobObserver* observer)
+      : job_(job), host_(host), console_(console), control_fd_(control_fd), observer_(observer) {}
 
   JobResult run();
 
   void on_output(int rank, Stream stream, std::string_view bytes,
                  std::chrono::system_clock::time_point time) override;
   void on_ended(int rank, const ProcessEnd& end) override;
-  void on_stopped(int rank, bool stopped) override { result_.ranks[rank].stopped = stopped; }
+  void on_stopped(int rank, bool stopped) override;
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const std::string& why) override;
 
@@ -57,6 +60,11 @@ class Supervisor : public HostEvents {
   void read_control();
   void on_signal(int number);
   void check_clock(Clock::time_point now);
+  void look(Clock::time_point now);
+  void tell_view(Clock::time_point now);
+  void tell(const JobEvent& event) {
+    if (observer_ != nullptr) observer_->on_event(event);
+  }
   void decide();
   void begin_ending(JobEnd end, int signal);
   void kill_ranks();
@@ -70,25 +78,37 @@ class Supervisor : public HostEvents {
   void with_output(const std::function<void()>& act);
   void launcher_failed(const std::string& text);
   void set_exit_code();
+  // The ranks have been asked for a checkpoint, and have only so long for it.
+  bool is_saving() const {
+    return phase_ == Phase::kRunning && saving_for_ != 0 && job_.checkpoint_grace.has_value();
+  }
+  Clock::time_point save_ends_at() const { return saving_since_ + *job_.checkpoint_grace; }
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
 
   const Job& job_;
   Host& host_;
   Console& console_;
   int control_fd_;
+  JobObserver* observer_;
   JobResult result_;
   std::optional<JobOutput> output_;
+  std::optional<ProgressWatch> watch_;
+  Clock::time_point next_look_;
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
+  int saving_for_ = 0;     // the signal that asked for a checkpoint; 0: none has
   bool finished_ = false;  // give up waiting for those that are still alive
+  Clock::time_point saving_since_;
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
 
 JobResult Supervisor::run() {
   started_ = Clock::now();
   result_.ranks.resize(job_.commands.size());
+  watch_.emplace(job_.hang_limit, result_.ranks.size(), started_);
+  next_look_ = started_ + kBetweenLooks;
   try {
     start_ranks();
   } catch (const std::exception& error) {
@@ -125,6 +145,7 @@ void Supervisor::loop() {
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);
+    if (phase_ == Phase::kRunning) wait = sooner(wait, time_until(next_look_));
     if (output_ && output_->due()) wait = sooner(wait, time_until(*output_->due()));
     pollfd ready[2] = {{host_.event_fd(), POLLIN, 0}, {control_fd_, POLLIN, 0}};
     poll(ready, 2, static_cast<int>(std::min<int64_t>(wait.count(), 1'000'000)));
@@ -132,6 +153,7 @@ void Supervisor::loop() {
     if (ready[0].revents != 0) host_.dispatch(*this);
     const Clock::time_point now = Clock::now();
     if (output_) output_->release(now);
+    if (phase_ == Phase::kRunning && now >= next_look_) look(now);
     check_clock(now);
   }
   host_.hold_output(false);
@@ -161,6 +183,11 @@ void Supervisor::on_lost(int rank, const std::string& why) {
   note_end(rank, {});
 }
 
+void Supervisor::on_stopped(int rank, bool stopped) {
+  result_.ranks[rank].stopped = stopped;
+  tell({stopped ? "rank_stopped" : "rank_continued", rank, stopped ? "was stopped" : "goes on"});
+}
+
 void Supervisor::on_ended(int rank, const ProcessEnd& end) { note_end(rank, end); }
 
 void Supervisor::note_end(int rank, const ProcessEnd& end) {
@@ -171,11 +198,15 @@ void Supervisor::note_end(int rank, const ProcessEnd& end) {
   state.stopped = false;
   state.order = ended_count_++;
   state.after = since(started_);
+  state.progress = host_.progress(rank);
+  watch_->forget(rank, Clock::now());
   --alive_;
   if (job_.saves_on_request && end.code() == static_cast<int>(ExitCode::kCheckpointedOnRequest)) {
     state.end.exit_code = 0;
     saved_on_request_ = true;
   }
+  tell({state.lost.empty() ? "rank_ended" : "rank_lost", rank,
+        state.lost.empty() ? text_of(end) : fmt::format("was lost with its host: {}", state.lost)});
   state.error = parse_last_words(end.last_words, rank, static_cast<int>(result_.ranks.size()));
   if (state.failed_by_itself() && phase_ == Phase::kRunning) {
     phase_ = Phase::kSettling;
@@ -197,8 +228,14 @@ void Supervisor::read_control() {
 }
 
 void Supervisor::on_signal(int number) {
+  tell({"signal", {}, signal_name(number)});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-  if (!ends) {
+  const bool saves = job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
+  if (saves && phase_ == Phase::kRunning && saving_for_ == 0) {
+    saving_for_ = number;
+    saving_since_ = Clock::now();
+    signal_ranks(SIGUSR1, SignalScope::kProcess);
+  } else if (!ends) {
     signal_ranks(number, SignalScope::kProcess);
   } else if (phase_ == Phase::kRunning) {
     result_.interrupted_by = number;
@@ -213,6 +250,7 @@ void Supervisor::on_signal(int number) {
 milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   std::optional<Clock::time_point> next;
   if (phase_ == Phase::kRunning && job_.timeout) next = started_ + *job_.timeout;
+  if (is_saving()) next = std::min(next.value_or(save_ends_at()), save_ends_at());
   if (phase_ == Phase::kSettling) next = settled_at(now);
   if (phase_ == Phase::kEnding) next = ending_since_ + job_.grace;
   if (phase_ == Phase::kKilling) next = killing_since_ + kUnkillable;
@@ -233,7 +271,10 @@ void Supervisor::check_clock(Clock::time_point now) {
   if (phase_ == Phase::kRunning && alive_ == 0) return;
   if (phase_ == Phase::kSettling && alive_ == 0) return decide();
   if (time_to_next(now).count() != 0) return;
-  if (phase_ == Phase::kRunning) {
+  if (is_saving() && now >= save_ends_at()) {
+    result_.interrupted_by = saving_for_;
+    begin_ending(JobEnd::kInterrupted, SIGTERM);
+  } else if (phase_ == Phase::kRunning) {
     result_.timeout = *job_.timeout;
     begin_ending(JobEnd::kTimeout, SIGTERM);
   } else if (phase_ == Phase::kSettling) {
@@ -243,6 +284,42 @@ void Supervisor::check_clock(Clock::time_point now) {
   } else {
     finished_ = true;
   }
+}
+
+void Supervisor::look(Clock::time_point now) {
+  next_look_ = now + kBetweenLooks;
+  for (size_t i = 0; i < result_.ranks.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const RankState& state = result_.ranks[i];
+    if (!state.ended) watch_->see(rank, host_.progress(rank), state.stopped, now);
+  }
+  if (const auto stood = watch_->recovery())
+    console_.write(Stream::kErr,
+                   fmt::format("smp-launch: the ranks go on, after {}\n", text_of(*stood)));
+  tell_view(now);
+  std::optional<Hang> hang = watch_->hang(now);
+  if (!hang) return;
+  tell({"hang", {}, text_of(*hang)});
+  if (!job_.ends_on_hang)
+    return console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(*hang)));
+  result_.hang = std::move(hang);
+  begin_ending(JobEnd::kHang, SIGTERM);
+}
+
+void Supervisor::tell_view(Clock::time_point now) {
+  if (observer_ == nullptr) return;
+  JobView view;
+  view.ranks = static_cast<int>(result_.ranks.size());
+  view.running = alive_;
+  for (int rank = 0; rank < view.ranks; ++rank) {
+    const std::optional<RankProgress>& at = watch_->progress(rank);
+    if (!at) continue;
+    if (!view.progress) view.progress = at;
+    if (result_.ranks[rank].ended) continue;
+    view.slowest_step = view.slowest_step == 0 ? at->step : std::min(view.slowest_step, at->step);
+  }
+  if (view.progress) view.silent = watch_->silent(now);
+  observer_->on_look(view);
 }
 
 void Supervisor::decide() {
@@ -284,7 +361,9 @@ void Supervisor::set_exit_code() {
           witness.lost.empty() ? witness.end.code() : static_cast<int>(ExitCode::kLauncherError);
       break;
     }
+    case JobEnd::kHang:
     case JobEnd::kTimeout: result_.exit_code = static_cast<int>(ExitCode::kTimeout); break;
+    case JobEnd::kHostsUnreachable:
     case JobEnd::kLauncherError:
       result_.exit_code = static_cast<int>(ExitCode::kLauncherError);
       break;
@@ -297,8 +376,9 @@ void Supervisor::set_exit_code() {
 
 }  // namespace
 
-JobResult supervise(const Job& job, Host& host, Console& console, int control_fd) {
-  return Supervisor(job, host, console, control_fd).run();
+JobResult supervise(const Job& job, Host& host, Console& console, int control_fd,
+                    JobObserver* observer) {
+  return Supervisor(job, host, console, control_fd, observer).run();
 }
 
 }  // namespace smp

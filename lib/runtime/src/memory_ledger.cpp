@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ledger_state.h"
+#include "smp/plan/progress_page.h"
 
 namespace smp {
 namespace {
@@ -238,6 +239,7 @@ void MemoryLedger::release(MemoryCategory category, int64_t bytes) {
 }
 
 void MemoryLedger::set_phase(const Phase& phase) {
+  if (post_ != nullptr) post_->enter(phase.name, phase.step, phase.microbatch, phase.layer);
   const std::lock_guard lock(state_->mutex);
   state_->phase = phase;
 }

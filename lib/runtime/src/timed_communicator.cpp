@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "smp/plan/progress_page.h"
+
 namespace smp {
 namespace {
 
@@ -12,7 +14,9 @@ class TimedWork final : public Work {
   bool done() override { return inner_->done(); }
   void wait() override {
     const auto start = std::chrono::steady_clock::now();
+    if (clock_.post != nullptr) clock_.post->wait(true);
     inner_->wait();
+    if (clock_.post != nullptr) clock_.post->wait(false);
     clock_.waited += std::chrono::steady_clock::now() - start;
   }
 
@@ -29,6 +33,7 @@ class TimedPeerWindow final : public PeerWindow {
   void show() override { inner_->show(); }
   WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
                  std::string_view label) override {
+    if (clock_.post != nullptr) clock_.post->begin_collective(label);
     return std::make_shared<TimedWork>(inner_->gather(begin, stride, count, shown, out, label),
                                        clock_);
   }
@@ -46,7 +51,8 @@ TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitCl
 TimedCommunicator::TimedCommunicator(Communicator& inner, WaitClock& clock)
     : WrappedCommunicator(inner), clock_(clock) {}
 
-WorkPtr TimedCommunicator::wrap(WorkPtr work, const Passed&) {
+WorkPtr TimedCommunicator::wrap(WorkPtr work, const Passed& call) {
+  if (clock_.post != nullptr) clock_.post->begin_collective(call.label);
   return std::make_shared<TimedWork>(std::move(work), clock_);
 }
 

@@ -215,6 +215,9 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
       metrics.accuracy = result.run.accuracy = evaluation.accuracy();
     }
     voice.say(metrics);
+    if (options.progress_post != nullptr)
+      options.progress_post->end_step(step + 1, steps, metrics.loss, metrics.tokens_per_s,
+                                      metrics.step_s);
     if (options.on_step) options.on_step(metrics);
     ledger.set_phase({"checkpoint", step + 1});
     if (checkpoints.after_step(step + 1, steps)) {
@@ -267,6 +270,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   install_counting_allocator();
   if (options.threads > 0) at::set_num_threads(options.threads);
   MemoryLedger ledger(world.rank(), gpu ? 0 : plan.job.cluster.memory_per_process_bytes);
+  if (options.progress_post != nullptr) ledger.post_phases(*options.progress_post);
   const LedgerScope scope(ledger);
   const ProcessLedger process(options.owns_process, ledger);
   std::optional<GpuLedger> on_gpu;
@@ -282,6 +286,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::unique_ptr<Checkpoints> checkpoints;
   try {
     model = apply_parallelism(plan, staged ? *staged : world, ledger, gpu);
+    if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
     const std::unique_ptr<DataSource> data = open_data(plan);

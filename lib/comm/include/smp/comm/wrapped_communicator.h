@@ -52,6 +52,7 @@ class WrappedCommunicator : public Communicator {
     CollectiveOp op;
     int64_t count;
     DType dtype;
+    std::string_view label;
     int root = 0;
   };
 

@@ -22,6 +22,7 @@ struct RankState {
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<RankError> error;
+  std::optional<RankProgress> progress;  // what it had posted at its end
 
   bool failed_by_itself() const {
     return ended && (end.failed() || !lost.empty()) && !ended_by_launcher;

@@ -29,6 +29,7 @@ enum class FrameType : uint8_t {
   kStopped = 12,      // agent: a rank was stopped or continued
   kStartFailed = 13,  // agent: a rank could not be started
   kFinished = 14,     // agent: nothing is left
+  kProgress = 15,     // agent: what a rank has posted
 };
 
 // The other side does not keep to the above.

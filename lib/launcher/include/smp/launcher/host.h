@@ -1,10 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "smp/plan/progress_page.h"
 
 // A Host is the one door through which the launcher reaches a machine: it starts processes there,
 // tells what becomes of them, and ends them with all that they have started. LocalHost is this
@@ -71,6 +74,9 @@ class Host {
   virtual void dispatch(HostEvents& events) = 0;
   // While held, output stays in the pipes, so that processes that write much wait.
   virtual void hold_output(bool hold) = 0;
+
+  // What the process has posted of itself; of one that has ended, its last. Empty: nothing.
+  virtual std::optional<RankProgress> progress(int /*process*/) const { return std::nullopt; }
 
   // Kills every process that is left, whoever of ours started it, then delivers all output and ends
   // that are still missing. Returns how many processes the started ones had left behind.

@@ -21,7 +21,9 @@ class AgentLink;
 // Some hosts could not be reached; what() has a line for each, with the reason.
 class HostsUnreachable : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  HostsUnreachable(const std::string& text, std::vector<std::string> names)
+      : std::runtime_error(text), hosts(std::move(names)) {}
+  std::vector<std::string> hosts;
 };
 
 struct HostGroupOptions {
@@ -70,6 +72,7 @@ class HostGroup : public Host {
   int event_fd() const override { return events_.number(); }
   void dispatch(HostEvents& events) override;
   void hold_output(bool hold) override;
+  std::optional<RankProgress> progress(int process) const override;
   int finish(HostEvents& events) override;
   bool heard_since(int process, std::chrono::steady_clock::time_point time) const override;
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <optional>
 #include <set>
@@ -9,6 +11,7 @@
 #include "smp/launcher/cause.h"
 #include "smp/launcher/host.h"
 #include "smp/launcher/log_file.h"
+#include "smp/launcher/progress_watch.h"
 
 namespace smp {
 
@@ -39,6 +42,12 @@ struct Job {
   OutputRules output;
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
   std::optional<std::chrono::milliseconds> timeout;
+  HangLimit hang_limit;       // of ranks that post how far they are
+  bool ends_on_hang = false;  // else it is only told
+  // Signals to the launcher that ask the ranks, by SIGUSR1, to save a checkpoint and to end, where
+  // saves_on_request; and how long they have for it, until the signal is one to end.
+  std::set<int> checkpoint_signals{SIGUSR1};
+  std::optional<std::chrono::milliseconds> checkpoint_grace;
   // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal
   // asked for it: that is no failure.
   bool saves_on_request = false;
@@ -47,10 +56,12 @@ struct Job {
 enum class JobEnd {
   kSuccess,
   kRankFailed,
-  kTimeout,        // --timeout
-  kInterrupted,    // by a signal to the launcher
-  kLauncherError,  // a rank could not be started, a log not written, ...
-  kCheckpointed,   // all ranks saved a checkpoint on request, and ended
+  kTimeout,           // --timeout
+  kInterrupted,       // by a signal to the launcher
+  kLauncherError,     // a rank could not be started, a log not written, ...
+  kCheckpointed,      // all ranks saved a checkpoint on request, and ended
+  kHang,              // no rank went on, and the job is to end then
+  kHostsUnreachable,  // nothing was started
 };
 
 // What became of it. Plain data.
@@ -58,8 +69,10 @@ struct JobResult {
   JobEnd end = JobEnd::kSuccess;
   int exit_code = 0;
   std::optional<Cause> cause;
-  int interrupted_by = 0;      // signal
-  std::string launcher_error;  // for kLauncherError
+  std::optional<Hang> hang;              // for kHang
+  int interrupted_by = 0;                // signal
+  std::string launcher_error;            // for kLauncherError and kHostsUnreachable
+  std::vector<std::string> unreachable;  // hosts, for kHostsUnreachable
   std::vector<RankState> ranks;
   std::vector<std::string> last_lines;  // of the standard error of the rank to blame
   std::chrono::milliseconds timeout{0};

@@ -14,6 +14,7 @@
 namespace smp {
 
 class OomWatch;
+class ProgressPages;
 
 // This machine. Each process leads a session of its own, reads /dev/null, inherits no other open
 // file, and dies with the thread that made this object (PDEATHSIG). Orphans of the processes become
@@ -32,6 +33,7 @@ class LocalHost : public Host {
   int event_fd() const override { return events_.number(); }
   void dispatch(HostEvents& events) override;
   void hold_output(bool hold) override;
+  std::optional<RankProgress> progress(int process) const override;
   int finish(HostEvents& events) override;
 
   pid_t pid_of(int process) const;
@@ -60,6 +62,7 @@ class LocalHost : public Host {
   FileDescriptor output_;         // epoll over the pipes
   FileDescriptor events_;         // epoll over child_signals_ and output_
   std::unique_ptr<OomWatch> oom_watch_;
+  std::unique_ptr<ProgressPages> pages_;
   bool held_ = false;
   sigset_t mask_before_;
   const RaisedFileLimit file_limit_;

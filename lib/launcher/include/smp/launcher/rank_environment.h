@@ -30,6 +30,8 @@ struct JobEnvironment {
   std::string run_dir;  // empty = none
   std::string resume;   // "latest" or a step; empty = start anew
   int hosts = 1;
+  int restarts = 0;  // made so far
+  int max_restarts = 0;
 };
 
 // Where a rank runs.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "smp/launcher/job.h"
+#include "smp/launcher/restart.h"
 
 namespace smp {
 
@@ -15,11 +17,16 @@ std::string signal_name(int number);
 // "rank 3", or where ranks run on several hosts "rank 3 on host b".
 std::string text_of_rank(const Job& job, int rank);
 
+// What ended a job, in one line; empty for one that ended well.
+std::string one_line_cause(const Job& job, const JobResult& result);
+
 // What the launcher prints last: the cause first, then its evidence, then the consequences. Empty
 // for a job that ended well and left nothing behind.
 std::string report_text(const Job& job, const JobResult& result);
 
 // The same for programs, one object; see docs/smp-launch.md.
-std::string report_json(const Job& job, const JobResult& result);
+// `starts`: those of all, the last one included; fewer than two are not told.
+std::string report_json(const Job& job, const JobResult& result,
+                        const std::vector<Start>& starts = {});
 
 }  // namespace smp

@@ -18,6 +18,11 @@ class RunFolder {
   // One that a run was in, with a checkpoint to go on from; what its ranks said last is removed.
   // Throws ConfigError when it is not there, or holds none.
   static RunFolder reopen(const std::string& path);
+  // For another start of the same run: what its ranks said last is removed.
+  void begin_again() const;
+  // The same for a plan. Returns the name of the checkpoint to go on from; empty: there is none,
+  // and what was measured before is removed, too.
+  std::string begin_plan_again() const;
   // "runs/<job>-<UTC yyyymmddThhmmssZ>", with "-2", "-3" behind it while that name is taken.
   static std::string default_path(const std::string& job);
   // Why create() would fail, in its words; empty if it would not. Changes nothing.
@@ -26,6 +31,8 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string plan() const { return path_ + "/plan.yaml"; }
+  std::string status() const { return path_ + "/status.json"; }
+  std::string events() const { return path_ + "/events.jsonl"; }
   RankFiles files_of(int rank) const;
   std::string log(const std::string& name) const { return path_ + "/logs/" + name; }
   std::string host_log(int host) const;  // named as SageMaker names hosts

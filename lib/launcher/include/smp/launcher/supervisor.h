@@ -5,6 +5,7 @@
 namespace smp {
 
 class Console;
+class JobObserver;
 
 // Starts the ranks of a job on a host and stays with them until none is left. The first failure
 // ends the others: SIGTERM (and SIGCONT for those that are stopped), after `grace` SIGKILL, then
@@ -13,7 +14,8 @@ class Console;
 //   INT TERM HUP QUIT   passed on to the ranks, then as after a failure; a second one kills at once
 //   others              passed on
 // and its end of file means that the launcher itself has died: everything is killed at once. -1:
-// none. One thread.
-JobResult supervise(const Job& job, Host& host, Console& console, int control_fd);
+// none. `observer` may be null. One thread.
+JobResult supervise(const Job& job, Host& host, Console& console, int control_fd,
+                    JobObserver* observer = nullptr);
 
 }  // namespace smp

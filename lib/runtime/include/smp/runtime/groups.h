@@ -31,6 +31,8 @@ class RankGroups {
   Communicator& at(Axis axis);
 
   double waited_s() const { return clock_.seconds(); }
+  // From now on the rank's calls and waits are posted.
+  void post_progress(ProgressPost& post) { clock_.post = &post; }
 
   // Ends every waiting call of every group, here and at all ranks: the world's failure is that of
   // all groups split from it, and the first one stands, so that everybody blames the same rank.

@@ -24,6 +24,8 @@
 // one thread that runs the schedule.
 namespace smp {
 
+class ProgressPost;
+
 using CategoryBytes = std::array<int64_t, kMemoryCategories>;
 
 inline constexpr std::string_view kSavePhase = "save";  // after the last step
@@ -78,6 +80,8 @@ class MemoryLedger {
 
   void set_phase(const Phase& phase);
   Phase phase() const;
+  // From now on the phases are posted, too. `post` must outlive the last set_phase.
+  void post_phases(ProgressPost& post) { post_ = &post; }
 
   MemoryUse live() const;
   MemoryUse peak() const;  // the first moment at which most bytes were live
@@ -96,6 +100,7 @@ class MemoryLedger {
 
  private:
   State* state_;
+  ProgressPost* post_ = nullptr;  // none: nobody looks
 };
 
 // Until its end, allocations of this thread go to `ledger`. Scopes nest.

@@ -9,9 +9,12 @@
 
 namespace smp {
 
-// Time that a rank has spent waiting for others. One thread.
+class ProgressPost;
+
+// Time that a rank has spent waiting for others, and where it posts that it waits. One thread.
 struct WaitClock {
   std::chrono::nanoseconds waited{0};
+  ProgressPost* post = nullptr;  // none: nobody looks
 
   double seconds() const { return std::chrono::duration<double>(waited).count(); }
 };

@@ -9,6 +9,7 @@
 
 #include "smp/comm/communicator.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/progress_page.h"
 #include "smp/runtime/fault.h"
 #include "smp/runtime/gpu_door.h"
 #include "smp/runtime/memory_report.h"
@@ -32,6 +33,7 @@ struct TrainOptions {
   // The process is this one rank: torch's own threads count for it as well.
   bool owns_process = false;
   OpenGpu open_gpu = gpus_of_module("");  // for plans whose cluster.device is cuda
+  ProgressPost* progress_post = nullptr;  // where the rank says how far it is; none: nowhere
   MemoryWatch* memory_watch = nullptr;    // is shown the rank's memory while it trains
   std::optional<Fault> fault;
   std::function<void(const StepMetrics&)> on_step;  // on every rank, after each step

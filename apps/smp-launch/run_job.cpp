@@ -1,0 +1,231 @@
+#include "run_job.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "job_of.h"
+#include "reach_hosts.h"
+#include "smp/launcher/console.h"
+#include "smp/launcher/guard.h"
+#include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/output.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/report.h"
+#include "smp/launcher/restart.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/launcher/run_summary.h"
+#include "smp/launcher/status_board.h"
+#include "smp/launcher/supervisor.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
+#include "spares.h"
+
+namespace smp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
+  try {
+    return run_summary(plan, run_dir);
+  } catch (const ConfigError& error) {
+    return fmt::format("smp-launch: {}\n", error.what());
+  }
+}
+
+// SageMaker shows what stands in this file as the reason of a failed job.
+void tell_sagemaker(const std::string& text, Console& console) {
+  try {
+    write_text(sagemaker_folder(own_environment()) + "/output/failure", text);
+  } catch (const ConfigError& error) {
+    console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+  }
+}
+
+std::string text_of_bindings(const Job& job) {
+  std::string text;
+  for (size_t rank = 0; rank < job.commands.size(); ++rank)
+    text +=
+        fmt::format("smp-launch: {} runs on CPUs {}\n", text_of_rank(job, static_cast<int>(rank)),
+                    text_of_cpus(job.commands[rank].cpus));
+  return text;
+}
+
+// One job, from its first start to its last end.
+class Run {
+ public:
+  Run(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
+      int control_fd)
+      : prepared_(prepared),
+        folder_(folder),
+        port_(port),
+        control_fd_(control_fd),
+        board_(places(), prepared.request.watch.restarts.most) {}
+
+  int run();
+
+ private:
+  void start(const Attempt& attempt);
+  bool wait(const RestartDecision& decision);
+  Attempt next_attempt() const;
+  int report();
+  BoardPlaces places();
+  void tell_trouble();
+
+  PreparedJob prepared_;  // its hosts change when one is replaced
+  const RunFolder* folder_;
+  const ReservedPort& port_;
+  int control_fd_;
+  Console console_{STDOUT_FILENO, STDERR_FILENO};
+  Clock::time_point began_ = Clock::now();
+  std::vector<Start> starts_;
+  Job job_;
+  JobResult result_;
+  StatusBoard board_;
+};
+
+// On a terminal a plan's status is its last line; ranks that rewrite their own would be in its way.
+BoardPlaces Run::places() {
+  BoardPlaces places;
+  if (folder_ != nullptr) {
+    places.status_file = folder_->status();
+    places.events_file = folder_->events();
+  }
+  places.metrics_file = prepared_.request.watch.metrics_file;
+  places.columns = prepared_.plan ? console_columns() : 0;
+  if (places.columns > 0)
+    places.show_line = [this](const std::string& line) {
+      console_.write(Stream::kOut, std::string(kEraseLine) + line);
+    };
+  return places;
+}
+
+void Run::tell_trouble() {
+  if (const std::string trouble = board_.take_trouble(); !trouble.empty())
+    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", trouble));
+}
+
+int Run::run() {
+  Attempt attempt;
+  attempt.resume = prepared_.request.resume;
+  attempt.timeout = prepared_.request.timeout;
+  const RestartRules& rules = prepared_.request.watch.restarts;
+  while (true) {
+    start(attempt);
+    const RestartDecision decision = decide_restart(rules, starts_, prepared_.plan.has_value());
+    if (!decision.again) {
+      if (!decision.why_not.empty())
+        console_.write(Stream::kErr,
+                       fmt::format("smp-launch: not started again: {}\n", decision.why_not));
+      return report();
+    }
+    console_.write(Stream::kErr, report_text(job_, result_));
+    for (const std::string& line : replace_lost_hosts(prepared_, job_, result_))
+      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", line));
+    board_.set_state("waiting");
+    if (!wait(decision)) return report();
+    attempt = next_attempt();
+    console_.write(Stream::kErr,
+                   fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
+                               rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
+  }
+}
+
+void Run::start(const Attempt& attempt) {
+  auto reached = reach_hosts(prepared_, port_, control_fd_);
+  if (const JobResult* ended = std::get_if<JobResult>(&reached)) {
+    result_ = *ended;
+  } else {
+    const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
+    job_ = job_of(prepared_, folder_, hosts, attempt);
+    if (prepared_.request.report_bindings) console_.write(Stream::kErr, text_of_bindings(job_));
+    if (prepared_.plan && attempt.restarts == 0)
+      console_.write(Stream::kErr,
+                     fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
+                                 job_.commands.size(), hosts.host->name(), prepared_.run_dir));
+    board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
+    result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);
+  }
+  if (const std::string cause = one_line_cause(job_, result_); !cause.empty())
+    board_.on_event({"failed", {}, cause});
+  tell_trouble();
+  starts_.push_back(start_of(job_, result_, attempt.from));
+}
+
+// False if a signal, or the death of smp-launch itself, came first.
+bool Run::wait(const RestartDecision& decision) {
+  const Clock::time_point until = Clock::now() + decision.pause;
+  pollfd control{control_fd_, POLLIN, 0};
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
+    if (poll(&control, 1, static_cast<int>(std::max<int64_t>(left, 0))) <= 0) return true;
+    if (const auto number = asked_to_end(control_fd_)) {
+      result_ = interrupted_by(*number);
+      return false;
+    }
+  }
+}
+
+Attempt Run::next_attempt() const {
+  Attempt attempt;
+  attempt.restarts = static_cast<int>(starts_.size());
+  if (prepared_.plan) {
+    attempt.from = folder_->begin_plan_again();
+    if (!attempt.from.empty()) attempt.resume = "latest";
+  } else if (folder_ != nullptr) {
+    folder_->begin_again();
+  }
+  if (const auto& timeout = prepared_.request.timeout) {
+    const auto gone = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
+    attempt.timeout = std::max(*timeout - gone, milliseconds(1));
+  }
+  return attempt;
+}
+
+// Standard output first: the report comes last.
+int Run::report() {
+  const std::string& path = prepared_.request.report_json;
+  if (prepared_.plan && (result_.end == JobEnd::kSuccess || result_.end == JobEnd::kCheckpointed))
+    console_.write(Stream::kOut, summary_or_why_not(*prepared_.plan, prepared_.run_dir));
+  console_.flush(std::chrono::seconds(2));
+  int exit_code = result_.exit_code;
+  if (!path.empty()) {
+    try {
+      write_text(path, report_json(job_, result_, starts_));
+    } catch (const ConfigError& error) {
+      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+      if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
+    }
+  }
+  board_.end(exit_code);
+  tell_trouble();
+  for (size_t i = 0; i + 1 < starts_.size(); ++i)
+    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
+  const std::string text = report_text(job_, result_);
+  console_.write(Stream::kErr, text);
+  if (prepared_.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console_);
+  return exit_code;
+}
+
+}  // namespace
+
+int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
+            int control_fd) {
+  return Run(prepared, folder, port, control_fd).run();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
+}
+
+}  // namespace smp

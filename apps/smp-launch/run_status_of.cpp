@@ -1,0 +1,35 @@
+#include "run_status_of.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "smp/launcher/run_folder.h"
+#include "smp/launcher/run_status.h"
+#include "smp/plan/text_file.h"
+
+namespace smp {
+namespace {
+
+constexpr std::chrono::seconds kFresh{15};  // it is written every second
+
+// On another host only the age of what it wrote tells.
+bool is_alive(const RunStatus& status, std::chrono::system_clock::time_point now) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  if (status.host != host.data()) return now - status.updated < kFresh;
+  return kill(static_cast<pid_t>(status.process), 0) == 0 || errno == EPERM;
+}
+
+}  // namespace
+
+std::string run_status_of(const std::string& run_dir) {
+  const std::string path = RunFolder(run_dir).status();
+  const RunStatus status = parse_status(path, read_text_file(path, "status of a run"));
+  const auto now = std::chrono::system_clock::now();
+  return status_text(status, is_alive(status, now), now);
+}
+
+}  // namespace smp

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch.h"
+#include "smp/launcher/job.h"
+
+namespace smp {
+
+// Takes the last `count` hosts out of the list. Throws ConfigError if none would be left.
+std::vector<HostSpec> take_spares(std::vector<HostSpec>& hosts, int count);
+
+// Puts a spare in the place of each host that the job has lost, or that could not be reached, so
+// that all ranks stay where they were counted. Without a spare that has room the host stays: it may
+// come back. Returns what was done, in lines.
+std::vector<std::string> replace_lost_hosts(PreparedJob& prepared, const Job& job,
+                                            const JobResult& result);
+
+}  // namespace smp

@@ -1,0 +1,131 @@
+#include "watch_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "command_line.h"
+#include "option_values.h"
+
+namespace smp {
+namespace {
+
+constexpr int kMostRestarts = 1'000'000;
+constexpr int kMostSpares = 1'000;
+constexpr std::array<std::pair<const char*, int>, 6> kSignals = {{{"USR1", SIGUSR1},
+                                                                  {"USR2", SIGUSR2},
+                                                                  {"TERM", SIGTERM},
+                                                                  {"INT", SIGINT},
+                                                                  {"HUP", SIGHUP},
+                                                                  {"QUIT", SIGQUIT}}};
+
+int number_of(const char* option, const std::string& text, int most) {
+  const auto number = whole_number(text);
+  if (!number || *number < 0 || *number > most)
+    throw UsageError(fmt::format("{} '{}': a whole number from 0 to {}", option, text, most));
+  return static_cast<int>(*number);
+}
+
+std::set<int> signals_in(std::string_view text) {
+  std::set<int> signals;
+  for (std::string_view rest = text;;) {
+    std::string_view name = rest.substr(0, rest.find(','));
+    const bool last = name.size() == rest.size();
+    if (!last) rest.remove_prefix(name.size() + 1);
+    if (name.starts_with("SIG")) name.remove_prefix(3);
+    const auto* known = std::find_if(kSignals.begin(), kSignals.end(),
+                                     [&](const auto& one) { return one.first == name; });
+    if (known == kSignals.end())
+      throw UsageError(fmt::format(
+          "--checkpoint-signal '{}': signals of USR1, USR2, TERM, INT, HUP, QUIT, as in USR1,TERM",
+          text));
+    signals.insert(known->second);
+    if (last) return signals;
+  }
+}
+
+}  // namespace
+
+WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), request_(request) {
+  app.add_option(
+         "--hang-timeout", hang_timeout_,
+         "time in which no rank goes on, after which it is told where each is: a time, off, "
+         "or auto: ten steps, at least 1m (default: auto). Of ranks that post it: plans")
+      ->type_name("TIME|auto|off");
+  app.add_option("--on-hang", on_hang_,
+                 "what to do then: print (default), or end the job with exit code 124")
+      ->type_name("print|end");
+  app.add_option("--max-restarts", most_,
+                 "start the ranks again after a failure, so often at most: a plan from its last "
+                 "checkpoint, but not after two failures at the same step (default: 0)")
+      ->type_name("N");
+  app.add_option("--restart-pause", pause_,
+                 "time before the first restart, doubled for each after it up to 1m (default: 1s)")
+      ->type_name("TIME");
+  app.add_option("--spares", spares_,
+                 "the last N hosts run nothing until they take the place of lost ones (default: 0)")
+      ->type_name("N");
+  app.add_option(
+         "--prometheus", request.metrics_file,
+         "keep ranks, step, loss and speed in this file, for Prometheus's collector of text "
+         "files")
+      ->type_name("FILE");
+  app.add_option("--checkpoint-signal", signals_,
+                 "signals to smp-launch that ask a plan's ranks for a checkpoint and an end, with "
+                 "exit code 75, as in USR1,TERM (default: USR1)")
+      ->type_name("SIGNALS");
+  app.add_option("--checkpoint-grace", grace_,
+                 "time for that; then the job is ended as by any other signal (default: no limit)")
+      ->type_name("TIME");
+}
+
+void WatchOptions::finish(const HostRequest& hosts, bool is_plan) {
+  finish_hang();
+  finish_restarts();
+  finish_checkpoints();
+  if (request_.restarts.most > 0 && hosts.meeting.wanted())
+    throw UsageError(
+        "--max-restarts reaches the hosts again, and these come by themselves: name them with "
+        "--hosts");
+  if (request_.spares > 0 && !hosts.several())
+    throw UsageError("--spares is for other hosts: name them with --hosts or --hostfile");
+  for (const char* option : {"--checkpoint-signal", "--checkpoint-grace"}) {
+    if (!is_plan && app_.count(option) > 0)
+      throw UsageError(
+          fmt::format("{} is for plans: a program gets the signals themselves", option));
+  }
+}
+
+void WatchOptions::finish_hang() {
+  if (hang_timeout_ == "off")
+    request_.hang_limit.off = true;
+  else if (!hang_timeout_.empty() && hang_timeout_ != "auto")
+    request_.hang_limit.time = duration_of("--hang-timeout", hang_timeout_);
+  if (request_.hang_limit.time && request_.hang_limit.time->count() == 0)
+    throw UsageError("--hang-timeout 0: to turn it off, write off");
+  if (!on_hang_.empty() && on_hang_ != "print" && on_hang_ != "end")
+    throw UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
+  request_.ends_on_hang = on_hang_ == "end";
+  if (request_.ends_on_hang && request_.hang_limit.off)
+    throw UsageError("--on-hang end needs a --hang-timeout: it is off");
+}
+
+void WatchOptions::finish_restarts() {
+  if (!most_.empty()) request_.restarts.most = number_of("--max-restarts", most_, kMostRestarts);
+  if (!spares_.empty()) request_.spares = number_of("--spares", spares_, kMostSpares);
+  if (!pause_.empty()) request_.restarts.pause = duration_of("--restart-pause", pause_);
+  for (const char* option : {"--restart-pause", "--spares"}) {
+    if (app_.count(option) > 0 && request_.restarts.most == 0)
+      throw UsageError(fmt::format("{} is for --max-restarts: give both", option));
+  }
+}
+
+void WatchOptions::finish_checkpoints() {
+  if (!signals_.empty()) request_.checkpoint_signals = signals_in(signals_);
+  if (!grace_.empty()) request_.checkpoint_grace = duration_of("--checkpoint-grace", grace_);
+}
+
+}  // namespace smp

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "smp/launcher/progress_watch.h"
+#include "smp/launcher/restart.h"
+
+namespace CLI {
+class App;
+}
+
+namespace smp {
+
+struct HostRequest;
+
+// What the user says about ranks that fail, do not go on, or are to make room.
+struct WatchRequest {
+  HangLimit hang_limit;
+  bool ends_on_hang = false;
+  RestartRules restarts;
+  int spares = 0;
+  std::string metrics_file;  // of Prometheus; empty: none
+  std::set<int> checkpoint_signals{SIGUSR1};
+  std::optional<std::chrono::milliseconds> checkpoint_grace;
+};
+
+// The options about it, on their way from CLI11 into a WatchRequest.
+class WatchOptions {
+ public:
+  WatchOptions(CLI::App& app, WatchRequest& request);
+  // After the command line was parsed. Throws UsageError.
+  void finish(const HostRequest& hosts, bool is_plan);
+
+ private:
+  void finish_hang();
+  void finish_restarts();
+  void finish_checkpoints();
+
+  CLI::App& app_;
+  WatchRequest& request_;
+  std::string hang_timeout_, on_hang_, most_, pause_, spares_, signals_, grace_;
+};
+
+}  // namespace smp

@@ -1,0 +1,104 @@
+#include "smp/launcher/status_board.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+namespace smp {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenWrites{1000};
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
+StatusBoard::StatusBoard(BoardPlaces places, int max_restarts) : places_(std::move(places)) {
+  status_.host = own_host();
+  status_.process = getpid();
+  status_.began = std::chrono::system_clock::now();
+  status_.max_restarts = max_restarts;
+  if (places_.events_file.empty()) return;
+  try {
+    events_ = std::make_unique<LogFile>(places_.events_file);
+  } catch (const std::system_error& error) {
+    trouble_ = error.what();
+  }
+}
+
+void StatusBoard::begin_start(const std::string& job_id, int start, int ranks) {
+  status_.job_id = job_id;
+  status_.start = start;
+  status_.view = {};
+  status_.view.ranks = ranks;
+  status_.state = "running";
+  on_event({"start", {}, fmt::format("{} ranks", ranks)});
+}
+
+void StatusBoard::set_state(const std::string& state) {
+  status_.state = state;
+  write(true);
+}
+
+void StatusBoard::end(int exit_code) {
+  status_.exit_code = exit_code;
+  status_.view.running = 0;
+  status_.state = "ended";
+  on_event({"end", {}, fmt::format("exit code {}", exit_code)});
+}
+
+void StatusBoard::on_look(const JobView& view) {
+  status_.view = view;
+  if (places_.show_line) places_.show_line(status_line(status_, places_.columns));
+  write(false);
+}
+
+void StatusBoard::on_event(const JobEvent& event) {
+  status_.last_event = event.rank           ? fmt::format("rank {} {}", *event.rank, event.text)
+                       : event.text.empty() ? event.name
+                                            : fmt::format("{}: {}", event.name, event.text);
+  if (events_ != nullptr) {
+    try {
+      events_->write(event_json(event, status_.start, std::chrono::system_clock::now()));
+    } catch (const std::system_error& error) {
+      trouble_ = error.what();
+      events_.reset();
+    }
+  }
+  // The ends of many ranks come at once, and the last word is that of the job.
+  write(event.name != "rank_ended");
+}
+
+void StatusBoard::write(bool now) {
+  if (!now && Clock::now() - written_at_ < kBetweenWrites) return;
+  written_at_ = Clock::now();
+  status_.updated = std::chrono::system_clock::now();
+  if (!places_.status_file.empty()) replace(places_.status_file, status_json(status_));
+  if (!places_.metrics_file.empty()) replace(places_.metrics_file, prometheus_text(status_));
+}
+
+void StatusBoard::replace(std::string& path, const std::string& text) {
+  const std::string draft = path + ".new";
+  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file && std::rename(draft.c_str(), path.c_str()) == 0) return;
+  trouble_ = fmt::format("cannot write '{}': {}", path, strerror(errno));
+  std::remove(draft.c_str());
+  path.clear();
+}
+
+std::string StatusBoard::take_trouble() { return std::exchange(trouble_, {}); }
+
+}  // namespace smp

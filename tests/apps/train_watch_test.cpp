@@ -1,0 +1,105 @@
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+
+// Training that is watched, from outside: restarts from checkpoints, ranks that hang.
+
+using namespace smp;
+using Json = nlohmann::json;
+
+namespace {
+
+std::string plan_in(const ScratchFolder& folder) {
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "-o", plan, "--set",
+                       "training.checkpoint.every_steps=20"})
+              .code == 0);
+  return plan;
+}
+
+std::vector<double> losses_of(const std::string& run) {
+  std::vector<double> losses;
+  std::istringstream text(read_file(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) losses.push_back(Json::parse(line).at("loss"));
+  return losses;
+}
+
+// The process of a rank of this run.
+pid_t process_of(const std::string& run, int rank) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    const std::string variables = read_file(entry.path() / "environ");
+    const std::string run_variable = fmt::format("SMP_RUN_DIR={}", run) + '\0';
+    const std::string rank_variable = '\0' + fmt::format("RANK={}", rank) + '\0';
+    if (variables.find(run_variable) != variables.npos &&
+        variables.find(rank_variable) != variables.npos)
+      return static_cast<pid_t>(std::stol(name));
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a rank killed in the middle: started again from the checkpoint, the losses are the same") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), whole = folder / "whole", killed = folder / "killed";
+  Program undisturbed({SMP_LAUNCH, "--run-dir", whole, plan});
+  REQUIRE(undisturbed.wait(std::chrono::seconds(120)).code == 0);
+
+  const std::string report = folder / "report.json";
+  Program launched({SMP_LAUNCH, "--run-dir", killed, "--max-restarts", "2", "--restart-pause",
+                    "100ms", "--report-json", report, plan});
+  wait_for_lines(killed + "/metrics.jsonl", 50);
+  const pid_t rank = process_of(killed, 2);
+  REQUIRE(rank > 0);
+  kill(rank, SIGKILL);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(120));
+  INFO(end.err);
+  CHECK(end.code == 0);
+  CHECK(end.err.find("smp-launch: restart 1 of 2, from step-") != end.err.npos);
+  CHECK(losses_of(killed) == losses_of(whole));
+  const Json json = Json::parse(read_file(report));
+  REQUIRE(json.at("starts").size() == 2);
+  const Json& first = json.at("starts")[0];
+  CHECK(first.at("exit_code") == 137);
+  CHECK(first.at("step").get<int>() >= 50);
+  CHECK(
+      first.at("cause").get<std::string>().starts_with("rank 2 was killed by SIGKILL (Killed), "));
+  CHECK(json.at("starts")[1].at("from").get<std::string>().starts_with("step-"));
+}
+
+TEST_CASE("a failure that repeats at the same step is not tried a third time") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), run = folder / "run";
+  Program launched(
+      {SMP_LAUNCH, "--run-dir", run, "--max-restarts", "9", "--restart-pause", "10ms", plan},
+      {"SMP_FAULT=rank=1,step=30,kind=exception"});
+  const ProgramEnd end = launched.wait(std::chrono::seconds(120));
+  INFO(end.err);
+  CHECK(end.code == 1);
+  CHECK(end.err.find("smp-launch: restart 1 of 9, from step-") != end.err.npos);
+  CHECK(end.err.find("smp-launch: not started again: it failed at step 30 twice\n") !=
+        end.err.npos);
+  CHECK(end.err.find("restart 2") == end.err.npos);
+}
+
+TEST_CASE("a rank that stands still: who it is, where each rank is, and exit code 124") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), run = folder / "run";
+  Program launched({SMP_LAUNCH, "--run-dir", run, "--hang-timeout", "1s", "--on-hang", "end", plan},
+                   {"SMP_FAULT=rank=1,step=5,kind=stop"});
+  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  INFO(end.err);
+  CHECK(end.code == 124);
+  CHECK(end.err.find("; the others wait for rank 1\n  rank 1 is at step 5: start; ") !=
+        end.err.npos);
+  CHECK(end.err.find("waits in collective ") != end.err.npos);
+}

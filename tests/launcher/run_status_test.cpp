@@ -1,0 +1,112 @@
+#include "smp/launcher/run_status.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "scratch_folder.h"
+#include "smp/launcher/status_board.h"
+#include "smp/plan/errors.h"
+
+using namespace smp;
+using std::chrono::milliseconds;
+
+namespace {
+
+const std::chrono::system_clock::time_point kNoon{std::chrono::seconds(1'795'262'400)};
+
+RunStatus training() {
+  RunStatus status;
+  status.job_id = "0123abcd";
+  status.state = "running";
+  status.host = "node1";
+  status.process = 77;
+  status.began = kNoon;
+  status.updated = kNoon + std::chrono::seconds(90);
+  status.start = 2;
+  status.max_restarts = 3;
+  status.view.ranks = 8;
+  status.view.running = 8;
+  status.view.slowest_step = 21;
+  RankProgress progress;
+  progress.step = 21;
+  progress.phase = "forward";
+  progress.steps_done = 20;
+  progress.steps = 200;
+  progress.loss = 2.7312;
+  progress.tokens_per_s = 12345.4;
+  progress.step_s = 0.5;
+  status.view.progress = progress;
+  status.last_event = "rank 3 was stopped";
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("a run's status in a line, cut to the terminal") {
+  CHECK(status_line(training(), 200) ==
+        "8/8 ranks  step 20/200  loss 2.7312  12345 tokens/s  1 min 30 s left  1 restart");
+  CHECK(status_line(training(), 21) == "8/8 ranks  step 20/2");
+  RunStatus early = training();
+  early.start = 1;
+  early.view.progress->steps_done = 0;
+  CHECK(status_line(early, 200) == "8/8 ranks  forward");
+  early.view.progress.reset();
+  CHECK(status_line(early, 200) == "8/8 ranks");
+}
+
+TEST_CASE("a run's status goes through its file, and is told in words") {
+  const RunStatus status = parse_status("x", status_json(training()));
+  const auto now = kNoon + std::chrono::seconds(100);
+  CHECK(status_text(status, true, now) ==
+        "job 0123abcd: running for 1 min 40 s (process 77 on node1)\n"
+        "  ranks     8 of 8 running\n"
+        "  training  step 20/200, loss 2.7312, 12345 tokens/s, 1 min 30 s left\n"
+        "  restarts  1 of 3\n"
+        "  last      rank 3 was stopped\n");
+  CHECK(
+      status_text(status, false, now)
+          .starts_with("job 0123abcd: its smp-launch (process 77 on node1) is gone; last heard of "
+                       "10.0 s ago\n"));
+  RunStatus hung = training();
+  hung.view.silent = std::chrono::seconds(70);
+  hung.view.progress->loss = std::numeric_limits<double>::quiet_NaN();
+  const RunStatus again = parse_status("x", status_json(hung));
+  CHECK(std::isnan(again.view.progress->loss));
+  CHECK(status_text(again, true, now).find("  no rank has gone on for 1 min 10 s\n") !=
+        std::string::npos);
+  hung.state = "ended";
+  hung.exit_code = 3;
+  CHECK(status_text(hung, false, now).starts_with("job 0123abcd: ended 10.0 s ago, exit code 3\n"));
+  CHECK_THROWS_AS(parse_status("x", "{}"), ConfigError);
+  CHECK_THROWS_AS(parse_status("x", "no json"), ConfigError);
+}
+
+TEST_CASE("a run's figures for Prometheus, and an event as a line") {
+  const std::string text = prometheus_text(training());
+  CHECK(text.find("# HELP smp_loss Loss of the last step.\n# TYPE smp_loss gauge\n"
+                  "smp_loss{job=\"0123abcd\"} 2.7312\n") != text.npos);
+  CHECK(text.find("smp_restarts{job=\"0123abcd\"} 1\n") != text.npos);
+  CHECK(event_json({"rank_ended", 3, "ended with exit code 1"}, 2, kNoon) ==
+        "{\"time\":\"2026-11-21T12:00:00.000Z\",\"event\":\"rank_ended\",\"start\":2,\"rank\":3,"
+        "\"text\":\"ended with exit code 1\"}\n");
+}
+
+TEST_CASE("a board whose files cannot be written says so once, and goes on") {
+  BoardPlaces places;
+  places.status_file = "/no/such/folder/status.json";
+  std::string shown;
+  places.show_line = [&](const std::string& line) { shown = line; };
+  places.columns = 80;
+  StatusBoard board(places, 0);
+  board.begin_start("0123", 1, 4);
+  CHECK(board.take_trouble() ==
+        "cannot write '/no/such/folder/status.json': No such file or directory");
+  JobView view;
+  view.ranks = view.running = 4;
+  board.on_look(view);
+  CHECK(shown == "4/4 ranks");
+  board.end(0);
+  CHECK(board.take_trouble() == "");
+}
