@@ -12,6 +12,7 @@
 
 #include "forked_ranks.h"
 #include "measure.h"
+#include "smp/comm/fabric.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/environment_reader.h"
@@ -73,27 +74,22 @@ std::map<std::string, ReduceOp> reduction_names() {
       ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kAverage});
 }
 
-// Two processes that share no kernel may have the same name; then they count as one host.
 std::vector<BenchRank> places_of(Communicator& comm) {
-  constexpr int64_t kBytes = 72;
-  std::vector<char> all(size_t(comm.size() * kBytes));
-  char own[kBytes] = {};
-  const int64_t process = getpid();
-  memcpy(own, &process, sizeof(process));
-  const std::string identity = env::optional(env::kHostIdentity);
-  if (identity.empty()) {
-    gethostname(own + 8, kBytes - 9);
-  } else {
-    memcpy(own + 8, identity.data(), std::min(identity.size(), size_t(kBytes - 9)));
-  }
-  comm.all_gather(own, all.data(), kBytes, DType::kU8, "bench.places")->wait();
+  struct Place {
+    int64_t process;
+    char host[64];
+    char identity[128];
+  };
+  Place own{};
+  own.process = getpid();
+  gethostname(own.host, sizeof(own.host) - 1);
+  std::string identity = env::optional(env::kHostIdentity);
+  if (identity.empty()) identity = own_host_identity();
+  memcpy(own.identity, identity.data(), std::min(identity.size(), sizeof(own.identity) - 1));
+  std::vector<Place> all(static_cast<size_t>(comm.size()));
+  comm.all_gather(&own, all.data(), sizeof(Place), DType::kU8, "bench.places")->wait();
   std::vector<BenchRank> ranks;
-  for (int rank = 0; rank < comm.size(); ++rank) {
-    const char* at = all.data() + rank * kBytes;
-    BenchRank& place = ranks.emplace_back();
-    memcpy(&place.process, at, sizeof(place.process));
-    place.host = at + 8;
-  }
+  for (const Place& place : all) ranks.push_back({place.host, place.identity, place.process});
   return ranks;
 }
 

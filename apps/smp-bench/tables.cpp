@@ -41,7 +41,7 @@ std::string reduction_of(const BenchResult& result) {
 
 int64_t hosts_among(const std::vector<BenchRank>& ranks) {
   std::set<std::string> hosts;
-  for (const BenchRank& rank : ranks) hosts.insert(rank.host);
+  for (const BenchRank& rank : ranks) hosts.insert(rank.identity);
   return int64_t(hosts.size());
 }
 

@@ -9,7 +9,8 @@ namespace smp {
 
 // Where each rank runs, in rank order.
 struct BenchRank {
-  std::string host;
+  std::string host;      // its name, for people
+  std::string identity;  // what makes two ranks share a host: names may be the same
   int64_t process = 0;
 };
 

@@ -74,6 +74,17 @@ TEST_CASE("smp-bench collectives under smp-launch, and --calibrate writes links"
   CHECK(read_file(cluster).find("{ranks: 2, bytes: 16384, seconds: ") != std::string::npos);
 }
 
+TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no links inside one") {
+  const ScratchFolder folder;
+  const std::string script = "SMP_HOST_IDENTITY=h$RANK exec \"$0\" \"$@\"";
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "-n", "2", "--", "/bin/sh", "-c", script, SMP_BENCH, "collectives",
+                   "-b", "1Ki", "-e", "1Ki", "--samples", "1", "--json", folder / "out.json"});
+  CAPTURE(end.err);
+  REQUIRE(end.code == 0);
+  CHECK(nlohmann::json::parse(read_file(folder / "out.json"))["hosts"] == 2);
+}
+
 TEST_CASE("smp-bench says what it cannot do") {
   const auto error_of = [](std::vector<std::string> words, int code) {
     words.insert(words.begin(), SMP_BENCH);
