@@ -5,9 +5,12 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace smp {
 namespace {
+
+constexpr size_t kCallsOnRequest = 32;
 
 sigset_t only_ours() {
   sigset_t set;
@@ -28,8 +31,15 @@ MemorySignal::MemorySignal(const MemoryWatch& watch) : watch_(watch) {
       std::fputs(
           report.empty() ? "no memory to report: the rank is not training\n" : report.c_str(),
           stderr);
+      std::lock_guard guard(mutex_);
+      if (log_) std::fputs(log_->text(kCallsOnRequest).c_str(), stderr);
     }
   });
+}
+
+void MemorySignal::print_calls_of(std::shared_ptr<const CallLog> log) {
+  std::lock_guard guard(mutex_);
+  log_ = std::move(log);
 }
 
 MemorySignal::~MemorySignal() {

@@ -4,11 +4,11 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
@@ -18,9 +18,10 @@
 
 #include "mapped_progress_page.h"
 #include "memory_signal.h"
-#include "smp/comm/fabric.h"
-#include "smp/comm/shared_memory.h"
+#include "smp/comm/call_log.h"
+#include "smp/comm/job_environment.h"
 #include "smp/plan/environment.h"
+#include "smp/plan/environment_reader.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
@@ -32,24 +33,17 @@ namespace {
 
 using namespace smp;
 
+constexpr const char* kProgram = "smp-worker";
+
 // SIGUSR1: save a checkpoint after the step under way, then end.
 volatile std::sig_atomic_t end_requested = 0;
 
 // All that a worker reads of its environment.
 struct WorkerEnvironment {
-  int rank = 0;
-  int world_size = 1;
-  int local_world_size = 1;
-  int hosts = 1;
-  std::string master_address;  // where the ranks of several hosts meet
-  int master_port = 0;
-  std::string fabric_provider, fabric_subnet, host_identity;
+  JobEnvironment job;
   std::string plan_path;
   std::string run_dir;
-  std::string job_id;
-  std::string job_key;
   std::string error_file;
-  double comm_timeout_s = 300;
   std::string resume;  // "latest", a step, or "" = start anew
   int threads = 0;
   int console_columns = 0;
@@ -58,64 +52,26 @@ struct WorkerEnvironment {
   std::optional<Fault> fault;
 };
 
-std::string required(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') {
-    throw ConfigError(
-        fmt::format("{} is not set; smp-worker is started by smp-launch, not by hand", name));
-  }
-  return value;
-}
-
-std::string optional(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-template <typename Number>
-Number number(const char* name, const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw ConfigError(fmt::format("{}='{}' is not a number", name, text));
-  }
-  return value;
-}
-
 // Ranks of a host share its processors unless OMP_NUM_THREADS says otherwise.
 int threads_of(const std::string& omp_num_threads, int local_world_size) {
-  if (!omp_num_threads.empty()) return number<int>("OMP_NUM_THREADS", omp_num_threads);
+  if (!omp_num_threads.empty()) return env::number<int>("OMP_NUM_THREADS", omp_num_threads);
   const auto processors = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, processors / local_world_size);
 }
 
 WorkerEnvironment read_environment() {
   WorkerEnvironment environment;
-  environment.rank = number<int>(env::kRank, required(env::kRank));
-  environment.world_size = number<int>(env::kWorldSize, required(env::kWorldSize));
-  environment.local_world_size = number<int>(env::kLocalWorldSize, required(env::kLocalWorldSize));
-  const std::string hosts = optional(env::kGroupWorldSize);
-  if (!hosts.empty()) environment.hosts = number<int>(env::kGroupWorldSize, hosts);
-  if (environment.hosts > 1) {
-    environment.master_address = required(env::kMasterAddr);
-    environment.master_port = number<int>(env::kMasterPort, required(env::kMasterPort));
-    environment.fabric_provider = optional(env::kFabricProvider);
-    environment.fabric_subnet = optional(env::kFabricSubnet);
-    environment.host_identity = optional(env::kHostIdentity);
-  }
-  environment.plan_path = required(env::kPlan);
-  environment.run_dir = required(env::kRunDir);
-  environment.job_id = required(env::kJobId);
-  environment.job_key = required(env::kJobKey);
-  const std::string timeout = optional(env::kCommTimeout);
-  if (!timeout.empty()) environment.comm_timeout_s = number<double>(env::kCommTimeout, timeout);
-  environment.resume = optional(env::kResume);
-  environment.threads = threads_of(optional("OMP_NUM_THREADS"), environment.local_world_size);
-  const std::string columns = optional(env::kConsoleColumns);
-  if (!columns.empty()) environment.console_columns = number<int>(env::kConsoleColumns, columns);
-  environment.cuda_module = optional(env::kCudaModule);
-  environment.progress_page = optional(env::kProgressPage);
-  const std::string fault = optional(env::kFault);
+  environment.job = read_job_environment(kProgram);
+  environment.plan_path = env::required(env::kPlan, kProgram);
+  environment.run_dir = env::required(env::kRunDir, kProgram);
+  environment.resume = env::optional(env::kResume);
+  environment.threads = threads_of(env::optional("OMP_NUM_THREADS"), environment.job.local_size);
+  const std::string columns = env::optional(env::kConsoleColumns);
+  if (!columns.empty())
+    environment.console_columns = env::number<int>(env::kConsoleColumns, columns);
+  environment.cuda_module = env::optional(env::kCudaModule);
+  environment.progress_page = env::optional(env::kProgressPage);
+  const std::string fault = env::optional(env::kFault);
   if (!fault.empty()) environment.fault = parse_fault(fault);
   return environment;
 }
@@ -128,42 +84,29 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-std::unique_ptr<Communicator> connect(const WorkerEnvironment& environment) {
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(environment.comm_timeout_s * 1000));
-  if (environment.hosts == 1) {
-    SharedMemoryOptions options;
-    options.rank = environment.rank;
-    options.size = environment.world_size;
-    options.job_id = environment.job_id;
-    options.job_key = environment.job_key;
-    options.timeout = timeout;
-    return connect_shared_memory(options);
+constexpr size_t kCallsWithoutFile = 32;
+
+// What this rank was at when a call failed, in the run folder; standard error says where.
+void write_calls(const CallLog& log, const std::string& run_dir, int rank) {
+  const std::string path = fmt::format("{}/calls-{}.txt", run_dir, rank);
+  std::ofstream file(path);
+  if (file << log.text() << std::flush) {
+    std::fprintf(stderr, "smp-worker: the last calls of rank %d are in %s\n", rank, path.c_str());
+  } else {
+    std::fputs(log.text(kCallsWithoutFile).c_str(), stderr);
   }
-  FabricOptions options;
-  options.rank = environment.rank;
-  options.size = environment.world_size;
-  options.job_id = environment.job_id;
-  options.job_key = environment.job_key;
-  options.timeout = timeout;
-  options.master_address = environment.master_address;
-  options.master_port = environment.master_port;
-  options.provider = environment.fabric_provider;
-  options.subnet = environment.fabric_subnet;
-  options.host_identity = environment.host_identity;
-  if (environment.rank == 0) {
-    options.report = [](const std::string& line) {
-      std::fprintf(stdout, "%s\n", line.c_str());
-      std::fflush(stdout);
-    };
-  }
-  return connect_fabric(options);
 }
 
-ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::string& failed_in) {
+ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemorySignal& signal,
+              std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
-  const std::unique_ptr<Communicator> world = connect(environment);
+  const std::unique_ptr<Communicator> world = connect(environment.job, [](const std::string& line) {
+    std::fprintf(stdout, "%s\n", line.c_str());
+    std::fflush(stdout);
+  });
+  signal.print_calls_of(world->call_log());
 
   failed_in = "setup";
   const MappedProgressPage page(environment.progress_page);
@@ -181,7 +124,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
   train_options.fault = environment.fault;
   train_options.resume = !environment.resume.empty();
   if (train_options.resume && environment.resume != "latest") {
-    train_options.resume_step = number<int64_t>(env::kResume, environment.resume);
+    train_options.resume_step = env::number<int64_t>(env::kResume, environment.resume);
   }
   train_options.end_requested = [] { return end_requested != 0; };
   train_options.failed_in = &failed_in;
@@ -189,6 +132,8 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
     const RunResult result = train(plan, *world, train_options);
     return result.ended_on_request ? ExitCode::kCheckpointedOnRequest : ExitCode::kOk;
   } catch (const std::exception& error) {  // the peers hear why, before the world closes
+    if (dynamic_cast<const CommError*>(&error) != nullptr)
+      write_calls(*world->call_log(), environment.run_dir, environment.job.rank);
     world->abort(fmt::format("{}: {}", failed_in, error.what()));
     throw;
   }
@@ -196,9 +141,9 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, std::st
 
 // smp-launch --build-only: no peers, no run folder.
 ExitCode build(LastWords& words) {
-  words.rank = words.culprit = number<int>(env::kRank, required(env::kRank));
+  words.rank = words.culprit = env::number<int>(env::kRank, env::required(env::kRank, kProgram));
   words.phase = "reading the plan";
-  const Plan plan = read_plan(required(env::kPlan));
+  const Plan plan = read_plan(env::required(env::kPlan, kProgram));
   words.phase = "build";
   const std::string text = describe(build_rank(plan, words.rank), plan);
   const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
@@ -210,16 +155,16 @@ ExitCode build(LastWords& words) {
 int main() {
   std::signal(SIGUSR1, [](int) { end_requested = 1; });
   MemoryWatch memory;
-  const MemorySignal memory_signal(memory);
+  MemorySignal signal(memory);
   keep_freed_memory();
-  const std::string error_file = optional(env::kErrorFile);
+  const std::string error_file = env::optional(env::kErrorFile);
   LastWords words;
   words.phase = "start";
   try {
-    if (!optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
+    if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
     const WorkerEnvironment environment = read_environment();
-    words.rank = words.culprit = environment.rank;
-    return static_cast<int>(work(environment, memory, words.phase));
+    words.rank = words.culprit = environment.job.rank;
+    return static_cast<int>(work(environment, memory, signal, words.phase));
   } catch (const std::exception& error) {
     describe(error, words);
   }

@@ -165,7 +165,7 @@ TEST_CASE("one rank of a plan for more ranks than a host holds is built alone, a
   CHECK(none.err == "smp-launch: --build-only=512: the plan has ranks 0 to 511\n");
 }
 
-TEST_CASE("SIGUSR2 prints the memory of every rank, and training goes on") {
+TEST_CASE("SIGUSR2 prints the memory and the last calls of every rank, and training goes on") {
   const ScratchFolder folder;
   const std::string plan = folder / "plan.yaml", run = folder / "run";
   REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
@@ -180,6 +180,8 @@ TEST_CASE("SIGUSR2 prints the memory of every rank, and training goes on") {
     CHECK(log.starts_with(fmt::format("memory of rank {} in step ", rank)));
     CHECK(log.find("\n  largest live items\n") != std::string::npos);
     CHECK(log.find("  optimizer     momentum\n") != std::string::npos);
+    CHECK(log.find(fmt::format("\nthe last 32 calls of rank {}, the latest last; times ago\n",
+                               rank)) != std::string::npos);
   }
 }
 
