@@ -156,6 +156,9 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--job-name", name, "--", "true"},
                  3) == "smp-launch: '" + name + "' is too long a name: its last pod would be '" +
                            name + "-worker-0', 69 characters of 63 at most (--job-name)");
+  CHECK(error_of({"--dry-run=sh", "-n", "1", "--bind", "core", "--", "true"}, 2) ==
+        "smp-launch: --dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind "
+        "out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
         "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
 }
