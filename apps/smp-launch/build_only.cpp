@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "job_of.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -23,7 +24,7 @@ void build_only(const PreparedJob& job) {
   }
   const Check worker = check_worker(job);
   if (!worker.ok) throw ConfigError(worker.text);
-  const std::vector<std::string> inherited = own_environment();
+  const std::vector<std::string> inherited = inherited_environment(job);
   const std::vector<std::string> variables =
       merged_environment(inherited, {fmt::format("{}={}", env::kRank, rank),
                                      fmt::format("{}={}", env::kPlan, job.request.plan),

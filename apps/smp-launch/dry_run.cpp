@@ -29,7 +29,7 @@ const std::string& host_of(const PreparedJob& job, const RankPlace& place) {
 
 // What all ranks share is said once.
 std::string text_of_ranks(const PreparedJob& job) {
-  const std::vector<RankPreview> previews = previews_of(job);
+  const std::vector<RankPreview> previews = previews_with_named(job);
   const Variables shared = shared_variables(previews);
   std::string text = "every rank\n";
   if (!shared.empty()) text += text_of_variables(shared);
@@ -72,7 +72,7 @@ std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bo
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"text", check.text}});
   json["ranks"] = Json::array();
   int rank = 0;
-  for (const RankPreview& preview : previews_of(job)) {
+  for (const RankPreview& preview : previews_with_named(job)) {
     Json one;
     one["rank"] = rank++;
     if (!job.hosts.empty()) one["host"] = host_of(job, preview.place);

@@ -15,9 +15,7 @@
 #include "smp/plan/environment.h"
 
 namespace smp {
-namespace {
 
-// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
 std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
   const ForwardRules& rules = prepared.request.hosts.forward;
   std::vector<std::string> own = own_environment();
@@ -26,6 +24,8 @@ std::vector<std::string> inherited_environment(const PreparedJob& prepared) {
   if (!prepared.hosts.empty()) return forwarded_variables(own, rules);
   return merged_environment(own, named_variables(own, rules.named));
 }
+
+namespace {
 
 OutputRules output_rules(const PreparedJob& prepared, const RunFolder* folder,
                          const ReachedHosts& reached, bool on_terminal) {

@@ -16,6 +16,10 @@ struct Attempt {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
+// What the ranks have of this process's environment: all of it here, what the rules say elsewhere.
+// Throws ConfigError for a variable to pass on that is not set.
+std::vector<std::string> inherited_environment(const PreparedJob& prepared);
+
 // Width of the terminal that standard output is; 0 when it is none.
 int console_columns();
 

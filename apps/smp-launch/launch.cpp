@@ -8,6 +8,7 @@
 
 #include "checks.h"
 #include "run_job.h"
+#include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/rank_environment.h"
@@ -88,6 +89,9 @@ PreparedJob prepare(const LaunchRequest& request) {
   job.run_dir = request.run_dir;
   if (job.request.hosts.transport.agent.empty())
     job.request.hosts.transport.agent = own_program().string();
+  // What is not set is an error now, not when hosts are reached.
+  if (request.dry_run == DryRun::kNo)
+    named_variables(own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
   job.hosts = hosts_of(request, job.plan, job.spares);
   if (!job.plan) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reach_hosts.h"
+#include "smp/launcher/forwarding.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/environment.h"
 
@@ -54,6 +55,24 @@ std::vector<RankPreview> previews_of(const PreparedJob& job) {
   std::vector<RankPreview> previews;
   for (int rank = 0; rank < job.world_size; ++rank)
     previews.push_back(preview_of(job, places[static_cast<size_t>(rank)], rank));
+  return previews;
+}
+
+std::vector<RankPreview> previews_with_named(const PreparedJob& job) {
+  const std::vector<std::string>& named = job.request.hosts.forward.named;
+  named_variables(own_environment(), named);
+  std::vector<RankPreview> previews = previews_of(job);
+  for (const std::string& variable : named) {
+    const size_t equals = variable.find('=');
+    const std::string name = variable.substr(0, equals);
+    const std::string value = looks_secret(name)        ? kSecret
+                              : equals == variable.npos ? kOfThisProcess
+                                                        : variable.substr(equals + 1);
+    for (RankPreview& preview : previews) {
+      std::erase_if(preview.environment, [&](const auto& one) { return one.first == name; });
+      preview.environment.emplace_back(name, value);
+    }
+  }
   return previews;
 }
 

@@ -24,9 +24,14 @@ struct RankPreview {
 // text; the key is left out.
 constexpr const char* kDrawnAtStart = "<drawn at the start>";
 constexpr const char* kSecret = "<secret>";
+constexpr const char* kOfThisProcess = "<of this process>";
 
 // By rank.
 std::vector<RankPreview> previews_of(const PreparedJob& job);
+
+// The same with what --env and --env-file add. Throws ConfigError for a variable to pass on that is
+// not set here.
+std::vector<RankPreview> previews_with_named(const PreparedJob& job);
 
 // Variables that all ranks share; none where there is one rank. And those of a rank without them.
 Variables shared_variables(const std::vector<RankPreview>& previews);

@@ -86,6 +86,21 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
   CHECK(!std::filesystem::exists(folder / "run"));
 }
 
+TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--dry-run", "-n", "2", "--env", "OMP_NUM_THREADS=3", "--env",
+                   "THEME", "--env", "MY_TOKEN=hush", "--", "/bin/true"},
+                  {"THEME=dark"});
+  CHECK(end.code == 0);
+  CHECK(end.out.find(" OMP_NUM_THREADS=3 THEME='<of this process>' MY_TOKEN='<secret>'\n") !=
+        std::string::npos);
+  CHECK(end.out.find("hush") == std::string::npos);
+  for (const char* form : {"--dry-run", "--grace=3s"})
+    CHECK(error_of({form, "-n", "2", "--env", "NOT_SET_ANYWHERE", "--", "/bin/true"}, 3) ==
+          "smp-launch: --env NOT_SET_ANYWHERE: smp-launch has no such variable to pass on; to "
+          "set it, write --env NOT_SET_ANYWHERE=value");
+}
+
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder, {"--set", "name=My_plan.v2"});
