@@ -178,8 +178,6 @@ void Torchrun::refuse() const {
   if (backend != "static" && backend != "c10d")
     throw UsageError(
         fmt::format("--torchrun-compat: hosts meet at host 0 here, not over '{}'", backend));
-  if (said("max-restarts", "0") != "0")
-    throw UsageError("--torchrun-compat: --max-restarts is 0 here");
 }
 
 std::string Torchrun::rendezvous() const {
@@ -213,6 +211,7 @@ std::vector<std::string> Torchrun::own_words() const {
     words.emplace_back(option);
     words.push_back(value);
   };
+  if (said("max-restarts", "0") != "0") add("--max-restarts", said("max-restarts", "0"));
   if (hosts > 1) {
     if (!has("node-rank")) throw UsageError("--torchrun-compat of several hosts needs --node-rank");
     if (!has("key-file"))

@@ -54,7 +54,8 @@ TEST_CASE("what torchrun can and smp-launch cannot is refused") {
         "--nnodes 2:4: the number of hosts does not change here: name one");
   CHECK(error_of({"--nproc-per-node", "two", "x.py"}) ==
         "--nproc-per-node 'two': it is a whole number from 1");
-  CHECK(error_of({"--max-restarts", "3", "x.py"}) == "--torchrun-compat: --max-restarts is 0 here");
+  CHECK(error_of({"--max-restarts", "three", "x.py"}) ==
+        "--max-restarts 'three': a whole number from 0 to 1000000");
   CHECK(error_of({"--role", "trainer", "x.py"}) ==
         "--torchrun-compat: every rank has the role 'default' here");
   CHECK(error_of({"--rdzv-backend", "etcd", "x.py"}) ==
