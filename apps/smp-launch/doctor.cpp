@@ -39,8 +39,8 @@ Finding worker() {
 }
 
 Finding fabric() {
-  void* library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) dlclose(library);
+  // Stays, as in lib/comm: what it allocates when it is loaded would be lost.
+  const void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   return {{"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
            library != nullptr ? "" : "install libfabric1 for plans of several hosts"},
           true};

@@ -12,7 +12,8 @@ TEST_CASE("--check shows every host in one table, and says which was not reached
   const std::vector<std::string> check = {SMP_LAUNCH, "--check", "--hosts", "a,b"};
   const ProgramEnd good = run_program(joined(check, {"--via", "local"}));
   CHECK(contains(good.out, "host  reached  clock"));
-  CHECK(contains(good.out, "\na     yes      +0.0 s"));
+  CHECK(contains(good.out, "\na     yes      "));
+  CHECK_FALSE(contains(good.out, "-0.0 s"));
   CHECK(contains(good.out, "\nb     yes      "));
   CHECK(good.code == (contains(good.out, "2 hosts: nothing is wrong\n") ? 0 : 1));
   const ProgramEnd bad = run_program(

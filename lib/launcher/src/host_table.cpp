@@ -22,15 +22,12 @@ std::string limit_text(int64_t limit) {
 Row row_of(const CheckedHost& host) {
   if (!host.why_not.empty()) return {host.name, "NO", "", "", "", "", "", "", "", ""};
   const HostHealth& health = host.health;
-  return {host.name,
-          "yes",
-          fmt::format("{:+.1f} s", static_cast<double>(host.clock_skew_ms) / 1000),
-          std::to_string(health.cpus),
-          text_of_bytes(health.memory_free_bytes),
-          text_of_bytes(health.shm_free_bytes),
-          limit_text(health.open_files),
-          limit_text(health.processes),
-          std::to_string(health.gpus.size()),
+  return {host.name, "yes",
+          // Tenths of a second, and no "-0.0".
+          fmt::format("{:+.1f} s", static_cast<double>(host.clock_skew_ms / 100) / 10),
+          std::to_string(health.cpus), text_of_bytes(health.memory_free_bytes),
+          text_of_bytes(health.shm_free_bytes), limit_text(health.open_files),
+          limit_text(health.processes), std::to_string(health.gpus.size()),
           health.driver.empty() ? "-" : health.driver};
 }
 

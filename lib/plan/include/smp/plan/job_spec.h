@@ -282,7 +282,7 @@ struct ParallelSpec {
   bool prescaled_batch = true;      // a tensor group reads one batch, which micro_batch counts
   int64_t bucket_bytes = 25 << 20;  // gradient bucket; PyTorch DDP's cap
   // The same of sharded gradients and weights. Each bucket is a meeting: 8 ranks on 2 CPUs lost
-  // 0.3 ms by one (AlexNet, configs/jobs/digits.yaml, by its steps), in which they sum as much.
+  // 0.3 ms by one (AlexNet of configs/jobs/digits.yaml, measured), in which they sum about as much.
   int64_t shard_bucket_bytes = 256 << 10;
 };
 
