@@ -27,14 +27,15 @@ TEST_CASE("the covering set, fp64, 100 steps: every combination trains as one ra
   compare_covering_set(100);
 }
 
-// 61 million parameters; 8 ranks hold about 2 GiB together, and each checkpoint takes 0.7 GiB.
-TEST_CASE("AlexNet itself, fp32: saved by 8 ranks and by stages, resumed by others") {
+// 61 million parameters; 8 ranks hold about 4 GiB together, and each checkpoint takes 1.4 GiB. In
+// fp32 what rounding differs by grows to 3e-4 of the loss in these steps.
+TEST_CASE("AlexNet itself, fp64: saved by 8 ranks and by stages, resumed by others") {
   constexpr int64_t kSaved = 2, kSteps = 4;
   const JobSpec job =
       read_job({load_job_source(SMP_SOURCE_DIR "/configs/models/alexnet.yaml")}, {});
   const auto plan_for = [&](const LayoutCase& layout) {
-    Plan plan = plan_of(job.model, layout, Precision::kFp32, test::digits_file());
-    plan.job.cluster.memory_per_process_bytes = int64_t{4} << 30;
+    Plan plan = plan_of(job.model, layout, Precision::kFp64, test::digits_file());
+    plan.job.cluster.memory_per_process_bytes = int64_t{8} << 30;
     plan.job.training.images = test::digits_job().training.images;
     plan.job.training.checkpoint.every_steps = kSaved;
     return plan;
@@ -60,7 +61,7 @@ TEST_CASE("AlexNet itself, fp32: saved by 8 ranks and by stages, resumed by othe
       REQUIRE(result.losses.size() == kSteps - kSaved);
       for (size_t i = 0; i < result.losses.size(); ++i) {
         const double right = expected.losses[kSaved + i];
-        CHECK(std::abs(result.losses[i] - right) <= tolerance::kParityF32.loss * right);
+        CHECK(std::abs(result.losses[i] - right) <= tolerance::kParityF64.loss * right);
       }
     }
   }
