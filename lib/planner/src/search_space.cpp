@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "profile_reach.h"
 #include "smp/plan/check.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/parameter_counts.h"
@@ -14,68 +15,6 @@
 
 namespace smp {
 namespace {
-
-// What a framework has, as a limit on what is chosen for it.
-//   Megatron-LM     arguments.py: virtual stages, sequence parallelism, distributed optimizer
-//                   (ZeRO-1); no ZeRO-2 or 3 with its own pipelines, no zero-bubble
-//   DeepSpeed       runtime/pipe: 1F1B; pipeline/engine.py: "ZeRO-2 and ZeRO-3 are incompatible
-//   with
-//                   pipeline parallelism"; no sequence parallelism of Megatron's kind of its own
-//   PyTorch FSDP    torch.distributed.pipelining has every schedule; FSDP shards gradients or
-//                   parameters, or is replaced by DDP
-//   SMP v1          pipeline: simple, interleaved; no context or expert degree
-//   SMP v2          no pipeline; sharding is FSDP's
-struct Reach {
-  std::vector<PipelineKind> schedules;
-  std::vector<Sharding> shardings;
-  bool sharded_pipelines = true;  // ZeRO-2 and 3 with stages
-  bool sequence_parallel = true;
-  bool context = true;
-  bool experts = true;
-  bool offload_activations = true;
-  bool offload_optimizer = true;
-  bool offload_parameters = true;
-};
-
-Reach reach_of(Profile profile) {
-  using P = PipelineKind;
-  using S = Sharding;
-  const std::vector<P> every = {P::kInterleaved, P::kVirtual, P::kZbH1, P::kZbV, P::kSimple};
-  const std::vector<S> all = {S::kNone, S::kOptimizerState, S::kGradients, S::kParameters};
-  Reach reach{every, all};
-  switch (profile) {
-    case Profile::kSmp: break;
-    case Profile::kMegatron:
-      reach.schedules = {P::kInterleaved, P::kVirtual};
-      reach.shardings = {S::kNone, S::kOptimizerState};
-      reach.offload_activations = reach.offload_parameters = false;
-      break;
-    case Profile::kDeepSpeed:
-      reach.schedules = {P::kInterleaved};
-      reach.sharded_pipelines = reach.sequence_parallel = reach.context = false;
-      break;
-    case Profile::kInternEvo:
-      reach.schedules = {P::kInterleaved, P::kVirtual};
-      reach.offload_activations = reach.offload_parameters = false;
-      break;
-    case Profile::kFsdp:
-      reach.shardings = {S::kNone, S::kGradients, S::kParameters};
-      reach.offload_optimizer = false;
-      break;
-    case Profile::kSmpV1:
-      reach.schedules = {P::kInterleaved, P::kSimple};
-      reach.sequence_parallel = reach.context = reach.experts = false;
-      reach.offload_optimizer = reach.offload_parameters = false;
-      break;
-    case Profile::kSmpV2:
-      reach.schedules = {};
-      reach.shardings = {S::kNone, S::kParameters};
-      reach.sequence_parallel = false;
-      reach.offload_optimizer = reach.offload_parameters = false;
-      break;
-  }
-  return reach;
-}
 
 Profile profile_of(const JobSpec& job) { return job.parallel.profile.value_or(Profile::kSmp); }
 
