@@ -85,6 +85,7 @@ class Run {
   int control_fd_;
   Console console_{STDOUT_FILENO, STDERR_FILENO};
   Clock::time_point began_ = Clock::now();
+  std::string latest_before_;  // checkpoint, as this job found it
   std::vector<Start> starts_;
   Job job_;
   JobResult result_;
@@ -113,13 +114,18 @@ void Run::tell_trouble() {
 }
 
 int Run::run() {
+  if (prepared_.plan && folder_ != nullptr) latest_before_ = folder_->latest_checkpoint();
   Attempt attempt;
   attempt.resume = prepared_.request.resume;
   attempt.timeout = prepared_.request.timeout;
   const RestartRules& rules = prepared_.request.watch.restarts;
   while (true) {
     start(attempt);
-    const RestartDecision decision = decide_restart(rules, starts_, prepared_.plan.has_value());
+    RestartDecision decision = decide_restart(rules, starts_, prepared_.plan.has_value());
+    if (decision.again && result_.end_signal != 0) {
+      decision.again = false;
+      decision.why_not = fmt::format("{} asked it to end", signal_name(result_.end_signal));
+    }
     if (!decision.again) {
       if (!decision.why_not.empty())
         console_.write(Stream::kErr,
@@ -131,7 +137,13 @@ int Run::run() {
       console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", line));
     board_.set_state("waiting");
     if (!wait(decision)) return report();
-    attempt = next_attempt();
+    try {
+      attempt = next_attempt();
+    } catch (const ConfigError& error) {  // what ended the last start stays the cause
+      console_.write(Stream::kErr,
+                     fmt::format("smp-launch: not started again: {}\n", error.what()));
+      return report();
+    }
     console_.write(Stream::kErr,
                    fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
                                rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
@@ -178,7 +190,11 @@ Attempt Run::next_attempt() const {
   attempt.restarts = static_cast<int>(starts_.size());
   if (prepared_.plan) {
     attempt.from = folder_->begin_plan_again();
-    if (!attempt.from.empty()) attempt.resume = "latest";
+    // Until something was saved, the checkpoint that the user chose is where this job goes on.
+    if (!attempt.from.empty())
+      attempt.resume = attempt.from == latest_before_ ? prepared_.request.resume : "latest";
+    if (attempt.resume != "latest" && !attempt.resume.empty())
+      attempt.from = fmt::format("step {}", attempt.resume);
   } else if (folder_ != nullptr) {
     folder_->begin_again();
   }

@@ -103,12 +103,23 @@ void RunFolder::begin_again() const {
   make_parts();
 }
 
+std::string RunFolder::latest_checkpoint() const {
+  const fs::path path = fs::path(path_) / "checkpoints" / "latest";
+  std::error_code error;
+  if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
+  std::ifstream latest(path);
+  std::string name;
+  // Not taken for none: the job would begin anew over checkpoints that are there.
+  if (!std::getline(latest, name) || name.empty())
+    throw ConfigError(
+        fmt::format("cannot read '{}', which names the last checkpoint", path.string()));
+  return name;
+}
+
 std::string RunFolder::begin_plan_again() const {
+  const std::string name = latest_checkpoint();
   begin_again();
   std::error_code error;
-  std::string name;
-  std::ifstream latest(fs::path(path_) / "checkpoints" / "latest");
-  std::getline(latest, name);
   if (name.empty()) fs::remove(fs::path(path_) / "metrics.jsonl", error);
   return name;
 }

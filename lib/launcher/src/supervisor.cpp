@@ -231,6 +231,7 @@ void Supervisor::on_signal(int number) {
   tell({"signal", {}, signal_name(number)});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
   const bool saves = job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
+  if (ends || saves) result_.end_signal = number;
   if (saves && phase_ == Phase::kRunning && saving_for_ == 0) {
     saving_for_ = number;
     saving_since_ = Clock::now();

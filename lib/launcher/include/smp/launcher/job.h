@@ -69,8 +69,9 @@ struct JobResult {
   JobEnd end = JobEnd::kSuccess;
   int exit_code = 0;
   std::optional<Cause> cause;
-  std::optional<Hang> hang;              // for kHang
-  int interrupted_by = 0;                // signal
+  std::optional<Hang> hang;  // for kHang
+  int interrupted_by = 0;    // signal
+  int end_signal = 0;  // the last that asked for an end, also where something else had ended it
   std::string launcher_error;            // for kLauncherError and kHostsUnreachable
   std::vector<std::string> unreachable;  // hosts, for kHostsUnreachable
   std::vector<RankState> ranks;

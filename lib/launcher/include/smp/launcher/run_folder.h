@@ -20,6 +20,8 @@ class RunFolder {
   static RunFolder reopen(const std::string& path);
   // For another start of the same run: what its ranks said last is removed.
   void begin_again() const;
+  // Its name; empty where there is none. Throws ConfigError when that cannot be told.
+  std::string latest_checkpoint() const;
   // The same for a plan. Returns the name of the checkpoint to go on from; empty: there is none,
   // and what was measured before is removed, too.
   std::string begin_plan_again() const;
