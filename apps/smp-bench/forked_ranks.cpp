@@ -41,8 +41,9 @@ int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& 
       if (getppid() != parent) _exit(1);
       job.rank = rank;
       const int code = program(job);
-      std::fflush(stdout);
-      _exit(code);
+      const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+      if (lost) std::fputs("smp-bench: standard output could not be written in full\n", stderr);
+      _exit(code == 0 && lost ? 1 : code);
     }
     ranks.push_back(child);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "job_shape.h"
 #include "rank_preview.h"
@@ -39,6 +40,10 @@ std::string named_text(const PreparedJob& job) {
   for (const std::string& variable : job.request.hosts.forward.named) {
     const size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
+    const bool is_word = std::all_of(
+        name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    if (!is_word || std::isdigit(static_cast<unsigned char>(name.front())) != 0)
+      throw ConfigError(fmt::format("--env {}: the shell has no variables of such names", name));
     text +=
         equals == variable.npos || looks_secret(name)
             ? fmt::format(": \"${{{0}?export {0}}}\"; export {0}\n", name)

@@ -133,7 +133,11 @@ void read_sagemaker(MeetingRequest& request, std::string& interface) {
     throw UsageError(fmt::format("--hosts sagemaker: {}", error.what()));
   }
   request.ranks = job.gpus * static_cast<int>(job.hosts.size());
-  if (job.hosts.size() == 1) return;
+  if (job.hosts.size() == 1) {  // the same command as on several, where nobody is to be met
+    request.rendezvous.clear();
+    request.key_file.clear();
+    return;
+  }
   request.nnodes = static_cast<int>(job.hosts.size());
   request.order = job.current;
   if (request.rendezvous.empty())

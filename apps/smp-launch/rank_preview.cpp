@@ -22,6 +22,8 @@ RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank)
   shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;
+  shared.resume = job.request.resume;
+  shared.max_restarts = job.request.watch.restarts.most;
   std::string error_file;
   if (!job.run_dir.empty()) {
     const RunFolder folder(job.run_dir);

@@ -91,6 +91,7 @@ bool SmpBackend::is_busy(Connection& connection, int most) {
 
 void SmpBackend::startCoalescing() {
   std::lock_guard guard(mutex_);
+  coalesced_.clear();  // of a block that an exception has left
   coalescing_ = true;
 }
 

@@ -70,6 +70,8 @@ struct SignedAverage {
 template <class T>
 using AverageI32 = SignedAverage<int, T>;
 template <class T>
+using AverageU8 = SignedAverage<int, T>;  // in int: there may be more ranks than a byte counts
+template <class T>
 using AverageI64 = SignedAverage<long, T>;
 template <class T>
 struct Product {
@@ -189,7 +191,7 @@ smp::shm::ReduceKernel kernel(smp::DType dtype, smp::ReduceOp op) {
   switch (dtype) {
     case smp::DType::kI32: return kernel_of_integers<int, unsigned int, AverageI32>(op);
     case smp::DType::kI64: return kernel_of_integers<long, unsigned long, AverageI64>(op);
-    case smp::DType::kU8: return kernel_of_integers<unsigned char, unsigned char, Average>(op);
+    case smp::DType::kU8: return kernel_of_integers<unsigned char, unsigned char, AverageU8>(op);
     default: break;
   }
   switch (op) {
