@@ -19,6 +19,14 @@ void check_count(CollectiveOp op, std::string_view label, int64_t count) {
   if (count < 0) refuse("{} '{}': the count is {}", name_of(op), label, count);
 }
 
+void check_aligned(CollectiveOp op, std::string_view label, const char* what, const void* buffer,
+                   DType dtype) {
+  const int64_t element = bytes_of(dtype);
+  if (reinterpret_cast<uintptr_t>(buffer) % static_cast<uintptr_t>(element) != 0)
+    refuse("{} '{}': the address of the {} is no multiple of the {} bytes of {}", name_of(op),
+           label, what, element, name_of(dtype));
+}
+
 void check_divisible(std::string_view label, int64_t count, int size) {
   if (count % size != 0)
     refuse("reduce_scatter '{}': the count {} is not divisible by the {} ranks of the group", label,

@@ -5,11 +5,15 @@
 #include <vector>
 
 #include "smp/plan/collective.h"
+#include "smp/plan/dtype.h"
 
 // Checks of what callers pass, the same for all communicators. All throw std::invalid_argument.
 namespace smp {
 
 void check_count(CollectiveOp op, std::string_view label, int64_t count);
+// Reductions read and write elements; all else moves bytes. `what`: the input or the output.
+void check_aligned(CollectiveOp op, std::string_view label, const char* what, const void* buffer,
+                   DType dtype);
 void check_divisible(std::string_view label, int64_t count, int size);
 void check_root(CollectiveOp op, std::string_view label, int root, int size);
 void check_peer(CollectiveOp op, std::string_view label, int peer, int rank, int size);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "copy.h"
+#include "exchange_hops.h"
 #include "hosts_steps.h"
 #include "reduce.h"
 
@@ -19,33 +20,12 @@ namespace smp::shm {
 
 void HostsGroup::send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes) {
   if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
-  seat_->port->send(channel, op.call, bytes);
-  op.wire_bytes += bytes;
+  send_written(op, channel, bytes);
 }
 
-void HostsGroup::check_message(const Operation& op, const Channel& channel, int peer) {
-  const MessageHeader& header = channel.front();
-  if (header.fingerprint == fingerprint(op.call) && header.number == op.call.number) {
-    uint64_t& heard = heard_[size_t(peer / per_host_)];
-    if (op.call.op != CollectiveOp::kRecv && header.number > heard) {
-      heard = header.number;
-      store(seat_->job->board(global(peer)).last_call, brief(op.call));
-    }
-    return;
-  }
-  Call theirs;
-  theirs.op = CollectiveOp(header.op);
-  theirs.dtype = DType(header.dtype);
-  theirs.reduce_op = ReduceOp(header.reduce_op);
-  theirs.count = header.count;
-  theirs.peer = header.root;
-  theirs.label = header.label;
-  theirs.number = header.number;
-  auto text = [this](const Call& call) {
-    return describe(call, call.peer < 0 ? -1 : global(call.peer));
-  };
-  const int self = global(rank_), other = global(peer);
-  throw mismatch(std::max(self, other), self, text(op.call), other, text(theirs));
+void HostsGroup::send_written(Operation& op, Channel& channel, int64_t bytes) {
+  seat_->port->send(channel, op.call, bytes);
+  op.wire_bytes += bytes;
 }
 
 std::string HostsGroup::step_label(const Operation& op) const {
@@ -53,14 +33,69 @@ std::string HostsGroup::step_label(const Operation& op) const {
   return kStepMark + describe(op.call, root);
 }
 
-void HostsGroup::started(Operation& op, const WorkPtr& step) {
+void HostsGroup::started(Operation& op, const WorkPtr& step, bool at_second_hand) {
   Operation& inner = *static_cast<Handle&>(*step).operation();
   inner.tally = &steps_done_;
   inner.timeout = op.timeout;
+  inner.at_second_hand = at_second_hand;
   ++steps_started_;
   const Call& call = inner.call;
   op.wire_bytes += wire_bytes(call.op, per_host_, place_, call.count, bytes_of(call.dtype),
                               call.peer < 0 ? 0 : call.peer);
+}
+
+// By the way that takes the least time (exchange.h). Members of the host get a part by a step there
+// as soon as its last message is here.
+Program HostsGroup::run_exchange(Operation& op, Parts parts, Program then) {
+  const Hops hops(seat_->fleet.exchange.choice(hosts_, parts.bytes), host_, hosts_, parts.bytes);
+  const std::string label = step_label(op);
+  auto part = [&](int host) { return parts.first + host * parts.stride; };
+  auto hand_on = [&](int host, ConstBytes from) {
+    started(op,
+            local_->all_gather(from, part(host) - place_ * parts.bytes, op.call.count,
+                               op.call.dtype, label),
+            host != host_ && hops.are_handed_on());
+  };
+  if (parts.are_for_members) {
+    hand_on(host_, parts.own);
+  } else {
+    copy_bytes(part(host_), parts.own, parts.bytes);
+  }
+  for (int64_t i = 0; i < hops.size() + hops.lead(); ++i) {
+    if (i < hops.size()) {
+      const Hop hop = hops[i];
+      Channel& channel = rail(hop.to);
+      const int peer = member(hop.to, place_);
+      op.at_second_hand = hops.are_handed_on();
+      co_await may_send(op, channel, peer);
+      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+      const Bytes message = seat_->port->payload();
+      visit_parts(hop, hop.sent, hosts_, parts.bytes,
+                  [&](int host, int64_t offset, int64_t bytes, int64_t at) {
+                    ConstBytes from = host == host_ ? parts.own : part(host);
+                    copy_bytes(message + at, from + offset, bytes);
+                  });
+      send_written(op, channel, hop.bytes);
+    }
+    if (i >= hops.lead()) {
+      const Hop hop = hops[i - hops.lead()];
+      Channel& channel = rail(hop.from);
+      const int peer = member(hop.from, place_);
+      op.at_second_hand = hop.is_handed_on;
+      co_await message_of(op, channel, peer);
+      check_message(op, channel, peer);
+      visit_parts(hop, hop.taken, hosts_, parts.bytes,
+                  [&](int host, int64_t offset, int64_t bytes, int64_t at) {
+                    copy_bytes(part(host) + offset, channel.front_bytes() + at, bytes);
+                    const bool is_last = offset + bytes == parts.bytes;
+                    if (parts.are_for_members && is_last) hand_on(host, part(host));
+                  });
+      channel.take();
+    }
+  }
+  co_await all_steps_done(op);
+  op.at_second_hand = hops.are_handed_on();  // other members of the host may not be through
+  op.rest = std::move(then);
 }
 
 Program HostsGroup::run_barrier(Operation& op) {
@@ -68,43 +103,27 @@ Program HostsGroup::run_barrier(Operation& op) {
     started(op, local_->barrier(step_label(op)));
     co_await all_steps_done(op);
   }
-  for (int step = 1; step < hosts_; ++step) {
-    const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-    co_await may_send(op, rail(host), peer);
-    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-    send_message(op, rail(host), nullptr, 0);
-  }
-  for (int step = 1; step < hosts_; ++step) {
-    const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-    co_await message_of(op, rail(host), peer);
-    check_message(op, rail(host), peer);
-    rail(host).take();
-  }
+  op.rest = run_exchange(op, Parts(), Program());
 }
 
 // Every rank gets what every rank has and sums it itself, in rank order.
 Program HostsGroup::run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_t count) {
   const int64_t bytes = count * bytes_of(op.call.dtype);
   scratch_.resize(size_t(bytes * hosts_));
-  for (int step = 1; step < hosts_; ++step) {
-    const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-    co_await may_send(op, rail(host), peer);
-    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-    send_message(op, rail(host), in, bytes);
-  }
-  copy_bytes(scratch_.data() + host_ * bytes, in, bytes);
-  for (int step = 1; step < hosts_; ++step) {
-    const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-    co_await message_of(op, rail(host), peer);
-    check_message(op, rail(host), peer);
-    copy_bytes(scratch_.data() + host * bytes, rail(host).front_bytes(), bytes);
-    rail(host).take();
-  }
+  op.rest = run_exchange(op, {scratch_.data(), bytes, bytes, in}, run_sum_of_all(op, out, count));
+  co_return;
+}
+
+// What every rank has is in scratch_, of the ranks at this one's place.
+Program HostsGroup::run_sum_of_all(Operation& op, Bytes out, int64_t count) {
+  const int64_t bytes = count * bytes_of(op.call.dtype);
   ConstBytes all = scratch_.data();  // by place, then by host
   if (local_) {
     more_scratch_.resize(size_t(bytes * size_));
-    started(op, local_->all_gather(scratch_.data(), more_scratch_.data(), bytes * hosts_,
-                                   DType::kU8, step_label(op)));
+    started(op,
+            local_->all_gather(scratch_.data(), more_scratch_.data(), bytes * hosts_, DType::kU8,
+                               step_label(op)),
+            op.at_second_hand);
     co_await all_steps_done(op);
     all = more_scratch_.data();
   }
@@ -265,38 +284,8 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
 // brought.
 Program HostsGroup::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const int64_t rounds = std::max<int64_t>(1, div_up(bytes, kMessageBytes));
-  const std::string label = step_label(op);
-  auto place = [&](int host) { return out + member(host, place_) * bytes; };
-  auto hand_on = [&](int host, ConstBytes from) {
-    started(op, local_->all_gather(from, out + member(host, 0) * bytes, op.call.count,
-                                   op.call.dtype, label));
-  };
-  if (local_) {
-    hand_on(host_, in);
-  } else {
-    copy_bytes(place(host_), in, bytes);
-  }
-  for (int64_t k = 0; k <= rounds; ++k) {
-    const int64_t at = k * kMessageBytes;
-    for (int step = 1; step < hosts_ && k < rounds; ++step) {
-      const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-      co_await may_send(op, rail(host), peer);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-      send_message(op, rail(host), in + at, std::min(kMessageBytes, bytes - at));
-    }
-    for (int step = 1; step < hosts_ && k > 0; ++step) {
-      const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-      co_await message_of(op, rail(host), peer);
-      check_message(op, rail(host), peer);
-      const int64_t begin = at - kMessageBytes;
-      copy_bytes(place(host) + begin, rail(host).front_bytes(),
-                 std::min(kMessageBytes, bytes - begin));
-      rail(host).take();
-      if (local_ && k == rounds) hand_on(host, place(host));
-    }
-  }
-  co_await all_steps_done(op);
+  return run_exchange(op, {out + place_ * bytes, bytes * per_host_, bytes, in, local_ != nullptr},
+                      Program());
 }
 
 // The root's rails bring it to the hosts, where the member of the root's place hands it on.

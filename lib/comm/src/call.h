@@ -8,6 +8,9 @@
 
 namespace smp::shm {
 
+// Into how many pieces of at most b it falls.
+inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // One call of one rank, as it is compared with the peers' and named in errors.
 struct Call {
   CollectiveOp op = CollectiveOp::kBarrier;

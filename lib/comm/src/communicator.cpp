@@ -1,5 +1,7 @@
 #include "smp/comm/communicator.h"
 
+#include <stdexcept>
+
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -18,6 +20,10 @@ std::string_view name_of(ReduceOp op) {
 std::unique_ptr<PeerWindow> Communicator::open_window(const void*, int64_t, DType,
                                                       std::string_view) {
   return nullptr;
+}
+
+Survivors Communicator::shrink(std::chrono::milliseconds) {
+  throw std::logic_error("these ranks cannot outlive each other: they are no processes of a job");
 }
 
 }  // namespace smp

@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "call.h"
+#include "doorbell.h"
 #include "job.h"
 #include "program.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
-#include "unwinding.h"
+#include "smp/comm/unwinding.h"
 
 // One rank's engine runs the programs of its calls. Whoever has the lock makes progress: a thread
 // in wait() if there is one, else the engine's own thread, which sleeps until a peer rings.
@@ -51,6 +52,10 @@ class Mover {
  public:
   virtual ~Mover() = default;
   virtual bool poll() = 0;  // whether anything moved
+  // A descriptor that can be read once poll() has something to do, or kPollAgain when that may be
+  // so already, or kNoDescriptor: to be asked each time before somebody sleeps there.
+  virtual int where_to_sleep() = 0;
+  virtual bool is_impatient() const = 0;  // must be polled again soon, whatever a descriptor says
 };
 
 // Operations of one lane run one after the other; lanes are independent. A group has one for its
@@ -112,6 +117,7 @@ class Operation {
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
   bool posted = false;
   int64_t wire_bytes = 0;
+  bool at_second_hand = false;  // the peer that it waits for may wait for others
   // Counts it when it is complete. One that failed is not: what waits for it fails as well.
   std::atomic<uint64_t>* tally = nullptr;
 
@@ -182,7 +188,7 @@ class Engine {
   const std::shared_ptr<CallLog>& log() const { return log_; }
   std::chrono::milliseconds timeout() const { return timeout_; }  // of calls that name none
   // Whether ranks have CPUs to spare for threads beside those that compute.
-  bool has_spare_cpus() const { return spins_ > 0; }
+  bool has_spare_cpus() const { return has_spare_cpus_; }
   void submit(std::shared_ptr<Operation> op);
   void wait(Operation& op);
   void poll();  // one helping hand
@@ -202,13 +208,21 @@ class Engine {
   };
 
   bool try_lock() { return !locked_.load() && !locked_.exchange(true); }
-  void leave();  // gives the lock back and sees to it that somebody goes on
+  struct Rest {
+    int network = -1;  // where to sleep beside it
+    bool soon = true;  // it must be polled again soon
+  };
+  // Gives the lock back and sees to it that somebody goes on. `rest`: for one who goes to sleep.
+  void leave(Rest* rest = nullptr);
+  // How long threads look before they sleep, with so many ranks on this host's CPUs.
+  void set_patience(int ranks_here);
   void lead(const Operation& op);
   void follow(const Operation& op);
   void run_thread();
 
   bool pass();  // one round over all lanes; whether anything moved
   bool advance(Lane& lane);
+  void nap(uint32_t bell);  // the leader's
   uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
   void finish(Operation& op, std::exception_ptr error);
@@ -228,7 +242,9 @@ class Engine {
   const int rank_;
   const std::chrono::milliseconds timeout_;
   Mover* const mover_;
+  const Doorbell* const doorbell_;  // where threads sleep beside the network, if they do
   const std::shared_ptr<CallLog> log_;
+  bool has_spare_cpus_;
   int spins_;
   bool yields_;
 
@@ -244,7 +260,9 @@ class Engine {
 
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
-  bool crowded_ = false;       // more threads than CPUs want to run
+  // The engine's thread sleeps long, and no message of another host wakes it.
+  bool thread_is_deaf_ = false;
+  bool crowded_ = false;  // more threads than CPUs want to run
   Clock::time_point crowded_until_;
   uint32_t failures_seen_ = 0;
   Clock::time_point health_checked_;

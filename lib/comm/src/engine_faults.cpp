@@ -7,6 +7,15 @@
 
 // The part of the engine that notices what went wrong and says so.
 namespace smp::shm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A peer that hands on what others send may wait for one of those, and is not to blame: whoever
+// waits for that one directly, as somebody does, shall say so first.
+constexpr milliseconds kPatience{10000};
+
+}  // namespace
 
 std::string Engine::name(const Operation& op) const {
   const int peer = op.call.peer < 0 ? -1 : op.lane.member->global(op.call.peer);
@@ -63,13 +72,14 @@ void Engine::check_peer(Operation& op) {
     report(e.kind, e.culprit, e.what());
     return;
   }
+  const auto limit = op.timeout + (op.at_second_hand ? kPatience : milliseconds(0));
   if (member.has_left(late) && !op.ready()) {
     report(CommError::Kind::kPeerLost, peer,
            fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
                        last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
-  } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
+  } else if (Clock::now() - op.start_ > limit && !op.ready()) {
     int culprit = peer;
     const std::string text = timeout_text(op, &culprit);
     report(CommError::Kind::kTimeout, culprit, text);

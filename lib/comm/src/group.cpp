@@ -94,8 +94,7 @@ bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstByte
 
 WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                           std::string_view label) {
-  Call call = collective(CollectiveOp::kAllReduce, count, dtype, label);
-  call.reduce_op = op;
+  Call call = reduction(CollectiveOp::kAllReduce, in, out, count, dtype, op, label);
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
   const int64_t bytes = call.bytes();
@@ -127,8 +126,7 @@ WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
 WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                               std::string_view label) {
   check_divisible(label, count, size_);
-  Call call = collective(CollectiveOp::kReduceScatter, count, dtype, label);
-  call.reduce_op = op;
+  Call call = reduction(CollectiveOp::kReduceScatter, in, out, count, dtype, op, label);
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
   const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() / size_);

@@ -52,6 +52,15 @@ Call GroupSide::collective(CollectiveOp op, int64_t count, DType dtype, std::str
   return call;
 }
 
+Call GroupSide::reduction(CollectiveOp op, const void* in, const void* out, int64_t count,
+                          DType dtype, ReduceOp how, std::string_view label) {
+  check_aligned(op, label, "input", in, dtype);
+  check_aligned(op, label, "output", out, dtype);
+  Call call = collective(op, count, dtype, label);
+  call.reduce_op = how;
+  return call;
+}
+
 Call GroupSide::with_root(CollectiveOp op, int64_t count, DType dtype, int root,
                           std::string_view label) {
   check_root(op, label, root, size_);
@@ -96,8 +105,9 @@ WorkPtr GroupSide::start(Call call, const void* in, void* out) {
 
 WorkPtr GroupSide::reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                           int root, std::string_view label) {
-  Call call = with_root(CollectiveOp::kReduce, count, dtype, root, label);
-  call.reduce_op = op;
+  check_root(CollectiveOp::kReduce, label, root, size_);
+  Call call = reduction(CollectiveOp::kReduce, in, out, count, dtype, op, label);
+  call.peer = root;
   return start(std::move(call), in, out);
 }
 
@@ -144,6 +154,10 @@ void GroupSide::abort(const std::string& reason) {
   const int self = global(rank_);
   seat_->job->fail(*records_.front(), {CommError::Kind::kAborted, self, self,
                                        fmt::format("rank {} aborted: {}", self, reason)});
+}
+
+Survivors GroupSide::shrink(std::chrono::milliseconds limit) {
+  return seat_->regroup ? seat_->regroup->run(limit) : Communicator::shrink(limit);
 }
 
 }  // namespace smp::shm

@@ -14,8 +14,8 @@
 #include "job.h"
 #include "seat.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/unwinding.h"
 #include "traffic_counter.h"
-#include "unwinding.h"
 
 namespace smp::shm {
 
@@ -41,6 +41,7 @@ class GroupSide : public Communicator, protected Member {
   std::shared_ptr<const CallLog> call_log() const override { return seat_->engine.log(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
+  Survivors shrink(std::chrono::milliseconds limit) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
     return seat_->arena->allocate(bytes);
   }
@@ -62,6 +63,8 @@ class GroupSide : public Communicator, protected Member {
   void finished(const Operation& op) override;
 
   Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
+  Call reduction(CollectiveOp op, const void* in, const void* out, int64_t count, DType dtype,
+                 ReduceOp how, std::string_view label);
   Call with_root(CollectiveOp op, int64_t count, DType dtype, int root, std::string_view label);
   // Counts it in `number`. The caller has checked the peer.
   static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,

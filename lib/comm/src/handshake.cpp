@@ -6,6 +6,26 @@
 #include <stdexcept>
 
 namespace smp::shm {
+namespace {
+
+constexpr size_t kOriginsSaid = 4;
+
+}  // namespace
+
+std::string Strangers::text() const {
+  if (by_origin_.empty()) return "";
+  int all = 0;
+  std::vector<std::string> origins;
+  for (const auto& [origin, count] : by_origin_) {
+    all += count;
+    if (origins.size() == kOriginsSaid) continue;
+    origins.push_back(fmt::format("{} from {}", count, origin));
+  }
+  const size_t unsaid = by_origin_.size() - origins.size();
+  return fmt::format("; {} {} refused ({}{})", all, all == 1 ? "stranger was" : "strangers were",
+                     fmt::join(origins, ", "),
+                     unsaid == 0 ? "" : fmt::format(", the rest from {} more", unsaid));
+}
 
 void Participant::check(int most_ranks, const char* place) const {
   if (size < 1 || size > most_ranks)
@@ -28,11 +48,17 @@ void Participant::lost(int other) const {
        fmt::format("rank {} of job '{}' went away while the ranks came together", other, job_id));
 }
 
-void Participant::timed_out(const std::vector<int>& missing) const {
-  fail(CommError::Kind::kTimeout, missing.front(),
-       fmt::format("{} {} of job '{}' did not come{} within {:g} s",
-                   missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
-                   meeting_point, std::chrono::duration<double>(timeout).count()));
+void Participant::timed_out(const std::vector<int>& missing, const Strangers& strangers) const {
+  fail(
+      CommError::Kind::kTimeout, missing.front(),
+      fmt::format("{} {} of job '{}' did not come{} within {:g} s{}",
+                  missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), job_id,
+                  meeting_point, std::chrono::duration<double>(timeout).count(), strangers.text()));
+}
+
+void Participant::is_taken() const {
+  fail(CommError::Kind::kMismatch, rank,
+       fmt::format("another live process is rank {} of job '{}' already", rank, job_id));
 }
 
 Handshake::Handshake(const Participant& self, uint64_t greeting)

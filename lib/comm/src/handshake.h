@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,17 @@
 #include "smp/plan/proof.h"
 
 namespace smp::shm {
+
+// Who came to a meeting and did not belong there.
+class Strangers {
+ public:
+  void refuse(const std::string& origin) { ++by_origin_[origin]; }
+  // "; 3 strangers were refused (2 from 10.0.0.9, 1 from 10.0.0.7)"; nothing when none came.
+  std::string text() const;
+
+ private:
+  std::map<std::string, int> by_origin_;
+};
 
 // A rank that comes together with the others of its job.
 struct Participant {
@@ -26,7 +38,9 @@ struct Participant {
   // CommErrors that begin with who says it.
   [[noreturn]] void fail(CommError::Kind kind, int culprit, const std::string& text) const;
   [[noreturn]] void lost(int other) const;  // or too late
-  [[noreturn]] void timed_out(const std::vector<int>& missing) const;
+  [[noreturn]] void timed_out(const std::vector<int>& missing,
+                              const Strangers& strangers = {}) const;
+  [[noreturn]] void is_taken() const;  // by another process
 };
 
 // How two ranks show each other that they belong to one job: both prove that they know its key,

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "letter.h"
 #include "packed.h"
 #include "smp/plan/collective.h"
 #include "tcp_socket.h"
@@ -20,14 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x3254454e45484d53;  // "SMHENET2"
-constexpr uint32_t kMostBytes = 16 << 20;
-
-struct LetterHead {  // then so many bytes
-  uint32_t bytes = 0;
-  Mac proof{};
-};
-
+constexpr uint64_t kGreeting = 0x3354454e45484d53;  // "SMHENET3"
 std::string own_host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -37,6 +31,7 @@ std::string own_host_name() {
 std::string pack(const Card& card) {
   Packer packer;
   packer.add(uint64_t(card.rank));
+  packer.add(uint64_t(card.door));
   for (const std::string* text :
        {&card.host_identity, &card.host_name, &card.address, &card.settings, &card.endpoint})
     packer.add(*text);
@@ -47,6 +42,7 @@ Card unpack_card(const std::string& bytes) {
   Unpacker unpacker(bytes);
   Card card;
   card.rank = int(unpacker.number());
+  card.door = int(unpacker.number());
   for (std::string* text :
        {&card.host_identity, &card.host_name, &card.address, &card.settings, &card.endpoint})
     *text = unpacker.text();
@@ -68,29 +64,6 @@ class MeetHosts {
   }
 
  private:
-  static bool send_letter(const Descriptor& socket, const char* what, const Handshake& handshake,
-                          const std::string& bytes) {
-    LetterHead head;
-    head.bytes = uint32_t(bytes.size());
-    head.proof = handshake.proof(what, bytes);
-    std::string all(reinterpret_cast<const char*>(&head), sizeof(head));
-    all += bytes;
-    return send_all(socket, all.data(), all.size());
-  }
-
-  // Nothing when the other end went away, or does not know the key.
-  static std::optional<std::string> receive_letter(const Descriptor& socket, const char* what,
-                                                   const Handshake& handshake, Deadline deadline) {
-    LetterHead head;
-    if (!receive_all(socket, &head, sizeof(head), deadline) || head.bytes > kMostBytes)
-      return std::nullopt;
-    std::string bytes(head.bytes, '\0');
-    if (!receive_all(socket, bytes.data(), bytes.size(), deadline) ||
-        !equal(head.proof, handshake.proof(what, bytes)))
-      return std::nullopt;
-    return bytes;
-  }
-
   // Opens the network at the interface that the rule says, and writes this rank's card.
   Card own_card(const std::string& towards_master) {
     const bool by_rule = !options_.subnet.empty();
@@ -98,18 +71,24 @@ class MeetHosts {
     card.rank = self_.rank;
     card.address = by_rule ? address_in(options_.subnet) : towards_master;
     card.host_name = own_host_name();
+    meeting_.door = listen_tcp(card.address, 0);
+    card.door = local_port_of(meeting_.door);
     card.host_identity =
         options_.host_identity.empty() ? own_host_identity() : options_.host_identity;
-    meeting_.network = open_ofi_transport(card.address, options_.provider);
+    meeting_.network = open_ofi_transport(card.address, options_.provider, options_.local_rank);
     const OpenedTransport& network = meeting_.network;
-    card.settings = fmt::format("provider {}, messages of {} bytes, {} credits", network.provider,
-                                kMessageBytes, kCredits);
+    const ExchangeRule& exchange = options_.exchange;
+    card.settings = fmt::format("provider {}, messages of {} bytes, {} credits, exchange {}",
+                                network.provider, kMessageBytes, kCredits,
+                                exchange.pinned ? std::string(name_of(*exchange.pinned))
+                                                : "by " + text_of(exchange.network()));
     card.endpoint = network.transport->address();
     if (options_.report)
       options_.report(fmt::format(
-          "between hosts: provider {} of libfabric {} at {} ({}){}", network.provider,
+          "between hosts: provider {} of libfabric {} at {} ({}){}{}", network.provider,
           network.version, card.address,
           by_rule ? fmt::format("in {}", options_.subnet) : "from where rank 0 is reached",
+          network.card.empty() ? "" : fmt::format("; card {}", network.card),
           network.why.empty() ? "" : fmt::format("; not: {}", network.why)));
     return card;
   }
@@ -171,18 +150,19 @@ class MeetHosts {
         const Descriptor& socket = guests_[size_t(rank)].socket;
         if (socket && closed_by_peer(socket)) self_.lost(rank);
       }
-      if (self_.is_late()) self_.timed_out(missing());
+      if (self_.is_late()) self_.timed_out(missing(), strangers_);
       return;
     }
     Guest guest{accept_one(listener), Handshake(self_, kGreeting)};
     if (!guest.socket) return;
     prepare(guest.socket, self_.deadline);
+    const std::string origin = remote_address_of(guest.socket);
     const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
-    if (!guest.handshake.answer(guest.socket, limit)) return;
+    if (!guest.handshake.answer(guest.socket, limit)) return strangers_.refuse(origin);
     const auto card = receive_letter(guest.socket, "card", guest.handshake, limit);
     const int rank = guest.handshake.guest();
     if (!card || rank < 1 || rank >= self_.size || guest.handshake.guest_size() != self_.size)
-      return;
+      return strangers_.refuse(origin);
     if (guests_[size_t(rank)].socket) {
       Packer letter;
       letter.add(std::string("no"));
@@ -253,6 +233,7 @@ class MeetHosts {
   const Participant& self_;
   const FabricOptions& options_;
   std::vector<Guest> guests_;
+  Strangers strangers_;
   std::vector<std::string> cards_;
   HostMeeting meeting_;
 };

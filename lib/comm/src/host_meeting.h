@@ -16,6 +16,7 @@ struct Card {
   int rank = 0;
   std::string host_identity;  // equal for ranks that can share memory
   std::string host_name, address;
+  int door = 0;          // the port at which it is found when the job has failed
   std::string settings;  // what must be the same on all ranks
   std::string endpoint;  // where its messages go
 };
@@ -24,6 +25,7 @@ struct Card {
 struct HostMeeting {
   std::vector<Card> cards;          // by rank
   std::vector<Descriptor> sockets;  // rank 0: to each other rank; others: to rank 0, at place 0
+  Descriptor door;                  // of this rank
   OpenedTransport network;
   uint64_t secret = 0;  // that every message between hosts carries
 };

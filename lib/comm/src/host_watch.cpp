@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <set>
 #include <stdexcept>
-#include <system_error>
 
 #include "packed.h"
 
@@ -41,8 +39,7 @@ HostWatch::HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor
       rank_(seat.engine.rank()),
       cards_(std::move(cards)),
       silence_(silence),
-      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!bell_) throw std::system_error(errno, std::generic_category(), "eventfd");
+      bell_(Doorbell::make()) {
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (!sockets[i]) continue;
     Line line;
@@ -59,7 +56,7 @@ HostWatch::~HostWatch() {
   job_->set_outside(nullptr);
   leave_by_ = Clock::now() + (is_hub() && job_->failures() == 0 ? kLinger : milliseconds(0));
   leaving_.store(true);
-  wake();
+  bell_.ring();
   thread_.join();
   // Not only closed: a child that somebody forked may hold copies.
   for (const Line& line : lines_) shutdown(line.socket.get(), SHUT_RDWR);
@@ -82,13 +79,7 @@ void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
     std::lock_guard guard(mutex_);
     news_.push_back(letter_of(key, failure));
   }
-  wake();
-}
-
-void HostWatch::wake() {
-  const uint64_t one = 1;
-  while (::write(bell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
+  bell_.ring();
 }
 
 bool HostWatch::done() {
@@ -114,22 +105,21 @@ void HostWatch::run() {
       tell_others(Word::kLeft, letter.bytes);
     }
     if (done()) return;
-    const auto now = Clock::now();
-    if (now >= beat) {
-      // A rank that was itself stopped has not listened.
-      if (now - beat > kBeat)
-        for (Line& line : lines_) line.heard = std::max(line.heard, now - kBeat);
+    if (const auto now = Clock::now(); now >= beat) {
       beat = now + kBeat;
       tell_others(Word::kHere, load(job_->board(rank_).last_call));
     }
     std::vector<pollfd> events;
     for (const Line& line : lines_)
       events.push_back({line.open ? line.socket.get() : -1, POLLIN, 0});
-    events.push_back({bell_.get(), POLLIN, 0});
+    events.push_back({bell_.descriptor(), POLLIN, 0});
     const auto left = leaving_.load() ? milliseconds(10) : kBeat / 2;
+    const auto asleep = Clock::now();
     if (poll(events.data(), nfds_t(events.size()), int(left.count())) < 0 && errno != EINTR) return;
-    uint64_t rings;
-    if (events.back().revents != 0 && ::read(bell_.get(), &rings, sizeof(rings)) < 0) continue;
+    // Time in which this rank was itself stopped, most likely there, does not count.
+    if (const auto slept = Clock::now() - asleep; slept > 2 * kBeat)
+      for (Line& line : lines_) line.heard += slept;
+    if (events.back().revents != 0) bell_.answer();
     for (size_t i = 0; i < lines_.size(); ++i)
       if (events[i].revents != 0) read(lines_[i]);
     if (!leaving_.load()) look_for_silent();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "descriptor.h"
+#include "doorbell.h"
 #include "host_meeting.h"
 #include "job.h"
 #include "seat.h"
@@ -48,7 +49,6 @@ class HostWatch final : public PeerWatch, public Outside {
   void look_for_silent();
   void tell(Line& line, Word word, const std::string& letter);
   void tell_others(Word word, const std::string& letter, int except = -1);
-  void wake();
   bool done();
 
   Seat& seat_;
@@ -57,7 +57,7 @@ class HostWatch final : public PeerWatch, public Outside {
   const std::vector<Card> cards_;
   const std::chrono::milliseconds silence_;
   std::vector<Line> lines_;
-  Descriptor bell_;
+  Doorbell bell_;
   std::mutex mutex_;
   std::deque<std::string> news_;  // failures found here, to be told
   std::atomic<bool> leaving_{false};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "arguments.h"
 
@@ -47,7 +48,7 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
     for (int step = 1; step < hosts_; ++step) {
       const int host = (host_ + step) % hosts_, peer = global(member(host, place_));
       rails_[size_t(host)] = std::make_unique<Channel>(
-          *seat_->port, channel_id(key_, global(rank_), peer, Purpose::kCollectives), peer);
+          *seat_->port, channel_id(key_, global(rank_), peer, Purpose::kCollectives), peer, this);
     }
   });
 }
@@ -97,19 +98,16 @@ bool HostsGroup::has_called(int rank, const Call& call) const {
 }
 
 std::optional<std::string> HostsGroup::unreachable(int rank) const {
-  const auto why = seat_->port->unreachable(global(rank));
-  if (!why) return std::nullopt;
-  return fmt::format("no message reaches rank {} any more: {}", global(rank), *why);
+  return seat_->port->unreachable(global(rank));
 }
 
 WorkPtr HostsGroup::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                                std::string_view label) {
-  Call call = collective(CollectiveOp::kAllReduce, count, dtype, label);
-  call.reduce_op = op;
+  Call call = reduction(CollectiveOp::kAllReduce, in, out, count, dtype, op, label);
   const auto work = operation(collectives_, std::move(call));
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
-  return start(work, work->call.bytes() <= kOneShotBytes ? run_one_shot(*work, from, to, count)
+  return begin(work, work->call.bytes() <= kOneShotBytes ? run_one_shot(*work, from, to, count)
                                                          : run_all_reduce(*work, from, to));
 }
 
@@ -117,16 +115,15 @@ WorkPtr HostsGroup::all_gather(const void* in, void* out, int64_t count, DType d
                                std::string_view label) {
   const auto work =
       operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
-  return start(work, run_all_gather(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+  return begin(work, run_all_gather(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
 }
 
 WorkPtr HostsGroup::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
                                    ReduceOp op, std::string_view label) {
   check_divisible(label, count, size_);
-  Call call = collective(CollectiveOp::kReduceScatter, count, dtype, label);
-  call.reduce_op = op;
+  Call call = reduction(CollectiveOp::kReduceScatter, in, out, count, dtype, op, label);
   const auto work = operation(collectives_, std::move(call));
-  return start(work,
+  return begin(work,
                run_reduce_scatter(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
 }
 
@@ -134,16 +131,23 @@ WorkPtr HostsGroup::broadcast(void* buffer, int64_t count, DType dtype, int root
                               std::string_view label) {
   const auto work =
       operation(collectives_, with_root(CollectiveOp::kBroadcast, count, dtype, root, label));
-  return start(work, run_broadcast(*work, static_cast<Bytes>(buffer)));
+  return begin(work, run_broadcast(*work, static_cast<Bytes>(buffer)));
+}
+
+WorkPtr HostsGroup::begin(std::shared_ptr<Operation> op, Program program) {
+  op->rest = std::move(program);
+  Operation& begun = *op;
+  return start(std::move(op), run_greeting(begun));
 }
 
 Program HostsGroup::program_of(Operation& op, ConstBytes in, Bytes out) {
   switch (op.call.op) {
-    case CollectiveOp::kReduce: return run_reduce(op, in, out);
-    case CollectiveOp::kGather: return run_gather(op, in, out);
-    case CollectiveOp::kScatter: return run_scatter(op, in, out);
-    default: return run_all_to_all(op, in, out);
+    case CollectiveOp::kReduce: op.rest = run_reduce(op, in, out); break;
+    case CollectiveOp::kGather: op.rest = run_gather(op, in, out); break;
+    case CollectiveOp::kScatter: op.rest = run_scatter(op, in, out); break;
+    default: op.rest = run_all_to_all(op, in, out); break;
   }
+  return run_greeting(op);
 }
 
 void HostsGroup::set_timeout(std::chrono::milliseconds timeout) {
@@ -154,7 +158,7 @@ void HostsGroup::set_timeout(std::chrono::milliseconds timeout) {
 WorkPtr HostsGroup::barrier(std::string_view label) {
   const auto work =
       operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
-  return start(work, run_barrier(*work));
+  return begin(work, run_barrier(*work));
 }
 
 // The map belongs to the programs, its entries to the caller as well.

@@ -18,7 +18,7 @@ namespace smp::shm {
 // One rank's side of a group whose ranks are on several hosts. Its collectives are made of steps
 // inside the host, which are calls of an ordinary group of the ranks here, and of messages on the
 // rails: member i of a host talks to member i of every other host. The programs: between_hosts.cpp.
-class HostsGroup final : public GroupSide {
+class HostsGroup final : public GroupSide, public Reader {
  public:
   HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
              std::vector<FailureRecord*> parents);
@@ -54,14 +54,28 @@ class HostsGroup final : public GroupSide {
   bool has_called(int rank, const Call& call) const override;
   void check_calls(const Operation&) const override {}  // each message says what was called
   std::optional<std::string> unreachable(int rank) const override;
+  void came(const MessageHeader& header) override;
 
+  WorkPtr begin(std::shared_ptr<Operation> op, Program program);
   Program program_of(Operation& op, ConstBytes in, Bytes out) override;
 
   Pair& pair(int peer);
   bool is_here(int rank) const { return local_ && rank / per_host_ == host_; }
 
+  // What every host has of a buffer that all shall have: the part of host h is at h * stride.
+  struct Parts {
+    Bytes first = nullptr;
+    int64_t stride = 0, bytes = 0;
+    ConstBytes own = nullptr;
+    // The members of a host have parts of their own, one after the other, and get all.
+    bool are_for_members = false;
+  };
+
   // Programs. Sizes are in bytes unless they say elements.
+  Program run_greeting(Operation& op);
+  Program run_exchange(Operation& op, Parts parts, Program then);
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_t count);
+  Program run_sum_of_all(Operation& op, Bytes out, int64_t count);
   Program run_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
@@ -80,10 +94,14 @@ class HostsGroup final : public GroupSide {
   auto may_send(Operation& op, Channel& channel, int peer);
   auto buffer_free(Operation& op, int peer);
   void send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes);
+  void send_written(Operation& op, Channel& channel, int64_t bytes);  // what is in the payload
   auto message_of(Operation& op, Channel& channel, int peer);
   void check_message(const Operation& op, const Channel& channel, int peer);
+  const Call* contradicted_by(const MessageHeader& header) const;
+  CommError mismatch_with(const Call& own, const MessageHeader& theirs) const;
   std::string step_label(const Operation& op) const;
-  void started(Operation& op, const WorkPtr& step);  // a step inside the host
+  // A step inside the host. `at_second_hand`: its members may wait for other hosts in their turn.
+  void started(Operation& op, const WorkPtr& step, bool at_second_hand = false);
   auto all_steps_done(Operation& op);
 
   int hosts_ = 1, per_host_ = 1;  // the grid
@@ -97,6 +115,7 @@ class HostsGroup final : public GroupSide {
 
   std::atomic<uint64_t> steps_done_{0};
   uint64_t steps_started_ = 0;
+  Call current_, previous_;                        // the collectives that were begun last
   std::vector<std::byte> scratch_, more_scratch_;  // of the collective under way
 };
 

@@ -6,8 +6,6 @@
 // Steps that the programs of a group between hosts are made of.
 namespace smp::shm {
 
-inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // 16-bit partials would be rounded once more.
 inline bool widens(const Call& call, int per_host) {
   return bytes_of(call.dtype) == 2 && per_host > 1;

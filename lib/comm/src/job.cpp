@@ -93,6 +93,7 @@ void Job::wake(int rank) const {
   auto& bell = sleeper == RankBoard::kThread ? b.thread_bell : b.waiter_bell;
   bell.fetch_add(1);
   futex_wake_all(bell);
+  if (const Doorbell* other = doorbell(rank)) other->ring();
 }
 
 int Job::open_group(uint64_t key, int group_size) {

@@ -4,8 +4,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "doorbell.h"
 #include "layout.h"
 #include "mapping.h"
 #include "smp/comm/communicator.h"
@@ -86,6 +88,12 @@ class Job {
   FailureRecord& group_failure(int place) const { return header().group_failures[place]; }
   uint32_t failures() const { return header().failures.load(); }
 
+  // Of the ranks here whose threads do not sleep at futexes. Before anybody calls.
+  void set_doorbells(std::vector<Doorbell> by_rank) { doorbells_ = std::move(by_rank); }
+  const Doorbell* doorbell(int rank) const {
+    return doorbells_.empty() || !doorbells_[size_t(rank)] ? nullptr : &doorbells_[size_t(rank)];
+  }
+
  private:
   JobHeader& header() const { return *reinterpret_cast<JobHeader*>(mapping_.data()); }
   void wake(int rank) const;
@@ -93,6 +101,7 @@ class Job {
   Mapping mapping_;
   int size_;
   RankBoard* boards_;
+  std::vector<Doorbell> doorbells_;
   std::mutex outside_mutex_;
   Outside* outside_ = nullptr;
 };

@@ -1,11 +1,39 @@
 #include "smp/comm/job_environment.h"
 
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 #include "smp/comm/fabric.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/environment_reader.h"
+#include "smp/plan/errors.h"
 
 namespace smp {
+namespace {
+
+std::optional<Exchange> exchange_named(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  for (const Exchange exchange : kExchanges)
+    if (name_of(exchange) == text) return exchange;
+  throw ConfigError(fmt::format("{}={} is not mesh, ring or doubling", env::kFabricExchange, text));
+}
+
+}  // namespace
+
+ExchangeRule read_exchange_rule() {
+  ExchangeRule rule;
+  rule.pinned = exchange_named(env::optional(env::kFabricExchange));
+  const std::string cost = env::optional(env::kFabricCost);
+  if (cost.empty()) return rule;
+  try {
+    rule.cost = network_cost_of(cost);
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(fmt::format("{}: {}", env::kFabricCost, error.what()));
+  }
+  return rule;
+}
 
 JobEnvironment read_job_environment(const std::string& program) {
   const auto number_in = [&](const char* name) {
@@ -14,6 +42,7 @@ JobEnvironment read_job_environment(const std::string& program) {
   JobEnvironment job;
   job.rank = number_in(env::kRank);
   job.size = number_in(env::kWorldSize);
+  job.local_rank = number_in(env::kLocalRank);
   job.local_size = number_in(env::kLocalWorldSize);
   const std::string hosts = env::optional(env::kGroupWorldSize);
   if (!hosts.empty()) job.hosts = env::number<int>(env::kGroupWorldSize, hosts);
@@ -23,6 +52,7 @@ JobEnvironment read_job_environment(const std::string& program) {
     job.provider = env::optional(env::kFabricProvider);
     job.subnet = env::optional(env::kFabricSubnet);
     job.host_identity = env::optional(env::kHostIdentity);
+    job.exchange = read_exchange_rule();
   }
   job.job_id = env::required(env::kJobId, program);
   job.job_key = env::required(env::kJobKey, program);
@@ -53,9 +83,11 @@ std::unique_ptr<Communicator> connect(const JobEnvironment& job,
   options.timeout = job.timeout;
   options.master_address = job.master_address;
   options.master_port = job.master_port;
+  options.local_rank = job.local_rank;
   options.provider = job.provider;
   options.subnet = job.subnet;
   options.host_identity = job.host_identity;
+  options.exchange = job.exchange;
   if (job.rank == 0) options.report = report;
   return connect_fabric(options);
 }

@@ -1,8 +1,12 @@
 #include "local_socket.h"
 
+#include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -54,7 +58,9 @@ Descriptor try_connect(const std::string& name) {
 }
 
 Descriptor accept_one(const Descriptor& listener) {
-  return Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Descriptor fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) throw_errno("cannot accept a connection");
+  return fd;
 }
 
 bool wait_readable(const Descriptor& socket, Deadline deadline) {
@@ -117,6 +123,14 @@ bool receive_all(const Descriptor& socket, void* data, size_t bytes, Deadline de
     const ssize_t n = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
+    // One that came, but that this process had no number left for.
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && CMSG_FIRSTHDR(&message) == nullptr) {
+      rlimit files{};
+      getrlimit(RLIMIT_NOFILE, &files);
+      throw std::runtime_error(fmt::format(
+          "no room for a descriptor of a peer: this process may have {} files open (ulimit -n)",
+          files.rlim_cur));
+    }
     for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
       if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
       int fd;
@@ -135,6 +149,17 @@ std::optional<unsigned> user_of_peer(const Descriptor& socket) {
   socklen_t length = sizeof(peer);
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
   return peer.uid;
+}
+
+Descriptor process_of_peer(const Descriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
+    return {};
+  Descriptor process(int(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process && errno != ENOSYS && errno != EPERM && errno != ESRCH)
+    throw_errno("cannot watch the process of a peer");
+  return process;
 }
 
 }  // namespace smp::shm

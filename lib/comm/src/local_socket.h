@@ -16,6 +16,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 Descriptor listen_at(const std::string& name);
 // An empty descriptor when nobody listens there.
 Descriptor try_connect(const std::string& name);
+// An empty one when whoever came has gone; std::system_error when this process may open no more.
 Descriptor accept_one(const Descriptor& listener);
 
 // False once the deadline has passed.
@@ -24,11 +25,15 @@ bool wait_readable(const Descriptor& socket, Deadline deadline);
 bool closed_by_peer(const Descriptor& socket);
 
 // Whole messages of `bytes` bytes, with a descriptor on the side. False when the other end went
-// away or the deadline passed.
+// away or the deadline passed; std::runtime_error when this process may have no more descriptors.
 bool send_all(const Descriptor& socket, const void* data, size_t bytes, int side_fd = -1);
 bool receive_all(const Descriptor& socket, void* data, size_t bytes, Deadline deadline,
                  Descriptor* side = nullptr);
 
 std::optional<unsigned> user_of_peer(const Descriptor& socket);
+// Readable when the process that made the other end of the connection has ended, whoever else holds
+// its sockets. None where the kernel or a container does not tell; std::system_error when this
+// process may open no more.
+Descriptor process_of_peer(const Descriptor& socket);
 
 }  // namespace smp::shm

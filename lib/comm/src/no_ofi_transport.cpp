@@ -5,7 +5,7 @@
 // Where libfabric's headers are not installed.
 namespace smp::shm {
 
-OpenedTransport open_ofi_transport(const std::string&, const std::string&) {
+OpenedTransport open_ofi_transport(const std::string&, const std::string&, int) {
   throw std::runtime_error(
       "this smp was built without libfabric, which a job on several hosts needs: install "
       "libfabric-dev and build again");

@@ -5,17 +5,24 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "descriptor.h"
 #include "libfabric.h"
+#include "nearest_card.h"
 
 namespace smp::shm {
 namespace {
@@ -24,6 +31,9 @@ static_assert(sizeof(fi_context2) <= sizeof(Transport::Transfer::reserved));
 
 // Best first. Not the providers that are slower than TCP or that only work inside a host.
 constexpr const char* kProviders[] = {"efa", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
+// Joins processes of one host, whose own path is faster: taken by its name alone, to try what runs
+// between hosts on one machine.
+constexpr const char* kInsideHost = "shm";
 
 // An object of libfabric.
 template <class Object>
@@ -69,7 +79,15 @@ class OfiTransport final : public Transport {
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_MSG;
     queue.size = kQueue;
-    check(fi_cq_open(domain_.get(), &queue, queue_.slot(), nullptr), "fi_cq_open");
+    queue.wait_obj = FI_WAIT_FD;
+    const int error = fi_cq_open(domain_.get(), &queue, queue_.slot(), nullptr);
+    if (error == -FI_ENOSYS || error == -FI_EOPNOTSUPP || error == -FI_EINVAL) {
+      queue.wait_obj = FI_WAIT_NONE;  // it can only be polled, as EFA
+      check(fi_cq_open(domain_.get(), &queue, queue_.slot(), nullptr), "fi_cq_open");
+    } else {
+      check(error, "fi_cq_open");
+      watch_queue();
+    }
     fi_av_attr addresses{};
     check(fi_av_open(domain_.get(), &addresses, addresses_.slot(), nullptr), "fi_av_open");
     check(fi_endpoint(domain_.get(), info_.get(), endpoint_.slot(), nullptr), "fi_endpoint");
@@ -99,6 +117,17 @@ class OfiTransport final : public Transport {
     }
   }
 
+  int where_to_sleep() override {
+    if (!news_) return kNoDescriptor;
+    epoll_event old;
+    while (epoll_wait(news_.get(), &old, 1, 0) > 0) {
+    }
+    fid* queue = &queue_->fid;
+    if (fi_trywait(fabric_.get(), &queue, 1) != FI_SUCCESS) return kPollAgain;
+    read_queue(early_);
+    return early_.empty() ? news_.get() : kPollAgain;
+  }
+
   std::unique_ptr<Memory> allocate(size_t bytes) override {
     return std::make_unique<Registered>(*this, bytes);
   }
@@ -118,8 +147,27 @@ class OfiTransport final : public Transport {
   }
 
   void poll(std::vector<Transfer*>& complete) override {
-    complete.insert(complete.end(), failed_.begin(), failed_.end());
-    failed_.clear();
+    complete.insert(complete.end(), early_.begin(), early_.end());
+    early_.clear();
+    read_queue(complete);
+  }
+
+ private:
+  static constexpr size_t kQueue = 8192;  // completions that may wait to be read
+
+  // Only what is new counts: TCP before libfabric 1.20 signals a completion and never takes the
+  // signal back.
+  void watch_queue() {
+    int descriptor = -1;
+    check(fi_control(&queue_->fid, FI_GETWAIT, &descriptor), "FI_GETWAIT");
+    news_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    if (!news_ || epoll_ctl(news_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+      throw std::system_error(errno, std::generic_category(), "epoll");
+  }
+
+  void read_queue(std::vector<Transfer*>& complete) {
     std::array<fi_cq_msg_entry, 32> entries;
     const ssize_t n = fi_cq_read(queue_.get(), entries.data(), entries.size());
     if (n == -FI_EAVAIL) return take_error(complete);
@@ -129,9 +177,6 @@ class OfiTransport final : public Transport {
       complete.push_back(transfer);
     }
   }
-
- private:
-  static constexpr size_t kQueue = 8192;  // completions that may wait to be read
 
   class Registered final : public Memory {
    public:
@@ -169,7 +214,7 @@ class OfiTransport final : public Transport {
     if (done == -FI_EAGAIN) return false;
     if (done != 0) {
       transfer.error = library_->text_of(int(done));
-      failed_.push_back(&transfer);
+      early_.push_back(&transfer);
     }
     return true;
   }
@@ -190,7 +235,8 @@ class OfiTransport final : public Transport {
   Closing<fid_av> addresses_;
   Closing<fid_ep> endpoint_;
   std::vector<fi_addr_t> peers_;
-  std::vector<Transfer*> failed_;
+  std::vector<Transfer*> early_;  // complete, to be said at the next poll
+  Descriptor news_;  // can be read when there may be something new in the queue, if it can tell
   uint64_t next_key_ = 1;
 };
 
@@ -207,12 +253,29 @@ fi_info* hints_of(const LibFabric& library, const char* provider) {
   return hints;
 }
 
+// Others have addresses of their own: they are no part of an IP network.
+bool is_of_ip(const std::string& provider) { return provider != "efa" && provider != kInsideHost; }
+
+// A card may come several times, best way first.
+bool is_new(const std::vector<fi_info*>& cards, const fi_info* info) {
+  return std::none_of(cards.begin(), cards.end(), [&](const fi_info* card) {
+    return std::string(card->domain_attr->name) == info->domain_attr->name;
+  });
+}
+
+std::optional<int> node_of(const fi_info& info) {
+  const fi_bus_attr* const bus = info.nic != nullptr ? info.nic->bus_attr : nullptr;
+  if (bus == nullptr || bus->bus_type != FI_BUS_PCI) return std::nullopt;
+  const fi_pci_attr& pci = bus->attr.pci;
+  return numa_node_of_device(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain_id, pci.bus_id,
+                                         pci.device_id, pci.function_id));
+}
+
 // Names a provider's endpoint at this address, or says why there is none.
 fi_info* find(const LibFabric& library, const char* provider, const std::string& address,
-              std::string& why_not) {
+              int local_rank, std::string& card, std::string& why_not) {
   const Info hints(library, hints_of(library, provider));
-  // EFA has addresses of its own: it is no part of an IP network.
-  const bool ip = std::string(provider) != "efa";
+  const bool ip = is_of_ip(provider);
   fi_info* found = nullptr;
   const int error =
       library.getinfo(ip ? address.c_str() : nullptr, ip ? FI_SOURCE : 0, hints.get(), &found);
@@ -221,29 +284,42 @@ fi_info* find(const LibFabric& library, const char* provider, const std::string&
     why_not = library.text_of(error);
     return nullptr;
   }
+  std::vector<fi_info*> cards;
   for (fi_info* info = found; info != nullptr; info = info->next)
-    if (std::string(info->fabric_attr->prov_name) == provider) return library.copy(info);
-  why_not = "not as reliable datagrams";
-  return nullptr;
+    if (std::string(info->fabric_attr->prov_name) == provider && is_new(cards, info))
+      cards.push_back(info);
+  if (cards.empty()) {
+    why_not = "not as reliable datagrams";
+    return nullptr;
+  }
+  if (ip || cards.size() == 1) return library.copy(cards.front());  // the address says which
+  std::vector<std::optional<int>> nodes;
+  for (const fi_info* info : cards) nodes.push_back(node_of(*info));
+  fi_info* const nearest = cards[nearest_card(nodes, own_numa_node(), local_rank)];
+  card = nearest->domain_attr->name;
+  return library.copy(nearest);
 }
 
 }  // namespace
 
-OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned) {
+OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
+                                   int local_rank) {
   const auto library = std::make_shared<LibFabric>();
   std::vector<std::string> order(std::begin(kProviders), std::end(kProviders));
   if (!pinned.empty()) {
-    if (std::find(order.begin(), order.end(), pinned) == order.end())
-      throw std::runtime_error(
-          fmt::format("SMP_FABRIC_PROVIDER={}: smp knows {}", pinned, fmt::join(order, ", ")));
+    if (std::find(order.begin(), order.end(), pinned) == order.end() && pinned != kInsideHost)
+      throw std::runtime_error(fmt::format("SMP_FABRIC_PROVIDER={}: smp knows {}, {}", pinned,
+                                           fmt::join(order, ", "), kInsideHost));
     order = {pinned};
   }
   std::vector<std::string> refusals;
   for (const std::string& provider : order) {
-    std::string why_not;
+    std::string card, why_not;
     try {
-      if (fi_info* info = find(*library, provider.c_str(), local_address, why_not)) {
+      if (fi_info* info =
+              find(*library, provider.c_str(), local_address, local_rank, card, why_not)) {
         OpenedTransport opened;
+        opened.card = card;
         opened.transport = std::make_unique<OfiTransport>(library, info);
         opened.provider = provider;
         opened.version = library->version_text();

@@ -12,12 +12,15 @@ struct OpenedTransport {
   std::unique_ptr<Transport> transport;
   std::string provider;  // "net"
   std::string version;   // of libfabric
+  std::string card;      // the network card, where it was chosen among several
   std::string why;       // in words: which providers came first and are not here
 };
 
 // An endpoint of libfabric at the interface that has `local_address` (an IP address). Tries efa,
-// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty.
+// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty. Of
+// several cards without IP addresses it is one near the rank, which is `local_rank` of its host.
 // Throws std::runtime_error that says why each of them could not be used.
-OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned);
+OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
+                                   int local_rank);
 
 }  // namespace smp::shm

@@ -18,11 +18,12 @@ constexpr int64_t kBuffers = kWindowBytes / kMessageBytes;
 constexpr int64_t kNoteReceives = 64;  // for the notes of all channels; more for each channel
 constexpr int64_t kNotesPerChannel = 4;
 constexpr milliseconds kGrace{300};  // for a better reason than an error of the network
+constexpr milliseconds kAskEvery{500};
 
 }  // namespace
 
-Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret)
-    : transport_(std::move(transport)), rank_(rank), secret_(secret) {
+Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret, milliseconds silence)
+    : transport_(std::move(transport)), rank_(rank), secret_(secret), silence_(silence) {
   Block buffers = make_block(kBuffers, kMessageSpace, Transport::Box::kData);
   for (const auto& transfer : buffers.transfers) free_buffers_.push_back(transfer.get());
   blocks_.push_back(std::move(buffers));
@@ -150,6 +151,17 @@ void Port::received(Transfer& transfer) {
     ++counts_.strangers;
     return recycle(transfer);
   }
+  if (const auto asked = asked_.find(header.from); asked != asked_.end())
+    asked->second.are_open = false;
+  if (header.kind == MessageHeader::kAsk || header.kind == MessageHeader::kHere) {
+    const int from = header.from;
+    const bool asks = header.kind == MessageHeader::kAsk;
+    recycle(transfer);
+    if (!asks) return;
+    MessageHeader answer{};
+    answer.kind = MessageHeader::kHere;
+    return note(answer, from);
+  }
   const auto found = channels_.find(header.channel);
   if (header.kind == MessageHeader::kData) {
     if (found != channels_.end()) return found->second->arrive(&transfer);
@@ -203,6 +215,15 @@ void Port::send(Channel& channel, const Call& call, int64_t bytes) {
 }
 
 void Port::note(const Channel& channel, MessageHeader::Kind kind) {
+  MessageHeader header{};
+  header.channel = channel.id_;
+  header.index = channel.sent_;
+  header.granted = channel.granted_;
+  header.kind = kind;
+  note(header, channel.peer_);
+}
+
+void Port::note(MessageHeader header, int to) {
   if (free_notes_.empty()) {
     Block block = make_block(kNoteReceives, sizeof(MessageHeader), Transport::Box::kNotes);
     for (const auto& transfer : block.transfers) free_notes_.push_back(transfer.get());
@@ -210,26 +231,41 @@ void Port::note(const Channel& channel, MessageHeader::Kind kind) {
   }
   Transfer* transfer = free_notes_.back();
   free_notes_.pop_back();
-  MessageHeader header{};
   header.secret = secret_;
-  header.channel = channel.id_;
-  header.index = channel.sent_;
-  header.granted = channel.granted_;
-  header.kind = kind;
   header.from = rank_;
   memcpy(transfer->data(), &header, sizeof(header));
-  transfer->peer = channel.peer_;
+  transfer->peer = to;
   transfer->bytes = sizeof(MessageHeader);
   submit(*transfer);
 }
 
-std::optional<std::string> Port::unreachable(int rank) const {
-  const auto found = troubles_.find(rank);
-  if (found == troubles_.end() || Clock::now() - found->second.since < kGrace) return std::nullopt;
-  return found->second.text;
+std::optional<std::string> Port::unreachable(int rank) {
+  const auto now = Clock::now();
+  if (const auto found = troubles_.find(rank);
+      found != troubles_.end() && now - found->second.since >= kGrace)
+    return fmt::format("no message reaches rank {} any more: {}", rank, found->second.text);
+  Questions& asked = asked_[rank];
+  if (now - asked.last < kAskEvery) return std::nullopt;
+  // Time in which this rank did not ask, for it did not wait or was itself stopped, does not count.
+  if (!asked.are_open)
+    asked.since = now;
+  else if (now - asked.last > 2 * kAskEvery)
+    asked.since += now - asked.last;
+  if (now - asked.since >= silence_)
+    return fmt::format(
+        "nothing has come from rank {} for {:g} s, though it lives: its host and that of rank {} "
+        "do not reach each other",
+        rank, std::chrono::duration<double>(silence_).count(), rank_);
+  asked.are_open = true;
+  asked.last = now;
+  MessageHeader question{};
+  question.kind = MessageHeader::kAsk;
+  note(question, rank);
+  return std::nullopt;
 }
 
-Channel::Channel(Port& port, uint64_t id, int peer) : port_(port), id_(id), peer_(peer) {
+Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)
+    : port_(port), id_(id), peer_(peer), reader_(reader) {
   port_.open(*this);
   grant();
 }
@@ -254,6 +290,7 @@ void Channel::arrive(Transport::Transfer* transfer) {
     return port_.recycle(*transfer);
   }
   slot = transfer;
+  if (reader_ != nullptr) reader_->came(header);
   uint64_t arrived = arrived_.load();
   while (arrived < taken_ + uint64_t(kCredits) && slots_[arrived % uint64_t(kCredits)] != nullptr)
     ++arrived;

@@ -19,9 +19,9 @@ namespace smp::shm {
 
 // What every message between hosts begins with.
 struct alignas(kLineBytes) MessageHeader {
-  enum Kind : uint32_t { kData, kGrant, kClosed };
+  enum Kind : uint32_t { kData, kGrant, kClosed, kAsk, kHere };
   uint64_t secret;   // of the job: what comes without it is no message of ours
-  uint64_t channel;  // which of the channels between these two ranks
+  uint64_t channel;  // which of the channels between these two ranks; 0 of kAsk and kHere
   uint64_t index;    // among the data messages of the channel in this direction, from 0
   uint64_t granted;  // how many its sender is ready to take in the other direction, all in all
   uint64_t fingerprint, number;  // of the call
@@ -37,13 +37,20 @@ static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 
 class Port;
 
+// Whoever is told of data messages as they come, under the engine's lock.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  virtual void came(const MessageHeader& header) = 0;
+};
+
 // Messages in both directions between this rank and one of another host, for one purpose of one
 // group. Each direction keeps its order and has credits of its own: a message is sent only when its
 // receiver has a buffer ready, so no channel ever waits for another. Counters are awaited by
 // programs; everything else happens under the engine's lock.
 class Channel {
  public:
-  Channel(Port& port, uint64_t id, int peer);
+  Channel(Port& port, uint64_t id, int peer, Reader* reader = nullptr);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -74,6 +81,7 @@ class Channel {
   Port& port_;
   const uint64_t id_;
   const int peer_;
+  Reader* const reader_;
   std::atomic<uint64_t> credits_{0};
   std::atomic<uint64_t> arrived_{0};
   uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
@@ -94,10 +102,16 @@ class Port final : public Mover {
     int64_t strangers = 0;        // messages without the job's secret, dropped
   };
 
-  Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret);
+  // `silence`: how long a rank that is asked may say nothing.
+  Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret,
+       std::chrono::milliseconds silence);
   ~Port() override;
 
   bool poll() override;
+  int where_to_sleep() override {
+    return again_.empty() ? transport_->where_to_sleep() : kPollAgain;
+  }
+  bool is_impatient() const override { return !again_.empty(); }
   // Waits until what was sent has left, or the limit has passed.
   void flush(std::chrono::milliseconds limit);
 
@@ -110,7 +124,9 @@ class Port final : public Mover {
 
   // Why nothing reaches a rank, if so; for a moment after an error nothing is said, for there may
   // be a better reason soon.
-  std::optional<std::string> unreachable(int rank) const;
+  // Whoever waits for a rank asks here often, and the rank itself twice a second: its engine
+  // answers, whatever it does.
+  std::optional<std::string> unreachable(int rank);
 
   const Counts& counts() const { return counts_; }
 
@@ -124,6 +140,7 @@ class Port final : public Mover {
   void add_receives(int64_t channels);
   void recycle(Transfer& receive);
   void note(const Channel& channel, MessageHeader::Kind kind);
+  void note(MessageHeader header, int to);
   void submit(Transfer& transfer);
   bool try_again();
   void completed(Transfer& transfer);
@@ -132,6 +149,7 @@ class Port final : public Mover {
   std::unique_ptr<Transport> transport_;
   const int rank_;
   const uint64_t secret_;
+  const std::chrono::milliseconds silence_;
 
   struct Block {
     std::unique_ptr<Transport::Memory> memory;
@@ -158,6 +176,11 @@ class Port final : public Mover {
     Clock::time_point since;
   };
   std::map<int, Trouble> troubles_;
+  struct Questions {
+    Clock::time_point since, last;  // the first and the last since it has said something
+    bool are_open = false;
+  };
+  std::map<int, Questions> asked_;
   Counts counts_;
 };
 

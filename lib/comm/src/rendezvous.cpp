@@ -26,7 +26,12 @@ struct Verdict {
 
 class Meet {
  public:
-  Meet(const Participant& self, const std::vector<int>& here) : self_(self), here_(here) {}
+  Meet(const Participant& self, const std::vector<int>& here, bool with_doorbells)
+      : self_(self), here_(here) {
+    if (!with_doorbells) return;
+    doorbells_.resize(size_t(self.size));
+    own_bell() = Doorbell::make();
+  }
 
   Meeting run() {
     peers_.resize(size_t(self_.size));
@@ -42,7 +47,7 @@ class Meet {
     while (has_missing()) accept_from(listener);
     if (self_.rank != here_.front()) mapping.emplace(Mapping::of_fd(received_.give()));
     mapping->close_fd();
-    return Meeting{std::move(*mapping), std::move(peers_)};
+    return Meeting{std::move(*mapping), std::move(peers_), std::move(doorbells_)};
   }
 
  private:
@@ -55,9 +60,7 @@ class Meet {
       return listen_at(name_of_socket(self_.rank));
     } catch (const std::system_error& e) {
       if (e.code() != std::errc::address_in_use) throw;
-      self_.fail(CommError::Kind::kMismatch, self_.rank,
-                 fmt::format("another live process is rank {} of job '{}' already", self_.rank,
-                             self_.job_id));
+      self_.is_taken();
     }
   }
 
@@ -85,7 +88,21 @@ class Meet {
           CommError::Kind::kMismatch, self_.rank,
           fmt::format("rank {} of job '{}' has refused this process: rank {} is here already", rank,
                       self_.job_id, self_.rank));
+    if (!swap_doorbells(socket, rank, self_.deadline)) self_.lost(rank);
     peers_[size_t(rank)] = std::move(socket);
+  }
+
+  Doorbell& own_bell() { return doorbells_[size_t(self_.rank)]; }
+
+  bool swap_doorbells(const Descriptor& socket, int other, Deadline deadline) {
+    if (doorbells_.empty()) return true;
+    char byte = 0;
+    Descriptor bell;
+    if (!send_all(socket, &byte, 1, own_bell().descriptor()) ||
+        !receive_all(socket, &byte, 1, deadline, &bell) || !bell)
+      return false;
+    doorbells_[size_t(other)] = Doorbell(std::move(bell));
+    return true;
   }
 
   // Waits for one more connection; one that does not prove that it belongs here is dropped.
@@ -93,17 +110,20 @@ class Meet {
     if (!wait_readable(listener,
                        std::min(self_.deadline, steady_clock::now() + milliseconds(100)))) {
       check_connected();
-      if (self_.is_late()) self_.timed_out(missing());
+      if (self_.is_late()) self_.timed_out(missing(), strangers_);
       return;
     }
     Descriptor socket = accept_one(listener);
-    if (!socket || !same_user(socket)) return;
+    if (!socket) return;
+    const auto user = user_of_peer(socket);
+    const std::string origin = user ? fmt::format("user {}", *user) : "nobody known";
+    if (!same_user(socket)) return strangers_.refuse(origin);
     const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
     Handshake handshake(self_, kGreeting);
     Mac theirs;
     if (!handshake.answer(socket, limit) || !receive_all(socket, &theirs, sizeof(theirs), limit) ||
         !equal(theirs, handshake.proof("hello")))
-      return;
+      return strangers_.refuse(origin);
     const int guest = handshake.guest();
     Verdict verdict;
     verdict.accepted = handshake.guest_size() == self_.size && guest > self_.rank &&
@@ -111,7 +131,7 @@ class Meet {
                        !peers_[size_t(guest)];
     const int memfd = verdict.accepted ? memfd_ : -1;
     if (!send_all(socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted) return;
-    peers_[size_t(guest)] = std::move(socket);
+    if (swap_doorbells(socket, guest, limit)) peers_[size_t(guest)] = std::move(socket);
   }
 
   std::vector<int> missing() const {
@@ -129,15 +149,17 @@ class Meet {
 
   const Participant& self_;
   const std::vector<int>& here_;
+  Strangers strangers_;
   std::vector<Descriptor> peers_;
+  std::vector<Doorbell> doorbells_;
   int memfd_ = -1;
   Descriptor received_;
 };
 
 }  // namespace
 
-Meeting meet(const Participant& self, const std::vector<int>& here) {
-  return Meet(self, here).run();
+Meeting meet(const Participant& self, const std::vector<int>& here, bool with_doorbells) {
+  return Meet(self, here, with_doorbells).run();
 }
 
 }  // namespace smp::shm

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "descriptor.h"
+#include "doorbell.h"
 #include "handshake.h"
 #include "mapping.h"
 
@@ -13,12 +14,13 @@ struct Meeting {
   Mapping mapping;
   // A socket to each other rank on this host, by rank of the job; an end of file tells its end.
   std::vector<Descriptor> peers;
+  std::vector<Doorbell> doorbells;  // of the ranks on this host, if they have any
 };
 
 // Of the ranks `here`, in ascending order, each listens at its own name, connects to all lower ones
 // and is found by all higher ones. Each side checks the other's user and proves that it knows the
-// job's key; the lowest hands the memfd out. Throws CommError naming who is missing or does not
-// belong.
-Meeting meet(const Participant& self, const std::vector<int>& here);
+// job's key; the lowest hands the memfd out. `with_doorbells`: each gives its own to all others.
+// Throws CommError naming who is missing or does not belong.
+Meeting meet(const Participant& self, const std::vector<int>& here, bool with_doorbells);
 
 }  // namespace smp::shm

@@ -12,7 +12,9 @@
 #include "engine.h"
 #include "job.h"
 #include "port.h"
+#include "regroup.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/exchange.h"
 
 namespace smp::shm {
 
@@ -27,6 +29,7 @@ struct Fleet {
   std::vector<int> host_of;        // each rank's host; empty when there is one
   std::vector<std::string> hosts;  // their names in errors
   int ranks_here = 0;
+  ExchangeRule exchange;  // between them
 
   bool spans_hosts() const { return hosts.size() > 1; }
 };
@@ -70,6 +73,7 @@ struct Seat {
   std::shared_ptr<Arena> arena;
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;
+  std::unique_ptr<Regroup> regroup;  // null: the ranks are threads of one process
 };
 
 // The communicator of all ranks of the job.

@@ -1,29 +1,94 @@
 #include "smp/comm/shared_memory.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <numeric>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "job.h"
+#include "local_socket.h"
+#include "regroup.h"
 #include "rendezvous.h"
 #include "seat.h"
 #include "socket_watch.h"
 
 namespace smp {
+namespace {
+
+using namespace shm;
+
+std::string door_of(const std::string& job_id, int rank) {
+  return fmt::format("smp/{}/{}/again", job_id, rank);
+}
+
+Descriptor make_door(const Participant& self) {
+  try {
+    return listen_at(door_of(self.job_id, self.rank));
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::address_in_use) throw;
+    self.is_taken();
+  }
+}
+
+// A child that it has forked may hold its door open.
+bool has_ended(const Descriptor& to_its_door) {
+  const Descriptor process = process_of_peer(to_its_door);
+  return process ? wait_readable(process, std::chrono::steady_clock::now()) : errno == ESRCH;
+}
+
+class RegroupHere final : public Regroup {
+ public:
+  RegroupHere(const Participant& self, const SharedMemoryOptions& options)
+      : Regroup(self, make_door(self)), options_(options) {}
+
+ private:
+  Knock knock(int rank, Deadline) override {
+    Knock door{try_connect(door_of(options_.job_id, rank))};
+    if (door.socket && user_of_peer(door.socket) != geteuid()) return {};
+    door.is_gone = !door.socket || has_ended(door.socket);
+    if (door.is_gone) door.socket = Descriptor();
+    return door;
+  }
+  Place place() override { return {}; }
+  std::unique_ptr<Communicator> begin(const Beginning& beginning) override {
+    SharedMemoryOptions options = options_;
+    options.rank = beginning.rank;
+    options.size = beginning.size;
+    options.job_id = beginning.job_id;
+    options.meeting_timeout = beginning.limit;
+    return connect_shared_memory(options);
+  }
+
+  const SharedMemoryOptions options_;
+};
+
+}  // namespace
 
 std::unique_ptr<Communicator> connect_shared_memory(const SharedMemoryOptions& options) {
-  using namespace shm;
-  const Participant self{options.rank,    options.size,    options.job_id,
-                         options.job_key, options.timeout, ""};
+  const Participant self{options.rank,
+                         options.size,
+                         options.job_id,
+                         options.job_key,
+                         options.meeting_timeout.value_or(options.timeout),
+                         ""};
   self.check(kMaxRanks, " on one host");
   std::vector<int> all(static_cast<size_t>(options.size));
   std::iota(all.begin(), all.end(), 0);
-  Meeting meeting = meet(self, all);
+  // Before anybody can be missed.
+  auto regroup = std::make_unique<RegroupHere>(self, options);
+  Meeting meeting = meet(self, all, false);
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   auto seat = std::make_shared<Seat>(job, options.rank, options.timeout);
   if (options.size > 1)
     seat->watches.push_back(
         std::make_unique<SocketWatch>(job, options.rank, std::move(meeting.peers)));
+  seat->regroup = std::move(regroup);
   return make_world(std::move(seat));
 }
 

@@ -10,8 +10,6 @@
 // message.
 namespace smp::shm {
 
-inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 inline auto Group::called_by(Operation& op, int peer) {
   return op.reaches(block_.call(peer, op.call.number).number, op.call.number, peer);
 }

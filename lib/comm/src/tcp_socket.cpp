@@ -19,6 +19,8 @@
 #include <system_error>
 #include <vector>
 
+#include "smp/comm/fabric.h"
+
 namespace smp::shm {
 namespace {
 
@@ -78,19 +80,23 @@ Descriptor listen_tcp(const std::string& address, int port) {
   return socket;
 }
 
-Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadline) {
+Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadline, bool* refused) {
   const Addresses found = resolve(address, port);
   Descriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a TCP socket");
   if (connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return {};
-    pollfd event{socket.get(), POLLOUT, 0};
-    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-    int error = 0;
-    socklen_t bytes = sizeof(error);
-    if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1000))) <= 0 ||
-        getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0)
-      return {};
+    int error = errno;
+    if (error == EINPROGRESS) {
+      pollfd event{socket.get(), POLLOUT, 0};
+      const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+      socklen_t bytes = sizeof(error);
+      if (poll(&event, 1, int(std::clamp<int64_t>(left.count(), 0, 1000))) <= 0)
+        error = ETIMEDOUT;
+      else if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        error = errno;
+    }
+    if (refused != nullptr) *refused = error == ECONNREFUSED;
+    if (error != 0) return {};
   }
   const int flags = fcntl(socket.get(), F_GETFL);
   fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK);
@@ -107,22 +113,35 @@ void prepare(const Descriptor& socket, Deadline deadline) {
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-std::string local_address_of(const Descriptor& socket) {
+namespace {
+
+sockaddr_storage name_of(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
     throw std::system_error(errno, std::generic_category(), "getsockname");
+  return address;
+}
+
+}  // namespace
+
+std::string local_address_of(const Descriptor& socket) {
+  const sockaddr_storage address = name_of(socket);
   return text_of(reinterpret_cast<const sockaddr*>(&address));
 }
 
-std::string local_address_towards(const std::string& address, int port) {
-  const Addresses found = resolve(address, port);
-  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) throw std::system_error(errno, std::generic_category(), "cannot make a UDP socket");
-  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0)
-    throw std::system_error(errno, std::generic_category(),
-                            fmt::format("no way to {} port {}", address, port));
-  return local_address_of(socket);
+int local_port_of(const Descriptor& socket) {
+  const sockaddr_storage address = name_of(socket);
+  return ntohs(address.ss_family == AF_INET
+                   ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+                   : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+}
+
+std::string remote_address_of(const Descriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof(address);
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "?";
+  return text_of(reinterpret_cast<const sockaddr*>(&address));
 }
 
 std::string address_in(const std::string& subnet) {
@@ -160,3 +179,22 @@ std::string address_in(const std::string& subnet) {
 }
 
 }  // namespace smp::shm
+
+namespace smp {
+
+std::string local_address_towards(const std::string& address, int port) {
+  const shm::Addresses found = shm::resolve(address, port);
+  int error = 0;
+  for (const bool ipv4 : {true, false})  // a name may have an IPv6 address that leads nowhere
+    for (const addrinfo* to = found.get(); to != nullptr; to = to->ai_next) {
+      if ((to->ai_family == AF_INET) != ipv4) continue;
+      const shm::Descriptor socket(::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (socket && connect(socket.get(), to->ai_addr, to->ai_addrlen) == 0)
+        return shm::local_address_of(socket);
+      error = errno;
+    }
+  throw std::system_error(error, std::generic_category(),
+                          fmt::format("no way to {} port {}", address, port));
+}
+
+}  // namespace smp

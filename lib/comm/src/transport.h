@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "doorbell.h"
+
 namespace smp::shm {
 
 // Messages between the ranks of a job on different hosts: the door to the network. Connectionless
@@ -48,6 +50,8 @@ class Transport {
 
   // Appends what has been completed since.
   virtual void poll(std::vector<Transfer*>& complete) = 0;
+
+  virtual int where_to_sleep() { return kNoDescriptor; }  // as Mover's
 };
 
 }  // namespace smp::shm

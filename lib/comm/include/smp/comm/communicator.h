@@ -68,6 +68,14 @@ class PeerWindow {
                          std::string_view label) = 0;
 };
 
+class Communicator;
+
+// The ranks that are left of a job, as a job of its own.
+struct Survivors {
+  std::unique_ptr<Communicator> world;
+  std::vector<int> former;  // by rank of `world`: its rank in the old job
+};
+
 // A Communicator moves bytes within a group of ranks. All calls are asynchronous: buffers must live
 // until the Work is done, or is dropped by an exception. Every rank of the group makes the same
 // calls with the same labels in the same order (send and recv: each pair of ranks in its own
@@ -139,6 +147,13 @@ class Communicator {
   // Ends every waiting and later call of this group, here and at the peers, with kAborted. Does
   // nothing when the group has failed already: what came first is the cause.
   virtual void abort(const std::string& reason) = 0;
+
+  // After a failure the ranks that are left go on in the same processes: a call of all of them, of
+  // any communicator of the job, which should then be destroyed with all its groups. They keep
+  // their order. Ranks whose process has ended are not waited for; one that does not come within
+  // `limit` is left out, as long as more than half come. Throws CommError when less do, or when a
+  // rank dies meanwhile; std::logic_error for ranks that are threads of one process.
+  virtual Survivors shrink(std::chrono::milliseconds limit);
 
   // The last calls of this rank, in all groups of the job; may outlive them. Any thread. Null where
   // nothing runs.

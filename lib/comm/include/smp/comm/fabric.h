@@ -3,9 +3,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "smp/comm/communicator.h"
+#include "smp/comm/exchange.h"
 
 namespace smp {
 
@@ -15,16 +17,19 @@ struct FabricOptions {
   std::string job_id;   // public name of the job, at most 64 characters
   std::string job_key;  // its secret; the ranks prove to each other that they know it
   std::chrono::milliseconds timeout{300000};  // of coming together, and of every collective
+  std::optional<std::chrono::milliseconds> meeting_timeout;  // another one of coming together
 
   // Where rank 0 waits for the others; a port that is free on its host.
   std::string master_address;
   int master_port = 0;
 
-  std::string provider;  // of libfabric; the first that works when empty
-  std::string subnet;    // "10.0.0.0/16": the network to use; the one of master_address when empty
+  std::string provider;   // of libfabric; the first that works when empty
+  std::string subnet;     // "10.0.0.0/16": the network to use; the one of master_address when empty
+  ExchangeRule exchange;  // the same on all ranks
 
   // A rank that is silent for so long is given up, and the job with it.
   std::chrono::milliseconds silence{3000};
+  int local_rank = 0;  // among those of its host, which share its network cards
   // What makes two ranks share a host; found out when empty. Tests make several hosts of one.
   std::string host_identity;
   // Told one line: over which provider and interface this rank talks, and why.
@@ -34,6 +39,10 @@ struct FabricOptions {
 // Equal for processes that can share memory: one kernel, one network namespace. Throws
 // std::runtime_error without /proc.
 std::string own_host_identity();
+
+// The numeric address from which this host reaches that one; nothing is sent. Throws
+// std::runtime_error that names the address.
+std::string local_address_towards(const std::string& address, int port);
 
 // The communicator of all ranks of a job whose processes run on several hosts: shared memory inside
 // a host, libfabric between hosts. They meet over TCP at rank 0, which afterwards hears every rank

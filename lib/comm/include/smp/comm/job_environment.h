@@ -6,6 +6,7 @@
 #include <string>
 
 #include "smp/comm/communicator.h"
+#include "smp/comm/exchange.h"
 
 namespace smp {
 
@@ -13,6 +14,7 @@ namespace smp {
 struct JobEnvironment {
   int rank = 0;
   int size = 1;
+  int local_rank = 0;
   int local_size = 1;
   int hosts = 1;
   std::string job_id, job_key;
@@ -21,7 +23,12 @@ struct JobEnvironment {
   std::string master_address;
   int master_port = 0;
   std::string provider, subnet, host_identity;
+  ExchangeRule exchange;
 };
+
+// What the environment says of exchanges between hosts. Throws ConfigError:
+// "SMP_FABRIC_EXCHANGE=x is not mesh, ring or doubling".
+ExchangeRule read_exchange_rule();
 
 // Reads the environment. Throws ConfigError: "RANK is not set; `program` is started by smp-launch,
 // not by hand".

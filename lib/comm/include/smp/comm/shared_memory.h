@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "smp/comm/communicator.h"
@@ -14,6 +15,7 @@ struct SharedMemoryOptions {
   std::string job_id;   // public name of the job, at most 64 characters
   std::string job_key;  // its secret; the ranks prove to each other that they know it
   std::chrono::milliseconds timeout{300000};  // of coming together, and of every collective
+  std::optional<std::chrono::milliseconds> meeting_timeout;  // another one of coming together
 };
 
 // The communicator of all ranks of a job whose processes run on this host, as one user. They meet

@@ -10,7 +10,8 @@
 namespace smp {
 
 // A communicator that passes every call on to another one: the base of those that add something to
-// the calls on their way, which override wrap(), or single calls. Windows it does not pass on.
+// the calls on their way, which override begin(), wrap(), or single calls. Windows it does not pass
+// on.
 // Thread rule of the Communicator behind it.
 class WrappedCommunicator : public Communicator {
  public:
@@ -39,6 +40,7 @@ class WrappedCommunicator : public Communicator {
   WorkPtr barrier(std::string_view label) override;
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  Survivors shrink(std::chrono::milliseconds limit) override { return inner_.shrink(limit); }
   std::shared_ptr<const CallLog> call_log() const override { return inner_.call_log(); }
   std::vector<TrafficCount> traffic() const override { return inner_.traffic(); }
   int64_t segment_bytes() const override { return inner_.segment_bytes(); }
@@ -47,7 +49,7 @@ class WrappedCommunicator : public Communicator {
   }
 
  protected:
-  // A call that was passed on; the root of one that has one.
+  // A call that is passed on; the root of one that has one.
   struct Passed {
     CollectiveOp op;
     int64_t count;
@@ -62,10 +64,17 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
 
   Communicator& inner() { return inner_; }
+  virtual void begin(const Passed&) {}  // the call is about to be passed on
   // The Work that the caller gets.
   virtual WorkPtr wrap(WorkPtr work, const Passed& call);
 
  private:
+  template <typename Call>
+  WorkPtr pass(const Passed& call, const Call& inner_call) {
+    begin(call);
+    return wrap(inner_call(), call);
+  }
+
   const std::unique_ptr<Communicator> owned_;
   Communicator& inner_;
 };

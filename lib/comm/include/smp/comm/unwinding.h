@@ -2,7 +2,7 @@
 
 #include <exception>
 
-namespace smp::shm {
+namespace smp {
 
 // Tells the destructor of its owner whether an exception is what destroys it. Made and asked on
 // one thread.
@@ -14,4 +14,4 @@ class Unwinding {
   const int before_ = std::uncaught_exceptions();
 };
 
-}  // namespace smp::shm
+}  // namespace smp

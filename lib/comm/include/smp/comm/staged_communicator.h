@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "smp/comm/wrapped_communicator.h"
+
+namespace smp {
+
+class DeviceMemory;
+
+// Passes everything on to another Communicator, and what lies in a device's memory by way of the
+// host's:
+//
+//   device   in ----.                        .---> out      computing goes on beside both copies
+//                    \ copy                 / copy
+//   host              buffer --message--> buffer            symmetric memory of the communicator
+//
+// Long messages go in parts: while one is between the ranks, the next comes from the device and the
+// one before goes there. All ranks cut alike, so a call must be of device memory on all or on none.
+// The parts' label names the whole call, for ranks must not mistake parts of unlike calls.
+//
+// A call returns at once: its message starts when its bytes are here, in the order of the calls of
+// all groups of the rank, since a rank may wait for one of them only when those before it have
+// started. It is done when its result is in place for what the device is asked to compute next.
+// Waiting starts all that is due, and finishes nothing else. Memory of the host goes straight
+// through, behind what was called before.
+//
+// Thread rule of the Communicator behind it; all groups of a rank on one thread.
+class StagedCommunicator final : public WrappedCommunicator {
+ public:
+  // Gives the buffers of the host, zeroed.
+  using Allocate = std::function<std::shared_ptr<std::byte[]>(int64_t bytes)>;
+
+  // Both outlive this object, what is split off it, and all of their Works. Buffers are symmetric
+  // memory of `inner`, or what `allocate` makes of that.
+  StagedCommunicator(Communicator& inner, DeviceMemory& memory, Allocate allocate = {});
+  ~StagedCommunicator() override;
+
+  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                     std::string_view label) override;
+  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         std::string_view label) override;
+  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                    std::string_view label) override;
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override;
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override;
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override;
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
+               std::string_view label) override;
+  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
+  WorkPtr barrier(std::string_view label) override;
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  // Of the calls that have not started, too, it is what it was when they were made.
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  // A call that was made in parts counts once.
+  std::vector<TrafficCount> traffic() const override;
+
+ private:
+  class Staging;  // of all groups of the rank
+  StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging);
+
+  // The parts of a call of `count` elements of `element_bytes` in the buffer, which begin at whole
+  // multiples of `unit` elements, and the label of all of them.
+  struct Cut {
+    int64_t begin, count;
+  };
+  struct Cuts {
+    std::string label;
+    std::vector<Cut> parts;
+  };
+  Cuts cut(CollectiveOp op, std::string_view label, int64_t count, int64_t element_bytes,
+           int64_t unit);
+
+  std::shared_ptr<Staging> staging_;
+  struct Whole {
+    std::string label;
+    int64_t parts;
+  };
+  std::map<std::pair<std::string, CollectiveOp>, Whole> wholes_;  // by the label of their parts
+};
+
+}  // namespace smp

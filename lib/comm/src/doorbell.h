@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+
+#include "descriptor.h"
+
+namespace smp::shm {
+
+// What a network says in place of a descriptor that a rank could sleep at.
+constexpr int kNoDescriptor = -1;  // it never has one
+constexpr int kPollAgain = -2;     // it must be polled again soon, then asked again
+
+// What wakes a rank that sleeps beside its network: nobody can wait for a futex and a descriptor at
+// once. Any thread of any process that has it may ring.
+class Doorbell {
+ public:
+  Doorbell() = default;
+  explicit Doorbell(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  static Doorbell make();  // throws std::system_error
+
+  explicit operator bool() const { return bool(descriptor_); }
+  int descriptor() const { return descriptor_.get(); }
+  void ring() const;
+
+  // Sleeps until somebody rings or `other`, if it is one, can be read; at most `limit`. Whether
+  // somebody has rung, which stays so until the answer.
+  bool sleep(int other, std::chrono::microseconds limit) const;
+  void answer() const;
+
+ private:
+  Descriptor descriptor_;
+};
+
+}  // namespace smp::shm

@@ -1,0 +1,209 @@
+#include <sched.h>
+
+#include <utility>
+
+#include "allowed_cpus.h"
+#include "engine.h"
+#include "futex.h"
+
+// Who runs a rank's programs while nobody has anything else to do: a thread that waits for its call
+// leads, the others follow it, and the engine's own thread goes on while none waits. How long each
+// looks before it sleeps, and where.
+namespace smp::shm {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kSpins = 2000;           // pauses before the first yield, if CPUs suffice
+constexpr microseconds kYieldFor{60};  // then yields, then a futex
+// With more ranks to a CPU a yield hands it to another that waits, so a waiter sleeps at once:
+// measured with 8 ranks on 2 CPUs.
+constexpr int kRanksPerCpuThatYield = 2;
+constexpr microseconds kSlowYield{200};      // a yield this long: others want the CPUs, so sleep,
+constexpr milliseconds kCrowdedFor{5};       // for a while: a sleeper gets its turn back sooner
+constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
+constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
+constexpr milliseconds kThreadNap{100};
+// Where nobody rings when a message of another host has come.
+constexpr microseconds kNetworkNap{100};
+constexpr milliseconds kBesideWaiter{1};
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+void Engine::set_patience(int ranks_here) {
+  const int cpus = allowed_cpus();
+  has_spare_cpus_ = ranks_here <= cpus;
+  spins_ = has_spare_cpus_ && doorbell_ == nullptr ? kSpins : 0;
+  yields_ = ranks_here <= kRanksPerCpuThatYield * cpus;
+}
+
+void Engine::wait(Operation& op) {
+  waiters_.fetch_add(1);
+  while (!op.finished()) {
+    if (try_lock()) {
+      lead(op);
+      leave();
+    } else {
+      follow(op);
+    }
+  }
+  // The thread keeps away from the network while somebody waits.
+  if (waiters_.fetch_sub(1) == 1 && doorbell_ != nullptr &&
+      job_.board(rank_).sleeper.load() == RankBoard::kThread)
+    wake_thread();
+}
+
+// Runs everybody's programs until `op` is finished.
+void Engine::lead(const Operation& op) {
+  RankBoard& board = job_.board(rank_);
+  board.sleeper.store(RankBoard::kNobody);
+  int spins = 0;
+  Clock::time_point idle_since;
+  bool slept = false;
+  while (!op.finished()) {
+    take_inbox();
+    if (!op.lane.operations.empty()) op.lane.operations.front()->wanted_ = true;
+    if (pass()) {
+      spins = 0;
+      continue;
+    }
+    if (spins++ < spins_) {
+      pause_cpu();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (spins == spins_ + 1) idle_since = now;
+    if (crowded_ && now > crowded_until_) crowded_ = false;
+    if (yields_ && now - idle_since < kYieldFor && !crowded_) {
+      sched_yield();
+      const auto back = Clock::now();
+      crowded_ = back - now > kSlowYield;
+      crowded_until_ = back + kCrowdedFor;
+      continue;
+    }
+    if (!slept && !op.lane.operations.empty()) {
+      const Operation& head = *op.lane.operations.front();
+      board.blocked_on.store(head.peer_ < 0 ? 0 : op.lane.member->global(head.peer_) + 1);
+      slept = true;
+    }
+    const uint32_t bell = board.waiter_bell.load();
+    board.waits_for.store(movers());
+    board.sleeper.store(RankBoard::kWaiter);
+    if (!pass()) {
+      check_health();
+      if (!op.finished()) nap(bell);
+    }
+    board.sleeper.store(RankBoard::kNobody);
+  }
+  if (slept) board.blocked_on.store(0);
+}
+
+void Engine::nap(uint32_t bell) {
+  if (doorbell_ == nullptr)
+    return futex_wait(job_.board(rank_).waiter_bell, bell,
+                      mover_ == nullptr ? kWaiterNap : kNetworkNap);
+  const int network = mover_->where_to_sleep();
+  if (doorbell_->sleep(network, network < 0 ? kNetworkNap : kWaiterNap)) doorbell_->answer();
+}
+
+// The ranks whose counters the first operations of all lanes wait for; all where a counter of any
+// may be the last one.
+uint64_t Engine::movers() const {
+  uint64_t all = 0;
+  for (const Lane* lane : active_) {
+    if (lane->operations.empty()) continue;
+    const Operation& op = *lane->operations.front();
+    if (op.counter_ == nullptr || op.peer_ < 0 || op.stride_ > 0) return ~uint64_t{0};
+    all |= Job::bit_of(lane->member->global(op.peer_));
+  }
+  return all;
+}
+
+// Another thread has the lock and runs our operation with its own.
+void Engine::follow(const Operation& op) {
+  followers_.fetch_add(1);
+  const uint32_t turn = turn_.load();
+  if (!op.finished() && locked_.load()) turn_.wait(turn);
+  followers_.fetch_sub(1);
+}
+
+void Engine::leave(Rest* rest) {
+  RankBoard& board = job_.board(rank_);
+  for (;;) {
+    more_ = false;
+    if (!active_.empty()) {
+      board.waits_for.store(movers());
+      board.sleeper.store(RankBoard::kThread);
+      if (pass()) {  // programs wait for other ranks now, which may have moved already
+        board.waits_for.store(~uint64_t{0});
+        pass();
+      }
+    }
+    const bool impatient = doorbell_ != nullptr && mover_->is_impatient();
+    if (active_.empty()) board.sleeper.store(impatient ? RankBoard::kThread : RankBoard::kNobody);
+    const bool more = more_ || (impatient && rest == nullptr);
+    bool wake = false;
+    if (rest != nullptr) {
+      rest->network = mover_->where_to_sleep();
+      rest->soon = rest->network == kPollAgain || (rest->network < 0 && !active_.empty());
+      thread_is_deaf_ = rest->network < 0 && !rest->soon;
+    } else if (!active_.empty()) {
+      wake = std::exchange(thread_is_deaf_, false);
+    }
+    locked_.store(false);
+    if (wake) wake_thread();
+    if (followers_.load() > 0) {
+      turn_.fetch_add(1);
+      turn_.notify_all();
+    } else if (more && waiters_.load() == 0) {
+      job_.ring(rank_);
+    }
+    if (!inbox_filled_.load() || !try_lock()) return;
+    pass();
+  }
+}
+
+void Engine::run_thread() {
+  RankBoard& board = job_.board(rank_);
+  while (!stop_.load()) {
+    const uint32_t bell = board.thread_bell.load();
+    bool busy = true, has_looked = false;
+    Rest rest;
+    if (waiters_.load() == 0 && try_lock()) {
+      if (doorbell_ != nullptr) doorbell_->answer();
+      board.sleeper.store(RankBoard::kNobody);
+      Clock::time_point idle_since = Clock::now();
+      while (waiters_.load() == 0) {
+        if (pass()) {
+          idle_since = Clock::now();
+        } else if (!yields_ || active_.empty() || Clock::now() - idle_since > kThreadYieldFor) {
+          break;
+        } else {
+          sched_yield();
+        }
+      }
+      check_health();
+      busy = !active_.empty();
+      has_looked = true;
+      leave(doorbell_ == nullptr ? nullptr : &rest);
+    }
+    if (stop_.load()) return;
+    if (doorbell_ == nullptr) {
+      futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : kThreadNap);
+    } else if (has_looked && waiters_.load() == 0) {
+      doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
+    } else {
+      // Whoever waits sleeps there. It may be gone soon, and the next call not be waited for.
+      futex_wait(board.thread_bell, bell, kBesideWaiter);
+    }
+  }
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,37 @@
+#include "letter.h"
+
+namespace smp::shm {
+namespace {
+
+constexpr uint32_t kMostBytes = 16 << 20;
+
+struct LetterHead {  // then so many bytes
+  uint32_t bytes = 0;
+  Mac proof{};
+};
+
+}  // namespace
+
+bool send_letter(const Descriptor& socket, const char* what, const Handshake& handshake,
+                 const std::string& bytes) {
+  LetterHead head;
+  head.bytes = uint32_t(bytes.size());
+  head.proof = handshake.proof(what, bytes);
+  std::string all(reinterpret_cast<const char*>(&head), sizeof(head));
+  all += bytes;
+  return send_all(socket, all.data(), all.size());
+}
+
+std::optional<std::string> receive_letter(const Descriptor& socket, const char* what,
+                                          const Handshake& handshake, Deadline deadline) {
+  LetterHead head;
+  if (!receive_all(socket, &head, sizeof(head), deadline) || head.bytes > kMostBytes)
+    return std::nullopt;
+  std::string bytes(head.bytes, '\0');
+  if (!receive_all(socket, bytes.data(), bytes.size(), deadline) ||
+      !equal(head.proof, handshake.proof(what, bytes)))
+    return std::nullopt;
+  return bytes;
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "handshake.h"
+
+namespace smp::shm {
+
+// Letters of two ranks that have shaken hands: each proves that it is said as `what` in this
+// conversation, by somebody who knows the job's key.
+bool send_letter(const Descriptor& socket, const char* what, const Handshake& handshake,
+                 const std::string& bytes);
+// Nothing when the other end went away, does not know the key, or the deadline has passed.
+std::optional<std::string> receive_letter(const Descriptor& socket, const char* what,
+                                          const Handshake& handshake, Deadline deadline);
+
+}  // namespace smp::shm

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <utility>
+
+#include "hosts_steps.h"
+
+// That the hosts of a group call the same: each message says of which call it is, and before a call
+// with a root its host and all others greet each other. Who hears of another call names both.
+namespace smp::shm {
+
+void HostsGroup::check_message(const Operation& op, const Channel& channel, int peer) {
+  const MessageHeader& header = channel.front();
+  if (header.fingerprint == fingerprint(op.call) && header.number == op.call.number) {
+    uint64_t& heard = heard_[size_t(peer / per_host_)];
+    if (op.call.op != CollectiveOp::kRecv && header.number > heard) {
+      heard = header.number;
+      store(seat_->job->board(global(peer)).last_call, brief(op.call));
+    }
+    return;
+  }
+  const Call* const earlier = op.call.op == CollectiveOp::kRecv ? nullptr : contradicted_by(header);
+  throw mismatch_with(earlier == nullptr ? op.call : *earlier, header);
+}
+
+// The call of this rank that is not what somebody has said in its place; null: none that is known.
+// A rank may end a call before it hears of one who has called something else.
+const Call* HostsGroup::contradicted_by(const MessageHeader& header) const {
+  for (const Call* own : {&current_, &previous_})
+    if (header.number == own->number && header.fingerprint != fingerprint(*own)) return own;
+  return nullptr;
+}
+
+CommError HostsGroup::mismatch_with(const Call& own, const MessageHeader& header) const {
+  Call theirs;
+  theirs.op = CollectiveOp(header.op);
+  theirs.dtype = DType(header.dtype);
+  theirs.reduce_op = ReduceOp(header.reduce_op);
+  theirs.count = header.count;
+  theirs.peer = header.root;
+  theirs.label = header.label;
+  theirs.number = header.number;
+  auto text = [this](const Call& call) {
+    return describe(call, call.peer < 0 ? -1 : global(call.peer));
+  };
+  const int self = global(rank_), other = header.from;
+  return mismatch(std::max(self, other), self, text(own), other, text(theirs));
+}
+
+// Of another call, or of another root: whoever this rank waits for in its own may never know.
+void HostsGroup::came(const MessageHeader& header) {
+  const Call* const own = contradicted_by(header);
+  if (own == nullptr || failure()) return;
+  const CommError error = mismatch_with(*own, header);
+  seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
+}
+
+// Before a call: what has come for it already must belong to it. With a root, its host and every
+// other tell each other what they call, on all rails. So of two hosts that name different roots one
+// hears of it: the root's own host if it says so itself, or else whoever it is taken for.
+Program HostsGroup::run_greeting(Operation& op) {
+  previous_ = std::exchange(current_, op.call);
+  for (int host = 0; host < hosts_; ++host) {
+    if (host == host_ || rail(host).arrived().load() == rail(host).taken()) continue;
+    const MessageHeader& header = rail(host).front();
+    if (const Call* own = contradicted_by(header)) throw mismatch_with(*own, header);
+  }
+  if (op.call.peer < 0) co_return;
+  const int root_host = op.call.peer / per_host_;
+  auto meets = [&](int host) { return host == root_host || host_ == root_host; };
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+    if (!meets(host)) continue;
+    co_await may_send(op, rail(host), peer);
+    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
+    send_message(op, rail(host), nullptr, 0);
+  }
+  for (int step = 1; step < hosts_; ++step) {
+    const int host = take_from(host_, step, hosts_), peer = member(host, place_);
+    if (!meets(host)) continue;
+    co_await message_of(op, rail(host), peer);
+    check_message(op, rail(host), peer);
+    rail(host).take();
+  }
+}
+
+}  // namespace smp::shm

@@ -1,0 +1,176 @@
+#include "staging.h"
+
+#include <exception>
+#include <utility>
+
+#include "smp/plan/check.h"
+
+namespace smp {
+
+class StagedCommunicator::Staging::Message final : public Work {
+ public:
+  Message(std::shared_ptr<Staging> staging, Buffer& buffer, std::vector<Part> parts)
+      : staging_(std::move(staging)), buffer_(buffer) {
+    for (Part& part : parts) {
+      Step step;
+      for (int64_t row = 0; part.in.device != nullptr && row < part.in.rows; ++row)
+        step.coming.push_back(staging_->memory_.start_to_host(
+            buffer.memory.get() + part.in.offset + row * part.in.bytes,
+            static_cast<const std::byte*>(part.in.device) + row * part.in.apart, part.in.bytes));
+      step.start = std::move(part.start);
+      step.out = part.out;
+      steps_.push_back(std::move(step));
+    }
+  }
+  ~Message() override {
+    if (is_over_) return;
+    if (begun_ == 0) buffer_.is_taken = false;
+    for (size_t i = landed_; i < begun_; ++i)
+      if (steps_[i].work != nullptr) staging_->dropped_.push_back(std::move(steps_[i].work));
+  }
+
+  // Starts those whose bytes are here, in order; whether that was all of them.
+  bool begin_due() {
+    while (begun_ < steps_.size()) {
+      for (const CopyPtr& copy : steps_[begun_].coming)
+        if (!copy->done()) return false;
+      begin_next();
+    }
+    return true;
+  }
+  void begin_all() {
+    while (begun_ < steps_.size()) {
+      begin_next();
+      land();
+    }
+  }
+
+  bool done() override {
+    if (is_over_) return true;
+    staging_->start_due();
+    land();
+    if (error_) std::rethrow_exception(error_);
+    if (landed_ < steps_.size()) return false;
+    finish();
+    return true;
+  }
+  void wait() override {
+    if (is_over_) return;
+    staging_->start_all();
+    for (; landed_ < steps_.size(); land()) {
+      if (error_) std::rethrow_exception(error_);
+      steps_[landed_].work->wait();
+    }
+    if (error_) std::rethrow_exception(error_);
+    finish();
+  }
+
+ private:
+  struct Step {
+    std::vector<CopyPtr> coming;
+    Start start;
+    Piece out;
+    WorkPtr work;  // once it has begun, until it has landed
+  };
+
+  // What goes wrong is for whoever waits for this message.
+  void begin_next() {
+    Step& step = steps_[begun_++];
+    try {
+      for (const CopyPtr& copy : step.coming) copy->wait();
+      if (!error_) step.work = step.start(buffer_.memory.get());
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+    step.coming.clear();
+    step.start = nullptr;
+  }
+
+  // Copies to the device what has come from the other ranks.
+  void land() {
+    try {
+      for (; landed_ < begun_; ++landed_) {
+        Step& step = steps_[landed_];
+        if (error_ || !step.work->done()) return;
+        const Piece& out = step.out;
+        for (int64_t row = 0; out.device != nullptr && row < out.rows; ++row)
+          leaving_ = staging_->memory_.start_to_device(
+              static_cast<std::byte*>(out.device) + row * out.apart,
+              buffer_.memory.get() + out.offset + row * out.bytes, out.bytes);
+        step.work.reset();
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  void finish() {
+    if (leaving_ != nullptr) leaving_->follow();
+    buffer_.leaving = std::move(leaving_);
+    buffer_.is_taken = false;
+    is_over_ = true;
+  }
+
+  const std::shared_ptr<Staging> staging_;
+  Buffer& buffer_;
+  std::vector<Step> steps_;
+  size_t begun_ = 0, landed_ = 0;
+  CopyPtr leaving_;  // the last one: copies to the device end in their order
+  std::exception_ptr error_;
+  bool is_over_ = false;
+};
+
+StagedCommunicator::Staging::~Staging() {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.leaving != nullptr) buffer.leaving->wait();
+    memory_.unpin(buffer.memory.get());
+  }
+}
+
+WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part> parts) {
+  Buffer& buffer = take(bytes);
+  queue_.push_back(std::make_shared<Message>(shared_from_this(), buffer, std::move(parts)));
+  const WorkPtr message = queue_.back();
+  start_due();
+  return message;
+}
+
+WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, Part part) {
+  std::vector<Part> parts;
+  parts.push_back(std::move(part));
+  return queue(bytes, std::move(parts));
+}
+
+void StagedCommunicator::Staging::start_due() {
+  while (!queue_.empty() && queue_.front()->begin_due()) queue_.pop_front();
+}
+
+void StagedCommunicator::Staging::start_all() {
+  while (!queue_.empty()) {
+    const std::shared_ptr<Message> next = std::move(queue_.front());
+    queue_.pop_front();
+    next->begin_all();
+  }
+}
+
+// The smallest that is free and large enough: steps that send alike stop asking for more.
+StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t bytes) {
+  Buffer* best = nullptr;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.is_taken || buffer.bytes < bytes) continue;
+    if (buffer.leaving != nullptr && !buffer.leaving->done()) continue;
+    if (best == nullptr || buffer.bytes < best->bytes) best = &buffer;
+  }
+  if (best == nullptr) {
+    Buffer made;
+    made.memory = allocate_(bytes);
+    made.bytes = bytes;
+    memory_.pin(made.memory.get(), bytes);
+    best = &buffers_.emplace_back(std::move(made));
+  }
+  best->leaving.reset();
+  best->is_taken = true;
+  return *best;
+}
+
+}  // namespace smp
