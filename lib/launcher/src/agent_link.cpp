@@ -6,23 +6,37 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <random>
+#include <system_error>
 
 #include "build_id.h"
 #include "smp/launcher/duration.h"
+#include "smp/plan/errors.h"
 
 namespace smp {
 namespace {
 
 using std::chrono::milliseconds;
 
+constexpr size_t kMostUsage = 16;  // samples of a host that nobody has taken yet
 constexpr size_t kMostErrorText = 8 << 10;
+constexpr milliseconds kLongestPause{4'000};
 constexpr milliseconds kForReason{500};  // from the end of the channel to that of its process
 
 int64_t now_ms() {
   return std::chrono::duration_cast<milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// From half a second to some, twice as long each time; each link's own, so that those that were
+// dropped together do not come together again.
+milliseconds pause_after(int drops) {
+  thread_local std::minstd_rand random(std::random_device{}());
+  const int64_t whole = std::min<int64_t>(500 << std::min(drops - 1, 4), kLongestPause.count());
+  return milliseconds(std::uniform_int_distribution<int64_t>(whole / 2, whole * 3 / 2)(random));
 }
 
 std::string short_build(const std::string& build) {
@@ -35,12 +49,48 @@ AgentLink::AgentLink(HostSpec host, Transport& transport, WelcomeMessage welcome
     : host_(std::move(host)),
       transport_(transport),
       welcome_(std::move(welcome)),
+      places_(1 + welcome_.below.size()),
+      unknown_(places_.size()),
       silence_(milliseconds(welcome_.silence_ms)) {
-  Line line = transport.open(host_);
+  places_[0].name = host_.name;
+  for (size_t i = 1; i < places_.size(); ++i) places_[i].name = welcome_.below[i - 1].name;
+  open();
+}
+
+void AgentLink::open() {
+  Line line;
+  std::string why_not_opened;
+  try {
+    line = transport_.open(host_);
+  } catch (const StartError& error) {
+    why_not_opened = error.what();
+  } catch (const std::system_error& error) {
+    why_not_opened = error.what();
+  }
   pid_ = line.pid;
   process_ = std::move(line.process);
   errors_ = std::move(line.errors);
   channel_ = std::make_unique<FrameChannel>(std::move(line.in), std::move(line.out));
+  if (!why_not_opened.empty()) lose({why_not_opened});
+}
+
+void AgentLink::try_later(const std::string& why) {
+  dropped_ = why;
+  ++drops_;
+  try_at_ = std::chrono::steady_clock::now() + pause_after(drops_);
+  channel_->close();
+  errors_.reset();
+  process_end_.reset();
+  closed_at_.reset();
+  error_text_.clear();
+}
+
+bool AgentLink::is_to_wait() {
+  if (!try_at_) return false;
+  if (std::chrono::steady_clock::now() < *try_at_) return true;
+  try_at_.reset();
+  open();
+  return is_over();
 }
 
 AgentLink::~AgentLink() {
@@ -57,12 +107,19 @@ std::optional<RankProgress> AgentLink::progress(int process) const {
   return found->second;
 }
 
-void AgentLink::start(int process, const Command& command) {
-  if (state_ != State::kReady) throw StartError(fmt::format("its host is lost: {}", why_));
+void AgentLink::start(int process, size_t place, const Command& command) {
+  if (places_[place].failed())
+    throw StartError(fmt::format("its host is lost: {}", places_[place].why_not.why));
   started_.insert(process);
-  running_.insert(process);
-  channel_->send(FrameType::kStart, encode(StartMessage{process, command}, before_));
+  running_[process] = place;
+  channel_->send(FrameType::kStart,
+                 encode(StartMessage{process, static_cast<int>(place), command}, before_));
   before_ = command;
+}
+
+bool AgentLink::runs_below(int process) const {
+  const auto found = running_.find(process);
+  return found != running_.end() && found->second > 0;
 }
 
 void AgentLink::signal(int process, int number, SignalScope scope) {
@@ -74,17 +131,41 @@ void AgentLink::signal(int process, int number, SignalScope scope) {
                                          .bytes());
 }
 
+void AgentLink::show_stacks(int process) {
+  if (state_ != State::kReady || running_.count(process) == 0) return;
+  channel_->send(FrameType::kShowStacks,
+                 PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+}
+
+void AgentLink::give_input(int process, std::string_view bytes) {
+  if (state_ == State::kReady && running_.count(process) != 0)
+    channel_->send(FrameType::kInput,
+                   PayloadWriter().number(static_cast<uint64_t>(process)).text(bytes).bytes());
+}
+
+uint64_t AgentLink::input_taken(int process) const {
+  if (running_.count(process) == 0) return ~uint64_t{0};
+  const auto found = input_taken_.find(process);
+  return found == input_taken_.end() ? 0 : found->second;
+}
+
 void AgentLink::hold_output(bool hold) {
   if (state_ == State::kReady)
     channel_->send(FrameType::kHold, PayloadWriter().number(hold ? 1 : 0).bytes());
 }
 
+void AgentLink::push(std::string_view message) {
+  if (state_ == State::kReady) channel_->send(FrameType::kPush, message);
+}
+
 void AgentLink::finish() {
-  if (state_ == State::kReady) channel_->send(FrameType::kFinish);
+  if (state_ != State::kReady) return;
+  channel_->send(FrameType::kFinish);
+  channel_->flush();
 }
 
 void AgentLink::dispatch(HostEvents& events) {
-  if (state_ == State::kFinished || state_ == State::kLost) return;
+  if (is_over() || is_to_wait()) return;
   channel_->flush();
   read_errors();
   if (!closed_at_) {
@@ -102,6 +183,7 @@ void AgentLink::dispatch(HostEvents& events) {
   if (state_ == State::kFinished) return;
   if (!failure_.empty()) return give_up(failure_, events);
   check_clock(events);
+  channel_->flush();
 }
 
 void AgentLink::read_errors() {
@@ -119,24 +201,33 @@ void AgentLink::see_process_end() {
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0)
     return;
-  pid_ = -1;
   ProcessEnd end;
   if (info.si_code == CLD_EXITED)
     end.exit_code = info.si_status;
   else
     end.signal = info.si_status;
+  on_process_end(end);
+}
+
+void AgentLink::on_process_end(const ProcessEnd& end) {
+  pid_ = -1;
   process_end_ = end;
   process_.reset();
   read_errors();
 }
 
 // What ends a link comes in two pieces, in any order: the end of the channel and that of the
-// process that leads to the agent. Both are waited for, briefly, since the reason lies in the
-// second.
+// process that leads to the agent, or to all. Both are waited for, briefly, since the reason lies
+// in the second.
 void AgentLink::check_clock(HostEvents& events) {
   const auto now = std::chrono::steady_clock::now();
-  if (closed_at_ && (process_end_ || pid_ < 0 || now - *closed_at_ > kForReason)) {
+  if (const std::string why = closed_at_ ? transport_.why_way_ended() : ""; !why.empty())
+    return give_up(why, events, true);
+  const bool may_end = pid_ >= 0 || transport_.event_fd() >= 0;
+  if (closed_at_ && (process_end_ || !may_end || now - *closed_at_ > kForReason)) {
     const std::string text = error_text_.empty() ? channel_->text_before() : error_text_;
+    if (state_ == State::kConnecting && process_end_ && transport_.was_dropped(*process_end_, text))
+      return try_later(transport_.why_not_reached(*process_end_, text));
     if (state_ == State::kConnecting)
       return give_up(process_end_ ? transport_.why_not_reached(*process_end_, text)
                                   : "no agent: the command closed its output",
@@ -160,18 +251,59 @@ void AgentLink::fail(const std::string& why) {
   if (failure_.empty()) failure_ = why;
 }
 
-void AgentLink::give_up(const std::string& why, HostEvents& events) {
-  if (state_ == State::kFinished || state_ == State::kLost) return;
+void AgentLink::give_up(const std::string& why, HostEvents& events, bool of_way) {
+  if (is_over()) return;
+  const Loss own{why, of_way, of_way};
+  const Loss below = lose(own);
+  for (const auto& [process, place] : std::exchange(running_, {}))
+    events.on_lost(process, place == 0 ? own : below);
+}
+
+// Of its own host, and of those below, whose loss it returns.
+Loss AgentLink::lose(const Loss& own) {
+  const Loss below{fmt::format("it is reached through host {}, which was {}: {}", host_.name,
+                               state_ == State::kConnecting ? "not" : "lost", own.why),
+                   true};
   state_ = State::kLost;
-  why_ = why;
+  why_ = own.why;
   channel_->close();
   if (pid_ > 0) kill(-pid_, SIGKILL);
   // Nobody reads them any more, and they would wake whoever waits for something to read.
   process_.reset();
   errors_.reset();
-  const std::set<int> lost = std::move(running_);
-  running_.clear();
-  for (int process : lost) events.on_lost(process, why_);
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (!places_[place].failed()) on_unreached(place, place == 0 ? own : below);
+  }
+  return below;
+}
+
+void AgentLink::stop_waiting(const std::string& why, HostEvents& events) {
+  if (state_ == State::kConnecting)
+    return give_up(drops_ > 0 ? fmt::format("{}, {} times", dropped_, drops_) : why, events);
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (!places_[place].known()) on_unreached(place, {why});
+  }
+}
+
+void AgentLink::on_ready(size_t place, ReadyMessage message) {
+  Place& one = places_[place];
+  if (!one.known()) --unknown_;
+  if (message.health) one.clock_skew_ms = message.health->clock_ms - now_ms();
+  one.about = std::move(message);
+  news_.push_back(place);
+}
+
+void AgentLink::on_unreached(size_t place, Loss loss) {
+  if (!places_[place].known()) --unknown_;
+  places_[place].why_not = std::move(loss);
+  news_.push_back(place);
+}
+
+size_t AgentLink::place_of(PayloadReader& reader) const {
+  const uint64_t place = reader.number();
+  if (place == 0 || place >= places_.size())
+    throw ProtocolError("a message of a host that is not its own");
+  return static_cast<size_t>(place);
 }
 
 void AgentLink::on_hello(const HelloMessage& message) {
@@ -197,11 +329,22 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
     case FrameType::kAlive: return;
     case FrameType::kHello: return on_hello(decode_hello(frame.payload));
     case FrameType::kRefused: return fail(std::string(reader.text()));
-    case FrameType::kReady:
-      about_ = decode_ready(frame.payload);
-      if (about_.health) clock_skew_ms_ = about_.health->clock_ms - now_ms();
-      state_ = State::kReady;
-      return;
+    case FrameType::kReady: state_ = State::kReady; return on_ready(0, decode_ready(frame.payload));
+    case FrameType::kBelow: {
+      const size_t place = place_of(reader);
+      return on_ready(place, decode_ready(reader.text()));
+    }
+    case FrameType::kUnreached: {
+      const size_t place = place_of(reader);
+      const bool through_other = reader.number() != 0;
+      return on_unreached(place, {std::string(reader.text()), through_other});
+    }
+    case FrameType::kLost: {
+      const int process = running_process(reader);
+      running_.erase(process);
+      const bool through_other = reader.number() != 0;
+      return events.on_lost(process, {std::string(reader.text()), through_other});
+    }
     case FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0) throw ProtocolError("output of a rank that is not its own");
@@ -229,6 +372,22 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       progress_[process] = decode_progress(reader);
       return;
     }
+    case FrameType::kInputTaken: {
+      const int process = running_process(reader);
+      input_taken_[process] = reader.number();
+      return;
+    }
+    case FrameType::kPushed: pushed_ = reader.number(); return;
+    case FrameType::kStacksShown: return events.on_stacks_shown(reader.small_number());
+    case FrameType::kUsage:
+      try {
+        if (usage_.size() >= kMostUsage * places_.size()) usage_.erase(usage_.begin());
+        usage_.push_back(parse_usage(frame.payload));
+        if (usage_.back().host.empty()) usage_.back().host = host_.name;
+      } catch (const ConfigError& error) {
+        throw ProtocolError(error.what());
+      }
+      return;
     case FrameType::kFinished:
       left_behind_ = reader.small_number();
       state_ = State::kFinished;

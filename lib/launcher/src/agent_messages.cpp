@@ -66,8 +66,26 @@ auto numbers_of(Health& health) {
                     &health.open_files,        &health.processes, &health.locked_bytes};
 }
 
+void write_notes(const std::vector<GpuNote>& notes, PayloadWriter& writer) {
+  writer.number(notes.size());
+  for (const GpuNote& note : notes) writer.number(static_cast<uint64_t>(note.gpu)).text(note.text);
+}
+
+std::vector<GpuNote> read_notes(PayloadReader& reader) {
+  const uint64_t count = reader.number();
+  if (count > kMostTexts) throw ProtocolError("a message with too long a list");
+  std::vector<GpuNote> notes;
+  for (uint64_t i = 0; i < count; ++i) {
+    const int gpu = reader.small_number();
+    notes.push_back({gpu, std::string(reader.text())});
+  }
+  return notes;
+}
+
 void write_health(const HostHealth& health, PayloadWriter& writer) {
   writer.text(health.name).text(health.kernel).text(health.driver).list(health.gpus);
+  const GpuHealth& gpus = health.gpu_health;
+  for (const auto* notes : {&gpus.errors, &gpus.logged, &gpus.held_by}) write_notes(*notes, writer);
   for (const int64_t* number : numbers_of(health)) writer.number(static_cast<uint64_t>(*number));
 }
 
@@ -77,6 +95,8 @@ HostHealth read_health(PayloadReader& reader) {
   health.kernel = reader.text();
   health.driver = reader.text();
   health.gpus = reader.list();
+  GpuHealth& gpus = health.gpu_health;
+  for (auto* notes : {&gpus.errors, &gpus.logged, &gpus.held_by}) *notes = read_notes(reader);
   for (int64_t* number : numbers_of(health)) *number = static_cast<int64_t>(reader.number());
   return health;
 }
@@ -96,15 +116,25 @@ HelloMessage decode_hello(std::string_view bytes) {
 }
 
 std::string encode(const WelcomeMessage& message) {
-  return PayloadWriter()
-      .number(message.protocol)
+  PayloadWriter writer;
+  writer.number(message.protocol)
       .text(message.build)
       .text(message.folder)
       .number(message.silence_ms)
       .number(message.reserves_port ? 1 : 0)
       .number(message.asks_health ? 1 : 0)
       .number(message.asks_topology ? 1 : 0)
-      .bytes();
+      .number(message.usage_ms)
+      .number(static_cast<uint64_t>(message.fan_out))
+      .text(message.transport.via)
+      .text(message.transport.ssh_arguments)
+      .text(message.transport.agent)
+      .number(message.below.size());
+  for (const HostSpec& host : message.below)
+    writer.text(host.name).text(host.user).number(static_cast<uint64_t>(host.port));
+  writer.number(message.shared.size());
+  for (const SharedFile& file : message.shared) writer.text(file.path).number(file.sum);
+  return writer.bytes();
 }
 
 WelcomeMessage decode_welcome(std::string_view bytes) {
@@ -117,6 +147,26 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
   message.reserves_port = reader.number() != 0;
   message.asks_health = reader.number() != 0;
   message.asks_topology = reader.number() != 0;
+  message.usage_ms = static_cast<uint32_t>(reader.number());
+  message.fan_out = reader.small_number();
+  message.transport.via = reader.text();
+  message.transport.ssh_arguments = reader.text();
+  message.transport.agent = reader.text();
+  const uint64_t below = reader.number();
+  if (below > kMostHosts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < below; ++i) {
+    HostSpec host;
+    host.name = reader.text();
+    host.user = reader.text();
+    host.port = reader.small_number();
+    message.below.push_back(std::move(host));
+  }
+  const uint64_t shared = reader.number();
+  if (shared > kMostTexts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < shared; ++i) {
+    const std::string_view path = reader.text();
+    message.shared.push_back({std::string(path), reader.number()});
+  }
   return message;
 }
 
@@ -150,7 +200,9 @@ ReadyMessage decode_ready(std::string_view bytes) {
 
 std::string encode(const StartMessage& message, const Command& before) {
   PayloadWriter writer;
-  writer.number(static_cast<uint64_t>(message.process)).list(message.command.arguments);
+  writer.number(static_cast<uint64_t>(message.process))
+      .number(static_cast<uint64_t>(message.place))
+      .list(message.command.arguments);
   const auto& variables = message.command.environment;
   writer.number(variables.size());
   for (size_t i = 0; i < variables.size(); ++i) {
@@ -160,6 +212,7 @@ std::string encode(const StartMessage& message, const Command& before) {
   }
   writer.text(message.command.error_file).number(message.command.cpus.size());
   for (const int cpu : message.command.cpus) writer.number(static_cast<uint64_t>(cpu));
+  writer.number(message.command.reads_input ? 1 : 0);
   return writer.bytes();
 }
 
@@ -167,6 +220,7 @@ StartMessage decode_start(std::string_view bytes, const Command& before) {
   PayloadReader reader(bytes);
   StartMessage message;
   message.process = reader.small_number();
+  message.place = reader.small_number();
   message.command.arguments = reader.list();
   if (message.command.arguments.empty()) throw ProtocolError("a rank without a program");
   const uint64_t count = reader.number();
@@ -181,6 +235,7 @@ StartMessage decode_start(std::string_view bytes, const Command& before) {
   const uint64_t cpus = reader.number();
   if (cpus > kMostTexts) throw ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
+  message.command.reads_input = reader.number() != 0;
   return message;
 }
 
@@ -192,6 +247,8 @@ std::string encode_end(int process, const ProcessEnd& end) {
       .number(end.dumped_core ? 1 : 0)
       .number(end.out_of_memory ? 1 : 0)
       .text(end.last_words)
+      .number(static_cast<uint64_t>(end.cpu_ms))
+      .number(static_cast<uint64_t>(end.peak_memory_bytes))
       .bytes();
 }
 
@@ -241,6 +298,8 @@ ProcessEnd decode_end(PayloadReader& reader) {
   end.dumped_core = reader.number() != 0;
   end.out_of_memory = reader.number() != 0;
   end.last_words = reader.text();
+  end.cpu_ms = static_cast<int64_t>(reader.number());
+  end.peak_memory_bytes = static_cast<int64_t>(reader.number());
   return end;
 }
 

@@ -8,11 +8,14 @@
 
 #include "smp/launcher/host.h"
 #include "smp/launcher/host_health.h"
+#include "smp/launcher/host_list.h"
+#include "smp/launcher/shared_file.h"
+#include "smp/launcher/transport.h"
 
 // The payloads of the frames between smp-launch and an agent. Decoding throws ProtocolError.
 namespace smp {
 
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 3;
 
 // Puts numbers, texts and lists of texts behind each other.
 class PayloadWriter {
@@ -47,11 +50,17 @@ struct HelloMessage {
 struct WelcomeMessage {
   uint32_t protocol = kProtocolVersion;
   std::string build;
-  std::string folder;       // where the ranks run
+  std::string folder;       // where the ranks run; empty: among the files that will be pushed
   uint32_t silence_ms = 0;  // after which the other side counts as lost
   bool reserves_port = false;
   bool asks_health = false;
   bool asks_topology = false;
+  uint32_t usage_ms = 0;  // how often to tell what the ranks use; 0: never
+  // Hosts that this agent reaches, by the same means: its subtree, places 1, 2, ... of it.
+  std::vector<HostSpec> below;
+  int fan_out = 0;
+  TransportOptions transport;
+  std::vector<SharedFile> shared;  // that it must have
 };
 
 struct ReadyMessage {
@@ -67,6 +76,7 @@ struct ReadyMessage {
 
 struct StartMessage {
   int process = 0;
+  int place = 0;  // of the host in the agent's subtree; 0: its own
   Command command;
 };
 

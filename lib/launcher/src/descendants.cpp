@@ -18,20 +18,40 @@
 namespace smp {
 namespace {
 
-// Parent of a process, from /proc/<pid>/stat: "pid (name) state ppid ...". The name may hold
-// anything, so the fields start behind the last parenthesis. 0 if the process has gone.
-pid_t parent_of(const char* pid) {
+struct Kin {
+  pid_t parent = 0, session = 0;  // 0: it has gone; a dead one that nobody has waited for has both
+  bool dead = false;
+};
+
+// From /proc/<pid>/stat: "pid (name) state ppid pgrp session ...". The name may hold anything, so
+// the fields start behind the last parenthesis.
+Kin kin_of(const char* pid) {
   FileDescriptor file(open(("/proc/" + std::string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return 0;
+  if (!file.is_open()) return {};
   char text[512];
   const ssize_t size = read(file.number(), text, sizeof text - 1);
-  if (size <= 0) return 0;
+  if (size <= 0) return {};
   text[size] = '\0';
   const char* fields = std::strrchr(text, ')');
-  int parent = 0;
+  Kin kin;
   char state = 0;
-  if (fields == nullptr || std::sscanf(fields + 1, " %c %d", &state, &parent) != 2) return 0;
-  return parent;
+  if (fields == nullptr ||
+      std::sscanf(fields + 1, " %c %d %*d %d", &state, &kin.parent, &kin.session) != 3)
+    return {};
+  kin.dead = state == 'Z' || state == 'X';
+  return kin;
+}
+
+template <typename Wanted>
+std::vector<pid_t> processes(const Wanted& wanted) {
+  std::vector<pid_t> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
+  if (proc == nullptr) return found;
+  while (const dirent* entry = readdir(proc.get())) {
+    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+    if (wanted(kin_of(entry->d_name))) found.push_back(std::atoi(entry->d_name));
+  }
+  return found;
 }
 
 void pause_for(std::chrono::milliseconds time) {
@@ -42,18 +62,26 @@ void pause_for(std::chrono::milliseconds time) {
 }  // namespace
 
 std::vector<pid_t> children_of_this_process() {
-  std::vector<pid_t> children;
-  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
-  if (proc == nullptr) return children;
   const pid_t self = getpid();
-  while (const dirent* entry = readdir(proc.get())) {
-    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
-    if (parent_of(entry->d_name) == self) children.push_back(std::atoi(entry->d_name));
-  }
-  return children;
+  return processes([&](const Kin& kin) { return kin.parent == self; });
 }
 
-Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds patience) {
+void end_session(pid_t session, std::chrono::milliseconds patience) {
+  const auto members = [&] {
+    return processes([&](const Kin& kin) { return kin.session == session && !kin.dead; });
+  };
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::vector<pid_t> left = members();
+  for (const pid_t pid : left) kill(pid, SIGTERM);
+  while (!left.empty() && std::chrono::steady_clock::now() < deadline) {
+    pause_for(std::chrono::milliseconds(20));
+    left = members();
+  }
+  for (const pid_t pid : left) kill(pid, SIGKILL);
+}
+
+Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds patience,
+                      const std::function<void()>& on_wait) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   auto pause = std::chrono::milliseconds(1);
   std::set<pid_t> killed;
@@ -75,6 +103,7 @@ Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds p
       sweep.ended = static_cast<int>(killed.size() - sweep.left.size());
       return sweep;
     }
+    on_wait();
     pause_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(50));
   }

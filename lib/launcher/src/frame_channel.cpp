@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
+#include <memory>
 
 namespace smp {
 namespace {
@@ -85,7 +85,6 @@ FrameChannel::FrameChannel(FileDescriptor in, FileDescriptor out)
 void FrameChannel::send(FrameType type, std::string_view payload) {
   if (!out_.is_open()) return;
   writer_.append(type, payload, waiting_);
-  flush();
 }
 
 void FrameChannel::flush() {
@@ -108,11 +107,11 @@ void FrameChannel::flush() {
 
 bool FrameChannel::receive(const std::function<void(const Frame&)>& on_frame) {
   if (!in_.is_open()) return false;
-  std::vector<char> bytes(kReadBytes);
-  const ssize_t size = read(in_.number(), bytes.data(), bytes.size());
+  if (bytes_ == nullptr) bytes_ = std::make_unique_for_overwrite<char[]>(kReadBytes);
+  const ssize_t size = read(in_.number(), bytes_.get(), kReadBytes);
   if (size < 0) return errno == EAGAIN || errno == EINTR;
   if (size == 0) return false;
-  reader_.feed({bytes.data(), static_cast<size_t>(size)});
+  reader_.feed({bytes_.get(), static_cast<size_t>(size)});
   for (Frame frame; reader_.next(frame);) on_frame(frame);
   return true;
 }

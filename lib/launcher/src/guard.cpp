@@ -38,9 +38,12 @@ sigset_t passed_on_signals() {
 }
 
 [[noreturn]] void be_second(const std::function<int(int)>& supervise, FileDescriptor control,
-                            const sigset_t& mask) {
+                            const sigset_t& mask, bool reads_terminal) {
   prctl(PR_SET_NAME, "smp-supervise");
-  setpgid(0, 0);
+  if (!reads_terminal) setpgid(0, 0);
+  // Where both share a group: Ctrl-Z, and a terminal that belongs to another job.
+  signal(SIGTSTP, SIG_IGN);
+  signal(SIGTTIN, SIG_IGN);
   for (int number : kPassedOn) signal(number, SIG_IGN);
   signal(SIGTTOU, SIG_IGN);  // a background group may still write to the terminal
   signal(SIGPIPE, SIG_IGN);
@@ -75,14 +78,14 @@ int pass_signals_on(pid_t second, int control, sigset_t signals, int watched) {
 
 }  // namespace
 
-std::optional<int> asked_to_end(int control_fd) {
+std::optional<int> asked_to_end(int control_fd, const std::set<int>& also) {
   unsigned char number = 0;
   if (read(control_fd, &number, 1) != 1) return 0;
-  if (number == SIGUSR1 || number == SIGUSR2) return std::nullopt;
+  if ((number == SIGUSR1 || number == SIGUSR2) && also.count(number) == 0) return std::nullopt;
   return number;
 }
 
-int run_guarded(const std::function<int(int)>& supervise, int watched) {
+int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
@@ -104,7 +107,7 @@ int run_guarded(const std::function<int(int)>& supervise, int watched) {
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
   if (second == 0) {
     write_end.reset();
-    be_second(supervise, std::move(read_end), mask);
+    be_second(supervise, std::move(read_end), mask, reads_terminal);
   }
   read_end.reset();
 

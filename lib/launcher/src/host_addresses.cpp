@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cstdlib>
@@ -13,8 +15,13 @@
 #include <memory>
 #include <sstream>
 
+#include "meeting_words.h"
+#include "smp/launcher/file_descriptor.h"
+
 namespace smp {
 namespace {
+
+constexpr int kDiscardPort = 9;
 
 // "" for an address that says nothing to others.
 std::string text_of_address(const sockaddr* address) {
@@ -46,6 +53,27 @@ std::vector<std::string> own_addresses() {
     }
   }
   return addresses;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::string own_address_towards(const std::string& host) {
+  const AddressList list({host, kDiscardPort});
+  for (const addrinfo* one = list.first(); one != nullptr; one = one->ai_next) {
+    const FileDescriptor udp(socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST] = "";
+    // Nothing is sent: the kernel looks for the way alone.
+    if (connect(udp.number(), one->ai_addr, one->ai_addrlen) == 0 &&
+        getsockname(udp.number(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0)
+      return text;
+  }
+  return "";
 }
 
 std::string own_network() {

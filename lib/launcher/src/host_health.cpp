@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "gpu_health.h"
 #include "smp/launcher/rank_environment.h"
 
 namespace smp {
@@ -24,6 +25,8 @@ constexpr int64_t kLeastShmBytes = 512 * kMiB;
 constexpr int64_t kFilesOfRank = 64, kFilesOfLauncher = 256;
 // Threads count as processes: OpenMP's, data loaders.
 constexpr int64_t kProcessesOfRank = 64;
+// A driver that is not kept loaded sets up every GPU first, which takes seconds.
+constexpr std::chrono::milliseconds kPatienceWithNvml{10'000};
 
 int64_t limit_of(int which, bool hard) {
   rlimit limit{};
@@ -124,6 +127,7 @@ HostHealth own_health(const std::string& root) {
   health.processes = limit_of(RLIMIT_NPROC, false);
   health.locked_bytes = limit_of(RLIMIT_MEMLOCK, false);
   read_gpus(root, health);
+  health.gpu_health = own_gpu_health(root, kPatienceWithNvml);
   return health;
 }
 
@@ -174,6 +178,36 @@ std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWis
         fmt::format("{} are wanted: is the driver loaded (nvidia-smi), are they given to the "
                     "container?",
                     wish.gpus)));
+  for (HealthFinding& one : gpu_findings_of(health.gpu_health, wish.these_gpus))
+    found.push_back(std::move(one));
+  return found;
+}
+
+// Told where there is something to tell alone: most hosts have no GPU.
+std::vector<HealthFinding> gpu_findings_of(const GpuHealth& health, const std::vector<int>& gpus) {
+  std::vector<HealthFinding> found;
+  const auto tell = [&](const char* name, const std::vector<GpuNote>& notes, const char* fix,
+                        bool optional) {
+    std::vector<std::string> texts;
+    for (const GpuNote& note : notes) {
+      if (note.gpu < 0)
+        texts.push_back(note.text);
+      else if (gpus.empty() || std::find(gpus.begin(), gpus.end(), note.gpu) != gpus.end())
+        texts.push_back(fmt::format("GPU {}: {}", note.gpu, note.text));
+    }
+    if (!texts.empty())
+      found.push_back({name, false, fmt::format("{}", fmt::join(texts, "; ")), fix, optional});
+  };
+  tell("GPU errors", health.errors,
+       "reset the GPU (nvidia-smi --gpu-reset) or the host, or leave it out (--exclude); if it "
+       "comes "
+       "again, have it replaced",
+       false);
+  tell("GPU log", health.logged,
+       "where it was not reset since: nvidia-smi --gpu-reset, or leave the host out (--exclude)",
+       true);
+  tell("GPUs in use", health.held_by,
+       "wait until they have ended, or end what a job has left behind", false);
   return found;
 }
 

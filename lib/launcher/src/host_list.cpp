@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -125,6 +126,17 @@ std::string hosts_text(size_t count) {
   return fmt::format("{} host{}", count, count == 1 ? "" : "s");
 }
 
+// Of all hosts together; nothing where one of them says none.
+std::optional<int64_t> said_slots(const std::vector<HostSpec>& hosts) {
+  int64_t slots = 0;
+  for (const HostSpec& host : hosts) {
+    const int own = host.slots != 0 ? host.slots : static_cast<int>(host.gpus.size());
+    if (own == 0) return std::nullopt;
+    slots += own;
+  }
+  return slots;
+}
+
 }  // namespace
 
 std::vector<HostSpec> parse_hosts(std::string_view text) {
@@ -186,15 +198,23 @@ int64_t slots_of(const std::vector<HostSpec>& hosts) {
 
 void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted) {
   const int count = static_cast<int>(hosts.size());
-  if (wanted.hosts != 0 && wanted.hosts != count)
+  const bool said = std::any_of(hosts.begin(), hosts.end(), [](const HostSpec& host) {
+    return host.slots != 0 || !host.gpus.empty();
+  });
+  const int64_t planned = static_cast<int64_t>(wanted.hosts) * wanted.processes_per_host;
+  const std::optional<int64_t> all_said = said_slots(hosts);
+  const bool placed_anew = planned != 0 && all_said == planned;
+  if (!placed_anew && wanted.hosts != 0 && wanted.hosts != count) {
+    if (all_said)
+      throw ConfigError(fmt::format(
+          "the plan has {} ranks, but the hosts have {} slots: make them agree, or plan again",
+          planned, *all_said));
     throw ConfigError(
         fmt::format("the plan is for {}, but {} {} named: name as many, or plan again "
                     "with --hosts {}",
                     hosts_text(static_cast<size_t>(wanted.hosts)), hosts_text(hosts.size()),
                     count == 1 ? "is" : "are", count));
-  const bool said = std::any_of(hosts.begin(), hosts.end(), [](const HostSpec& host) {
-    return host.slots != 0 || !host.gpus.empty();
-  });
+  }
   int unsaid = 1;
   if (wanted.processes_per_host != 0) {
     unsaid = wanted.processes_per_host;
@@ -212,7 +232,7 @@ void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted) {
   for (HostSpec& host : hosts) {
     if (host.slots == 0)
       host.slots = host.gpus.empty() ? unsaid : static_cast<int>(host.gpus.size());
-    if (wanted.processes_per_host != 0 && host.slots != wanted.processes_per_host)
+    if (!placed_anew && wanted.processes_per_host != 0 && host.slots != wanted.processes_per_host)
       throw ConfigError(fmt::format(
           "the plan has {} processes per host, but host '{}' has {} slots: write {}:{}, or "
           "plan again with cluster.processes_per_host={}",

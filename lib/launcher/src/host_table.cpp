@@ -69,7 +69,7 @@ void find_differing(const std::vector<CheckedHost>& hosts, const char* what,
 HostTable table_of(const std::vector<CheckedHost>& hosts) {
   std::vector<Row> rows = {{}};
   std::copy(kHead.begin(), kHead.end(), rows.front().begin());
-  std::vector<std::string> wrong;
+  std::vector<std::string> wrong, notes;
   for (const CheckedHost& host : hosts) {
     rows.push_back(row_of(host));
     if (!host.why_not.empty()) {
@@ -77,9 +77,10 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
       continue;
     }
     for (const HealthFinding& finding : findings_of(host.health, host.wish)) {
-      if (!finding.ok)
-        wrong.push_back(
-            fmt::format("host {}: {}: {}: {}", host.name, finding.name, finding.text, finding.fix));
+      if (finding.ok) continue;
+      (finding.optional ? notes : wrong)
+          .push_back(fmt::format("host {}: {}: {}: {}", host.name, finding.name, finding.text,
+                                 finding.fix));
     }
     if (std::abs(host.clock_skew_ms) > kMostSkewMs)
       wrong.push_back(fmt::format("host {}: its clock is {:+.1f} s off: run chrony or ntpd",
@@ -95,6 +96,7 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
   table.ok = wrong.empty();
   table.text = text_of_rows(rows) + "\n";
   for (const std::string& line : wrong) table.text += line + "\n";
+  for (const std::string& line : notes) table.text += "note: " + line + "\n";
   table.text +=
       wrong.empty()
           ? fmt::format("{} host{}: nothing is wrong\n", hosts.size(), hosts.size() == 1 ? "" : "s")

@@ -6,21 +6,27 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <system_error>
 
 #include "argument_pointers.h"
+#include "input_pipe.h"
 #include "oom_watch.h"
 #include "progress_pages.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/error_file.h"
+#include "smp/launcher/rank_environment.h"
 #include "spawn.h"
+#include "usage_sampler.h"
 
 namespace smp {
 namespace {
@@ -48,17 +54,11 @@ std::string cannot_start(const std::string& program, int error) {
   return text;
 }
 
-class IgnoreEvents : public HostEvents {
-  void on_output(int, Stream, std::string_view, std::chrono::system_clock::time_point) override {}
-  void on_ended(int, const ProcessEnd&) override {}
-  void on_stopped(int, bool) override {}
-  void on_start_failed(int, const std::string&) override {}
-  void on_lost(int, const std::string&) override {}
-};
+int64_t ms_of(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
 
-void watch(int epoll, int number) {
+void watch(int epoll, int number, uint32_t events = EPOLLIN) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.fd = number;
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, number, &event) != 0)
     throw std::system_error(errno, std::generic_category(), "epoll_ctl");
@@ -83,7 +83,7 @@ LocalHost::LocalHost()
 }
 
 LocalHost::~LocalHost() {
-  IgnoreEvents events;
+  IgnoredEvents events;
   finish(events);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   prctl(PR_SET_CHILD_SUBREAPER, 0);
@@ -105,6 +105,13 @@ void LocalHost::start(int process, const Command& command) {
   fcntl(out_read.number(), F_SETFL, O_NONBLOCK);
   fcntl(err_read.number(), F_SETFL, O_NONBLOCK);
 
+  int in[2] = {-1, -1};
+  if (command.reads_input && pipe2(in, O_CLOEXEC) != 0)
+    throw StartError(cannot_start(program, errno));
+  const FileDescriptor in_read(in[0]);
+  FileDescriptor in_write(in[1]);
+  if (command.reads_input) fcntl(in_write.number(), F_SETFL, O_NONBLOCK);
+
   const std::vector<char*> arguments = pointers(command.arguments);
   std::vector<char*> environment = pointers(command.environment);
   std::string page = pages_->add(process);
@@ -112,7 +119,7 @@ void LocalHost::start(int process, const Command& command) {
   ChildSetup setup;
   setup.arguments = arguments.data();
   setup.environment = environment.data();
-  setup.in = null_.number();
+  setup.in = command.reads_input ? in_read.number() : null_.number();
   setup.out = out_write.number();
   setup.err = err_write.number();
   setup.signal_mask = mask_before_;
@@ -127,16 +134,33 @@ void LocalHost::start(int process, const Command& command) {
   if (pid < 0) throw StartError(cannot_start(program, errno));
   process_of_pid_[pid] = {process, command.error_file};
   pid_of_process_[process] = pid;
+  if (command.reads_input) inputs_[process] = std::make_unique<InputPipe>(std::move(in_write));
+  if (sampler_ != nullptr) sampler_->add(process, pid);
   open_pipe(process, Stream::kOut, std::move(out_read));
   open_pipe(process, Stream::kErr, std::move(err_read));
 }
 
 std::optional<RankProgress> LocalHost::progress(int process) const { return pages_->read(process); }
 
-void LocalHost::open_pipe(int process, Stream stream, FileDescriptor read_end) {
+void LocalHost::sample_usage(std::chrono::milliseconds every) {
+  sampler_ = std::make_unique<UsageSampler>(every);
+  for (const auto& [process, pid] : pid_of_process_) sampler_->add(process, pid);
+}
+
+std::vector<HostUsage> LocalHost::take_usage() {
+  std::vector<HostUsage> samples;
+  if (sampler_ == nullptr) return samples;
+  if (auto sample = sampler_->take(std::chrono::steady_clock::now())) {
+    sample->host = name();
+    samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
+void LocalHost::open_pipe(int process, Stream stream, FileDescriptor read_end, bool of_debugger) {
   const int number = read_end.number();
   watch(output_.number(), number);
-  pipes_[number] = Pipe{process, stream, std::move(read_end)};
+  pipes_[number] = Pipe{process, stream, std::move(read_end), of_debugger};
 }
 
 pid_t LocalHost::pid_of(int process) const {
@@ -150,6 +174,72 @@ void LocalHost::signal(int process, int signal, SignalScope scope) {
   if (pid > 0) kill(scope == SignalScope::kGroup ? -pid : pid, signal);
 }
 
+void LocalHost::give_input(int process, std::string_view bytes) {
+  if (const auto found = inputs_.find(process); found != inputs_.end()) found->second->give(bytes);
+  watch_input(process);
+}
+
+void LocalHost::end_input(int process) {
+  if (const auto found = inputs_.find(process); found != inputs_.end()) found->second->end();
+  watch_input(process);
+}
+
+uint64_t LocalHost::input_taken(int process) const {
+  const auto found = inputs_.find(process);
+  return found == inputs_.end() ? ~uint64_t{0} : found->second->taken();
+}
+
+// Wakes whoever waits when a full pipe has room again.
+void LocalHost::watch_input(int process) {
+  const auto found = inputs_.find(process);
+  if (found == inputs_.end()) return;
+  const int number = found->second->number();
+  if (!found->second->wants_to_write()) {
+    if (full_inputs_.erase(process) != 0 && number >= 0)
+      epoll_ctl(events_.number(), EPOLL_CTL_DEL, number, nullptr);
+  } else if (full_inputs_.insert(process).second) {
+    watch(events_.number(), number, EPOLLOUT);
+  }
+}
+
+void LocalHost::close_input(int process) {
+  const auto found = inputs_.find(process);
+  if (found == inputs_.end()) return;
+  if (full_inputs_.erase(process) != 0)
+    epoll_ctl(events_.number(), EPOLL_CTL_DEL, found->second->number(), nullptr);
+  inputs_.erase(found);
+}
+
+// The debugger's output comes as the process's own.
+void LocalHost::show_stacks(int process) {
+  const pid_t pid = pid_of(process);
+  int ends[2];
+  if (pid <= 0 || pipe2(ends, O_CLOEXEC) != 0) return;
+  FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  fcntl(read_end.number(), F_SETFL, O_NONBLOCK);
+  const std::vector<std::string> words = {"gdb",  "-nx",
+                                          "-q",   "-batch",
+                                          "-iex", "set auto-load python-scripts off",
+                                          "-p",   std::to_string(pid),
+                                          "-ex",  "thread apply all bt"};
+  const std::vector<std::string> variables = own_environment();
+  const std::vector<char*> arguments = pointers(words);
+  const std::vector<char*> environment = pointers(variables);
+  ChildSetup setup;
+  setup.arguments = arguments.data();
+  setup.environment = environment.data();
+  setup.in = null_.number();
+  setup.out = setup.err = write_end.number();
+  setup.signal_mask = mask_before_;
+  setup.open_files = RaisedFileLimit::before();
+  if (spawn(setup) < 0) {
+    const std::string text =
+        fmt::format("smp-launch: no stacks: {}\n", cannot_start(words.front(), errno));
+    (void)!write(write_end.number(), text.data(), text.size());
+  }
+  open_pipe(process, Stream::kErr, std::move(read_end), true);
+}
+
 void LocalHost::hold_output(bool hold) {
   if (hold == held_) return;
   held_ = hold;
@@ -161,6 +251,10 @@ void LocalHost::hold_output(bool hold) {
 
 void LocalHost::dispatch(HostEvents& events) {
   if (!held_) read_ready_pipes(events);
+  for (const int process : std::set<int>(full_inputs_)) {
+    inputs_.at(process)->pass_on();
+    watch_input(process);
+  }
   signalfd_siginfo info;
   bool child_changed = false;
   while (read(child_signals_.number(), &info, sizeof info) > 0) child_changed = true;
@@ -186,29 +280,45 @@ bool LocalHost::read_pipe(int number, HostEvents& events) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   // Explicitly: a child between fork and exec may still hold a copy, which keeps it in the set.
   epoll_ctl(output_.number(), EPOLL_CTL_DEL, number, nullptr);
+  const int process = pipe.process;
+  const bool shown = pipe.of_debugger;
   pipes_.erase(number);
+  if (shown) events.on_stacks_shown(process);
   return false;
 }
 
 void LocalHost::reap(HostEvents& events) {
   siginfo_t info{};
-  while (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+  rusage usage{};
+  // The library's waitid() does not hand on what the process has used.
+  while (syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG, &usage) ==
+             0 &&
          info.si_pid != 0) {
     const pid_t pid = info.si_pid;
     const int code = info.si_code, status = info.si_status;
     info = {};
+    const bool ended = code != CLD_STOPPED && code != CLD_TRAPPED && code != CLD_CONTINUED;
     const auto found = process_of_pid_.find(pid);
-    if (found == process_of_pid_.end()) continue;  // an orphan that a rank had left
+    if (found == process_of_pid_.end()) {  // an orphan that a rank had left, or the neighbour's
+      if (ended && neighbour_ != nullptr)
+        neighbour_->on_child_end(pid,
+                                 code == CLD_EXITED ? ProcessEnd{status} : ProcessEnd{0, status});
+      continue;
+    }
     const int process = found->second.process;
-    if (code == CLD_STOPPED || code == CLD_TRAPPED || code == CLD_CONTINUED) {
+    if (!ended) {
       events.on_stopped(process, code != CLD_CONTINUED);
       continue;
     }
     ProcessEnd end;
+    end.cpu_ms = ms_of(usage.ru_utime) + ms_of(usage.ru_stime);
+    end.peak_memory_bytes = usage.ru_maxrss * 1024;
     if (!found->second.error_file.empty())
       end.last_words = read_error_file(found->second.error_file);
     process_of_pid_.erase(found);
     pid_of_process_.erase(process);
+    close_input(process);
+    if (sampler_ != nullptr) sampler_->remove(process);
     if (code == CLD_EXITED) {
       end.exit_code = status;
     } else {
@@ -228,12 +338,15 @@ int LocalHost::finish(HostEvents& events) {
   while (!process_of_pid_.empty() && Clock::now() < deadline) {
     pollfd child{child_signals_.number(), POLLIN, 0};
     poll(&child, 1, 10);
+    events.on_still_finishing();
     signalfd_siginfo info;
     while (read(child_signals_.number(), &info, sizeof info) > 0) {
     }
     reap(events);
   }
-  const Sweep sweep = end_descendants({}, process_of_pid_.empty() ? kPatience : kPatience / 10);
+  const std::set<pid_t> spared = neighbour_ != nullptr ? neighbour_->children() : std::set<pid_t>{};
+  const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,
+                                      [&] { events.on_still_finishing(); });
   std::vector<int> open;
   for (const auto& [number, pipe] : pipes_) open.push_back(number);
   for (int number : open) {

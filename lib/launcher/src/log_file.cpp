@@ -27,7 +27,13 @@ void LogFile::open() {
   file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail("open", path_);
   struct stat now {};
-  if (limit_.bytes > 0 && fstat(file_.number(), &now) == 0) size_ = now.st_size;
+  if (fstat(file_.number(), &now) != 0 || !S_ISREG(now.st_mode)) return;
+  size_ = now.st_size;
+  // It is open for writing alone.
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  char last = '\n';
+  if (size_ > 0 && file.is_open() && pread(file.number(), &last, 1, size_ - 1) == 1)
+    is_cut_ = last != '\n';
 }
 
 void LogFile::write(std::string_view bytes) {
@@ -58,12 +64,21 @@ size_t LogFile::bytes_before_rotation(std::string_view bytes) const {
 
 void LogFile::append(std::string_view bytes) {
   if (bytes.empty()) return;
-  at_line_start_ = bytes.back() == '\n';
-  size_ += static_cast<int64_t>(bytes.size());
+  if (is_cut_) write_all("\n");
+  is_cut_ = false;
+  write_all(bytes);
+}
+
+void LogFile::write_all(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t size = ::write(file_.number(), bytes.data(), bytes.size());
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) fail("write", path_);
+    if (size < 0) {
+      is_cut_ = !at_line_start_;
+      fail("write", path_);
+    }
+    at_line_start_ = bytes[static_cast<size_t>(size) - 1] == '\n';
+    size_ += size;
     bytes.remove_prefix(static_cast<size_t>(size));
   }
 }
@@ -79,6 +94,7 @@ void LogFile::rotate() {
   if (!moved) fail("rename", path_);
   size_ = 0;
   at_line_start_ = true;
+  is_cut_ = false;
   open();
 }
 

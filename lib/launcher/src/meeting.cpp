@@ -124,21 +124,24 @@ void Meeting::close_old() {
 }
 
 std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milliseconds time,
-                                   int control_fd) {
+                                   int control_fd, const std::set<int>& ending_signals,
+                                   int events_fd, const std::function<bool()>& goes_on) {
   const auto deadline = Clock::now() + time;
   while (arrived_.size() < count) {
     if (Clock::now() > deadline)
-      throw std::runtime_error(fmt::format("{} of {} other hosts came to {}:{} within {}",
-                                           arrived_.size(), count, address_, port_, text_of(time)));
-    std::vector<pollfd> ready = {{listener_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
+      throw MeetingOver(fmt::format("{} of {} other hosts came to {}:{} within {}", arrived_.size(),
+                                    count, address_, port_, text_of(time)));
+    std::vector<pollfd> ready = {
+        {listener_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}, {events_fd, POLLIN, 0}};
     for (const auto& stranger : strangers_) ready.push_back({stranger->socket.number(), POLLIN, 0});
     poll(ready.data(), ready.size(), 100);
     if (ready[1].revents != 0) {
-      if (const auto number = asked_to_end(control_fd)) return number;
+      if (const auto number = asked_to_end(control_fd, ending_signals)) return number;
     }
+    if (ready[2].revents != 0 && !goes_on()) break;
     std::vector<std::unique_ptr<Stranger>> left;
     for (size_t i = 0; i < strangers_.size(); ++i) {
-      if (ready[i + 2].revents == 0 || hear(*strangers_[i], self))
+      if (ready[i + 3].revents == 0 || hear(*strangers_[i], self))
         left.push_back(std::move(strangers_[i]));
     }
     strangers_ = std::move(left);
@@ -150,6 +153,12 @@ std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milli
   listener_.reset();
   strangers_.clear();
   return std::nullopt;
+}
+
+void Meeting::close() {
+  listener_.reset();
+  strangers_.clear();
+  arrived_.clear();
 }
 
 }  // namespace smp

@@ -30,16 +30,22 @@ std::string where(const RankProgress& at, bool stopped) {
   return text;
 }
 
+const char* verb_of(const Hang& hang, size_t ranks) {
+  if (hang.by_output) return ranks == 1 ? "is" : "are";
+  return ranks == 1 ? "is at" : "are at";
+}
+
 }  // namespace
 
 std::string text_of(const Hang& hang) {
-  std::string text = fmt::format("no rank has gone on for {}", text_of(hang.silent));
+  std::string text =
+      fmt::format("no rank has {} for {}", hang.by_output ? "written anything" : "gone on",
+                  text_of(hang.silent));
   if (!hang.behind.empty())
     text += fmt::format("; the others wait for {}", text_of_ranks(hang.behind));
   for (size_t i = 0; i < hang.places.size() && i < kListedPlaces; ++i)
-    text +=
-        fmt::format("\n  {} {} {}", text_of_ranks(hang.places[i].ranks),
-                    hang.places[i].ranks.size() == 1 ? "is at" : "are at", hang.places[i].where);
+    text += fmt::format("\n  {} {} {}", text_of_ranks(hang.places[i].ranks),
+                        verb_of(hang, hang.places[i].ranks.size()), hang.places[i].where);
   if (hang.places.size() > kListedPlaces)
     text += fmt::format("\n  and {} other places", hang.places.size() - kListedPlaces);
   return text;
@@ -59,6 +65,11 @@ void ProgressWatch::see(int rank, std::optional<RankProgress> progress, bool sto
 void ProgressWatch::forget(int rank, Clock::time_point now) {
   ranks_[rank].running = false;
   moved(now);
+}
+
+void ProgressWatch::overlook(Clock::duration time, Clock::time_point now) {
+  moved_at_ = std::min(moved_at_ + time, now);  // it may have moved within that time
+  if (told_since_) told_since_ = std::min(*told_since_ + time, now);
 }
 
 void ProgressWatch::moved(Clock::time_point now) {
@@ -119,6 +130,21 @@ Hang ProgressWatch::describe(Clock::time_point now) const {
   }
   for (auto& [key, ranks] : places) hang.places.push_back({std::move(ranks), key.second});
   return hang;
+}
+
+JobView ProgressWatch::view(Clock::time_point now) const {
+  JobView view;
+  view.ranks = static_cast<int>(ranks_.size());
+  for (const Rank& rank : ranks_) {
+    if (rank.running) ++view.running;
+    if (!rank.at) continue;
+    if (!view.progress) view.progress = rank.at;
+    if (!rank.running) continue;
+    const int64_t step = rank.at->step;
+    view.slowest_step = view.slowest_step == 0 ? step : std::min(view.slowest_step, step);
+  }
+  if (view.progress) view.silent = silent(now);
+  return view;
 }
 
 }  // namespace smp

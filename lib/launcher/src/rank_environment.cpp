@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +24,12 @@ constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,    env::kRe
                                  env::kJobId,          env::kJobKey,    env::kErrorFile,
                                  env::kConsoleColumns, env::kBuildOnly, env::kTorchErrorFile,
                                  env::kProgressPage};
+
+constexpr const char* kOfEveryRank[] = {
+    env::kRank,      env::kLocalRank,      env::kWorldSize,  env::kLocalWorldSize,
+    env::kGroupRank, env::kGroupWorldSize, env::kNodeRank,   env::kRoleName,
+    env::kRoleRank,  env::kRoleWorldSize,  env::kMasterAddr, env::kMasterPort,
+    env::kRunId,     env::kRestartCount,   env::kMaxRestarts};
 
 std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));
@@ -48,17 +53,6 @@ ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
       getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
     throw no_port();
   number_ = ntohs(address.sin_port);
-}
-
-std::string random_hex(int bytes) {
-  std::string hex;
-  for (int i = 0; i < bytes; ++i) {
-    unsigned char byte = 0;
-    if (getrandom(&byte, 1, 0) != 1)
-      throw std::system_error(errno, std::generic_category(), "getrandom");
-    hex += fmt::format("{:02x}", byte);
-  }
-  return hex;
 }
 
 int available_cpus() {
@@ -111,6 +105,12 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, const Rank
   if (!job.resume.empty()) add(env::kResume, job.resume);
   if (!error_file.empty()) add(env::kErrorFile, error_file);
   return set;
+}
+
+bool is_set_by_launcher(std::string_view name) {
+  const auto is_name = [&](const char* one) { return name == one; };
+  return std::any_of(std::begin(kOfEveryRank), std::end(kOfEveryRank), is_name) ||
+         std::any_of(std::begin(kOurs), std::end(kOurs), is_name);
 }
 
 std::vector<std::string> merged_environment(const std::vector<std::string>& inherited,

@@ -49,12 +49,17 @@ std::string cause_text(const JobResult& result) {
   return "stopped responding";
 }
 
-// Ranks that were lost with the host of `rank`.
+bool lost_together(const Job& job, const JobResult& result, int one, int other) {
+  const RankState &a = result.ranks[one], &b = result.ranks[other];
+  if (a.lost.empty() || b.lost.empty() || a.way_lost != b.way_lost) return false;
+  return a.way_lost || job.host_of_rank[one] == job.host_of_rank[other];
+}
+
+// Ranks that were lost with `rank`, and itself.
 std::vector<int> lost_beside(const Job& job, const JobResult& result, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < static_cast<int>(result.ranks.size()); ++other) {
-    if (!result.ranks[other].lost.empty() && job.host_of_rank[other] == job.host_of_rank[rank])
-      ranks.push_back(other);
+    if (lost_together(job, result, rank, other)) ranks.push_back(other);
   }
   return ranks;
 }
@@ -64,9 +69,12 @@ std::string cause_line(const Job& job, const JobResult& result) {
   const int rank = result.cause->rank;
   const RankState& state = result.ranks[rank];
   if (state.lost.empty()) return fmt::format("{} {}", text_of_rank(job, rank), cause_text(result));
-  return fmt::format(
-      "host {} was lost with {}, {} after the start: {}", job.hosts[job.host_of_rank[rank]],
-      text_of_ranks(lost_beside(job, result, rank)), text_of(state.after), state.lost);
+  const std::string what = state.way_lost
+                               ? "the way to all hosts"
+                               : fmt::format("host {}", job.hosts[job.host_of_rank[rank]]);
+  return fmt::format("{} was lost with {}, {} after the start: {}", what,
+                     text_of_ranks(lost_beside(job, result, rank)), text_of(state.after),
+                     state.lost);
 }
 
 std::string evidence_text(const Job& job, const JobResult& result) {
@@ -101,7 +109,7 @@ std::string evidence_text(const Job& job, const JobResult& result) {
 
 std::string consequence_of(const Job& job, const RankState& state) {
   if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
-  if (!state.lost.empty()) return fmt::format("lost with its host: {}", state.lost);
+  if (!state.lost.empty()) return text_of_loss(state);
   if (state.ended_by_launcher && state.end.signal == SIGKILL)
     return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
   if (state.ended_by_launcher) return "ended by smp-launch";
@@ -118,9 +126,7 @@ std::string consequences_text(const Job& job, const JobResult& result) {
   std::map<std::string, std::vector<int>> ranks;
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
     if (result.cause && static_cast<int>(rank) == result.cause->rank) continue;
-    if (result.cause && !result.ranks[rank].lost.empty() &&
-        !result.ranks[result.cause->rank].lost.empty() &&
-        job.host_of_rank[rank] == job.host_of_rank[result.cause->rank])
+    if (result.cause && lost_together(job, result, result.cause->rank, static_cast<int>(rank)))
       continue;  // named in the cause
     const std::string what = consequence_of(job, result.ranks[rank]);
     if (ranks[what].empty()) order.push_back(what);
@@ -151,6 +157,10 @@ std::string text_of(const ProcessEnd& end) {
                                          : "");
 }
 
+std::string text_of_loss(const RankState& state) {
+  return fmt::format("lost with {}its host: {}", state.way_lost ? "the way to " : "", state.lost);
+}
+
 std::string text_of_rank(const Job& job, int rank) {
   if (job.hosts.empty()) return fmt::format("rank {}", rank);
   return fmt::format("rank {} on host {}", rank, job.hosts[job.host_of_rank[rank]]);
@@ -179,6 +189,9 @@ std::string report_text(const Job& job, const JobResult& result) {
     case JobEnd::kRankFailed:
       text = fmt::format("smp-launch: {}\n", cause_line(job, result)) + evidence_text(job, result) +
              consequences_text(job, result);
+      if (result.unsaved_for != 0)
+        text += fmt::format("  {} asked for a checkpoint, which may not be saved\n",
+                            signal_name(result.unsaved_for));
       break;
     case JobEnd::kTimeout:
       text = fmt::format("smp-launch: the job had not ended after {} (--timeout)\n",
@@ -198,9 +211,10 @@ std::string report_text(const Job& job, const JobResult& result) {
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
     case JobEnd::kCheckpointed:
-      return fmt::format(
-          "smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit code {}\n",
-          result.exit_code);
+      return fmt::format("smp-launch: {} ended, as asked; go on with --resume; exit code {}\n",
+                         result.ranks.empty() ? "no rank ran, so the last checkpoint stays;"
+                                              : "saved a checkpoint and",
+                         result.exit_code);
   }
   // After a failure that is a matter of course.
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
@@ -269,6 +283,10 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
     if (!job.hosts.empty()) one["host"] = job.hosts[job.host_of_rank[rank]];
     if (!state.lost.empty()) one["lost"] = state.lost;
     if (state.ended && state.lost.empty()) one.update(end_of(state.end));
+    if (state.ended && state.lost.empty()) {
+      one["cpu_s"] = static_cast<double>(state.end.cpu_ms) / 1000;
+      one["peak_memory_bytes"] = state.end.peak_memory_bytes;
+    }
     one["ended_by_launcher"] = state.ended_by_launcher;
     one["after_ms"] = state.after.count();
     if (state.error)

@@ -99,7 +99,7 @@ RunFolder RunFolder::reopen(const std::string& path) {
 
 void RunFolder::begin_again() const {
   std::error_code error;
-  fs::remove_all(fs::path(path_) / "errors", error);
+  for (const char* name : {"errors", "timeline"}) fs::remove_all(fs::path(path_) / name, error);
   make_parts();
 }
 

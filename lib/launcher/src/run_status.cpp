@@ -120,13 +120,18 @@ std::string status_line(const RunStatus& status, int columns) {
   return line.substr(0, static_cast<size_t>(std::max(columns - 1, 0)));
 }
 
-std::string status_text(const RunStatus& status, bool alive, SystemTime now) {
+std::string status_text(const RunStatus& status, Watcher watcher, SystemTime now) {
   const bool ended = status.state == "ended";
   std::string text = fmt::format("job {}: ", status.job_id);
   if (ended)
     text += fmt::format("ended {} ago, exit code {}\n", text_of(between(status.updated, now)),
                         status.exit_code);
-  else if (!alive)
+  else if (watcher == Watcher::kSilent)
+    text += fmt::format(
+        "{} when last heard of, {} ago: its smp-launch (process {} on {}) is stopped or gone, or "
+        "cannot write here\n",
+        status.state, text_of(between(status.updated, now)), status.process, status.host);
+  else if (watcher == Watcher::kGone)
     text += fmt::format("its smp-launch (process {} on {}) is gone; last heard of {} ago\n",
                         status.process, status.host, text_of(between(status.updated, now)));
   else

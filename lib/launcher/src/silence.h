@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace smp {
@@ -27,7 +28,7 @@ class SilenceWatch {
     const Clock::time_point now = Clock::now();
     const auto since = now - ticked_at_;
     if (since < interval()) return false;
-    if (since > 3 * interval()) heard_at_ += since;
+    if (since > 3 * interval()) heard_at_ = std::min(heard_at_ + since, now);
     ticked_at_ = now;
     return true;
   }

@@ -1,8 +1,12 @@
 #include "smp/launcher/slurm.h"
 
+#include <errno.h>
 #include <fmt/format.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <string_view>
 
@@ -11,6 +15,8 @@
 
 namespace smp {
 namespace {
+
+constexpr const char* kShowTopology = "scontrol show topology";
 
 int take_number(std::string_view& text, int most) {
   int value = 0;
@@ -73,6 +79,25 @@ std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation) {
   if (std::all_of(tasks.begin(), tasks.end(), [](int count) { return count == 1; })) return hosts;
   for (size_t i = 0; i < hosts.size(); ++i) hosts[i].slots = tasks[i];
   return hosts;
+}
+
+std::string ask_slurm_for_switches() {
+  FILE* const pipe = popen(fmt::format("{} 2>&1", kShowTopology).c_str(), "re");
+  if (pipe == nullptr)
+    throw ConfigError(fmt::format("{}: it cannot be started: {}", kShowTopology, strerror(errno)));
+  std::string text;
+  std::array<char, 4096> bytes{};
+  while (const size_t count = fread(bytes.data(), 1, bytes.size(), pipe))
+    text.append(bytes.data(), count);
+  const int status = pclose(pipe);
+  // Also with exit code 0, by the version.
+  if (text.find("No topology information") != text.npos) return "";
+  if (status != 0) {
+    text = text.substr(0, text.find('\n'));
+    throw ConfigError(
+        fmt::format("{}: {}", kShowTopology, text.empty() ? "it failed without a word" : text));
+  }
+  return text;
 }
 
 }  // namespace smp

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kExecFailed = 127;
 // The launcher ignores these; exec would hand that down.
-constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1,
-                                      SIGUSR2, SIGPIPE, SIGTTOU, SIGTTIN, SIGXFSZ};
+constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
+                                      SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
 
 // Runs in the child. Returns only if the program cannot be executed.
 void become(const ChildSetup& setup, pid_t parent) {

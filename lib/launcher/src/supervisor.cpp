@@ -11,13 +11,16 @@
 #include <optional>
 #include <system_error>
 
+#include "input_feed.h"
 #include "smp/launcher/console.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/error_file.h"
 #include "smp/launcher/job_observer.h"
 #include "smp/launcher/job_output.h"
+#include "smp/launcher/output_watch.h"
 #include "smp/launcher/report.h"
 #include "smp/plan/exit_code.h"
+#include "stack_dump.h"
 
 namespace smp {
 namespace {
@@ -30,6 +33,7 @@ constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a h
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
 constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
 constexpr milliseconds kBetweenLooks{500};   // ... how far the ranks are
+constexpr milliseconds kOverlooked = 3 * kBetweenLooks;  // smp-launch itself did not run
 
 // Of two times to wait; negative: for ever.
 milliseconds sooner(milliseconds a, milliseconds b) { return a.count() < 0 ? b : std::min(a, b); }
@@ -41,7 +45,13 @@ milliseconds time_until(Clock::time_point time) {
 class Supervisor : public HostEvents {
  public:
   Supervisor(const Job& job, Host& host, Console& console, int control_fd, JobObserver* observer)
-      : job_(job), host_(host), console_(console), control_fd_(control_fd), observer_(observer) {}
+      : job_(job),
+        host_(host),
+        console_(console),
+        control_fd_(control_fd),
+        observer_(observer),
+        input_(host, job.input_ranks),
+        dump_(job.hang_dump, host) {}
 
   JobResult run();
 
@@ -49,8 +59,9 @@ class Supervisor : public HostEvents {
                  std::chrono::system_clock::time_point time) override;
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override;
+  void on_stacks_shown(int rank) override { dump_.forget(rank); }
   void on_start_failed(int rank, const std::string& why) override;
-  void on_lost(int rank, const std::string& why) override;
+  void on_lost(int rank, const Loss& loss) override;
 
  private:
   enum class Phase { kRunning, kSettling, kEnding, kKilling };
@@ -61,7 +72,6 @@ class Supervisor : public HostEvents {
   void on_signal(int number);
   void check_clock(Clock::time_point now);
   void look(Clock::time_point now);
-  void tell_view(Clock::time_point now);
   void tell(const JobEvent& event) {
     if (observer_ != nullptr) observer_->on_event(event);
   }
@@ -73,11 +83,9 @@ class Supervisor : public HostEvents {
   milliseconds since(Clock::time_point start) const {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   }
-  void note_end(int rank, const ProcessEnd& end);
   Clock::time_point settled_at(Clock::time_point now) const;
   void with_output(const std::function<void()>& act);
   void launcher_failed(const std::string& text);
-  void set_exit_code();
   // The ranks have been asked for a checkpoint, and have only so long for it.
   bool is_saving() const {
     return phase_ == Phase::kRunning && saving_for_ != 0 && job_.checkpoint_grace.has_value();
@@ -90,16 +98,20 @@ class Supervisor : public HostEvents {
   Console& console_;
   int control_fd_;
   JobObserver* observer_;
+  InputFeed input_;
+  StackDump dump_;
   JobResult result_;
   std::optional<JobOutput> output_;
   std::optional<ProgressWatch> watch_;
+  std::optional<OutputWatch> silence_;
   Clock::time_point next_look_;
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
-  int saving_for_ = 0;     // the signal that asked for a checkpoint; 0: none has
-  bool finished_ = false;  // give up waiting for those that are still alive
+  int saving_for_ = 0;        // the signal that asked for a checkpoint; 0: none has
+  bool finished_ = false;     // give up waiting for those that are still alive
+  std::optional<Hang> hang_;  // the job ends for it when the ranks have shown where they are
   Clock::time_point saving_since_;
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
@@ -108,6 +120,7 @@ JobResult Supervisor::run() {
   started_ = Clock::now();
   result_.ranks.resize(job_.commands.size());
   watch_.emplace(job_.hang_limit, result_.ranks.size(), started_);
+  silence_.emplace(job_.hang_limit.silence, result_.ranks.size(), started_);
   next_look_ = started_ + kBetweenLooks;
   try {
     start_ranks();
@@ -122,7 +135,8 @@ JobResult Supervisor::run() {
   if (result_.cause && output_)
     result_.last_lines = output_->last_error_lines(result_.cause->rank, kQuotedLines);
   if (saved_on_request_ && result_.end == JobEnd::kSuccess) result_.end = JobEnd::kCheckpointed;
-  set_exit_code();
+  if (result_.end == JobEnd::kRankFailed && saving_for_ != 0) result_.unsaved_for = saving_for_;
+  result_.exit_code = exit_code_of(result_);
   return std::move(result_);
 }
 
@@ -145,15 +159,20 @@ void Supervisor::loop() {
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);
-    if (phase_ == Phase::kRunning) wait = sooner(wait, time_until(next_look_));
+    wait = sooner(wait, time_until(next_look_));
     if (output_ && output_->due()) wait = sooner(wait, time_until(*output_->due()));
-    pollfd ready[2] = {{host_.event_fd(), POLLIN, 0}, {control_fd_, POLLIN, 0}};
-    poll(ready, 2, static_cast<int>(std::min<int64_t>(wait.count(), 1'000'000)));
-    if (ready[1].revents != 0) read_control();
-    if (ready[0].revents != 0) host_.dispatch(*this);
+    pollfd ready[3] = {{host_.event_fd(), POLLIN, 0},
+                       {control_fd_, POLLIN, 0},
+                       {ending() ? -1 : input_.wanted(), POLLIN, 0}};
+    poll(ready, 3, static_cast<int>(std::min<int64_t>(wait.count(), 1'000'000)));
+    // What has happened until now is known before the clock decides, also where this process was
+    // stopped meanwhile.
     const Clock::time_point now = Clock::now();
+    if (ready[1].revents != 0) read_control();
+    host_.dispatch(*this);
+    if (ready[2].revents != 0) input_.read_some();
     if (output_) output_->release(now);
-    if (phase_ == Phase::kRunning && now >= next_look_) look(now);
+    if (now >= next_look_) look(now);
     check_clock(now);
   }
   host_.hold_output(false);
@@ -161,6 +180,10 @@ void Supervisor::loop() {
 
 void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
                            std::chrono::system_clock::time_point time) {
+  const Clock::time_point now = Clock::now();
+  if (hang_) dump_.saw_output(now);
+  // What ranks show because they stand still is no sign of life.
+  if (job_.hang_limit.silence && dump_.is_over(now)) silence_->wrote(rank, now);
   with_output([&] { output_->take(rank, stream, bytes, time); });
 }
 
@@ -175,12 +198,15 @@ void Supervisor::with_output(const std::function<void()>& act) {
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
   --alive_;
+  watch_->forget(rank, Clock::now());
   launcher_failed(fmt::format("{}: {}", text_of_rank(job_, rank), why));
 }
 
-void Supervisor::on_lost(int rank, const std::string& why) {
-  result_.ranks[rank].lost = why;
-  note_end(rank, {});
+void Supervisor::on_lost(int rank, const Loss& loss) {
+  result_.ranks[rank].lost = loss.why;
+  result_.ranks[rank].lost_through_other = loss.through_other;
+  result_.ranks[rank].way_lost = loss.of_way;
+  on_ended(rank, {});
 }
 
 void Supervisor::on_stopped(int rank, bool stopped) {
@@ -188,9 +214,7 @@ void Supervisor::on_stopped(int rank, bool stopped) {
   tell({stopped ? "rank_stopped" : "rank_continued", rank, stopped ? "was stopped" : "goes on"});
 }
 
-void Supervisor::on_ended(int rank, const ProcessEnd& end) { note_end(rank, end); }
-
-void Supervisor::note_end(int rank, const ProcessEnd& end) {
+void Supervisor::on_ended(int rank, const ProcessEnd& end) {
   RankState& state = result_.ranks[rank];
   state.ended = true;
   state.end = end;
@@ -200,14 +224,23 @@ void Supervisor::note_end(int rank, const ProcessEnd& end) {
   state.after = since(started_);
   state.progress = host_.progress(rank);
   watch_->forget(rank, Clock::now());
+  silence_->forget(rank, Clock::now());
+  dump_.forget(rank);
+  input_.forget(rank);
   --alive_;
   if (job_.saves_on_request && end.code() == static_cast<int>(ExitCode::kCheckpointedOnRequest)) {
     state.end.exit_code = 0;
     saved_on_request_ = true;
   }
   tell({state.lost.empty() ? "rank_ended" : "rank_lost", rank,
-        state.lost.empty() ? text_of(end) : fmt::format("was lost with its host: {}", state.lost)});
+        state.lost.empty() ? text_of(end) : "was " + text_of_loss(state)});
   state.error = parse_last_words(end.last_words, rank, static_cast<int>(result_.ranks.size()));
+  // The one to blame has said itself why it ended, though later than was waited for it.
+  if (ending() && result_.cause && result_.cause->rank == rank && end.exit_code != 0 &&
+      state.error && !state.error->blames_another()) {
+    state.ended_by_launcher = false;
+    result_.cause = find_cause(result_.ranks);
+  }
   if (state.failed_by_itself() && phase_ == Phase::kRunning) {
     phase_ = Phase::kSettling;
     first_failure_ = Clock::now();
@@ -232,6 +265,7 @@ void Supervisor::on_signal(int number) {
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
   const bool saves = job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
   if (ends || saves) result_.end_signal = number;
+  if (saves && saving_for_ == 0 && phase_ != Phase::kRunning) result_.unsaved_for = number;
   if (saves && phase_ == Phase::kRunning && saving_for_ == 0) {
     saving_for_ = number;
     saving_since_ = Clock::now();
@@ -288,39 +322,42 @@ void Supervisor::check_clock(Clock::time_point now) {
 }
 
 void Supervisor::look(Clock::time_point now) {
+  const Clock::duration since = now - (next_look_ - kBetweenLooks);
+  if (since > kOverlooked) {
+    watch_->overlook(since, now);
+    silence_->overlook(since, now);
+  }
   next_look_ = now + kBetweenLooks;
   for (size_t i = 0; i < result_.ranks.size(); ++i) {
     const int rank = static_cast<int>(i);
     const RankState& state = result_.ranks[i];
     if (!state.ended) watch_->see(rank, host_.progress(rank), state.stopped, now);
   }
-  if (const auto stood = watch_->recovery())
+  auto stood = watch_->recovery();
+  if (const auto was_silent = silence_->recovery()) stood = was_silent;
+  // Nor is it one that a rank ends of what was asked of it.
+  if (stood && !(hang_ && hang_->by_output)) {
+    hang_.reset();
     console_.write(Stream::kErr,
                    fmt::format("smp-launch: the ranks go on, after {}\n", text_of(*stood)));
-  tell_view(now);
+  }
+  if (observer_ != nullptr) {
+    observer_->on_look(watch_->view(now));
+    for (const HostUsage& usage : host_.take_usage()) observer_->on_usage(usage);
+  }
+  if (phase_ != Phase::kRunning) return;
+  if (hang_ && dump_.is_over(now)) {
+    result_.hang = std::move(hang_);
+    return begin_ending(JobEnd::kHang, SIGTERM);
+  }
   std::optional<Hang> hang = watch_->hang(now);
+  if (!hang) hang = silence_->hang(now);
   if (!hang) return;
   tell({"hang", {}, text_of(*hang)});
   if (!job_.ends_on_hang)
-    return console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(*hang)));
-  result_.hang = std::move(hang);
-  begin_ending(JobEnd::kHang, SIGTERM);
-}
-
-void Supervisor::tell_view(Clock::time_point now) {
-  if (observer_ == nullptr) return;
-  JobView view;
-  view.ranks = static_cast<int>(result_.ranks.size());
-  view.running = alive_;
-  for (int rank = 0; rank < view.ranks; ++rank) {
-    const std::optional<RankProgress>& at = watch_->progress(rank);
-    if (!at) continue;
-    if (!view.progress) view.progress = at;
-    if (result_.ranks[rank].ended) continue;
-    view.slowest_step = view.slowest_step == 0 ? at->step : std::min(view.slowest_step, at->step);
-  }
-  if (view.progress) view.silent = watch_->silent(now);
-  observer_->on_look(view);
+    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(*hang)));
+  dump_.begin(result_.ranks, now);
+  if (job_.ends_on_hang) hang_ = std::move(hang);
 }
 
 void Supervisor::decide() {
@@ -351,28 +388,6 @@ void Supervisor::signal_ranks(int number, SignalScope scope) {
 void Supervisor::launcher_failed(const std::string& text) {
   if (result_.launcher_error.empty()) result_.launcher_error = text;
   if (!ending()) begin_ending(JobEnd::kLauncherError, SIGTERM);
-}
-
-void Supervisor::set_exit_code() {
-  switch (result_.end) {
-    case JobEnd::kSuccess: result_.exit_code = static_cast<int>(ExitCode::kOk); break;
-    case JobEnd::kRankFailed: {
-      const RankState& witness = result_.ranks[result_.cause->witness];
-      result_.exit_code =
-          witness.lost.empty() ? witness.end.code() : static_cast<int>(ExitCode::kLauncherError);
-      break;
-    }
-    case JobEnd::kHang:
-    case JobEnd::kTimeout: result_.exit_code = static_cast<int>(ExitCode::kTimeout); break;
-    case JobEnd::kHostsUnreachable:
-    case JobEnd::kLauncherError:
-      result_.exit_code = static_cast<int>(ExitCode::kLauncherError);
-      break;
-    case JobEnd::kCheckpointed:
-      result_.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
-      break;
-    case JobEnd::kInterrupted: result_.exit_code = 128 + result_.interrupted_by; break;
-  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <system_error>
@@ -124,6 +125,7 @@ class SshTransport : public Transport {
     return {words, own_environment(), ""};
   }
   std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const override;
+  bool was_dropped(const ProcessEnd& end, const std::string& errors) const override;
 
  private:
   std::vector<std::string> arguments_;
@@ -165,6 +167,17 @@ std::string SshTransport::why_not_reached(const ProcessEnd& end, const std::stri
   return Transport::why_not_reached(end, errors);
 }
 
+// What sshd, also that of a jump host, does with connections beyond its MaxStartups, before it has
+// said a word.
+constexpr std::array kDrops = {"exchange_identification: Connection closed by remote host",
+                               "exchange_identification: read: Connection reset by peer"};
+
+bool SshTransport::was_dropped(const ProcessEnd& end, const std::string& errors) const {
+  return end.exit_code == kSshFailed &&
+         std::any_of(kDrops.begin(), kDrops.end(),
+                     [&](const char* words) { return errors.find(words) != errors.npos; });
+}
+
 struct Pipe {
   FileDescriptor read_end, write_end;
 };
@@ -194,8 +207,8 @@ Line Transport::open(const HostSpec& host) {
   Line line;
   line.pid = spawn(setup);
   if (line.pid < 0)
-    throw StartError(fmt::format("host {}: cannot start '{}': {}", host.name,
-                                 command.arguments.front(), strerror(errno)));
+    throw StartError(
+        fmt::format("cannot start '{}': {}", command.arguments.front(), strerror(errno)));
   line.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, line.pid, 0)));
   if (!line.process.is_open()) {
     const int error = errno;
@@ -230,7 +243,7 @@ std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
   if (options.via.starts_with(kExec) && options.via.size() > kExec.size())
     return std::make_unique<ExecTransport>(options.via.substr(kExec.size()), options.agent);
   throw ConfigError(
-      fmt::format("--via '{}': it is ssh, srun, local, or exec:COMMAND", options.via));
+      fmt::format("--via '{}': it is ssh, srun, mpirun, local, or exec:COMMAND", options.via));
 }
 
 }  // namespace smp

@@ -19,6 +19,8 @@ struct RankState {
   bool ended_by_launcher = false;      // it ended after the launcher had begun to end the ranks
   bool stopped = false;                // by SIGSTOP or the like
   std::string lost;                    // why its host was lost, and its own end with it
+  bool lost_through_other = false;     // that one may be well (Loss)
+  bool way_lost = false;               // the way to all hosts ended
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<RankError> error;

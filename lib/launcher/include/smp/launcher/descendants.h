@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -18,7 +19,14 @@ struct Sweep {
 
 // Kills and reaps the children of this process again and again, until none is left: a subreaper
 // inherits the children of those it kills, so all descendants go, whatever session they are in.
-// Spares `spared`. Gives up after `patience`: a process can hang inside the kernel.
-Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds patience);
+// Spares `spared`. Gives up after `patience`: a process can hang inside the kernel. Calls on_wait()
+// before each of its pauses, of at most 50 ms.
+Sweep end_descendants(
+    const std::set<pid_t>& spared, std::chrono::milliseconds patience,
+    const std::function<void()>& on_wait = [] {});
+
+// Asks the processes of a session to end, and kills those that are left after `patience`. Its
+// leader is a child of ours that was not waited for, so the number is nobody else's.
+void end_session(pid_t session, std::chrono::milliseconds patience);
 
 }  // namespace smp

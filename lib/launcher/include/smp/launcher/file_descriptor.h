@@ -23,10 +23,9 @@ class FileDescriptor {
 
   int number() const { return number_; }
   bool is_open() const { return number_ >= 0; }
-  void reset() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
-  }
+  void reset() { close(); }
+  // False, with errno: the system could not, as where the last written bytes have no room.
+  bool close() { return number_ < 0 || ::close(std::exchange(number_, -1)) == 0; }
 
  private:
   int number_ = -1;

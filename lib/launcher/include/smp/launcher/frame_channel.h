@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,6 +31,16 @@ enum class FrameType : uint8_t {
   kStartFailed = 13,  // agent: a rank could not be started
   kFinished = 14,     // agent: nothing is left
   kProgress = 15,     // agent: what a rank has posted
+  kUsage = 16,        // agent: what the ranks have used
+  kBelow = 17,        // agent: what there is on a host that it has reached
+  kUnreached = 18,    // agent: why it has not reached one, or not any more
+  kLost = 19,         // agent: a rank of a host that it does not reach any more
+  kShowStacks = 20,   // launcher: of a rank
+  kStacksShown = 21,  // agent: that was all
+  kPush = 22,         // launcher: of a file for its host and those below
+  kPushed = 23,       // agent: so many of these have been taken by all
+  kInput = 24,        // launcher: standard input of a rank; without bytes: its end
+  kInputTaken = 25,   // agent: so many bytes of it have been
 };
 
 // The other side does not keep to the above.
@@ -83,7 +94,7 @@ class FrameChannel {
   int in() const { return in_.number(); }
   int out() const { return out_.number(); }
 
-  // Writes at once what the other side takes, and keeps the rest.
+  // Keeps a frame until flush(), so that many go at once, which writes what the other side takes.
   void send(FrameType type, std::string_view payload = {});
   void flush();
   bool wants_to_write() const { return !waiting_.empty(); }
@@ -98,6 +109,7 @@ class FrameChannel {
 
  private:
   FileDescriptor in_, out_;
+  std::unique_ptr<char[]> bytes_;  // just read
   FrameReader reader_;
   FrameWriter writer_;
   std::string waiting_;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 
 namespace smp {
 
@@ -17,12 +18,17 @@ namespace smp {
 // `watched`, if given, is a channel of the second process: when its other side has gone and the
 // second process does not end within 0.3 s (somebody has stopped it), it is killed.
 //
+// `reads_terminal`: standard input is a terminal, and for the second process. A terminal gives it
+// to the process group in the foreground alone, so both stay in one: Ctrl-C then reaches the second
+// twice, which ignores the one that comes directly; SIGKILL to the group kills both.
+//
 // Call it from a process of one thread, before any other child is started.
-int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1);
+int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1,
+                bool reads_terminal = false);
 
 // For the second process, before there are ranks: what stands in `control_fd`, which is readable.
 // The number of a signal that ends it, 0 when the first process has died; nothing for signals that
-// are for ranks.
-std::optional<int> asked_to_end(int control_fd);
+// are for ranks, USR1 and USR2, but for those `also`.
+std::optional<int> asked_to_end(int control_fd, const std::set<int>& also);
 
 }  // namespace smp

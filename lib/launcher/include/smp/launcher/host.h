@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "smp/plan/host_usage.h"
 #include "smp/plan/progress_page.h"
 
 // A Host is the one door through which the launcher reaches a machine: it starts processes there,
@@ -19,6 +20,7 @@ struct Command {
   std::vector<std::string> environment;  // "NAME=value", the whole environment
   std::string error_file{};              // where it leaves its last words; empty: nowhere
   std::vector<int> cpus{};               // that it may run on, ascending; empty: all
+  bool reads_input = false;              // what give_input() says; else its input is empty
 };
 
 struct ProcessEnd {
@@ -27,10 +29,21 @@ struct ProcessEnd {
   bool dumped_core = false;
   std::string last_words{};    // what stands in its error file
   bool out_of_memory = false;  // it was the kernel that killed it, because memory ran out
+  // Of it and of its children that it has waited for: time on CPUs, and the most resident memory
+  // of one of them.
+  int64_t cpu_ms = 0, peak_memory_bytes = 0;
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // What a shell would report: the exit code, or 128 + signal.
   int code() const { return signal != 0 ? 128 + signal : exit_code; }
+};
+
+// Why a host is out of reach.
+struct Loss {
+  std::string why{};
+  // Another host on the way to it is what was lost: this one may be well.
+  bool through_other = false;
+  bool of_way = false;  // what led to all hosts has ended: all may be well
 };
 
 enum class Stream { kOut, kErr };
@@ -44,10 +57,24 @@ class HostEvents {
                          std::chrono::system_clock::time_point time) = 0;
   virtual void on_ended(int process, const ProcessEnd& end) = 0;
   virtual void on_stopped(int process, bool stopped) = 0;  // false: it was continued
+  // What show_stacks() had to show has come, as output.
+  virtual void on_stacks_shown(int /*process*/) {}
   // A host that is not this one says only later that start() failed, in the words of StartError.
   virtual void on_start_failed(int process, const std::string& why) = 0;
   // Its host is out of reach: what becomes of it is not known here. The host ends it by itself.
-  virtual void on_lost(int process, const std::string& why) = 0;
+  virtual void on_lost(int process, const Loss& loss) = 0;
+  // finish() still waits; told again and again.
+  virtual void on_still_finishing() {}
+};
+
+// For who does not want to hear.
+class IgnoredEvents : public HostEvents {
+ public:
+  void on_output(int, Stream, std::string_view, std::chrono::system_clock::time_point) override {}
+  void on_ended(int, const ProcessEnd&) override {}
+  void on_stopped(int, bool) override {}
+  void on_start_failed(int, const std::string&) override {}
+  void on_lost(int, const Loss&) override {}
 };
 
 // The process could not be started; what() names program and reason.
@@ -68,6 +95,16 @@ class Host {
   // Does nothing if the process has ended.
   virtual void signal(int process, int signal, SignalScope scope) = 0;
 
+  // Has gdb write the stacks of the process's threads to its standard error, or why that cannot be.
+  // Does nothing if the process has ended.
+  virtual void show_stacks(int /*process*/) {}
+
+  // Standard input of a process that reads_input. Never blocks: the bytes that its pipe has taken
+  // so far, or that nobody will read, are input_taken(), of a process that has ended all.
+  virtual void give_input(int /*process*/, std::string_view /*bytes*/) {}
+  virtual void end_input(int /*process*/) {}
+  virtual uint64_t input_taken(int /*process*/) const { return ~uint64_t{0}; }
+
   // Readable when dispatch() has something to deliver.
   virtual int event_fd() const = 0;
   // Delivers what has happened since the last call; never blocks.
@@ -77,6 +114,9 @@ class Host {
 
   // What the process has posted of itself; of one that has ended, its last. Empty: nothing.
   virtual std::optional<RankProgress> progress(int /*process*/) const { return std::nullopt; }
+
+  // What the processes have used since the last call, where the host was told to look.
+  virtual std::vector<HostUsage> take_usage() { return {}; }
 
   // Kills every process that is left, whoever of ours started it, then delivers all output and ends
   // that are still missing. Returns how many processes the started ones had left behind.

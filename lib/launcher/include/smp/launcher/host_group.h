@@ -3,22 +3,28 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "smp/launcher/child_owner.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
-#include "smp/launcher/host_health.h"
+#include "smp/launcher/host_facts.h"
 #include "smp/launcher/host_list.h"
+#include "smp/launcher/push.h"
+#include "smp/launcher/shared_file.h"
 #include "smp/launcher/transport.h"
 
 namespace smp {
 
 class AgentLink;
 
-// Some hosts could not be reached; what() has a line for each, with the reason.
+// Some hosts could not be reached; what() has a line for each, with the reason. `hosts`: without
+// those behind another of them, which may be well.
 class HostsUnreachable : public std::runtime_error {
  public:
   HostsUnreachable(const std::string& text, std::vector<std::string> names)
@@ -31,25 +37,22 @@ struct HostGroupOptions {
   std::chrono::milliseconds connect_timeout{30'000};  // for all agents together
   bool asks_health = false;
   bool asks_topology = false;
+  bool reserves_port = true;     // for the ranks to meet at, on the first host
+  std::set<int> ending_signals;  // USR1, USR2: where they end the waiting for agents too
+  std::chrono::milliseconds usage_interval{0};  // of samples of what ranks use; 0: none
+  // Above so many hosts the agents of so many reach the others, by the same means. 0: never.
+  int fan_out = 0;
+  TransportOptions transport;  // the means
+  // Ranks run in the folder that this process is in; else in that of the files they are pushed.
+  bool runs_here = true;
+  std::vector<SharedFile> shared;  // what every host must have
 };
 
-// What an agent says of its host.
-struct HostFacts {
-  std::string name;  // what it calls itself
-  int cpus = 1;
-  int port = 0;                        // kept free there for the ranks to meet at; 0: none
-  std::vector<std::string> addresses;  // "eth0=10.0.0.1"
-  std::string network;                 // equal where the loopback interface is the same one
-  std::string reached_at;              // the address under which ssh reached it; may be empty
-  std::optional<HostHealth> health;    // where it was asked for
-  int64_t clock_skew_ms = 0;           // with it
-  std::string topology;                // of its CPUs (parse_topology), where it was asked for
-};
-
-// Several machines as one Host: an agent on each, reached through a Transport. Processes go where
-// place() says. A host that goes away, or from which nothing is heard, is lost: its processes are
-// told as such, and its agent ends them by itself. One thread.
-class HostGroup : public Host {
+// Several machines as one Host: an agent on each, reached through a Transport, or through the agent
+// of another one. Processes go where place() says. A host that goes away, or from which nothing is
+// heard, is lost, and with it those that are reached through it: their processes are told as such,
+// and their agents end them by themselves. One thread.
+class HostGroup : public Host, public ChildOwner {
  public:
   HostGroup(std::vector<HostSpec> hosts, Transport& transport, HostGroupOptions options);
   ~HostGroup() override;
@@ -59,22 +62,43 @@ class HostGroup : public Host {
   // Waits until every agent is ready. Throws HostsUnreachable. Returns early when `control_fd` (-1:
   // there is none) gives the number of a signal that ends jobs, or ends itself: 0.
   std::optional<int> connect(int control_fd);
+  // Sends the files to every host, where ranks then run among them. Throws HostsUnreachable, and
+  // ConfigError for a file that cannot be read. Returns early as connect().
+  std::optional<int> push(PushSource& files, int control_fd);
+  // The same for hosts further away: passes a message on; how many have been taken by all.
+  void pass_push(std::string_view message);
+  uint64_t pushed() const;
   HostFacts about(int host) const;
   // Empty for a host whose agent is ready.
-  std::string why_not_reached(int host) const;
+  Loss why_not_reached(int host) const;
 
-  // Where each process will be started.
-  void place(std::vector<int> host_of_process) { host_of_ = std::move(host_of_process); }
+  // Hosts that are reached, or lost, since the last call, for those who do not connect(). What an
+  // agent said of a reached one, as it came.
+  std::vector<int> take_news();
+  std::string ready_bytes(int host) const;
 
+  // Where a process will be started.
+  void place(int process, int host);
+
+  size_t hosts() const { return tree_.size(); }
   std::string name() const override;
   void start(int process, const Command& command) override;
   void signal(int process, int signal, SignalScope scope) override;
+  void show_stacks(int process) override;
+  void give_input(int process, std::string_view bytes) override;
+  void end_input(int process) override { give_input(process, {}); }
+  uint64_t input_taken(int process) const override;
   int event_fd() const override { return events_.number(); }
   void dispatch(HostEvents& events) override;
   void hold_output(bool hold) override;
   std::optional<RankProgress> progress(int process) const override;
+  std::vector<HostUsage> take_usage() override;
+  void begin_finish();  // finish() then waits
   int finish(HostEvents& events) override;
   bool heard_since(int process, std::chrono::steady_clock::time_point time) const override;
+
+  std::set<pid_t> children() const override;
+  void on_child_end(pid_t child, const ProcessEnd& end) override;
 
  private:
   // File descriptors of a link that the epoll knows; -1: none.
@@ -82,25 +106,32 @@ class HostGroup : public Host {
     int in = -1, errors = -1, process = -1, out = -1;
   };
 
+  // Where a host stands in the tree.
+  struct TreePlace {
+    size_t link = 0, place = 0;
+  };
+
   AgentLink& link_of(int process) const;
-  void watch(size_t host);
-  void watch_one(int& known, int wanted, uint32_t events, size_t host);
+  void watch(size_t link);
+  void watch_one(int& known, int wanted, uint32_t events, size_t link);
   std::string unreachable_text() const;
-  size_t links_that(bool (*holds)(const AgentLink& link)) const;
+  [[noreturn]] void throw_unreachable() const;
+  size_t unknown_hosts() const;
+  std::vector<size_t> failed_hosts() const;
+  const Loss& why_not(size_t host) const;
+  const std::string& name_of(size_t host) const;
 
   const RaisedFileLimit file_limit_;
+  Transport& transport_;
   HostGroupOptions options_;
   std::vector<std::unique_ptr<AgentLink>> links_;
+  std::vector<size_t> first_host_;  // of each link
+  std::vector<TreePlace> tree_;     // by host
   std::vector<Watched> watched_;
-  std::vector<int> host_of_;
-  FileDescriptor events_;  // epoll over all links and clock_
-  FileDescriptor clock_;   // timerfd
+  std::vector<int> host_of_;  // by process; -1: none
+  FileDescriptor events_;     // epoll over all links and clock_
+  FileDescriptor clock_;      // timerfd
   bool held_ = false;
 };
-
-// The address of `host` that the other hosts reach it at: of the network interface that is named,
-// or else the one that it was named by or reached at, or its first. Throws ConfigError if it has no
-// such interface.
-std::string address_of(const HostSpec& host, const HostFacts& facts, const std::string& interface);
 
 }  // namespace smp

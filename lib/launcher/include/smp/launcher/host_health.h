@@ -10,6 +10,18 @@ namespace smp {
 
 constexpr int64_t kUnlimited = -1;  // of a limit
 
+struct GpuNote {
+  int gpu = -1;  // as nvidia-smi numbers it; -1: not known which
+  std::string text;
+};
+
+// What may spoil a job on the NVIDIA GPUs of a host.
+struct GpuHealth {
+  std::vector<GpuNote> errors;   // "2 uncorrectable memory errors since the driver was loaded"
+  std::vector<GpuNote> logged;   // "Xid (PCI:0000:3b:00): 79, ..., 5 h ago": it may be over
+  std::vector<GpuNote> held_by;  // "process 123 (python3) of ann, 55 GiB"
+};
+
 struct HostHealth {
   std::string name, kernel;
   int64_t clock_ms = 0;  // since 1970
@@ -20,6 +32,7 @@ struct HostHealth {
   int64_t open_files = 0, processes = 0, locked_bytes = 0;  // limits
   std::vector<std::string> gpus;                            // their models
   std::string driver;                                       // of the GPUs
+  GpuHealth gpu_health;
 };
 
 // Of this host, as this process sees it. `root` stands before /proc, /sys and /dev, for tests.
@@ -29,15 +42,20 @@ HostHealth own_health(const std::string& root = "");
 struct HealthWish {
   int64_t ranks = 1;
   int64_t gpus = 0;
-  int64_t memory_bytes = 0;  // of all ranks; 0: not known
+  int64_t memory_bytes = 0;       // of all ranks; 0: not known
+  std::vector<int> these_gpus{};  // empty: any
 };
 
 struct HealthFinding {
   std::string name;
   bool ok = true;
-  std::string text;  // what is there
-  std::string fix;   // what to do, where it is not ok
+  std::string text;       // what is there
+  std::string fix;        // what to do, where it is not ok
+  bool optional = false;  // jobs may run all the same
 };
+
+// What is wrong, or was, with these GPUs of a host (none: with any), and who holds them.
+std::vector<HealthFinding> gpu_findings_of(const GpuHealth& health, const std::vector<int>& gpus);
 
 std::vector<HealthFinding> findings_of(const HostHealth& health, const HealthWish& wish);
 

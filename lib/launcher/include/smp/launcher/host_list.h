@@ -43,8 +43,9 @@ struct WantedRanks {
 };
 
 // Gives every host its slots: its own number, that of its GPUs, the plan's, an equal part of -n
-// when no host says anything, or 1. Throws a ConfigError that names both numbers when they do not
-// agree.
+// when no host says anything, or 1. The ranks of a plan may lie on other hosts than it was made for
+// where each host says its slots, and they are as many in all. Throws a ConfigError that names both
+// numbers when they do not agree.
 void settle_slots(std::vector<HostSpec>& hosts, const WantedRanks& wanted);
 
 int64_t slots_of(const std::vector<HostSpec>& hosts);

@@ -32,6 +32,14 @@ struct OutputRules {
   LogLimit log_limit;
 };
 
+// What the ranks are made to show when none goes on.
+enum class HangDump {
+  kNone,
+  kCalls,  // a plan's: their memory and last calls (SIGUSR2)
+  kQuit,   // what a program does on SIGQUIT
+  kGdb,    // the stacks of all threads
+};
+
 // What the launcher is asked to run and how. Plain data.
 struct Job {
   std::string id;                  // SMP_JOB_ID
@@ -40,10 +48,12 @@ struct Job {
   std::vector<std::string> hosts;  // their names; none: the ranks run on this one
   std::vector<int> host_of_rank;   // places in `hosts`
   OutputRules output;
+  std::set<int> input_ranks;              // that are given what comes on standard input
   std::chrono::milliseconds grace{5000};  // between asking ranks to end and killing them
   std::optional<std::chrono::milliseconds> timeout;
   HangLimit hang_limit;       // of ranks that post how far they are
   bool ends_on_hang = false;  // else it is only told
+  HangDump hang_dump = HangDump::kNone;
   // Signals to the launcher that ask the ranks, by SIGUSR1, to save a checkpoint and to end, where
   // saves_on_request; and how long they have for it, until the signal is one to end.
   std::set<int> checkpoint_signals{SIGUSR1};
@@ -71,7 +81,8 @@ struct JobResult {
   std::optional<Cause> cause;
   std::optional<Hang> hang;  // for kHang
   int interrupted_by = 0;    // signal
-  int end_signal = 0;  // the last that asked for an end, also where something else had ended it
+  int end_signal = 0;   // the last that asked for an end, also where something else had ended it
+  int unsaved_for = 0;  // the signal that asked for a checkpoint, where a failure came before it
   std::string launcher_error;            // for kLauncherError and kHostsUnreachable
   std::vector<std::string> unreachable;  // hosts, for kHostsUnreachable
   std::vector<RankState> ranks;
@@ -81,5 +92,8 @@ struct JobResult {
   std::chrono::milliseconds ending{0};  // from the decision to end the ranks until all had ended
   int left_behind = 0;                  // processes that the ranks had started and not ended
 };
+
+// smp-launch's own, of what else is in `result`.
+int exit_code_of(const JobResult& result);
 
 }  // namespace smp

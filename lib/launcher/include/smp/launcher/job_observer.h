@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "smp/plan/host_usage.h"
 #include "smp/plan/progress_page.h"
 
 namespace smp {
@@ -28,7 +29,8 @@ struct JobEvent {
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
-  virtual void on_look(const JobView& view) = 0;  // every half second
+  virtual void on_look(const JobView& view) = 0;      // every half second
+  virtual void on_usage(const HostUsage& usage) = 0;  // of one host
   virtual void on_event(const JobEvent& event) = 0;
 };
 

@@ -3,24 +3,29 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 
+#include "smp/launcher/child_owner.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
 
 namespace smp {
 
+class InputPipe;
 class OomWatch;
 class ProgressPages;
+class UsageSampler;
 
-// This machine. Each process leads a session of its own, reads /dev/null, inherits no other open
-// file, and dies with the thread that made this object (PDEATHSIG). Orphans of the processes become
-// children of this process (subreaper), where finish() finds them, so a LocalHost must be the only
-// parent in its process: every child is taken for one of its own.
-class LocalHost : public Host {
+// This machine. Each process leads a session of its own, reads /dev/null or what it is given,
+// inherits no other open file, and dies with the thread that made this object (PDEATHSIG). Orphans
+// of the processes become children of this process (subreaper), where finish() finds them, so every
+// child of the process is taken for one of its own, but for those of a neighbour.
+class LocalHost : public ProcessHost {
  public:
   LocalHost();
   ~LocalHost() override;  // ends what is left
@@ -30,13 +35,20 @@ class LocalHost : public Host {
   std::string name() const override;
   void start(int process, const Command& command) override;
   void signal(int process, int signal, SignalScope scope) override;
+  void show_stacks(int process) override;
+  void give_input(int process, std::string_view bytes) override;
+  void end_input(int process) override;
+  uint64_t input_taken(int process) const override;
   int event_fd() const override { return events_.number(); }
   void dispatch(HostEvents& events) override;
   void hold_output(bool hold) override;
   std::optional<RankProgress> progress(int process) const override;
+  std::vector<HostUsage> take_usage() override;
   int finish(HostEvents& events) override;
 
+  void sample_usage(std::chrono::milliseconds every) override;
   pid_t pid_of(int process) const;
+  void set_neighbour(ChildOwner* neighbour) override { neighbour_ = neighbour; }
 
  private:
   struct Child {
@@ -47,23 +59,30 @@ class LocalHost : public Host {
     int process = 0;
     Stream stream = Stream::kOut;
     FileDescriptor read_end;
+    bool of_debugger = false;
   };
 
-  void open_pipe(int process, Stream stream, FileDescriptor read_end);
+  void open_pipe(int process, Stream stream, FileDescriptor read_end, bool of_debugger = false);
   void reap(HostEvents& events);
+  void watch_input(int process);
+  void close_input(int process);
   bool read_pipe(int number, HostEvents& events);
   void read_ready_pipes(HostEvents& events);
 
   std::unordered_map<pid_t, Child> process_of_pid_;  // running ones
   std::unordered_map<int, pid_t> pid_of_process_;
-  std::unordered_map<int, Pipe> pipes_;  // by file descriptor
+  std::unordered_map<int, Pipe> pipes_;                         // by file descriptor
+  std::unordered_map<int, std::unique_ptr<InputPipe>> inputs_;  // by process
+  std::set<int> full_inputs_;  // processes that do not read what they are given
   FileDescriptor null_;
   FileDescriptor child_signals_;  // signalfd
   FileDescriptor output_;         // epoll over the pipes
-  FileDescriptor events_;         // epoll over child_signals_ and output_
+  FileDescriptor events_;         // epoll over child_signals_, output_ and full inputs
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
+  std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
   bool held_ = false;
+  ChildOwner* neighbour_ = nullptr;
   sigset_t mask_before_;
   const RaisedFileLimit file_limit_;
 };

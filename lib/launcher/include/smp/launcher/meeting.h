@@ -1,8 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -45,6 +48,12 @@ struct ArrivedGuest {
   FileDescriptor channel;
 };
 
+// The time was over before all had come; take() has those that came.
+class MeetingOver : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // The side that waits. One thread.
 class Meeting {
  public:
@@ -59,10 +68,13 @@ class Meeting {
 
   // Waits until `count` guests have come, who say what `self` says; in their order. Connections
   // that prove nothing are dropped, and hold up nobody. A number if `control_fd` (-1: none) asked
-  // to end before that (asked_to_end). Throws std::runtime_error when the time is over.
+  // to end before that (asked_to_end). When `events_fd` (-1: none) is readable, asks `goes_on()`,
+  // and returns, with fewer guests, where nobody comes any more. Throws MeetingOver.
   std::optional<int> gather(size_t count, const MeetingGuest& self, std::chrono::milliseconds time,
-                            int control_fd);
+                            int control_fd, const std::set<int>& ending_signals = {},
+                            int events_fd = -1, const std::function<bool()>& goes_on = {});
   std::vector<ArrivedGuest> take() { return std::move(arrived_); }
+  void close();  // to all, those that have come and were not taken too
 
  private:
   struct Stranger;

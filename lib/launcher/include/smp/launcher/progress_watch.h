@@ -5,16 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "smp/launcher/job_observer.h"
 #include "smp/plan/progress_page.h"
 
 namespace smp {
 
-// That no rank goes on: where each is, and for whom the others wait.
+// That no rank goes on: where each is, and for whom the others wait. Or that none writes.
 struct Hang {
   struct Place {
     std::vector<int> ranks;  // ascending
     std::string where;       // "step 3: forward, microbatch 0; waits in collective 42 (...)"
   };
+  bool by_output = false;  // it is their output that has stopped
   std::chrono::milliseconds silent{0};
   std::vector<int> behind;    // ascending; empty: they wait for each other
   std::vector<Place> places;  // those behind first
@@ -28,6 +30,7 @@ struct HangLimit {
   // None: ten times the longest of the last steps, at least a minute; ten before the first step.
   std::optional<std::chrono::milliseconds> time;
   bool off = false;
+  std::optional<std::chrono::milliseconds> silence{};  // of output; none: it may stop
 };
 
 // Whether the ranks of a job go on, by what they post. Says nothing of ranks that post nothing: a
@@ -42,6 +45,9 @@ class ProgressWatch {
   // What rank has posted by now.
   void see(int rank, std::optional<RankProgress> progress, bool stopped, Clock::time_point now);
   void forget(int rank, Clock::time_point now);  // it has ended
+  // Nobody looked for so long until now, because this process itself did not run: it counts against
+  // no rank.
+  void overlook(Clock::duration time, Clock::time_point now);
 
   // Once for each time that all ranks stand still.
   std::optional<Hang> hang(Clock::time_point now);
@@ -53,7 +59,8 @@ class ProgressWatch {
   std::chrono::milliseconds silent(Clock::time_point now) const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - moved_at_);
   }
-  const std::optional<RankProgress>& progress(int rank) const { return ranks_[rank].at; }
+  // Of those ranks that have not been forgotten.
+  JobView view(Clock::time_point now) const;
 
  private:
   struct Rank {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "smp/launcher/file_descriptor.h"
@@ -43,9 +44,6 @@ struct RankPlace {
   std::vector<int> gpus;  // of its host, that they are to use; empty: all
 };
 
-// Lower-case hex of `bytes` random bytes from the kernel.
-std::string random_hex(int bytes);
-
 // CPUs that this process may run on.
 int available_cpus();
 
@@ -58,6 +56,9 @@ std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts);
 std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
                                            int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited);
+
+// Whether smp-launch sets the variable itself for every rank, whatever anybody else says.
+bool is_set_by_launcher(std::string_view name);
 
 // `inherited` with `set` in place of variables of the same names. Those of ours that are not set
 // (left over from an outer smp-launch) are taken out.

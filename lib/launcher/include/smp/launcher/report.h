@@ -14,6 +14,9 @@ std::string text_of(const ProcessEnd& end);
 // "SIGSEGV", "SIGRTMIN+3".
 std::string signal_name(int number);
 
+// "lost with its host: ..."
+std::string text_of_loss(const RankState& state);
+
 // "rank 3", or where ranks run on several hosts "rank 3 on host b".
 std::string text_of_rank(const Job& job, int rank);
 

@@ -6,8 +6,9 @@
 
 namespace smp {
 
-// The folder of one run: plan.yaml, metrics.jsonl, report.json, weights/, checkpoints/ (written by
-// others), logs/rank-<r>.out and .err, logs/algo-<host, from 1>.log, errors/rank-<r>.json.
+// The folder of one run: plan.yaml, metrics.jsonl, usage.jsonl, report.json, weights/, checkpoints/
+// (written by others), logs/rank-<r>.out and .err, logs/algo-<host, from 1>.log,
+// errors/rank-<r>.json.
 class RunFolder {
  public:
   // The folder as it would be, absolute; creates nothing.
@@ -34,6 +35,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string plan() const { return path_ + "/plan.yaml"; }
   std::string status() const { return path_ + "/status.json"; }
+  std::string usage() const { return path_ + "/usage.jsonl"; }
   std::string events() const { return path_ + "/events.jsonl"; }
   RankFiles files_of(int rank) const;
   std::string log(const std::string& name) const { return path_ + "/logs/" + name; }

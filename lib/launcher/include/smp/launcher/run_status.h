@@ -33,8 +33,15 @@ RunStatus parse_status(const std::string& path, std::string_view text);
 // so many columns.
 std::string status_line(const RunStatus& status, int columns);
 
-// What smp-launch --status prints. `alive`: whether its smp-launch is known to run, or may.
-std::string status_text(const RunStatus& status, bool alive,
+// Whether the smp-launch of a status still runs, as far as that can be known.
+enum class Watcher {
+  kRuns,
+  kSilent,  // there, or on a host that cannot be asked; but it has not written for long
+  kGone,
+};
+
+// What smp-launch --status prints.
+std::string status_text(const RunStatus& status, Watcher watcher,
                         std::chrono::system_clock::time_point now);
 
 // The same as gauges in Prometheus's text format, for a collector of text files.

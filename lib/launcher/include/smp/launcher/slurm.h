@@ -20,4 +20,8 @@ SlurmAllocation slurm_allocation(const std::vector<std::string>& environment);
 // is how a launcher of its own is asked for): their slots stay open.
 std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation);
 
+// Asks Slurm for its switches, by `scontrol show topology`: what it prints, or nothing where Slurm
+// knows of none. Throws ConfigError if it cannot be asked.
+std::string ask_slurm_for_switches();
+
 }  // namespace smp

@@ -29,18 +29,29 @@ class Transport {
 
   virtual Command command_for(const HostSpec& host) const = 0;
 
-  // The line to a host's agent: that of the command, or one that is there already. Once a host.
+  // The line to a host's agent: that of the command, or one that is there already. Once a host, and
+  // again where was_dropped().
   // Throws StartError, std::system_error.
   virtual Line open(const HostSpec& host);
 
   // Why no agent spoke, in words for the user, from how the command ended and what it wrote to its
   // standard error.
   virtual std::string why_not_reached(const ProcessEnd& end, const std::string& errors) const;
+
+  // Whether the other side had no time for the connection just then, so that another try may do.
+  virtual bool was_dropped(const ProcessEnd&, const std::string& /*errors*/) const { return false; }
+
+  // One process may lead to all hosts. Readable when dispatch() has something to read from it; -1:
+  // there is none.
+  virtual int event_fd() const { return -1; }
+  virtual void dispatch() {}
+  // Why it leads nowhere any more, in words for the user; empty while it runs.
+  virtual std::string why_way_ended() const { return ""; }
 };
 
 // How the remote hosts are reached: --via and what belongs to it.
 struct TransportOptions {
-  std::string via;            // ssh, srun, local, exec:COMMAND
+  std::string via;            // ssh, srun, mpirun, local, exec:COMMAND
   std::string ssh_arguments;  // --ssh-args
   std::string agent;          // smp-launch on the hosts
 };
@@ -50,7 +61,7 @@ struct TransportOptions {
 // `local`   agents on this machine, whatever the hosts are called
 // `exec:C`  /bin/sh runs C, which finds the host's name, user and port in SMP_HOST, SMP_HOST_USER,
 //           SMP_HOST_PORT and the agent's program in SMP_AGENT
-// Throws ConfigError for another one.
+// Throws ConfigError for another one; `mpirun` is an MpirunTransport.
 std::unique_ptr<Transport> make_transport(const TransportOptions& options);
 
 // Lines to agents that have come by themselves, by the names of their hosts; hosts without one get

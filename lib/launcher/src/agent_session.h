@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent_messages.h"
+#include "pushed_folder.h"
+#include "silence.h"
+#include "smp/launcher/frame_channel.h"
+#include "smp/launcher/host_group.h"
+#include "smp/launcher/local_host.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/transport.h"
+
+namespace smp {
+
+// What an agent does: starts the ranks of its host, tells the other side of its channel what
+// becomes of them, and ends them. Where it is told of further hosts, it reaches their agents, and
+// passes on what both sides say. One thread.
+class AgentSession : public HostEvents {
+ public:
+  using MakeTransport = std::function<std::unique_ptr<Transport>(const TransportOptions&)>;
+
+  // `control_fd` as for run_guarded(), -1: none. `host` is where the ranks run, `push_folder` where
+  // files that are pushed go; empty: it takes none.
+  AgentSession(FrameChannel channel, int control_fd, ProcessHost& host,
+               MakeTransport make_transport, std::string push_folder = {});
+
+  // Until nothing is left. Returns the exit code.
+  int run();
+
+  void on_output(int process, Stream stream, std::string_view bytes,
+                 std::chrono::system_clock::time_point time) override;
+  void on_ended(int process, const ProcessEnd& end) override;
+  void on_stopped(int process, bool stopped) override;
+  void on_stacks_shown(int process) override;
+  void on_start_failed(int process, const std::string& why) override;
+  void on_lost(int process, const Loss& loss) override;
+  void on_still_finishing() override;
+
+ private:
+  void on_frame(const Frame& frame);
+  void welcome(const WelcomeMessage& message);
+  void reach(const WelcomeMessage& message);
+  void end_below();
+  void tell_of_hosts();
+  Host& host_of(int process);
+  void start(StartMessage message);
+  void start_below(int process, int place);
+  void poll_once();
+  void tell_progress();
+  void tell_progress_of(int process);
+  void tell_usage();
+  void take_push(std::string_view message);
+  void tell_pushed();
+  void take_input(PayloadReader& reader);
+  void tell_input_taken();
+  bool told_to_end();
+  void say_something();
+  void say_last_words();
+
+  FrameChannel channel_;
+  int control_fd_;
+  ProcessHost& host_;
+  MakeTransport make_transport_;
+  std::unique_ptr<Transport> transport_;  // outlives below_
+  std::optional<HostGroup> below_;
+  std::set<int> ranks_below_;
+  SilenceWatch silence_;
+  PushedFolder pushed_files_;
+  uint64_t taken_ = 0, told_taken_ = 0;  // messages about files
+  bool push_refused_ = false;
+  std::optional<ReservedPort> port_;
+  std::vector<std::string> inherited_ = own_environment();
+  Command before_;                      // the command of the rank that was started last
+  std::map<int, uint64_t> told_posts_;  // of the running ranks
+  std::map<int, uint64_t> told_input_;  // of those that were given input
+  std::chrono::steady_clock::time_point told_at_{};
+  bool hold_asked_ = false;
+  bool finish_asked_ = false;
+  bool over_ = false;  // the other side has gone, or is not to be understood
+};
+
+}  // namespace smp

@@ -1,0 +1,156 @@
+#include "gpu_health.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "detached_thread.h"
+#include "nvml.h"
+#include "smp/launcher/duration.h"
+#include "smp/launcher/file_descriptor.h"
+
+namespace smp {
+namespace {
+
+constexpr int kUncorrectable = 1, kSinceLoaded = 0;
+constexpr const char* kMark = "NVRM: Xid ";
+// Those that are the fault of the GPU, its memory or its links, not of a program (NVIDIA, "Xid
+// Errors": double-bit ECC, failed row remapping, NVLink, off the bus, contained and uncontained
+// ECC, GSP). Not 63, a row that was remapped: that has mended it.
+constexpr std::array kOfHardware = {48, 64, 74, 79, 94, 95, 119, 120};
+
+// "4,339,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=123, GPU has fallen off the bus."
+std::string xid_in(const std::string& line) {
+  const size_t at = line.find(kMark);
+  const size_t number_at = at == line.npos ? at : line.find("): ", at);
+  if (number_at == line.npos) return "";
+  int number = 0;
+  const char* const end = line.data() + line.size();
+  std::from_chars(line.data() + number_at + 3, end, number);
+  if (std::find(kOfHardware.begin(), kOfHardware.end(), number) == kOfHardware.end()) return "";
+  return line.substr(at + std::string_view("NVRM: ").size(), line.find('\n', at) - at - 6);
+}
+
+// The third field: microseconds since the machine was started.
+double logged_at_s(const std::string& line) {
+  int64_t microseconds = 0;
+  const size_t second = line.find(',', line.find(',') + 1);
+  if (second != line.npos)
+    std::from_chars(line.data() + second + 1, line.data() + line.size(), microseconds);
+  return static_cast<double>(microseconds) / 1e6;
+}
+
+// None where /proc tells the time since a container was started.
+std::string text_of_age(double seconds) {
+  if (seconds < 0) return "";
+  if (seconds < 3600) return fmt::format(", {} min ago", static_cast<int>(seconds / 60));
+  if (seconds < 48 * 3600) return fmt::format(", {} h ago", static_cast<int>(seconds / 3600));
+  return fmt::format(", {} days ago", static_cast<int>(seconds / 86400));
+}
+
+// nvidia-smi numbers GPUs in the order of their places on the PCI bus.
+int gpu_of(const std::string& xid, const std::string& root) {
+  std::vector<std::string> places;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", error))
+    places.push_back(entry.path().filename().string());
+  std::sort(places.begin(), places.end());
+  for (size_t gpu = 0; gpu < places.size(); ++gpu) {
+    const std::string place = places[gpu].substr(0, places[gpu].find('.'));
+    if (xid.find(fmt::format("(PCI:{})", place)) != xid.npos) return static_cast<int>(gpu);
+  }
+  return -1;
+}
+
+// Each read of /dev/kmsg gives one message; an error is the end, or a message that was overwritten.
+std::vector<GpuNote> logged_xids(const std::string& root) {
+  const std::string path = root + "/dev/kmsg";
+  const FileDescriptor log(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::map<std::string, double> last;  // when each was logged
+  std::array<char, 8192> bytes;
+  for (ssize_t size = 0;
+       log.is_open() && ((size = read(log.number(), bytes.data(), bytes.size())) > 0 ||
+                         (size < 0 && errno == EPIPE));) {
+    if (size < 0) continue;
+    const std::string line(bytes.data(), static_cast<size_t>(size));
+    if (const std::string xid = xid_in(line); !xid.empty()) last[xid] = logged_at_s(line);
+  }
+  double now_s = 0;
+  std::ifstream(root + "/proc/uptime") >> now_s;
+  std::vector<GpuNote> notes;
+  for (const auto& [xid, at_s] : last)
+    notes.push_back({gpu_of(xid, root), xid + text_of_age(now_s - at_s)});
+  return notes;
+}
+
+std::string text_of_process(const GpuProcess& process) {
+  const std::string folder = fmt::format("/proc/{}", process.pid);
+  std::string name, owner;
+  std::ifstream(folder + "/comm") >> name;
+  struct stat status {};
+  if (stat(folder.c_str(), &status) == 0) {
+    const passwd* const user = getpwuid(status.st_uid);
+    owner = user == nullptr ? fmt::format("user {}", status.st_uid) : user->pw_name;
+  }
+  return fmt::format(
+      "process {}{}{}, {}", process.pid, name.empty() ? "" : fmt::format(" ({})", name),
+      owner.empty() ? "" : fmt::format(" of {}", owner), text_of_bytes(process.memory_bytes));
+}
+
+GpuHealth told_by(const Nvml& nvml) {
+  GpuHealth health;
+  unsigned count = 0;
+  if (nvml.init() != Nvml::kSuccess || nvml.count(&count) != Nvml::kSuccess) return health;
+  for (unsigned i = 0; i < count; ++i) {
+    Nvml::Device device = nullptr;
+    if (nvml.device(i, &device) != Nvml::kSuccess) continue;
+    const int gpu = static_cast<int>(i);
+    unsigned long long wrong = 0;
+    if (nvml.ecc_errors(device, kUncorrectable, kSinceLoaded, &wrong) == Nvml::kSuccess &&
+        wrong > 0)
+      health.errors.push_back(
+          {gpu, fmt::format("{} uncorrectable memory error{} since the driver was loaded", wrong,
+                            wrong == 1 ? "" : "s")});
+    for (const GpuProcess& process : processes_on(nvml, device))
+      health.held_by.push_back({gpu, text_of_process(process)});
+  }
+  return health;
+}
+
+// None: no answer came in time.
+std::optional<GpuHealth> ask_nvml(std::chrono::milliseconds patience) {
+  Nvml nvml;
+  if (!nvml.load()) return GpuHealth{};
+  const auto promise = std::make_shared<std::promise<GpuHealth>>();
+  auto answer = promise->get_future();
+  run_detached([promise, nvml] { promise->set_value(told_by(nvml)); });
+  if (answer.wait_for(patience) != std::future_status::ready) return std::nullopt;
+  return answer.get();
+}
+
+}  // namespace
+
+GpuHealth own_gpu_health(const std::string& root, std::chrono::milliseconds patience) {
+  std::optional<GpuHealth> told = ask_nvml(patience);
+  GpuHealth health = told.value_or(GpuHealth{});
+  if (!told)
+    health.errors.push_back({-1, fmt::format("NVML does not answer in {}", text_of(patience))});
+  health.logged = logged_xids(root);
+  return health;
+}
+
+}  // namespace smp

@@ -1,0 +1,25 @@
+#include "smp/launcher/job.h"
+
+#include "smp/plan/check.h"
+#include "smp/plan/exit_code.h"
+
+namespace smp {
+
+int exit_code_of(const JobResult& result) {
+  switch (result.end) {
+    case JobEnd::kSuccess: return static_cast<int>(ExitCode::kOk);
+    case JobEnd::kRankFailed: {
+      const RankState& witness = result.ranks[result.cause->witness];
+      return witness.lost.empty() ? witness.end.code() : static_cast<int>(ExitCode::kLauncherError);
+    }
+    case JobEnd::kHang:
+    case JobEnd::kTimeout: return static_cast<int>(ExitCode::kTimeout);
+    case JobEnd::kHostsUnreachable:
+    case JobEnd::kLauncherError: return static_cast<int>(ExitCode::kLauncherError);
+    case JobEnd::kCheckpointed: return static_cast<int>(ExitCode::kCheckpointedOnRequest);
+    case JobEnd::kInterrupted: return 128 + result.interrupted_by;
+  }
+  check_failed(__FILE__, __LINE__, "unknown end");
+}
+
+}  // namespace smp

@@ -1,0 +1,39 @@
+#include "smp/launcher/shared_file.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "push_words.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kAdvice =
+    "the hosts of a plan need a file system that they share, for the run folder and the data";
+
+}  // namespace
+
+SharedFile shared_with_content(const std::string& path) {
+  return {path, sum_with(0, read_text_file(path, "plan file"))};
+}
+
+std::string why_not_shared(const std::vector<SharedFile>& files) {
+  for (const SharedFile& file : files) {
+    if (access(file.path.c_str(), R_OK) != 0)
+      return fmt::format("it lacks '{}' of this host ({}): {}", file.path, strerror(errno),
+                         kAdvice);
+    try {
+      if (file.sum != 0 && shared_with_content(file.path).sum != file.sum)
+        return fmt::format("'{}' is another file there: {}", file.path, kAdvice);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+  return "";
+}
+
+}  // namespace smp
