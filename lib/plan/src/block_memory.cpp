@@ -141,12 +141,15 @@ struct Backward {
   // The gradient of a norm's result from `gradient`, and with it that of the matrix, whose factors
   // are both.
   void column_parallel(int64_t cols, int64_t gradient, int64_t bytes) const {
+    start_column_parallel(cols, gradient, bytes);
+    t.hidden.finish_sum(alive);
+  }
+  void start_column_parallel(int64_t cols, int64_t gradient, int64_t bytes) const {
     add_product(alive, call, t.tokens, cols, t.h);
     t.hidden.start_sum(alive);
     alive.add(t.hidden.own);  // the norm's result again
     if (!put_off) t.hidden.gather(alive);
     weight_gradient(bytes, t.hidden.all + gradient);
-    t.hidden.finish_sum(alive);
   }
 
   // Up to the gradient of the norm's result.
@@ -195,11 +198,14 @@ struct Backward {
   // to other blocks as well.
   void cross_attention(bool makes_memory_gradient) const {
     heads(0, false);
-    column_parallel(t.attended_cols, t.attended, t.q_gradient);
+    start_column_parallel(t.attended_cols, t.attended, t.q_gradient);
     add_product(alive, call, t.tokens, t.kv_cols, t.h);  // gradient of the memory
-    if (!makes_memory_gradient) alive.drop(t.hidden.all);
-    alive.pass(t.kv_gradient, 0);
+    t.hidden.start_sum(alive);
+    t.hidden.finish_sum(alive);
+    if (!makes_memory_gradient) alive.drop(t.hidden.own);
+    alive.pass(t.hidden.gathered + t.kv_gradient, 0);
     alive.drop(t.kv);
+    t.hidden.finish_sum(alive);
   }
 };
 
@@ -236,19 +242,20 @@ int64_t complete_peak(const BlockTensors& t, const LayerCall& call) {
   return complete.peak();
 }
 
-// Of whole sequences, as the rest of an encoder_decoder (engine_rules.h).
 Alive cross_block_backward(const BlockTensors& t, const LayerCall& call, bool opens, bool closes,
                            bool put_off) {
-  const int64_t hidden = t.hidden.all;
+  const int64_t hidden = t.hidden.own;
   Alive alive;
   const Backward backward{alive, t, call, put_off};
   backward.mlp();
   if (opens) alive.add(hidden);  // the memory again
   backward.cross_attention(closes);
   if (opens) alive.drop(hidden);
+  alive.pass(t.hidden.norm_sums, 0);
   if (!put_off || t.drops) alive.drop(hidden);  // gradient of x2
   alive.drop(hidden + t.hidden.stats);          // x1
   backward.attention(closes);
+  if (opens) alive.pass(t.hidden.norm_sums, 0);
   return alive;
 }
 
@@ -272,6 +279,7 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
           .thinned_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
           .put_off_bytes = -weights.now(),
+          .put_off_saved_bytes = t.up + t.attended + t.packed,
           .put_off_backward_peak_bytes = block_backward(t, call, keeps_table, true).peak(),
           .weight_peak_bytes = weights.peak()};
 }
@@ -279,7 +287,7 @@ LayerMemory block_memory(const ModelSpec& model, const LayerSpec& layer, const L
 LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
                                const LayerCall& call) {
   const BlockTensors t(model, call);
-  const int64_t hidden = t.hidden.all;
+  const int64_t hidden = t.hidden.own;
   const bool opens = opens_decoder(model, layer), closes = closes_stack(model, layer);
   Alive forward;
   if (opens) {
@@ -289,7 +297,9 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
   attention_forward(forward, t, call);
   forward.add(t.hidden.stats);
   add_column_parallel(forward, t, call, t.attended_cols);
+  forward.add(t.hidden.gathered);  // the memory of all
   add_product(forward, call, t.tokens, t.h, t.kv_cols);
+  forward.drop(t.hidden.gathered);
   forward.add(t.attended);
   forward.add(t.log_sums);
   forward.pass(t.forward_scratch, 0);
@@ -309,6 +319,7 @@ LayerMemory cross_block_memory(const ModelSpec& model, const LayerSpec& layer,
           .thinned_bytes = t.up,
           .complete_peak_bytes = complete_peak(t, call),
           .put_off_bytes = -weights.now(),
+          .put_off_saved_bytes = t.up + 3 * t.attended + t.packed,
           .put_off_backward_peak_bytes = cross_block_backward(t, call, opens, closes, true).peak(),
           .weight_peak_bytes = weights.peak()};
 }

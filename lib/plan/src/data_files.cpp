@@ -131,13 +131,21 @@ DataFiles find_data_files(const TrainingSpec& training, int64_t sequences) {
         found.path, found.total_bytes, training.sequence_length + 1, training.sequence_length));
   }
   const int64_t samples = held_out_samples(training);
+  const int64_t sample_bytes = sequences * training.sequence_length;
   // In samples, that no product overflows.
-  if (samples > 0 &&
-      (found.total_bytes - 1) / (sequences * training.sequence_length) < samples + 1) {
+  const int64_t trained = (found.total_bytes - 1) / sample_bytes - samples;
+  if (samples > 0 && trained < 1) {
     throw ConfigError(fmt::format(
         "training.evaluation.samples: {} holds {} bytes, which is not {} held-out samples of {} "
         "bytes and one to train on",
-        found.path, found.total_bytes, samples, sequences * training.sequence_length));
+        found.path, found.total_bytes, samples, sample_bytes));
+  }
+  const int64_t batch = training.global_batch.value_or(1);
+  if (batch > 1 && trained < batch) {
+    throw ConfigError(fmt::format(
+        "training.data.path: {} holds {} bytes, {} samples of {} to train on, fewer than one batch "
+        "of {}: give more text, or a smaller training.global_batch",
+        found.path, found.total_bytes, trained, sample_bytes, batch));
   }
   return found;
 }

@@ -63,13 +63,6 @@ constexpr const char* kDrawsItsOwn =
 
 const Rule kRules[] = {
     {[](const Plan& plan) {
-       return plan.job.cluster.device == DeviceKind::kCuda &&
-              plan.job.model.stack == Stack::kEncoderDecoder;
-     },
-     "cluster.device: cuda with model.stack: encoder_decoder (the engine's attention on GPUs has "
-     "no relative positions)",
-     Concerns::kPlace},
-    {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCuda && is_list(plan.job.model);
      },
      "cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)",
@@ -129,6 +122,11 @@ const Rule kRules[] = {
      },
      "model.layers with sequence_parallel or context_parallel_degree (a list reads no sequences)"},
     {[](const Plan& plan) {
+       return is_list(plan.job.model) && plan.job.parallel.recompute == Recompute::kSelective;
+     },
+     "model.layers with recompute: selective (that makes the first product of a block's MLP again, "
+     "and a list has no blocks: full, or recompute_layers)"},
+    {[](const Plan& plan) {
        return is_list(plan.job.model) && !plan.job.parallel.tensor_parallel.all();
      },
      "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every matrix "
@@ -143,18 +141,6 @@ const Rule kRules[] = {
      "model.vocab_multiple_of: above 1 (the engine cuts the vocabulary unevenly instead)"},
     {[](const Plan& plan) { return plan.job.parallel.context_parallel_degree.value_or(1) > 1; },
      "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)"},
-    {[](const Plan& plan) {
-       return plan.job.model.stack == Stack::kEncoderDecoder &&
-              plan.job.parallel.sequence_parallel.value_or(false);
-     },
-     "parallel.sequence_parallel: true in an encoder_decoder (the engine splits the sequences of "
-     "decoders alone)"},
-    {[](const Plan& plan) {
-       return plan.job.model.stack == Stack::kEncoderDecoder &&
-              !plan.job.parallel.tensor_parallel.all();
-     },
-     "parallel.tensor_parallel: a kind that is false in an encoder_decoder (the engine shares all "
-     "of its matrices among the tensor ranks)"},
     {[](const Plan& plan) {
        return plan.job.parallel.offload_optimizer == true && keeps_no_state(plan.job.training);
      },
@@ -176,7 +162,10 @@ const Rule kRules[] = {
        return plan.job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
      },
      "parallel.profile: another framework's (the engine runs smp)"},
-    {[](const Plan& plan) { return plan.job.parallel.data_collectives == CollectivesKind::kSmddp; },
+    {[](const Plan& plan) {
+       return plan.job.cluster.device == DeviceKind::kCpu &&
+              plan.job.parallel.data_collectives == CollectivesKind::kSmddp;
+     },
      "parallel.data_collectives: smddp (the engine has its own)"},
     {[](const Plan& plan) { return plan.job.parallel.partition_activations; },
      "parallel.partition_activations: true (the engine runs without it)"},

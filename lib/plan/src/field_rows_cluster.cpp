@@ -97,9 +97,10 @@ void add_cluster_fields(std::vector<Field>& out) {
        "start of a transfer between hosts",
        {.unit = Unit::kSeconds, .max = kMostLatency}},
       {kCluster, "intra_host_points", SMP_AT(cluster.intra_host_points),
-       "measured all-reduces inside a host, as nccl-tests prints them, in place of latency and "
+       "measured collectives inside a host, sizes as nccl-tests count, in place of latency and "
        "rate "
-       "where they reach"},
+       "where they reach; op is all_reduce (default), all_gather, reduce_scatter, broadcast or "
+       "all_to_all"},
       {kCluster, "inter_host_points", SMP_AT(cluster.inter_host_points),
        "the same over several hosts"},
       {kCluster,

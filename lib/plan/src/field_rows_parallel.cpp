@@ -139,14 +139,15 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "prefetch_layers",
        SMP_AT(parallel.prefetch_layers),
-       "with sharding: parameters, layers gathered ahead of the running one",
+       "with sharding: parameters, layers gathered ahead of the running one; layers that share a "
+       "bucket (shard_bucket_bytes) count as one",
        {.max = kMostLayers}},
       {kParallel,
        "max_live_parameters",
        SMP_AT(parallel.max_live_parameters),
        "with sharding: parameters, elements that a rank has gathered at once; bounds how far "
-       "ahead, "
-       "while the running layer is always whole; 0 = no bound",
+       "ahead and how many small layers share a bucket, while the running layer is always whole; "
+       "0 = no bound",
        {.max = kMostElements, .also = {"sdp_max_live_parameters", "stage3_max_live_parameters"}}},
       {kParallel,
        "param_persistence_threshold",

@@ -52,7 +52,7 @@ std::string file_name_problem(const std::string& text) {
   return text[0] == '.' || text[0] == '-' ? "must not begin with '.' or '-'" : "";
 }
 
-// One measured all-reduce; what is wrong with it follows "item 3".
+// One measured collective; what is wrong with it follows "item 3".
 std::string read_point(const YamlNode& node, LinkPoint& point) {
   if (node.kind != YamlNode::Kind::kMap) {
     return "must be a map such as {ranks: 8, bytes: 1MiB, seconds: 0.0001}, not " + described(node);
@@ -68,8 +68,14 @@ std::string read_point(const YamlNode& node, LinkPoint& point) {
       above_zero.min = 0;
       above_zero.min_excluded = true;
       problem = store(point.seconds, read_number(entry.value, Scale::kNone, above_zero));
+    } else if (entry.key == "op") {
+      std::vector<std::string> names;
+      for (const CollectiveOp op : kPointOps) names.emplace_back(name_of(op));
+      const Read<size_t> read = read_choice(entry.value, names);
+      if (read.value) point.op = kPointOps[*read.value];
+      problem = read.problem;
     } else {
-      return fmt::format("has the unknown key {}; its keys are ranks, bytes, seconds",
+      return fmt::format("has the unknown key {}; its keys are ranks, bytes, seconds, op",
                          quoted_for_message(entry.key));
     }
     if (!problem.empty()) return fmt::format("has a bad key: {} {}", entry.key, problem);
@@ -209,8 +215,10 @@ struct Write {
     if (points.empty()) return std::nullopt;
     std::vector<std::string> out;
     for (const LinkPoint& point : points) {
-      out.push_back(fmt::format("{{ranks: {}, bytes: {}, seconds: {}}}", point.ranks, point.bytes,
-                                number_text(point.seconds)));
+      const bool is_default = point.op == LinkPoint{}.op;
+      out.push_back(fmt::format("{{ranks: {}, bytes: {}, seconds: {}{}{}}}", point.ranks,
+                                point.bytes, number_text(point.seconds),
+                                is_default ? "" : ", op: ", is_default ? "" : name_of(point.op)));
     }
     return fmt::format("[{}]", fmt::join(out, ", "));
   }

@@ -135,6 +135,13 @@ ImageFile read_image_file(const JobSpec& job) {
         "train on",
         found.path, found.images(), held_out_samples(training)));
   }
+  const int64_t batch = training.global_batch.value_or(1);
+  if (found.trained < batch) {
+    throw ConfigError(fmt::format(
+        "training.data.path: {} holds {} images to train on, fewer than one batch of {}: give more "
+        "of them, or a smaller training.global_batch",
+        found.path, found.trained, batch));
+  }
   return found;
 }
 

@@ -120,10 +120,13 @@ void JobBuilder::agree_on_recompute() {
                     "is {}",
                     parallel.activation_checkpointing_strategy, choice_name(*parallel.recompute)));
   }
-  if (parallel.offload_activations == true && flag == false) {
+  // Our engine moves what a block keeps, whatever that is.
+  const bool other = parallel.profile.value_or(Profile::kSmp) != Profile::kSmp;
+  if (parallel.offload_activations == true && flag == false && other) {
     error({"parallel.offload_activations"},
-          "keys disagree: offload_activations moves what activation_checkpointing keeps, which is "
-          "false");
+          fmt::format("offload_activations of profile {} moves what recompute: full keeps, and "
+                      "recompute is {}",
+                      choice_name(*parallel.profile), choice_name(*parallel.recompute)));
   }
   if (!parallel.partition_activations) return;
   if (flag == false) {

@@ -71,7 +71,8 @@ parallel:
 - `activation_checkpointing: true` is `recompute: full`, and `false` alone is `recompute: none`; beside
   `recompute: selective` it is `false`. `recompute_layers` and an `activation_checkpointing_strategy`
   other than `each` need `recompute: full`: alone they mean it.
-- `offload_activations: true` needs activation checkpointing: alone it turns it on.
+- `offload_activations: true` alone turns activation checkpointing on, and moves the inputs that it keeps; beside
+  `recompute: none` or `selective` it moves all that blocks keep then, which other frameworks' profiles refuse.
 - `offload_parameters: true` needs `sharding: parameters`: alone it means it.
 - `virtual_pipeline_degree` above 1 is `pipeline: virtual`, or 2 with `zb_v`; `virtual` needs it above 1.
 - `sequence_parallel: true` needs `tensor_parallel_degree` above 1, which divides `sequence_length`.
@@ -147,7 +148,7 @@ std::string kind_text(const Field& field) {
     case Shape::kChoice: return fmt::format("{}", fmt::join(choices_of(field), ", "));
     case Shape::kWholeList: return "list of whole numbers";
     case Shape::kTextList: return "list of texts";
-    case Shape::kPointList: return "list of `{ranks, bytes, seconds}`";
+    case Shape::kPointList: return "list of `{ranks, bytes, seconds, op}`";
     case Shape::kLayerList: return "list of names and maps with `type`";
   }
   return "";

@@ -88,6 +88,9 @@ std::vector<Json> forms(const Field& field) {
                                        {{{"type", "integer"}, {"minimum", 1}},
                                         {{"type", "string"}, {"pattern", kSizePattern}}}}};
       point["properties"]["seconds"] = {{"type", "number"}, {"exclusiveMinimum", 0}};
+      for (const CollectiveOp op : kPointOps) {
+        point["properties"]["op"]["enum"].push_back(name_of(op));
+      }
       return {{{"type", "array"}, {"items", point}}};
     }
     case Shape::kLayerList: return {layer_list_form()};

@@ -52,15 +52,20 @@ LayerMemory embedding_memory(const ModelSpec& model, const LayerSpec& layer,
                              const LayerCall& call) {
   const HiddenBytes hidden(model, call);
   const int64_t outputs = bytes_of(outputs_of(model, layer, call));
+  // Of an encoder_decoder both sequences, each with its table behind it.
+  const int64_t sequences = model.stack == Stack::kEncoderDecoder ? 2 : 1;
+  const int64_t table = (outputs - sequences * hidden.own) / sequences;
   Alive forward;
-  if (call.vocabulary_degree() == 1) {  // each rank looks up its own tokens
-    forward.add(hidden.own);
-  } else {
-    forward.add(hidden.all);
-    hidden.start_sum(forward);
-    hidden.finish_sum(forward);
+  for (int64_t i = 0; i < sequences; ++i) {
+    if (call.vocabulary_degree() == 1) {  // each rank looks up its own tokens
+      forward.add(hidden.own);
+    } else {
+      forward.add(hidden.all);
+      hidden.start_sum(forward);
+      hidden.finish_sum(forward);
+    }
+    forward.add(table);
   }
-  forward.add(outputs - hidden.own);  // of an encoder_decoder: the decoder's tokens, both tables
   // The output's gradient with its dropout, and of all tokens.
   Alive backward;
   backward.add(model.hidden_dropout > 0 ? hidden.own : 0);

@@ -185,6 +185,7 @@ void add_embedding(ParameterList& list, const ModelSpec& model) {
     list.table("positions.weight", model.max_positions, h, TensorSplit::kReplicated);
   }
   if (model.position_embedding == PositionKind::kRelative) {
+    list.share(list.kinds().attention);  // by heads
     list.table("relative.weight", kRelativeBuckets, model.num_heads, TensorSplit::kColumns);
     if (model.stack == Stack::kEncoderDecoder) {
       list.table("decoder_relative.weight", kRelativeBuckets, model.num_heads,

@@ -1,6 +1,7 @@
 #include "smp/plan/layout.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -14,6 +15,8 @@
 
 namespace smp {
 namespace {
+
+int64_t div_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // The order of passes does not matter here.
 ScheduleShape chunks_of(const Plan& plan) {
@@ -81,42 +84,59 @@ int64_t enough_bytes(const Plan& plan) {
   return puts_weights_off(chunks_of(plan).kind) ? 1 : plan.job.parallel.shard_bucket_bytes;
 }
 
+// Elements that one bucket of several layers may have.
+int64_t most_elements(const Plan& plan) {
+  const int64_t most = shards_weights(plan) ? plan.job.parallel.max_live_parameters : 0;
+  return most > 0 ? most : std::numeric_limits<int64_t>::max() / 2;
+}
+
 // Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
-// it holds enough, and at the begin of a chunk; sharded ends have buckets of their own. What little
-// is left in front goes with its neighbours, as do layers all of whose tensors persist. Uneven cuts
-// differ between tensor ranks by a row or so; tensor rank 0, which holds the most, decides for all,
-// because the ranks of a stage share one schedule.
+// it holds enough, before it would have more gathered than may be, and at the begin of a chunk;
+// sharded ends have buckets of their own. What little is left in front goes with its neighbours.
+// Layers without elements here, all of whose tensors persist, are in none but between others.
+// Uneven cuts differ between tensor ranks by a row or so; tensor rank 0, which holds the most,
+// decides for all, because the ranks of a stage share one schedule.
 std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
                                                      const std::vector<LayerSpec>& layers,
                                                      const std::vector<int64_t>& chunk_layers) {
-  std::vector<std::pair<size_t, size_t>> ranges;
   std::vector<bool> begins_chunk(layers.size(), false);
-  size_t begin = 0;
+  size_t first = 0;
   for (const int64_t count : chunk_layers) {
-    begins_chunk[begin] = true;
-    begin += static_cast<size_t>(count);
+    begins_chunk[first] = true;
+    first += static_cast<size_t>(count);
   }
-  const int64_t element_bytes = bytes_of(compute_dtype(plan));
-  const int64_t enough = enough_bytes(plan);
+  std::vector<int64_t> sizes;
+  for (const LayerSpec& layer : layers) sizes.push_back(elements_of(plan, layer, 0, false));
   const auto begins_bucket = [&](size_t i) {
     return begins_chunk[i] ||
            (shards_gradients(plan) && (is_end(layers[i]) || is_end(layers[i - 1])));
   };
+  const int64_t enough = div_up(enough_bytes(plan), bytes_of(compute_dtype(plan)));
+  const int64_t most = most_elements(plan);
+  std::vector<std::pair<size_t, size_t>> ranges;
   size_t end = layers.size();
-  int64_t bytes = 0;
+  int64_t elements = 0, of_neighbour = 0;
   for (size_t i = layers.size(); i-- > 0;) {
-    bytes += elements_of(plan, layers[i], 0, false) * element_bytes;
-    if (bytes == 0 ? !begins_chunk[i] : bytes < enough && !begins_bucket(i)) continue;
-    const bool is_rest = shards_gradients(plan) && 2 * bytes < enough;
+    elements += sizes[i];
+    const bool is_full =
+        elements >= enough || (elements > 0 && i > 0 && elements + sizes[i - 1] > most);
+    if (!is_full && !begins_bucket(i)) continue;
+    const bool is_rest = shards_gradients(plan) && 2 * elements < enough;
     const bool has_neighbour = !ranges.empty() && ranges.back().first == end &&
-                               !(bytes > 0 ? begins_bucket(end) : begins_chunk[end]);
+                               !begins_bucket(end) && of_neighbour + elements <= most;
     if (is_rest && has_neighbour) {
       ranges.back().first = i;
-    } else if (bytes > 0) {
+      of_neighbour += elements;
+    } else if (elements > 0) {
       ranges.emplace_back(i, end);
+      of_neighbour = elements;
     }
     end = i;
-    bytes = 0;
+    elements = 0;
+  }
+  for (auto& [begin, last] : ranges) {
+    while (sizes[begin] == 0) ++begin;
+    while (sizes[last - 1] == 0) --last;
   }
   return ranges;
 }
@@ -184,9 +204,7 @@ int64_t sum_of(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
+int64_t round_up(int64_t value, int64_t multiple) { return div_up(value, multiple) * multiple; }
 
 }  // namespace
 

@@ -50,8 +50,8 @@ class LayerWalk {
       SMP_CHECK(matrix != operators_.end());
       // Its two factors; the batch itself lives anyway.
       const bool of_batch = is_first_ && owner_of_input(matrix - operators_.begin()) < 0;
-      memory.put_off_bytes =
-          bytes_of(matrix->out, call_) + (of_batch ? 0 : bytes_of(matrix->in, call_));
+      memory.put_off_saved_bytes = of_batch ? 0 : bytes_of(matrix->in, call_);
+      memory.put_off_bytes = bytes_of(matrix->out, call_) + memory.put_off_saved_bytes;
       memory.weight_peak_bytes = memory_of(*matrix, call_).weight_scratch_bytes;
     }
     return memory;

@@ -127,17 +127,17 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
   if (model.position_embedding == PositionKind::kLearned) {
     counts.embedding.whole += static_cast<double>(model.max_positions) * h;
   }
-  if (model.position_embedding == PositionKind::kRelative) {
-    const double tables = model.stack == Stack::kEncoderDecoder ? 2 : 1;
-    counts.embedding.cut +=
-        tables * static_cast<double>(kRelativeBuckets) * static_cast<double>(model.num_heads);
-  }
   if (model.stack == Stack::kEncoder) {
     counts.embedding.whole += static_cast<double>(kTokenTypes) * h;
   }
 
   counts.embedding = shared(counts.embedding, kinds.embedding);
   counts.vocabulary = shared(counts.vocabulary, kinds.embedding);
+  if (model.position_embedding == PositionKind::kRelative) {
+    const double tables = model.stack == Stack::kEncoderDecoder ? 2 : 1;
+    const double numbers = static_cast<double>(kRelativeBuckets * model.num_heads);
+    counts.embedding = counts.embedding + shared({.cut = tables * numbers}, kinds.attention);
+  }
 
   const auto mlp_of = [&](int64_t width) { return shared(mlp(model, width), kinds.mlp); };
   const ParameterSum self =

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "smp/plan/step_timeline.h"
+
 namespace smp {
 namespace {
 
@@ -79,6 +81,7 @@ void ProgressPost::post(const Write& write) {
 }
 
 void ProgressPost::enter(const char* phase, int64_t step, int64_t microbatch, int64_t layer) {
+  if (recorder_ != nullptr) recorder_->enter(phase, step, microbatch, layer);
   post([&] {
     store(page_.phase, phase);
     if (step >= 0) store(page_.step, step);
@@ -95,6 +98,7 @@ void ProgressPost::begin_collective(std::string_view label) {
 }
 
 void ProgressPost::wait(bool waiting) {
+  if (recorder_ != nullptr) recorder_->wait(waiting);
   post([&] { store(page_.waiting, waiting ? 1 : 0); });
 }
 

@@ -80,7 +80,8 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
       parameters.head_layer = std::max(parameters.head_layer, layers.back());
     }
     set_memory_rules(plan, layout, parameters);
-    std::vector<int64_t>& buckets = parameters.bucket_first_layers.emplace_back();
+    std::vector<int64_t>& first_layers = parameters.bucket_first_layers.emplace_back();
+    std::vector<int64_t>& last_layers = parameters.bucket_last_layers.emplace_back();
     if (plan.degrees.data() == 1) continue;
     parameters.persistent_buckets.push_back(layout.persistent_bucket);
     if (stage == 0 && layout.persistent_bucket >= 0) {
@@ -88,7 +89,10 @@ ScheduleParameters schedule_parameters(const Plan& plan) {
       const Bucket& small = layout.buckets.back();
       parameters.table_persists = table.offset >= small.begin && table.offset < small.end;
     }
-    for (const Bucket& bucket : layout.buckets) buckets.push_back(bucket.first_layer);
+    for (const Bucket& bucket : layout.buckets) {
+      first_layers.push_back(bucket.first_layer);
+      last_layers.push_back(bucket.last_layer);
+    }
     if (layout.shards_gradients()) {
       std::vector<int32_t>& buffers = parameters.gradient_buffers.emplace_back();
       for (const Bucket& bucket : layout.buckets) buffers.push_back(bucket.gradient_buffer);

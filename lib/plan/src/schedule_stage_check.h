@@ -47,6 +47,7 @@ class StageCheck {
   Problem recompute(const Action& action);
   Problem offload(const Action& action);
   Problem fetch(const Action& action);
+  // From complete gradients to the end of the step (schedule_stage_step.cpp).
   Problem reduce_kv(const Action& action);
   Problem reduce(const Action& action);
   Problem step();
@@ -102,7 +103,7 @@ class StageCheck {
   const bool splits_;            // weight gradients are actions of their own
   std::vector<int64_t> layers_;  // of all chunks
   int64_t head_ = -1;            // last layer of the model
-  std::vector<int64_t> bucket_first_layers_;
+  std::vector<int64_t> bucket_first_layers_, bucket_last_layers_;
   // Layers passed, by unit.
   std::vector<int32_t> forwards_, backwards_, weights_;
   std::vector<bool> recomputed_;     // by call; empty where nothing is

@@ -185,6 +185,7 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
   if (parameters.bucket_first_layers.empty()) return;
   const auto index = static_cast<size_t>(stage);
   const std::vector<int64_t>& first_layers = parameters.bucket_first_layers[index];
+  const std::vector<int64_t>& last_layers = parameters.bucket_last_layers[index];
   if (first_layers.empty()) return;
   if (!parameters.persistent_buckets.empty()) persistent_ = parameters.persistent_buckets[index];
   const auto none = static_cast<int32_t>(first_layers.size()) - (persistent_ >= 0 ? 1 : 0);
@@ -196,7 +197,8 @@ LayerBuckets::LayerBuckets(const ScheduleParameters& parameters, int64_t stage)
       if (of_layer_.size() <= static_cast<size_t>(layer)) {
         of_layer_.resize(static_cast<size_t>(layer) + 1, kNobody);
       }
-      of_layer_[static_cast<size_t>(layer)] = bucket == none ? kNobody : bucket;
+      const bool is_in = bucket < none && layer <= last_layers[static_cast<size_t>(bucket)];
+      of_layer_[static_cast<size_t>(layer)] = is_in ? bucket : kNobody;
       has_head |= layer == parameters.head_layer;
     }
   }

@@ -79,11 +79,13 @@ class StepTraffic {
  private:
   // How often this rank's layers run in a microbatch, and what they send then.
   struct Calls {
-    int64_t blocks = 0, again = 0;       // recomputed
-    int64_t thinned = 0;                 // of which selective recompute makes a part again
-    int64_t attentions = 0;              // two of a decoder's block beside an encoder
+    int64_t blocks = 0, again = 0;  // recomputed
+    int64_t thinned = 0;            // of which selective recompute makes a part again
+    // Two of a decoder's block beside an encoder.
+    int64_t attentions = 0, attentions_again = 0;
     int64_t pairs = 0, pairs_again = 0;  // of matrices that the tensor ranks share
-    int64_t memories = 0;                // made of an encoder's result by shared attention
+    int64_t memories = 0;                // made of an encoder's result
+    int64_t shared_reads = 0;            // of a memory, by attention that the tensor ranks share
     int64_t embeddings = 0, heads = 0;   // an encoder_decoder embeds two sequences
     int64_t shared_embeddings = 0, shared_heads = 0;
   };
@@ -104,8 +106,10 @@ class StepTraffic {
         calls.attentions += attentions;
         calls.pairs += pairs;
         calls.again += is_again ? 1 : 0;
+        calls.attentions_again += is_again ? attentions : 0;
         calls.pairs_again += is_again ? pairs : 0;
-        calls.memories += kinds.attention && opens_decoder(model, layer) ? 1 : 0;
+        calls.memories += opens_decoder(model, layer) ? 1 : 0;
+        calls.shared_reads += kinds.attention ? attentions - 1 : 0;
       } else if (layer.kind == LayerKind::kEmbedding) {
         calls.embeddings += model.stack == Stack::kEncoderDecoder ? 2 : 1;
       } else if (layer.kind == LayerKind::kHead) {
@@ -170,23 +174,28 @@ class StepTraffic {
   void whole_sequences(const Calls& calls) {
     all_reduce("tensor.forward", dtype_, hidden(),
                calls.pairs + calls.pairs_again + calls.shared_embeddings);
+    const bool sums_memories = plan_.job.parallel.tensor_parallel.attention;
     all_reduce("tensor.backward", dtype_, hidden(),
-               calls.pairs + calls.memories + calls.shared_heads);
+               calls.pairs + (sums_memories ? calls.memories : 0) + calls.shared_heads);
   }
 
   // Each sum is scattered, and gathered ahead of the next matrix (Korthikanti et al. 2022, section
   // 4.2.2). For the weights' gradients a norm's result is made and gathered again, and so is, where
-  // these are put off, the gradient of what a pair of matrices gives. Of decoders alone.
+  // these are put off, the gradient of what a pair of matrices gives. A memory is gathered by each
+  // block that attends to it, forward and for the weights that read it, and each sums its gradient.
   void split_sequences(const Calls& calls) {
-    const int64_t blocks = calls.blocks;
+    const int64_t branches = calls.attentions + calls.blocks;  // with a norm, each
+    const int64_t reads = calls.attentions - calls.blocks;     // of a memory
     const bool put_off = puts_weights_off(*plan_.job.parallel.pipeline);
     scatter("tensor.forward", calls.pairs + calls.pairs_again + calls.shared_embeddings);
-    gather("tensor.forward", 2 * (blocks + calls.again) + calls.thinned + calls.heads);
-    scatter("tensor.backward", calls.pairs + calls.shared_heads);
-    gather("tensor.backward", (put_off ? 6 : 4) * blocks + calls.embeddings + calls.heads);
-    const int64_t norms = plan_.job.model.shared_norm ? 1 : 2;
-    all_reduce("tensor.norms", wide(dtype_), norm_vectors() * plan_.job.model.hidden_size,
-               norms * blocks + calls.heads);
+    gather("tensor.forward",
+           2 * (calls.attentions + calls.attentions_again) + calls.thinned + calls.heads);
+    scatter("tensor.backward", calls.pairs + calls.shared_reads + calls.shared_heads);
+    gather("tensor.backward",
+           (put_off ? 3 : 2) * branches + reads + calls.embeddings + calls.heads);
+    all_reduce(
+        "tensor.norms", wide(dtype_), norm_vectors() * plan_.job.model.hidden_size,
+        (plan_.job.model.shared_norm ? calls.blocks : branches) + calls.memories + calls.heads);
   }
 
   // `calls` are those of a microbatch.

@@ -135,8 +135,7 @@ class Walk {
       release(layer);
     }
     if (engine_puts_off(layer)) {
-      now_.put_off.bytes += beside_gradient(layer);
-      ++now_.put_off.calls;
+      put_off(layer, 1);
       release_gradient(layer, layer.passed_gradient_bytes);
     } else {
       release_gradient(layer, layer.handed_gradient_bytes);
@@ -152,8 +151,7 @@ class Walk {
       instant.transient = layer.memory.weight_peak_bytes;
       instant.running = layer.kind;
       if (fuller(instant, peaks_.backward)) peaks_.backward = instant;
-      now_.put_off.bytes -= beside_gradient(layer);
-      --now_.put_off.calls;
+      put_off(layer, -1);
       release_gradient(layer, put_off_gradient(layer));
     }
     // The loss is released by its backward already.
@@ -164,9 +162,14 @@ class Walk {
   bool engine_puts_off(const WalkedLayer& layer) const {
     return stage_.in_engine && stage_.weights_put_off && layer.memory.put_off_bytes > 0;
   }
-  // What is put off beside the gradient of the output, which stays where it is counted.
-  static int64_t beside_gradient(const WalkedLayer& layer) {
-    return layer.memory.put_off_bytes - put_off_gradient(layer);
+  // One call more or fewer. The gradient of the output stays where it is counted.
+  void put_off(const WalkedLayer& layer, int64_t calls) {
+    const int64_t saved = layer.memory.put_off_saved_bytes;
+    now_.put_off.bytes += calls * saved;
+    now_.put_off.calls += calls;
+    now_.put_off_made.bytes +=
+        calls * (layer.memory.put_off_bytes - saved - put_off_gradient(layer));
+    now_.put_off_made.calls += calls;
   }
   static int64_t put_off_gradient(const WalkedLayer& layer) {
     return layer.handed_gradient_bytes - layer.passed_gradient_bytes;

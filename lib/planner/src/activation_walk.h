@@ -23,7 +23,8 @@ struct ActivationBytes {
   Kept blocks;
   Kept checkpoints;       // of blocks that are computed again
   Kept head;              // logits and loss
-  Kept put_off;           // of calls whose weights' gradients are put off
+  Kept put_off;           // of calls whose weights' gradients are put off: what the forward kept
+  Kept put_off_made;      // and what the backward made, but for the gradient of the output
   Kept recomputed;        // of calls that were computed again, until their backward
   Kept fetched;           // of calls that came back from the host, until their backward
   int64_t gradients = 0;  // of activations, between two layers or on their way to the stage before
@@ -36,7 +37,8 @@ struct ActivationBytes {
 
   int64_t total() const {
     return embedding.bytes + blocks.bytes + checkpoints.bytes + head.bytes + put_off.bytes +
-           recomputed.bytes + fetched.bytes + gradients + transient + messages + data;
+           put_off_made.bytes + recomputed.bytes + fetched.bytes + gradients + transient +
+           messages + data;
   }
 };
 

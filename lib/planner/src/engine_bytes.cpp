@@ -51,12 +51,19 @@ void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const LayerCall&
   }
 }
 
+bool is_of_engine(const JobSpec& job) {
+  return job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
+         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) || is_list(job.model));
+}
+
 }  // namespace
 
 bool runs_in_engine(const JobSpec& job) {
-  return job.cluster.device == DeviceKind::kCpu &&
-         job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
-         (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) || is_list(job.model));
+  return job.cluster.device == DeviceKind::kCpu && is_of_engine(job);
+}
+
+bool thins_mlps(const JobSpec& job) {
+  return is_of_engine(job) && job.training.attention == AttentionKind::kFlash;
 }
 
 void add_engine_bytes(LayerBytes& layers, const JobSpec& job, const LayoutChoice& choice) {

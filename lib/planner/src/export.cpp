@@ -148,6 +148,12 @@ void Refusals::no_partitioned_activations() {
             "recompute: full without it");
 }
 
+void Refusals::offloads_checkpoints_alone() {
+  refuse_if(view_.offload_activations && view_.recompute != Recompute::kFull,
+            fmt::format("offload_activations with recompute: {}", name_of(view_.recompute)),
+            "recompute: full with it");
+}
+
 void Refusals::all_tensor_kinds() {
   const TensorKinds& kinds = view_.parallel.tensor_parallel;
   const char* key = !kinds.attention ? "attention" : !kinds.mlp ? "mlp" : "embedding";

@@ -42,6 +42,7 @@ void refuse(const ExportView& view, Engine engine, Refusals& refusals) {
   refusals.refuse_if(view.degrees.pipeline > 1 && !view.partition_is_even(),
                      "a partition of unequal stages", "as many layers in each stage");
   refusals.no_partitioned_activations();
+  refusals.offloads_checkpoints_alone();
   refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_activations && engine != Engine::kFsdp,
                      "offload_activations without FSDP", "sharding: parameters");

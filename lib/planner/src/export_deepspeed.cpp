@@ -25,6 +25,7 @@ void refuse(const ExportView& view, Refusals& refusals) {
   refusals.no_context();
   refusals.no_experts();
   refusals.all_tensor_kinds();
+  refusals.offloads_checkpoints_alone();
   refusals.precision_among({Precision::kFp32, Precision::kBf16, Precision::kFp16},
                            Precision::kBf16);
   refusals.refuse_if(pipeline && view.schedule != PipelineKind::kInterleaved,
@@ -74,10 +75,11 @@ Json zero_block(const ExportView& view) {
   const int64_t element_bytes = view.is_half() ? 2 : 4;
   zero["reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / element_bytes, 1);
   if (view.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
-  if (view.sharding == Sharding::kParameters && view.parallel.max_live_parameters > 0) {
-    zero["stage3_max_live_parameters"] = view.parallel.max_live_parameters;
-  }
-  if (view.sharding == Sharding::kParameters && view.parallel.param_persistence_threshold > 0) {
+  if (view.sharding == Sharding::kParameters) {
+    if (view.parallel.max_live_parameters > 0) {
+      zero["stage3_max_live_parameters"] = view.parallel.max_live_parameters;
+    }
+    // 0 too: left out it is 100,000 there.
     zero["stage3_param_persistence_threshold"] = view.parallel.param_persistence_threshold;
   }
   if (view.offload_parameters) zero["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 void refuse_common(const ExportView& view, Refusals& refusals) {
   refusals.no_partitioned_activations();
+  refusals.offloads_checkpoints_alone();
   refusals.all_tensor_kinds();
   refusals.refuse_if(view.offload_optimizer, "offload_optimizer", "offload_activations");
   refusals.refuse_if(view.offload_parameters, "offload_parameters", "offload_activations");
@@ -91,9 +92,8 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
     if (view.parallel.max_live_parameters > 0) {
       parameters["sdp_max_live_parameters"] = view.parallel.max_live_parameters;
     }
-    if (view.parallel.param_persistence_threshold > 0) {
-      parameters["sdp_param_persistence_threshold"] = view.parallel.param_persistence_threshold;
-    }
+    // 0 too: left out it is 1,000,000 there.
+    parameters["sdp_param_persistence_threshold"] = view.parallel.param_persistence_threshold;
     parameters["sdp_gradient_clipping"] = view.training.optimizer.gradient_clipping;
   }
   if (view.precision == Precision::kFp16) parameters["fp16"] = true;

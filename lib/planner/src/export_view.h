@@ -65,6 +65,7 @@ class Refusals {
   void no_context();
   void no_experts();
   void no_partitioned_activations();
+  void offloads_checkpoints_alone();
   void all_tensor_kinds();
   void precision_among(std::initializer_list<Precision> known, Precision nearest);
 

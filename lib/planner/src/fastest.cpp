@@ -146,10 +146,13 @@ class Search {
     choice.offload_parameters = offload.parameters;
   }
 
-  // What is offloaded of activations are checkpoints; weights move layer by layer as gathered ones
-  // do.
+  // What is offloaded of activations are checkpoints, but where something else is asked for;
+  // weights move layer by layer as gathered ones do.
   bool applies(const Offload& offload, const LayoutChoice& choice) const {
-    if (offload.activations && choice.recompute != Recompute::kFull) return false;
+    if (offload.activations && choice.recompute != Recompute::kFull &&
+        !space_.job().parallel.recompute) {
+      return false;
+    }
     return !offload.parameters || choice.sharding == Sharding::kParameters ||
            space_.job().parallel.offload_parameters.has_value();
   }

@@ -243,11 +243,12 @@ class Reasons {
                                              std::next(others.find(value))->first > chosen
                                        : value == others.upper_bound(chosen)->first;
       if (!near) continue;
-      if (best.fits != nullptr) {
+      if (best.fits != nullptr && best.fits->seconds_per_token == 0) {
+        words.push_back(
+            fmt::format("{} {} fits as well, and no rates tell their times apart", name, value));
+      } else if (best.fits != nullptr) {
         words.push_back(fmt::format("{} {} gives {} tokens/s at best", name, value,
-                                    best.fits->seconds_per_token > 0
-                                        ? human_count(1 / best.fits->seconds_per_token)
-                                        : "?"));
+                                    human_count(1 / best.fits->seconds_per_token)));
       } else if (std::isfinite(best.least)) {
         words.push_back(fmt::format("{} {} gives at most {} tokens/s by its computing alone", name,
                                     value, human_count(1 / best.least)));

@@ -39,10 +39,18 @@ struct Box {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   std::string name;  // "forward 3", on hovering
-  int kind = 0;      // 0 forward, 1 backward, 2 weight gradient
+  int colour = 0;    // of kColours
   int64_t chunk = 0;
 };
-std::string timeline(const std::vector<Box>& boxes, int64_t rows, int64_t span_ns);
+// What a colour means.
+struct Meaning {
+  int colour = 0;
+  std::string name;
+};
+// `rows`: their names. `note` stands behind the legend.
+std::string timeline(const std::vector<Box>& boxes, const std::vector<std::string>& rows,
+                     int64_t span_ns, std::string (*time_text)(double seconds),
+                     const std::vector<Meaning>& legend, const std::string& note);
 
 struct Point {
   double x = 0;
@@ -54,7 +62,24 @@ struct Point {
 struct Axis {
   std::string name;
   std::string (*text)(double) = nullptr;  // a tick's label
+  bool is_bytes = false;                  // round numbers are powers of two
 };
+// A measured quantity over steps or time. A value that is not finite leaves a gap.
+struct Line {
+  std::string name;
+  int colour = 0;
+  std::vector<double> x, y;
+};
+struct Level {
+  std::string name;  // "predicted"
+  double y = 0;
+};
+// Lines on one pair of axes, dashed levels across, a legend, and each line's first, last, lowest,
+// median and highest value as a table. A line of many points is drawn by the lowest and highest of
+// each part. The y axis begins at 0 where `from_zero`.
+std::string line_chart(const std::vector<Line>& lines, const std::vector<Level>& levels,
+                       const Axis& x, const Axis& y, bool from_zero);
+
 std::string scatter(const std::vector<Point>& points, const Axis& x, const Axis& y);
 
 // Cells are text; numbers are recognised by their first character and set to the right.
@@ -65,7 +90,8 @@ struct Section {
   std::string title;
   std::string body;  // HTML
 };
+// `origin` is the last line: where the figures are from.
 std::string page(const std::string& title, const std::string& summary,
-                 const std::vector<Section>& sections);
+                 const std::vector<Section>& sections, const std::string& origin);
 
 }  // namespace smp::html

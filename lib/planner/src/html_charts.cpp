@@ -4,13 +4,10 @@
 #include <cmath>
 
 #include "html.h"
+#include "html_axes.h"
 
 namespace smp::html {
 namespace {
-
-constexpr double kWidth = 760, kHeight = 320;                       // of a scatter, in SVG units
-constexpr double kLeft = 90, kRight = 20, kTop = 14, kBottom = 44;  // its margins
-constexpr int kTicks = 5;
 
 int64_t sum_of(const Bar& bar) {
   int64_t sum = 0;
@@ -57,13 +54,6 @@ std::string legend(const std::vector<Bar>& bars) {
   return out + "</ul>\n";
 }
 
-struct Scale {
-  double low = 0, high = 1;
-  double at(double value, double from, double to) const {
-    return high > low ? from + (value - low) / (high - low) * (to - from) : from;
-  }
-};
-
 Scale scale_of(const std::vector<Point>& points, double Point::*value) {
   Scale scale{0, 0};
   for (const Point& point : points) scale.high = std::max(scale.high, point.*value);
@@ -95,14 +85,16 @@ std::string stacked_bars(const std::vector<Bar>& bars, std::string_view unit, in
          table({"of", "term", "size", std::string(unit), "formula"}, rows) + "</details>\n";
 }
 
-std::string timeline(const std::vector<Box>& boxes, int64_t rows, int64_t span_ns) {
-  std::vector<std::string> lines(static_cast<size_t>(rows));
+std::string timeline(const std::vector<Box>& boxes, const std::vector<std::string>& rows,
+                     int64_t span_ns, std::string (*time_text)(double seconds),
+                     const std::vector<Meaning>& meanings, const std::string& note) {
+  std::vector<std::string> lines(rows.size());
   const double span = static_cast<double>(std::max<int64_t>(span_ns, 1));
   for (const Box& box : boxes) {
     lines[static_cast<size_t>(box.row)] += fmt::format(
         "<rect class=\"k{}{}\" x=\"{:.3f}\" width=\"{:.3f}\" height=\"20\" data-begin-ns=\"{}\" "
         "data-end-ns=\"{}\"><title>{}</title></rect>",
-        box.kind, box.chunk % 2 == 1 ? " dim" : "",
+        box.colour, box.chunk % 2 == 1 ? " dim" : "",
         1000.0 * static_cast<double>(box.begin_ns) / span,
         std::max(0.2, 1000.0 * static_cast<double>(box.end_ns - box.begin_ns) / span - 0.4),
         box.begin_ns, box.end_ns, escape(box.name));
@@ -110,46 +102,24 @@ std::string timeline(const std::vector<Box>& boxes, int64_t rows, int64_t span_n
   std::string out = "<div class=\"timeline\">\n";
   for (size_t row = 0; row < lines.size(); ++row) {
     out += fmt::format(
-        "<span>stage {}</span><svg viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" "
-        "role=\"img\" "
-        "aria-label=\"stage {}\">{}</svg>\n",
-        row, row, lines[row]);
+        "<span>{0}</span><svg viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" role=\"img\" "
+        "aria-label=\"{0}\">{1}</svg>\n",
+        escape(rows[row]), lines[row]);
   }
-  return out +
-         "</div>\n<ul class=\"legend\"><li><i class=\"b0\"></i>forward</li><li><i class=\"b1\"></i>"
-         "backward</li><li><i class=\"b2\"></i>weight gradients apart</li><li>paler: odd chunks; "
-         "empty: "
-         "waiting</li></ul>\n";
+  out += "<span></span><div class=\"span\">";
+  for (const double part : {0.0, 0.25, 0.5, 0.75, 1.0})
+    out += fmt::format("<span>{}</span>", escape(time_text(part * span * 1e-9)));
+  out += "</div></div>\n<ul class=\"legend\">";
+  for (const Meaning& meaning : meanings)
+    out += fmt::format("<li><i class=\"b{}\"></i>{}</li>", meaning.colour, escape(meaning.name));
+  return out + fmt::format("<li>{}</li></ul>\n", escape(note));
 }
 
 std::string scatter(const std::vector<Point>& points, const Axis& x, const Axis& y) {
   const Scale across = scale_of(points, &Point::x);
   const Scale up = scale_of(points, &Point::y);
-  const auto px = [&](double value) { return across.at(value, kLeft, kWidth - kRight); };
-  const auto py = [&](double value) { return up.at(value, kHeight - kBottom, kTop); };
-  std::string out = fmt::format(
-      "<div class=\"wide\"><svg viewBox=\"0 0 {} {}\" style=\"min-width:30rem;width:100%\" "
-      "role=\"img\" "
-      "aria-label=\"{} against {}\">\n",
-      kWidth, kHeight, escape(y.name), escape(x.name));
-  for (int tick = 0; tick <= kTicks; ++tick) {
-    const double vx = across.high * tick / kTicks, vy = up.high * tick / kTicks;
-    out += fmt::format(
-        "<line class=\"tick\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>"
-        "<text x=\"{0:.1f}\" y=\"{3:.1f}\" text-anchor=\"middle\">{4}</text>\n",
-        px(vx), kTop, kHeight - kBottom, kHeight - kBottom + 16, escape(x.text(vx)));
-    out += fmt::format(
-        "<line class=\"tick\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"
-        "<text x=\"{3:.1f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
-        kLeft, kWidth - kRight, py(vy), kLeft - 6, py(vy) + 4, escape(y.text(vy)));
-  }
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 8, escape(x.name));
-  out += fmt::format(
-      "<text x=\"14\" y=\"{0:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 14 "
-      "{0:.1f})\">{1}</text>\n",
-      (kTop + kHeight - kBottom) / 2, escape(y.name));
-
+  const Plot plot{across, up};
+  std::string out = plot.begin(x, y);
   std::vector<const Point*> front;
   for (const Point& point : points) {
     if (point.front) front.push_back(&point);
@@ -158,7 +128,7 @@ std::string scatter(const std::vector<Point>& points, const Axis& x, const Axis&
   if (front.size() > 1) {
     std::string line;
     for (const Point* point : front)
-      line += fmt::format("{:.1f},{:.1f} ", px(point->x), py(point->y));
+      line += fmt::format("{:.1f},{:.1f} ", plot.x(point->x), plot.y(point->y));
     out += fmt::format("<polyline class=\"frontline\" points=\"{}\"/>\n", line);
   }
   for (const Point& point : points) {
@@ -167,7 +137,7 @@ std::string scatter(const std::vector<Point>& points, const Axis& x, const Axis&
         point.chosen  ? "chosen"
         : point.front ? "front"
                       : "point",
-        px(point.x), py(point.y), point.chosen ? 6 : 4, escape(point.name));
+        plot.x(point.x), plot.y(point.y), point.chosen ? 6 : 4, escape(point.name));
   }
   return out +
          "</svg></div>\n<ul class=\"legend\"><li><i "

@@ -27,6 +27,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; border-bottom: 1px solid var(--li
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th.number { text-align: right; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; }
 .bars { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .45rem .8rem; align-items: center; }
@@ -39,10 +40,11 @@ th { color: var(--soft); font-weight: 600; }
 .limit-text { color: var(--limit); font-size: .88rem; margin: .5rem 0 0; }
 details { margin-top: .7rem; } summary { cursor: pointer; color: var(--soft); }
 .timeline { display: grid; grid-template-columns: max-content 1fr; gap: 2px .6rem; align-items: center; font-size: .85rem; }
+.timeline .span { display: flex; justify-content: space-between; color: var(--soft); }
 .timeline svg { width: 100%; height: 1.1rem; background: var(--panel); display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 svg .axis { stroke: var(--line); } svg .tick { stroke: var(--line); stroke-dasharray: 2 4; }
-.k0 { fill: var(--c0); } .k1 { fill: var(--c1); } .k2 { fill: var(--c2); }
+.level { stroke: var(--limit); stroke-dasharray: 7 4; stroke-width: 1.5; }
 .dim { opacity: .62; }
 .point { fill: var(--c11); } .front { fill: var(--c0); } .chosen { fill: var(--limit); }
 .frontline { fill: none; stroke: var(--c0); stroke-width: 1.5; }
@@ -57,7 +59,10 @@ constexpr size_t kLongestNumber = 20;
 std::string colour_classes() {
   std::string css;
   for (int i = 0; i < kColours; ++i)
-    css += fmt::format(".b{0} {{ background: var(--c{0}); }}\n", i);
+    css += fmt::format(
+        ".b{0} {{ background: var(--c{0}); }} .k{0} {{ fill: var(--c{0}); }} "
+        ".s{0} {{ stroke: var(--c{0}); fill: none; stroke-width: 1.6; }}\n",
+        i);
   return css;
 }
 
@@ -87,7 +92,10 @@ std::string escape(std::string_view text) {
 std::string table(const std::vector<std::string>& head,
                   const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<div class=\"wide\"><table><thead><tr>";
-  for (const std::string& cell : head) out += fmt::format("<th>{}</th>", escape(cell));
+  for (size_t column = 0; column < head.size(); ++column) {
+    const bool numbers = !rows.empty() && is_number(rows.front()[column]);
+    out += fmt::format("<th{}>{}</th>", numbers ? " class=\"number\"" : "", escape(head[column]));
+  }
   out += "</tr></thead><tbody>\n";
   for (const std::vector<std::string>& row : rows) {
     out += "<tr>";
@@ -100,7 +108,7 @@ std::string table(const std::vector<std::string>& head,
 }
 
 std::string page(const std::string& title, const std::string& summary,
-                 const std::vector<Section>& sections) {
+                 const std::vector<Section>& sections, const std::string& origin) {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -111,8 +119,7 @@ std::string page(const std::string& title, const std::string& summary,
     out +=
         fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escape(section.title), section.body);
   }
-  return out +
-         "<footer>Predicted by smp-plan; nothing here was measured.</footer>\n</body>\n</html>\n";
+  return out + fmt::format("<footer>{}</footer>\n</body>\n</html>\n", escape(origin));
 }
 
 }  // namespace smp::html

@@ -7,6 +7,11 @@ namespace smp {
 
 const std::vector<ForeignKey>& deepspeed_keys() {
   constexpr std::string_view kBuckets = "when parameters are gathered; the profile's own";
+  constexpr std::string_view kPersistence =
+      "the same; not given: 0 here, 100000 there; a tensor of just as many elements stays gathered "
+      "there only";
+  constexpr std::string_view kPersistent =
+      "bounds the sum of what stays gathered; here all tensors below the threshold do";
   constexpr std::string_view kPrinting = "what is printed";
   constexpr std::string_view kFile = "how checkpoints are written";
   static const std::vector<ForeignKey> kKeys = {
@@ -57,11 +62,13 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.prefetch_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.stage3_prefetch_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.param_persistence_threshold", Form::kWhole, Use::kCopied,
-       "parallel.param_persistence_threshold", "the same; not given: 0 here"},
+       "parallel.param_persistence_threshold", kPersistence},
       {"zero_optimization.stage3_param_persistence_threshold", Form::kWhole, Use::kCopied,
-       "parallel.param_persistence_threshold", "the same; not given: 0 here"},
+       "parallel.param_persistence_threshold", kPersistence},
+      {"zero_optimization.model_persistence_threshold", Form::kWhole, Use::kIgnored, "",
+       kPersistent},
       {"zero_optimization.stage3_model_persistence_threshold", Form::kWhole, Use::kIgnored, "",
-       kBuckets},
+       kPersistent},
       {"zero_optimization.max_live_parameters", Form::kWhole, Use::kCopied,
        "parallel.max_live_parameters", "the same", "", "", 1},
       {"zero_optimization.stage3_max_live_parameters", Form::kWhole, Use::kCopied,

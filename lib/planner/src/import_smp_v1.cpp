@@ -72,9 +72,14 @@ const std::vector<ForeignKey>& smp_v1_keys() {
       {"sdp_reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
        "elements there, bytes here: x 2 for fp16 and bf16, x 4 for fp32", "", "", 1},
       {"sdp_param_persistence_threshold", Form::kWhole, Use::kCopied,
-       "parallel.param_persistence_threshold", "the same; not given: 0 here, 1000000 there"},
+       "parallel.param_persistence_threshold",
+       "the same; not given: 0 here, 1000000 there; a tensor of just as many elements stays "
+       "gathered "
+       "there only"},
       {"sdp_max_live_parameters", Form::kWhole, Use::kCopied, "parallel.max_live_parameters",
-       "the same; how far ahead within it is parallel.prefetch_layers, in layers", "", "", 1},
+       "the same; how far ahead within it is parallel.prefetch_layers, in layers, or in buckets "
+       "of small ones (parallel.shard_bucket_bytes)",
+       "", "", 1},
       {"sdp_hierarchical_allgather", Form::kBool, Use::kIgnored, "",
        "groups that cross hosts are always gathered in two levels"},
       {"sdp_gradient_clipping", Form::kNumber, Use::kCopied, "training.optimizer.gradient_clipping",

@@ -5,14 +5,16 @@
 #include "smp/planner/habits.h"
 #include "smp/planner/layout_choice.h"
 
-// The kernels of a layer call on one rank: matmuls in seconds, memory-bound kernels in bytes, and
-// how many are launched. What they cost together, messages included, is layer_seconds.cpp's. Pure.
+// The kernels of a layer call on one rank: matmuls in seconds, memory-bound kernels in bytes, draws
+// of dropout, and how many are launched. What they cost together, messages included, is
+// layer_seconds.cpp's. Pure.
 namespace smp {
 
 // What the kernels of one direction take.
 struct KernelWork {
   double matmul_s = 0;
   double bytes = 0;  // of memory-bound kernels
+  double draws = 0;  // elements whose dropout is drawn again instead of kept
   double kernels = 0;
 };
 
@@ -38,7 +40,8 @@ struct PricedCall {
   double mlp_ranks;  // that share an MLP's width
   double key_dim, value_dim, vocabulary, gradient_bytes;
   bool latent, fused, flash;
-  bool sums_beside;  // 16-bit gradients are added to fp32 ones in a pass of its own
+  bool draws_dropout;  // as the engine does on CPUs: no masks
+  bool sums_beside;    // 16-bit gradients are added to fp32 ones in a pass of its own
 };
 
 // x [tokens, in] -> [tokens, out], its two gradients, and the sum of the weight's into the buffer.
@@ -51,8 +54,14 @@ void passes(KernelWork& work, const PricedCall& call, double values, double kern
 // A norm of `tokens` rows of `width`.
 void norm(LayerWork& work, const PricedCall& call, double tokens, double width);
 
+// Dropout of [rows, cols] where it is a kernel of its own.
+void dropout(LayerWork& work, const PricedCall& call, double rows, double cols);
+
 // Dropout and the sum with the residual stream.
 void residual(LayerWork& work, const PricedCall& call);
+
+// Seconds of `draws` elements.
+double draw_s(const PricedCall& call, double draws);
 
 // Projections, positions, the core, the output's projection.
 void attention(LayerWork& work, const PricedCall& call);

@@ -54,6 +54,7 @@ struct Shapes {
     kv_heads = per_rank(model.num_kv_heads, kinds.attention ? choice.tensor : 1);
     mlp_ranks = kinds.mlp ? t : 1;
     fused = habits.fused_kernels || training.compiled;
+    thins = thins_mlps(job);
     read = choice.precision == Precision::kFp8 && habits.transformer_engine ? 0.5 : 1;
     stats = tokens / (split ? t : 1) * (model.norm == NormKind::kLayerNorm ? 2 : 1) * kFp32Bytes;
   }
@@ -79,6 +80,7 @@ struct Shapes {
   // else needs the tensor (pytorch/module/linear.py, saved_inputmat).
   double read;
   bool fused;    // kernels of norms and of gated activations
+  bool thins;    // selective recompute drops the MLP's first product, not the core of attention
   double stats;  // of a norm
 };
 
@@ -168,7 +170,7 @@ CallBytes block_of(const Shapes& s, const Part& attention, const Part& mlp) {
   // The residual sum between the two parts, and the block's output.
   const double fixed = s.mask + 2 * s.wide;
   call.saved = attention.kept + mlp.kept + fixed;
-  call.selective = call.saved - attention.core;
+  call.selective = call.saved - (s.thins ? mlp.core : attention.core);
   if (s.habits.selective_per_operation) {
     // torchtitan's policy: outputs of every other matmul (Q, V, W1, W2) and of attention.
     const double row = s.e * s.tokens;
@@ -194,6 +196,7 @@ CallBytes dense_block(const Shapes& s, double attentions = 1) {
   const double width = static_cast<double>(s.model.ffn_hidden_size) / s.mlp_ranks;
   Part mlp;
   mlp.kept = s.norm_kept() + s.read * s.wide + mlp_kept(s, s.tokens, width);
+  mlp.core = s.e * s.tokens * width * (is_gated(s.model.mlp) ? 2 : 1);
   mlp.backward = mlp_backward(s, width);
   Part core = attention(s);
   core.kept *= attentions;

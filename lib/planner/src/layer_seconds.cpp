@@ -28,9 +28,14 @@ double memory_s(const PricedCall& call, double bytes) {
   return over(bytes, call.cluster.memory_bytes_per_s * (waves ? kMemoryEfficiency : 1));
 }
 
+// Seconds of what is not a matmul.
+double pass_s(const PricedCall& call, const KernelWork& work) {
+  return memory_s(call, work.bytes) + draw_s(call, work.draws);
+}
+
 // Seconds that the processor needs to launch the kernels beyond those that they run.
 double launch_s(const PricedCall& call, const KernelWork& work, double messages_s) {
-  const double running = work.matmul_s + memory_s(call, work.bytes) + messages_s;
+  const double running = work.matmul_s + pass_s(call, work) + messages_s;
   const double kernels = work.kernels * (messages_s > 0 ? 1 + kMessageKernels : 1);
   const double launching = kernels * call.cluster.kernel_launch_s;
   if (launching <= 0) return 0;
@@ -43,9 +48,9 @@ struct Messages {
 };
 
 // Tensor parallelism: what enters and leaves the parts of a layer between two norms, and of these
-// the ones whose matrices are cut in pairs.
+// the ones whose matrices are cut in pairs. `memories`: of an encoder, that are attended to.
 Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, double parts,
-                         double pairs) {
+                         double pairs, double memories) {
   if (choice.tensor == 1) return {};
   const Placement group = tensor_placement(choice, call.job);
   const double bytes = call.element * call.tokens * call.h;
@@ -55,9 +60,12 @@ Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, dou
   }
   // The input of each cut matrix is gathered once more for its weight's gradient, while that of the
   // input is computed.
-  const double seconds = parts * all_gather_s(bytes, group, call.cluster) +
-                         pairs * reduce_scatter_s(bytes, group, call.cluster);
-  return {seconds, seconds};
+  const double gather = all_gather_s(bytes, group, call.cluster);
+  const double scatter = reduce_scatter_s(bytes, group, call.cluster);
+  const double seconds = parts * gather + pairs * scatter;
+  // A memory is gathered for keys and values, and again for the gradient of their weights; its own
+  // gradient is scattered. Of whole sequences that is summed once for all blocks.
+  return {seconds + memories * gather, seconds + memories * (gather + scatter)};
 }
 
 // Ring attention: each rank's keys and values go round, beside the computing of the part before.
@@ -80,8 +88,8 @@ CallSeconds seconds_of(const PricedCall& call, const LayoutChoice& choice, const
   CallSeconds seconds;
   seconds.matmul_forward = work.forward.matmul_s;
   seconds.matmul_backward = work.backward.matmul_s;
-  seconds.memory_forward = memory_s(call, work.forward.bytes);
-  seconds.memory_backward = memory_s(call, work.backward.bytes);
+  seconds.memory_forward = pass_s(call, work.forward);
+  seconds.memory_backward = pass_s(call, work.backward);
   seconds.tensor_forward = tensor.forward;
   seconds.tensor_backward = tensor.backward;
   seconds.context_forward = context.forward;
@@ -94,7 +102,7 @@ CallSeconds seconds_of(const PricedCall& call, const LayoutChoice& choice, const
       launch_s(call, work.backward, tensor.backward + context.backward + expert.backward);
   if (choice.recompute == Recompute::kFull) seconds.recompute = seconds.forward();
   if (choice.recompute == Recompute::kSelective) {
-    seconds.recompute = work.selective.matmul_s + memory_s(call, work.selective.bytes);
+    seconds.recompute = work.selective.matmul_s + pass_s(call, work.selective);
   }
   return seconds;
 }
@@ -106,10 +114,11 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice, bool
   if (attends_twice) {
     norm(work, call, call.wide_tokens, call.h);
     attention(work, call);
+    residual(work, call);
   }
   const double width = static_cast<double>(call.model.ffn_hidden_size) / call.mlp_ranks;
   work.selective = work.attention_core;
-  if (runs_in_engine(call.job)) {  // the MLP's first product again, of its norm again
+  if (thins_mlps(call.job)) {  // the MLP's first product again, of its norm again
     LayerWork again;
     norm(again, call, call.wide_tokens, call.h);
     linear(again, call, call.tokens, call.h, is_gated(call.model.mlp) ? 2 * width : width, false);
@@ -122,7 +131,7 @@ CallSeconds dense_block(const PricedCall& call, const LayoutChoice& choice, bool
   const double parts = call.model.parallel_residual ? 1 : 1 + attentions;
   const double pairs =
       std::min(parts, (kinds.attention ? attentions : 0.0) + (kinds.mlp ? 1.0 : 0.0));
-  return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs),
+  return seconds_of(call, choice, work, tensor_messages(call, choice, parts, pairs, attentions - 1),
                     context_messages(call, choice, work), {});
 }
 
@@ -156,7 +165,7 @@ CallSeconds moe_block(const PricedCall& call, const LayoutChoice& choice) {
   const double bytes = call.element * call.tokens * routed * call.h / call.t;
   const double exchange = 2 * all_to_all_s(bytes, group, call.cluster);  // dispatch, combine
   const double pairs = call.job.parallel.tensor_parallel.attention ? 1 : 0;
-  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, pairs),
+  return seconds_of(call, choice, work, tensor_messages(call, choice, 1, pairs, 0),
                     context_messages(call, choice, work), {exchange, exchange});
 }
 
@@ -167,9 +176,10 @@ CallSeconds embedding(const PricedCall& call, const LayoutChoice& choice) {
   passes(work.forward, call, (2 + (learned ? 3 : 0)) * values, 4);
   // Gradients are sorted by token before they are added to rows.
   passes(work.backward, call, (4 + (learned ? 2 : 0)) * values, 6);
+  // An encoder_decoder embeds two sequences.
+  const double sequences = call.model.stack == Stack::kEncoderDecoder ? 2 : 1;
   if (call.model.hidden_dropout > 0) {
-    passes(work.forward, call, 2.5 * values, 1);
-    passes(work.backward, call, 2.5 * values, 1);
+    dropout(work, call, sequences * call.wide_tokens, call.h);
   }
   Messages messages;
   if (choice.tensor > 1) {
@@ -189,6 +199,10 @@ CallSeconds embedding(const PricedCall& call, const LayoutChoice& choice) {
 CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   LayerWork work;
   norm(work, call, call.wide_tokens, call.h);
+  // What both stacks of an encoder_decoder give; the encoder's is the first decoder block's.
+  if (call.model.stack == Stack::kEncoderDecoder && call.model.hidden_dropout > 0) {
+    dropout(work, call, 2 * call.wide_tokens, call.h);
+  }
   PricedCall plain = call;
   plain.rates = call.core_rates;  // the projection stays in 16 bits with fp8
   linear(work, plain, call.tokens, call.h, call.vocabulary, call.model.head_bias);
@@ -250,6 +264,10 @@ CallSeconds operators(const PricedCall& call, const LayoutChoice& choice, const 
       const auto cols = static_cast<double>(rules.parameters(placed.spec, placed.in)[0].cols);
       linear(work, call, rows, cols, outputs, true);
       values = placed.in.size() == 1 ? 0 : 3 * rows * cols;
+    }
+    if (placed.spec.kind == OperatorKind::kDropout) {
+      dropout(work, call, call.batch, out);
+      continue;
     }
     passes(work.forward, call, values, 1);
     passes(work.backward, call, values, 1);

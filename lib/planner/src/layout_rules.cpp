@@ -120,10 +120,14 @@ std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int6
   return std::nullopt;
 }
 
-std::optional<std::string> offload_problem(const LayoutChoice& choice) {
-  if (choice.offload_activations && choice.recompute != Recompute::kFull) {
-    return fmt::format("offloading moves what recompute full keeps, and recompute is {}",
-                       name_of(choice.recompute));
+std::optional<std::string> offload_problem(const JobSpec& job, const LayoutChoice& choice) {
+  const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
+  if (choice.offload_activations && choice.recompute != Recompute::kFull &&
+      profile != Profile::kSmp) {
+    return fmt::format(
+        "offloading of profile {} moves what recompute full keeps, and recompute is "
+        "{}",
+        name_of(profile), name_of(choice.recompute));
   }
   if (choice.offload_parameters && choice.sharding != Sharding::kParameters) {
     return fmt::format("parameters are offloaded by shards: sharding is {}, not parameters",
@@ -150,7 +154,7 @@ std::optional<std::string> layout_problem(const JobSpec& job, const LayoutChoice
   if (auto problem = batch_ramp_problem(job.training, choice.micro_batch, choice.data())) {
     return problem;
   }
-  return offload_problem(choice);
+  return offload_problem(job, choice);
 }
 
 }  // namespace smp

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "smp/planner/collective_seconds.h"
+
 namespace smp {
 namespace {
 
@@ -101,13 +103,14 @@ double share_moved(const Placement& placement) {
   return (size - 1) / size;
 }
 
-// Measured all-reduces of groups of `ranks` ranks, linear between neighbours; beyond the last one
-// at its bandwidth. Returns a negative number when there are none.
-double measured_s(const std::vector<LinkPoint>& points, int64_t ranks, double bytes) {
+// Measured calls of groups of `ranks` ranks, linear between neighbours; beyond the last one at its
+// bandwidth. Returns a negative number when there are none.
+double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
+                  double bytes) {
   const LinkPoint* below = nullptr;
   const LinkPoint* above = nullptr;
   for (const LinkPoint& point : points) {
-    if (point.ranks != ranks) continue;
+    if (point.op != op || point.ranks != ranks) continue;
     if (static_cast<double>(point.bytes) <= bytes) {
       if (below == nullptr || point.bytes > below->bytes) below = &point;
     } else if (above == nullptr || point.bytes < above->bytes) {
@@ -122,20 +125,23 @@ double measured_s(const std::vector<LinkPoint>& points, int64_t ranks, double by
   return below->seconds + (above->seconds - below->seconds) * (bytes - low) / (high - low);
 }
 
-double measured_s(const Placement& placement, const ClusterSpec& cluster, double bytes) {
+double measured_s(CollectiveOp op, const Placement& placement, const ClusterSpec& cluster,
+                  double bytes) {
   const auto& points = placement.hosts == 1 ? cluster.intra_host_points : cluster.inter_host_points;
   if (points.empty()) return -1;
   // Points between hosts are of groups that fill their hosts.
   if (placement.hosts > 1 && placement.most_on_a_host != cluster.processes_per_host) return -1;
-  return measured_s(points, placement.size, bytes);
+  return measured_s(points, op, placement.size, bytes);
 }
 
 // The ring's share of an all-reduce that is an all-gather or a reduce-scatter.
-double half_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
+double half_s(CollectiveOp op, double bytes, const Placement& placement, const ClusterSpec& cluster,
               CollectivesKind kind) {
   if (placement.size <= 1) return 0;
-  const double measured = measured_s(placement, cluster, bytes);
-  if (measured >= 0) return measured / 2;
+  const double measured = measured_s(op, placement, cluster, bytes);
+  if (measured >= 0) return measured;
+  const double both = measured_s(CollectiveOp::kAllReduce, placement, cluster, bytes);
+  if (both >= 0) return both / 2;
   const Path path = path_of(placement, cluster);
   const double moved = bytes * share_moved(placement);
   if (kind == CollectivesKind::kSmddp && placement.hosts > 1) {
@@ -172,7 +178,7 @@ Placement placement_of(int64_t size, int64_t stride, int64_t processes_per_host)
 double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
                     CollectivesKind kind) {
   if (placement.size <= 1) return 0;
-  const double measured = measured_s(placement, cluster, bytes);
+  const double measured = measured_s(CollectiveOp::kAllReduce, placement, cluster, bytes);
   if (measured >= 0) return measured;
   const Path path = path_of(placement, cluster);
   const double moved = 2 * bytes * share_moved(placement);
@@ -187,23 +193,27 @@ double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec&
 
 double all_gather_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
                     CollectivesKind kind) {
-  return half_s(bytes, placement, cluster, kind);
+  return half_s(CollectiveOp::kAllGather, bytes, placement, cluster, kind);
 }
 
 double reduce_scatter_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
                         CollectivesKind kind) {
   // SMDDP has no reduce-scatter: it stays with NCCL.
-  return half_s(bytes, placement, cluster,
+  return half_s(CollectiveOp::kReduceScatter, bytes, placement, cluster,
                 kind == CollectivesKind::kSmddp ? CollectivesKind::kNccl : kind);
 }
 
 double broadcast_s(double bytes, const Placement& placement, const ClusterSpec& cluster) {
   if (placement.size <= 1) return 0;
+  const double measured = measured_s(CollectiveOp::kBroadcast, placement, cluster, bytes);
+  if (measured >= 0) return measured;
   return start_s(cluster) + rounds_s(path_of(placement, cluster), 1, bytes, false);
 }
 
 double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec& cluster) {
   if (placement.size <= 1) return 0;
+  const double measured = measured_s(CollectiveOp::kAllToAll, placement, cluster, bytes);
+  if (measured >= 0) return measured;
   const double size = static_cast<double>(placement.size);
   const double local = static_cast<double>(placement.most_on_a_host);
   const double inside = over(bytes * (local - 1) / size, cluster.intra_host_bytes_per_s);
@@ -225,24 +235,20 @@ double multiprocessors_taken(const ClusterSpec& cluster, CollectivesKind kind) {
              : cluster.collective_multiprocessors;
 }
 
-double seconds_of(const Traffic& row, const Placement& placement, const ClusterSpec& cluster) {
-  const double calls = static_cast<double>(row.calls);
-  const double bytes = static_cast<double>(row.count * bytes_of(row.dtype));
-  switch (row.op) {
-    case CollectiveOp::kAllReduce: return calls * all_reduce_s(bytes, placement, cluster);
-    case CollectiveOp::kAllGather:
-      return calls * all_gather_s(bytes * static_cast<double>(placement.size), placement, cluster);
+double collective_seconds(CollectiveOp op, double bytes, int64_t ranks, int64_t hosts,
+                          const ClusterSpec& cluster) {
+  const Placement placement{ranks, hosts, (ranks + hosts - 1) / hosts};
+  switch (op) {
+    case CollectiveOp::kAllReduce: return all_reduce_s(bytes, placement, cluster);
+    case CollectiveOp::kAllGather: return all_gather_s(bytes, placement, cluster);
+    case CollectiveOp::kBroadcast: return broadcast_s(bytes, placement, cluster);
     case CollectiveOp::kReduceScatter:
     case CollectiveOp::kReduce:
-    case CollectiveOp::kBroadcast: return calls * reduce_scatter_s(bytes, placement, cluster);
-    case CollectiveOp::kSend:
-    case CollectiveOp::kRecv: return calls * send_s(bytes, placement.hosts == 1, cluster);
     case CollectiveOp::kGather:
-    case CollectiveOp::kScatter:
-      return calls *
-             reduce_scatter_s(bytes * static_cast<double>(placement.size), placement, cluster);
-    case CollectiveOp::kAllToAll:
-      return calls * all_to_all_s(bytes * static_cast<double>(placement.size), placement, cluster);
+    case CollectiveOp::kScatter: return reduce_scatter_s(bytes, placement, cluster);
+    case CollectiveOp::kAllToAll: return all_to_all_s(bytes, placement, cluster);
+    case CollectiveOp::kSend:
+    case CollectiveOp::kRecv: return send_s(bytes, hosts == 1, cluster);
     case CollectiveOp::kBarrier: return 0;
   }
   return 0;

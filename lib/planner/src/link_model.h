@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "smp/plan/job_spec.h"
-#include "smp/plan/traffic.h"
 
 // Seconds of collectives, by where their group sits: latency of the rounds + bytes / bandwidth of
 // the slowest link they pass, or interpolated between measured points (ClusterSpec's LinkPoints).
@@ -41,8 +40,5 @@ double send_s(double bytes, bool same_host, const ClusterSpec& cluster);
 
 // Multiprocessors that a running collective takes from the matmuls beside it.
 double multiprocessors_taken(const ClusterSpec& cluster, CollectivesKind kind);
-
-// Seconds of all calls of one row of traffic.
-double seconds_of(const Traffic& row, const Placement& placement, const ClusterSpec& cluster);
 
 }  // namespace smp

@@ -41,12 +41,8 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   const double boundary = layers.embedding.output;
   // Each chunk of layers receives its input and sends its output, but the model's first and last.
   const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
-  // Outputs that were sent are gone; in our engine one of them is still being sent.
-  double freed = rules.habits.frees_sent_outputs ? 1 : 0;
-  if (job.cluster.device == DeviceKind::kCpu) {
-    freed = runs_in_engine(job) ? std::max(0.0, now.live - 1) / now.live : 0;
-  }
-  now.blocks.kept -= freed * (chunks - (holds.head ? 1 : 0)) * boundary;
+  const double freed = freed_outputs(job, choice, holds.head, now.live) * boundary / now.live;
+  (now.blocks.kept > 0 ? now.blocks.kept : now.blocks.checkpoints) -= freed;
   if (choice.offload_activations) {
     now.host_bytes += now.live * now.blocks.all();
     now.window = offload_window(job, choice, layers, holds.blocks.all());

@@ -170,6 +170,8 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
             for_each_call(now.fetched, live), kWalkSource);
   terms.add("kept for weight gradients", MemoryCategory::kActivations, now.put_off.bytes,
             for_each_call(now.put_off, live), kWalkSource);
+  terms.add("made for weight gradients", MemoryCategory::kWorkspace, now.put_off_made.bytes,
+            for_each_call(now.put_off_made, live), kWalkSource);
   terms.add("logits and loss", MemoryCategory::kActivations,
             now.head.bytes + (makes_loss ? now.transient : 0),
             for_each_live(now.head.bytes + (makes_loss ? now.transient : 0),
@@ -178,9 +180,11 @@ void add_activations(Terms& terms, const Plan& plan, const ActivationBytes& now,
   terms.add("gradients of activations", MemoryCategory::kWorkspace, now.gradients,
             multiples(now.gradients, boundary), kWalkSource);
   if (!makes_loss) {
+    const bool runs_again = now.again > 0 && now.again == now.transient;
     terms.add(
         "inside the running layer",
-        forward ? MemoryCategory::kActivations : MemoryCategory::kWorkspace, now.transient,
+        forward || runs_again ? MemoryCategory::kActivations : MemoryCategory::kWorkspace,
+        now.transient,
         fmt::format("{} B x 1 microbatch in {}", with_commas(now.transient), words_of(now.running)),
         table);
   }

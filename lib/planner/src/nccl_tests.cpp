@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "smp/plan/errors.h"
 
@@ -37,7 +38,10 @@ std::optional<T> number_of(const std::string& word) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) { table_.path = path; }
+  explicit Reader(const std::string& path) {
+    table_.path = path;
+    table_.source = "nccl-tests, all_reduce_perf, out of place: " + path;
+  }
 
   void read(const std::string& line) {
     ++line_;
@@ -129,7 +133,7 @@ class Reader {
       refuse(fmt::format("busbw {} is not 2 x {} / {} of algbw {}: this is no all_reduce_perf",
                          values[2], ranks_.size() - 1, ranks_.size(), values[1]));
     }
-    points_[*bytes] = {table_.ranks, *bytes, values[0] * 1e-6};
+    points_[*bytes] = {table_.ranks, *bytes, values[0] * 1e-6, CollectiveOp::kAllReduce};
   }
 
   NcclTable table_;
@@ -159,20 +163,37 @@ std::vector<std::string> lines_without(const std::vector<std::string>& lines,
   return kept;
 }
 
+std::string line_of(const LinkPoint& point, const std::string& indent) {
+  const bool is_default = point.op == LinkPoint{}.op;
+  return fmt::format("{}  - {{ranks: {}, bytes: {}, seconds: {:.9g}{}{}}}", indent, point.ranks,
+                     point.bytes, point.seconds,
+                     is_default ? "" : ", op: ", is_default ? "" : name_of(point.op));
+}
+
+// The tables of one host, or of several, and those points of `had` of whose call, by as many ranks,
+// none of them has any; empty without such tables.
 std::vector<std::string> block_of(const std::string& key, const std::vector<NcclTable>& tables,
-                                  bool one_host, const std::string& indent) {
+                                  bool one_host, const std::vector<LinkPoint>& had,
+                                  const std::string& indent) {
   std::vector<std::string> lines;
+  std::set<std::pair<int64_t, CollectiveOp>> measured;
   for (const NcclTable& table : tables) {
     if ((table.hosts == 1) != one_host) continue;
-    if (lines.empty()) lines.push_back(indent + key + ":");
-    lines.push_back(
-        fmt::format("{}  # nccl-tests, all_reduce_perf, out of place: {}", indent, table.path));
+    lines.push_back(fmt::format("{}  # {}", indent, table.source));
     for (const LinkPoint& point : table.points) {
-      lines.push_back(fmt::format("{}  - {{ranks: {}, bytes: {}, seconds: {:.9g}}}", indent,
-                                  point.ranks, point.bytes, point.seconds));
+      measured.emplace(point.ranks, point.op);
+      lines.push_back(line_of(point, indent));
     }
   }
-  return lines;
+  if (lines.empty()) return lines;
+  std::vector<std::string> block = {indent + key + ":"};
+  for (const LinkPoint& point : had) {
+    if (measured.contains({point.ranks, point.op})) continue;
+    if (block.size() == 1) block.push_back(indent + "  # measured before");
+    block.push_back(line_of(point, indent));
+  }
+  block.insert(block.end(), lines.begin(), lines.end());
+  return block;
 }
 
 }  // namespace
@@ -182,6 +203,11 @@ NcclTable parse_nccl_tests(const std::string& path, const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) reader.read(line);
   return reader.finish();
+}
+
+ClusterSpec read_cluster(const JobSource& cluster) {
+  const JobSource model{"", "model: {num_layers: 1, hidden_size: 8, num_heads: 1, vocab_size: 2}"};
+  return read_job({model, cluster}).cluster;
 }
 
 std::string with_link_points(const JobSource& cluster, const std::vector<NcclTable>& tables) {
@@ -204,10 +230,12 @@ std::string with_link_points(const JobSource& cluster, const std::vector<NcclTab
     throw ConfigError(fmt::format("{}: no section 'cluster' to add points to", cluster.path));
   }
   const auto at = static_cast<size_t>(section - lines.begin());
+  const ClusterSpec had = read_cluster(cluster);
   const std::string indent(lines[at + 1].find_first_not_of(' '), ' ');
   for (const bool one_host : {true, false}) {
     const std::string key = one_host ? "intra_host_points" : "inter_host_points";
-    const std::vector<std::string> block = block_of(key, tables, one_host, indent);
+    const std::vector<std::string> block = block_of(
+        key, tables, one_host, one_host ? had.intra_host_points : had.inter_host_points, indent);
     if (block.empty()) continue;
     lines = lines_without(lines, key);
     size_t end = at + 1;  // behind the section's last line
@@ -219,8 +247,7 @@ std::string with_link_points(const JobSource& cluster, const std::vector<NcclTab
   }
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
-  const JobSource model{"", "model: {num_layers: 1, hidden_size: 8, num_heads: 1, vocab_size: 2}"};
-  read_job({model, {cluster.path, text}});  // refuses what is no cluster file
+  read_cluster({cluster.path, text});  // refuses what is no cluster file
   return text;
 }
 

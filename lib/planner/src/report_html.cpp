@@ -21,7 +21,9 @@ namespace {
 // More boxes than this say nothing to an eye, and make the page heavy.
 constexpr int64_t kMostBoxes = 3000;
 
-std::string time_tick(double seconds) { return human_time(seconds); }
+constexpr const char* kOrigin = "Predicted by smp-plan; nothing here was measured.";
+
+std::string time_tick(double seconds) { return seconds == 0 ? "0" : human_time(seconds); }
 std::string bytes_tick(double bytes) { return human_bytes(std::llround(bytes)); }
 
 int64_t ns(double seconds) { return std::llround(seconds * 1e9); }
@@ -71,18 +73,22 @@ std::string timeline_section(const Plan& plan) {
   for (const TimelineEvent& event : pipeline_timeline(plan)) {
     if (event.microbatch >= shown) continue;
     const bool backward = event.kind == ActionKind::kBackward;
-    const int kind = event.kind == ActionKind::kForward ? 0 : backward ? 1 : 2;
+    const int colour = event.kind == ActionKind::kForward ? 0 : backward ? 1 : 2;
     const double seconds = static_cast<double>(event.end_ns - event.start_ns) * 1e-9;
     boxes.push_back({event.stage, event.start_ns, event.end_ns,
                      fmt::format("{} of microbatch {}, chunk {}: {}", name_of(event.kind),
                                  event.microbatch, event.chunk, human_time(seconds)),
-                     kind, event.chunk});
+                     colour, event.chunk});
     span_ns = std::max(span_ns, event.end_ns);
   }
   const std::string part =
       shown < microbatches ? fmt::format("the first {} of {} microbatches, ", shown, microbatches)
                            : "";
-  return html::timeline(boxes, stages, span_ns) +
+  std::vector<std::string> rows;
+  for (int64_t stage = 0; stage < stages; ++stage) rows.push_back(fmt::format("stage {}", stage));
+  return html::timeline(boxes, rows, span_ns, time_tick,
+                        {{0, "forward"}, {1, "backward"}, {2, "weight gradients apart"}},
+                        "paler: odd chunks; empty: waiting") +
          fmt::format("<p>{}{} in all; bubble of the step {:.1f} %</p>\n", part,
                      human_time(static_cast<double>(span_ns) * 1e-9),
                      static_cast<double>(plan.predictions.bubble_ppm) / 1e4);
@@ -249,7 +255,8 @@ std::string infeasible_page(const SearchResult& result) {
   }
   return html::page("No layout fits", infeasible.problem,
                     {{"What would make it fit, smallest change first", changes + "</ul>\n"},
-                     {"Layout families", families_section(result)}});
+                     {"Layout families", families_section(result)}},
+                    kOrigin);
 }
 
 }  // namespace
@@ -273,7 +280,7 @@ std::string report_html(const SearchResult& result) {
   sections.push_back({"Layout families", families_section(result)});
   std::string summary = summary_of(*plan);
   if (result.best_priced) summary += ranges_of(*plan, *result.best_priced);
-  return html::page(plan->job.name, summary, sections);
+  return html::page(plan->job.name, summary, sections, kOrigin);
 }
 
 }  // namespace smp

@@ -44,7 +44,7 @@ void settle_checkpointing(SettledJob& settled) {
   // Offloading moves what checkpointing keeps.
   const bool offloads = settled.job.parallel.offload_activations == true;
   if (!pinned) {
-    checkpointing = !cpu && (offloads || settled.parameters >= kCheckpointedFromParameters);
+    checkpointing = offloads || (!cpu && settled.parameters >= kCheckpointedFromParameters);
   }
   if (!*checkpointing && (cpu || !pinned)) return;  // nothing that a reader would ask about
   settled.reasons.push_back(fmt::format(

@@ -6,6 +6,7 @@
 #include "profile_reach.h"
 #include "smp/plan/check.h"
 #include "smp/plan/engine_rules.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/partition.h"
 #include "smp/plan/schedule.h"
@@ -145,10 +146,12 @@ SearchSpace::SearchSpace(const SettledJob& settled)
   if (!pinned && parallel.activation_checkpointing) {
     pinned = *parallel.activation_checkpointing ? Recompute::kFull : Recompute::kNone;
   }
-  // The core of attention is recomputed by flash attention anyway.
-  const bool flash = job_.training.attention == AttentionKind::kFlash;
+  // The core of attention is recomputed by flash attention anyway. What the engine makes again is a
+  // product of the MLP, of which a list has none; on GPUs that was not measured yet.
+  const bool gains =
+      engine_ ? !is_list(job_.model) : job_.training.attention != AttentionKind::kFlash;
   for (const auto& [kind, change] : recomputes) {
-    const bool open = engine_runs(change) && !(flash && kind == Recompute::kSelective);
+    const bool open = engine_runs(change) && (gains || kind != Recompute::kSelective);
     if (pinned ? *pinned == kind : open) recomputes_.push_back(kind);
   }
   recompute_layers_open_ = !parallel.recompute_layers && !pinned;
@@ -313,10 +316,11 @@ std::vector<SearchSpace::ShardingChoice> SearchSpace::shardings(const Split& spl
   return open;
 }
 
+// Whole ones first: what costs no time, known or unknown, is not worth splitting.
 std::vector<bool> SearchSpace::sequence_parallel(const Split& split) const {
   if (split.tensor == 1) return {false};
   if (sequence_parallel_open_ && !sequence_parallel_problem(job_, split.tensor, split.context)) {
-    return {true, false};
+    return {false, true};
   }
   return {job_.parallel.sequence_parallel.value_or(false)};
 }

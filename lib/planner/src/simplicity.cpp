@@ -34,6 +34,7 @@ int recompute_points(const LayoutChoice& choice) {
 
 bool better(const Candidate& a, const Candidate& b) {
   if (a.seconds_per_token != b.seconds_per_token) return a.seconds_per_token < b.seconds_per_token;
+  if (a.choice.sequence_parallel != b.choice.sequence_parallel) return b.choice.sequence_parallel;
   return a.peak_bytes < b.peak_bytes;
 }
 

@@ -140,7 +140,7 @@ bool evens_out(const PartitionWeights& weights, const ScheduleShape& shape) {
   const auto blocks = static_cast<int64_t>(weights.blocks.size());
   const std::vector<int64_t> filled = filled_stages(weights, shape);
   if (filled.empty()) return false;
-  return heaviest(weights, shape, blocks_per_chunk(shape, blocks, filled)) <=
+  return heaviest(weights, shape, blocks_per_chunk(shape, blocks, filled)) <
          (1 - kLeastGain) * heaviest(weights, shape, blocks_per_chunk(shape, blocks, {}));
 }
 

@@ -2,19 +2,29 @@
 
 #include <algorithm>
 
+#include "engine_bytes.h"
 #include "smp/planner/habits.h"
 
 namespace smp {
 
+double share_that_recomputes(const LayoutChoice& choice, double blocks) {
+  if (choice.recompute == Recompute::kNone || blocks <= 0) return 0;
+  if (choice.recompute_layers < 0) return 1;
+  return std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
+}
+
+double freed_outputs(const JobSpec& job, const LayoutChoice& choice, bool head, double live) {
+  // In our engine one of them is still being sent.
+  const double freed = job.cluster.device == DeviceKind::kCpu
+                           ? (runs_in_engine(job) ? std::max(0.0, live - 1) : 0)
+                           : (habits_of(job).frees_sent_outputs ? live : 0);
+  const double chunks = choice.pipeline > 1 ? choice.virtual_stages : 1;
+  return freed * (chunks - (head ? 1 : 0));
+}
+
 BlocksKept blocks_kept(const LayoutChoice& choice, const LayerBytes& layers,
                        const StageBlocks& count) {
-  const double blocks = count.all();
-  double share = 0;  // of blocks that recompute
-  if (choice.recompute != Recompute::kNone && blocks > 0) {
-    share = choice.recompute_layers < 0
-                ? 1
-                : std::min(1.0, static_cast<double>(choice.recompute_layers) / blocks);
-  }
+  const double share = share_that_recomputes(choice, count.all());
   BlocksKept sum;
   const auto add = [&](const CallBytes& call, double calls) {
     if (calls <= 0) return;

@@ -7,6 +7,13 @@
 
 namespace smp {
 
+// Of a stage with so many blocks, 0 to 1.
+double share_that_recomputes(const LayoutChoice& choice, double blocks);
+
+// Outputs of a stage's chunks, over all its live microbatches, that were sent and are gone though
+// their blocks count them as kept: by those that recompute nothing, or by checkpoints if all do.
+double freed_outputs(const JobSpec& job, const LayoutChoice& choice, bool head, double live);
+
 // What a stage's blocks keep of one microbatch, by how they are recomputed.
 struct BlocksKept {
   double kept = 0;         // without recomputing

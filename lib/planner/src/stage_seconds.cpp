@@ -31,8 +31,8 @@ void add_waits(StageSeconds& stage, const StageMessages& messages) {
   const double gather = messages.gather_forward_s - hidden_forward;
   const double reduce = in_backward - hidden_backward;
   const double slowed = messages.slowdown * (hidden_forward + hidden_backward);
-  const double out = std::max(0.0, messages.offload_s - stage.forward);
-  const double back = std::max(0.0, messages.offload_s - stage.backward);
+  const double out = std::max(0.0, messages.offload_s - stage.forward) + messages.copies_s;
+  const double back = std::max(0.0, messages.offload_s - stage.backward) + messages.copies_s;
   stage.forward += gather + out + messages.send_s / 2;
   stage.backward += reduce + back + slowed + messages.send_s / 2;
   stage.add(TimePart::kSharding, gather + reduce + slowed);

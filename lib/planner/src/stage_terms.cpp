@@ -144,9 +144,13 @@ double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const Layer
 }
 
 double blocks_of_bucket(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers) {
-  const double bytes = layers.largest_block_parameters() * state_bytes(job, choice).weight;
-  if (!runs_in_engine(job) || puts_weights_off(choice.schedule) || bytes <= 0) return 1;
-  return std::ceil(static_cast<double>(job.parallel.shard_bucket_bytes) / bytes);
+  const double elements = layers.largest_block_parameters();
+  if (!runs_in_engine(job) || puts_weights_off(choice.schedule) || elements <= 0) return 1;
+  const double bytes = elements * state_bytes(job, choice).weight;
+  const double enough = std::ceil(static_cast<double>(job.parallel.shard_bucket_bytes) / bytes);
+  const auto most = static_cast<double>(job.parallel.max_live_parameters);
+  if (choice.sharding != Sharding::kParameters || most == 0) return enough;
+  return std::min(enough, std::max(1.0, std::floor(most / elements)));
 }
 
 double total(const TermBytes& bytes) {

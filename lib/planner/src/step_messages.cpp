@@ -179,11 +179,17 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
   }
   if (choice.offload_activations) {
     const auto kept = [&](const CallBytes& block) {
-      return choice.recompute == Recompute::kFull ? block.checkpoint : block.saved;
+      return choice.recompute == Recompute::kFull        ? block.checkpoint
+             : choice.recompute == Recompute::kSelective ? block.selective
+                                                         : block.saved;
     };
     const double moved = (on_stage.dense + on_stage.moe) * kept(bytes.block) +
                          on_stage.cross * kept(bytes.cross_block);
-    messages.offload_s = over(moved, job.cluster.host_link_bytes_per_s);
+    if (job.cluster.device == DeviceKind::kCpu) {  // read, and written to the other pool
+      messages.copies_s = over(2 * moved, job.cluster.memory_bytes_per_s);
+    } else {
+      messages.offload_s = over(moved, job.cluster.host_link_bytes_per_s);
+    }
   }
   if (choice.pipeline > 1 && waits_for_sends(job)) {
     messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);

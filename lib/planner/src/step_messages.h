@@ -16,6 +16,7 @@ struct StageMessages {
   double gather_backward_s = 0;  // and once more for its backward
   double reduce_backward_s = 0;  // ZeRO-2 and 3: gradients, beside its backward
   double offload_s = 0;          // activations to host memory, and the same back
+  double copies_s = 0;           // the same on CPUs, which compute nothing meanwhile
   double hidden = 1;             // share of gathers and reductions that computing can hide
   double slowdown = 0;           // of computing, by a collective beside it
   double send_s = 0;             // to the neighbours, both ways, where computing waits for it

@@ -32,20 +32,34 @@ std::string live_words(double live) {
   return fmt::format("{:g} microbatch{} live", live, live == 1 ? "" : "es");
 }
 
-std::string kept_words(const LayerBytes& layers, const StageBlocks& blocks,
-                       double CallBytes::*bytes, double live) {
+// What a stage's blocks keep: `kept` of each block that does not recompute, `left` of each that
+// does (null: nothing), less so many outputs that were sent and are gone.
+std::string kept_words(const LayoutChoice& choice, const LayerBytes& layers,
+                       const StageBlocks& blocks, double CallBytes::*kept, double CallBytes::*left,
+                       double live, double freed) {
+  const double share = share_that_recomputes(choice, blocks.all());
   std::string text;
   int kinds = 0;
-  const auto add = [&](const CallBytes& call, double calls, const char* what) {
+  const auto add = [&](double bytes, double calls, const char* what) {
     if (calls <= 0) return;
-    text += fmt::format("{}{} B x {:g} layers{}", kinds++ == 0 ? "" : " + ", count(call.*bytes),
-                        calls, what);
+    text +=
+        fmt::format("{}{} B x {:g} layers{}", kinds++ == 0 ? "" : " + ", count(bytes), calls, what);
   };
-  add(layers.block, blocks.dense, "");
-  add(layers.moe_block, blocks.moe, " of experts");
-  add(layers.cross_block, blocks.cross, " that attend twice");
-  return fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
+  const auto add_kind = [&](const CallBytes& call, double calls, const char* what) {
+    if (kept != nullptr) add(call.*kept, calls * (1 - share), what);
+    if (left != nullptr) add(call.*left, calls * share, what);
+  };
+  add_kind(layers.block, blocks.dense, "");
+  add_kind(layers.moe_block, blocks.moe, " of experts");
+  add_kind(layers.cross_block, blocks.cross, " that attend twice");
+  if (kinds == 0) return "";
+  text = fmt::format("{}{}{} x {}", kinds > 1 ? "(" : "", text, kinds > 1 ? ")" : "",
                      live_words(live));
+  if (freed > 0) {
+    text += fmt::format(" - {} B x {:g} of outputs already sent", count(layers.embedding.output),
+                        freed);
+  }
+  return text;
 }
 
 }  // namespace
@@ -60,6 +74,9 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
     return states(bytes, parameters, ranks, choice.sharding >= from);
   };
   const double block = layers.largest_block_parameters();
+  const double freed = freed_outputs(job, choice, holds.head, live);
+  const bool none_kept = choice.recompute == Recompute::kFull &&
+                         share_that_recomputes(choice, holds.blocks.all()) == 1;
   switch (term) {
     case Term::kWeights: {
       const double copy = StateRules(job, choice).copy_bytes;
@@ -98,11 +115,12 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
       return fmt::format("{:g} B x {} elements at most", state.gradient,
                          with_commas(habits.bucket_elements));
     case Term::kActivations:
-      return kept_words(
-          layers, holds.blocks,
-          choice.recompute == Recompute::kSelective ? &CallBytes::selective : &CallBytes::saved,
-          live);
-    case Term::kCheckpoints: return kept_words(layers, holds.blocks, &CallBytes::checkpoint, live);
+      return kept_words(choice, layers, holds.blocks, &CallBytes::saved,
+                        choice.recompute == Recompute::kSelective ? &CallBytes::selective : nullptr,
+                        live, none_kept ? 0 : freed);
+    case Term::kCheckpoints:
+      return kept_words(choice, layers, holds.blocks, nullptr, &CallBytes::checkpoint, live,
+                        none_kept ? freed : 0);
     case Term::kEmbeddingActivations:
       return fmt::format("{} B x {}", count(layers.embedding.saved), live_words(live));
     case Term::kLogits:

@@ -30,6 +30,10 @@ inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank lea
 // whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
 inline constexpr const char* kFabricProvider = "SMP_FABRIC_PROVIDER";
 inline constexpr const char* kFabricSubnet = "SMP_FABRIC_SUBNET";
+// And how hosts exchange parts, "mesh", "ring" or "doubling", otherwise by what the network costs:
+// seconds of a hop, a message, a byte and a byte to the next host, "6e-06,2e-06,8e-10,8e-10".
+inline constexpr const char* kFabricExchange = "SMP_FABRIC_EXCHANGE";
+inline constexpr const char* kFabricCost = "SMP_FABRIC_COST";
 // What makes two ranks share a host, for tests that make several hosts of one.
 inline constexpr const char* kHostIdentity = "SMP_HOST_IDENTITY";
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective

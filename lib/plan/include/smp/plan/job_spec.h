@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/collective.h"
 #include "smp/plan/dtype.h"
 #include "smp/plan/operator_spec.h"
 
@@ -111,12 +112,18 @@ constexpr int64_t rotary_dim_of(const ModelSpec& model) {
 
 constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
 
-// One all-reduce as nccl-tests measures it: `bytes` of every one of `ranks` ranks.
+// One collective as nccl-tests measures it: `bytes` is the full buffer of every one of `ranks`
+// ranks, which an all-gather ends with and a reduce-scatter starts from.
 struct LinkPoint {
   int64_t ranks = 0;
   int64_t bytes = 0;
   double seconds = 0;
+  CollectiveOp op = CollectiveOp::kAllReduce;
 };
+// What a point can be of: the calls that have a price of their own.
+inline constexpr CollectiveOp kPointOps[] = {CollectiveOp::kAllReduce, CollectiveOp::kAllGather,
+                                             CollectiveOp::kReduceScatter, CollectiveOp::kBroadcast,
+                                             CollectiveOp::kAllToAll};
 
 // One host type. Rates are per process (one accelerator or one CPU slot), links per direction.
 struct ClusterSpec {
@@ -142,7 +149,7 @@ struct ClusterSpec {
   double intra_host_latency_s = 0;
   double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
   double inter_host_latency_s = 0;
-  // Measured all-reduces (nccl-tests), that replace latency + bytes / bandwidth where they reach.
+  // Measured collectives, that replace latency + bytes / bandwidth where they reach.
   std::vector<LinkPoint> intra_host_points;
   std::vector<LinkPoint> inter_host_points;
   double collective_multiprocessors = 0;  // that a running collective takes from matmuls (NCCL)
@@ -272,7 +279,7 @@ struct ParallelSpec {
   std::optional<bool> offload_parameters;
   bool partition_activations = false;       // each tensor rank keeps its part of a checkpoint
   int64_t activation_loading_horizon = 2;   // layers whose checkpoints are fetched ahead
-  int64_t prefetch_layers = 1;              // ZeRO-3: layers gathered ahead of the running one
+  int64_t prefetch_layers = 1;              // ZeRO-3: layers (buckets of small ones) gathered ahead
   int64_t max_live_parameters = 0;          // ... as far as these elements allow; 0 = no bound
   int64_t param_persistence_threshold = 0;  // ZeRO-3: tensors of fewer elements stay gathered
   std::vector<std::string> forbid;          // e.g. "tensor_parallel_degree=8"

@@ -172,8 +172,9 @@ struct LayerMemory {
   int64_t complete_peak_bytes = 0;
 
   // Where the weights' gradients are put off. An embedding and a head put nothing off.
-  int64_t put_off_bytes = 0;  // alive from the end of backward to the weights' gradients; the
-                              // gradient of the output is among them
+  int64_t put_off_bytes = 0;        // alive from the end of backward to the weights' gradients; the
+                                    // gradient of the output is among them
+  int64_t put_off_saved_bytes = 0;  // of those what the forward has kept
   int64_t put_off_backward_peak_bytes = 0;  // as backward_peak_bytes
   int64_t weight_peak_bytes = 0;  // most bytes alive in the weights' gradients above their start
 };

@@ -11,6 +11,8 @@
 // posts, they look when they like. Nobody waits for anybody.
 namespace smp {
 
+class StepRecorder;
+
 // What a rank has posted. Plain data.
 struct RankProgress {
   uint64_t posts = 0;  // grows with each
@@ -56,6 +58,8 @@ std::optional<RankProgress> read_progress(const ProgressPage& page);
 class ProgressPost {
  public:
   explicit ProgressPost(ProgressPage& page) : page_(page) {}
+  // Is told of the phases and waits, too; must outlive the last post.
+  void record(StepRecorder& recorder) { recorder_ = &recorder; }
 
   void enter(const char* phase, int64_t step, int64_t microbatch, int64_t layer);
   void begin_collective(std::string_view label);
@@ -67,6 +71,7 @@ class ProgressPost {
   void post(const Write& write);
 
   ProgressPage& page_;
+  StepRecorder* recorder_ = nullptr;
 };
 
 }  // namespace smp

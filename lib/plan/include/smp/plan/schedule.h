@@ -103,7 +103,9 @@ int64_t position_of_chunk(const ScheduleShape& shape, const ChunkPlace& place);
 struct ScheduleParameters {
   ScheduleShape shape;
   std::vector<std::vector<std::vector<int64_t>>> layers;  // per stage and chunk, forward order
-  std::vector<std::vector<int64_t>> bucket_first_layers;  // per stage; empty = none
+  // Of each gradient bucket, the last layers' first; layers may lie between two. Per stage; empty =
+  // none.
+  std::vector<std::vector<int64_t>> bucket_first_layers, bucket_last_layers;
   // Whose weight gradient is never put off, because it needs the logits' gradient; -1 = none.
   int64_t head_layer = -1;
   // By model index; empty = none. Of layers that are computed again before their backward: the

@@ -12,7 +12,7 @@ namespace smp {
 // the output of the layer before, or a receive buffer.
 struct CallBytes {
   double saved = 0;       // kept from forward to backward when nothing is recomputed
-  double selective = 0;   // kept when the core of attention is recomputed
+  double selective = 0;   // kept with selective recompute
   double checkpoint = 0;  // kept when the whole layer is recomputed: its input
   double recomputed = 0;  // alive while a recomputed layer's backward runs, beside its checkpoint
   double workspace = 0;   // most temporaries at once in its backward, gradients included

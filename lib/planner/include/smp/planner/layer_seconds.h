@@ -9,7 +9,7 @@ namespace smp {
 // backward takes. Messages are those inside the call: of tensor, context and expert parallelism.
 struct CallSeconds {
   double matmul_forward = 0, matmul_backward = 0;
-  double memory_forward = 0, memory_backward = 0;  // memory-bound kernels
+  double memory_forward = 0, memory_backward = 0;  // memory-bound kernels, draws of dropout
   double launch_forward = 0, launch_backward = 0;  // beyond what the kernels take
   double recompute = 0;                            // in the backward, everything included
   double tensor_forward = 0, tensor_backward = 0;

@@ -26,7 +26,7 @@ std::optional<std::string> sequence_parallel_problem(const JobSpec& job, int64_t
                                                      int64_t context);
 std::optional<std::string> batch_ramp_problem(const TrainingSpec& training, int64_t micro_batch,
                                               int64_t data);
-std::optional<std::string> offload_problem(const LayoutChoice& choice);
+std::optional<std::string> offload_problem(const JobSpec& job, const LayoutChoice& choice);
 
 // All of them, those of legality.h and whether the degrees fill the cluster: the first that is
 // broken.

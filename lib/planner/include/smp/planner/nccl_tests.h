@@ -11,7 +11,8 @@
 namespace smp {
 
 struct NcclTable {
-  std::string path;  // as errors name it
+  std::string path;    // as errors name it
+  std::string source;  // what the cluster file says of it
   int64_t ranks = 0;
   int64_t hosts = 0;
   std::vector<LinkPoint> points;  // out of place, by size; of one size the last
@@ -20,9 +21,13 @@ struct NcclTable {
 // Throws ConfigError: "reduce.txt:14: ...".
 NcclTable parse_nccl_tests(const std::string& path, const std::string& text);
 
-// The cluster file with the points of the tables in the place of those it has: tables of one host
-// are intra_host_points, of several inter_host_points. Comments and other lines stay. Throws
-// ConfigError when the result is no cluster file, or two tables measure the same.
+// The cluster file with the points of the tables in the place of those it has of the same call by
+// as many ranks: tables of one host are intra_host_points, of several inter_host_points. Comments
+// and other lines stay. Throws ConfigError when the result is no cluster file, or two tables
+// measure the same.
 std::string with_link_points(const JobSource& cluster, const std::vector<NcclTable>& tables);
+
+// What a cluster file says. Throws ConfigError when it is none.
+ClusterSpec read_cluster(const JobSource& cluster);
 
 }  // namespace smp

@@ -1,0 +1,188 @@
+#include "walked_stage.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "engine_bytes.h"
+#include "memory_terms.h"
+#include "resolve.h"
+#include "smp/plan/check.h"
+#include "smp/plan/layer_tensors.h"
+#include "smp/plan/parameter_counts.h"
+#include "smp/planner/habits.h"
+#include "smp/planner/layer_bytes.h"
+#include "smp/planner/memory_model.h"
+
+namespace smp {
+namespace {
+
+constexpr int64_t kTokenBytes = 8;  // int64 ids
+
+int64_t whole(double bytes) { return std::llround(bytes); }
+
+// Of the first stage, what it receives of a tied embedding's gradient.
+int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
+  if (!tied_across_stages(plan) || layout.coord.pipeline != 0) return 0;
+  return layout.parameters.front().box.size() * bytes_per_parameter(plan.job).gradient;
+}
+
+const CallBytes& call_of(const LayerBytes& layers, const ModelSpec& model, LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kEmbedding: return layers.embedding;
+    case LayerKind::kHead:
+    case LayerKind::kLastOperators: return layers.head;
+    case LayerKind::kMoeBlock: return layers.moe_block;
+    case LayerKind::kMtpBlock:
+      return has_experts(model, model.num_layers - 1) ? layers.moe_block : layers.block;
+    case LayerKind::kGpt2Block:
+    case LayerKind::kLlamaBlock:
+    case LayerKind::kBlock:
+    case LayerKind::kOperators: return layers.block;
+    case LayerKind::kCrossBlock: return layers.cross_block;
+  }
+  check_failed(__FILE__, __LINE__, "unknown layer kind");
+}
+
+WalkedLayer walked_layer(const CallBytes& call, RunningLayer kind, Recompute recompute) {
+  WalkedLayer layer;
+  layer.kind = kind;
+  double saved = call.saved;
+  double again = 0;
+  if (recompute == Recompute::kSelective) {
+    saved = call.selective;
+    again = call.saved - call.selective;
+  } else if (recompute == Recompute::kFull) {
+    saved = call.checkpoint;
+    again = call.recomputed;
+    layer.recomputed = true;
+  }
+  layer.again_bytes = whole(again);
+  layer.memory = {.output_bytes = kind == RunningLayer::kHead ? 0 : whole(call.output),
+                  .saved_bytes = whole(saved),
+                  .forward_peak_bytes = whole(call.forward),
+                  .input_gradient_bytes = whole(call.input_gradient),
+                  .backward_peak_bytes = whole(again + call.workspace)};
+  return layer;
+}
+
+RunningLayer running_kind(LayerKind kind) {
+  if (kind == LayerKind::kEmbedding) return RunningLayer::kEmbedding;
+  return makes_loss(kind) ? RunningLayer::kHead : RunningLayer::kBlock;
+}
+
+// Marks where a stage's chunks begin and end, and leaves as they are the layers of a stage beyond
+// the first `recompute_layers`.
+void place_layers(WalkedStage& stage, const Plan& plan, const RankLayout& layout) {
+  const LayoutChoice choice = nearest_choice_of(plan);
+  const int64_t tokens = choice.micro_batch * plan.job.training.sequence_length / choice.context;
+  const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const LayerCall call = layer_call(plan, layout.coord.tensor);
+  const ScheduleShape shape = schedule_shape(plan);
+  const int64_t at = layout.coord.pipeline;
+  const auto is_here = [&](int64_t position) {
+    return position >= 0 && position < shape.stages * shape.chunks() &&
+           place_of_chunk(shape, position).stage == at;
+  };
+  auto layer = layout.layers.begin();
+  int64_t block = 0;
+  int64_t chunk = 0;
+  for (const int64_t count : layout.chunk_layers) {
+    const int64_t position = position_of_chunk(shape, {at, chunk++});
+    stage.chunks.emplace_back(layer->index, layer->index + count - 1);
+    WalkedLayer& first = stage.layers.at(static_cast<size_t>(layer->index));
+    for (int64_t i = 0; i < count; ++i, ++layer) {
+      WalkedLayer& walked = stage.layers.at(static_cast<size_t>(layer->index));
+      walked.opens_chunk = i == 0;
+      walked.closes_chunk = i + 1 == count;
+      walked.takes_over = walked.opens_chunk && is_here(position - 1);
+      walked.hands_over = walked.closes_chunk && is_here(position + 1);
+      if (layer->reads) {
+        walked.field_bytes = stage.in_engine ? field_of(plan.job.model, *layer->reads, call).bytes()
+                                             : tokens * kTokenBytes;
+        first.data_bytes += walked.field_bytes;
+      }
+      if (walked.kind == RunningLayer::kBlock && !stage.in_engine && choice.recompute_layers >= 0 &&
+          ++block > choice.recompute_layers) {
+        const WalkedLayer marks = walked;
+        walked = walked_layer(call_of(bytes, plan.job.model, layer->kind), RunningLayer::kBlock,
+                              Recompute::kNone);
+        walked.opens_chunk = marks.opens_chunk;
+        walked.closes_chunk = marks.closes_chunk;
+        walked.takes_over = marks.takes_over;
+        walked.hands_over = marks.hands_over;
+        walked.data_bytes = marks.data_bytes;
+        walked.handed_bytes = marks.handed_bytes;
+        walked.handed_gradient_bytes = marks.handed_gradient_bytes;
+      }
+    }
+  }
+}
+
+// What the engine's schedule says of each layer.
+void mark_recomputed(WalkedStage& stage, const ScheduleParameters& parameters) {
+  for (size_t i = 0; i < stage.layers.size(); ++i) {
+    WalkedLayer& layer = stage.layers[i];
+    const int64_t checkpoint = checkpoint_of(parameters, static_cast<int64_t>(i));
+    layer.thinned = checkpoint >= 0 && parameters.selective;
+    layer.recomputed = checkpoint >= 0 && !parameters.selective;
+    layer.keeps_input = layer.recomputed && checkpoint == static_cast<int64_t>(i);
+    layer.feeds_recompute = layer.recomputed && !layer.closes_chunk &&
+                            checkpoint_of(parameters, static_cast<int64_t>(i) + 1) == checkpoint;
+  }
+}
+
+}  // namespace
+
+std::vector<WalkedLayer> walked_layers(const Plan& plan, int64_t tensor) {
+  const ModelSpec& model = plan.job.model;
+  const LayoutChoice choice = nearest_choice_of(plan);
+  const LayerBytes bytes = layer_bytes(plan.job, choice);
+  const LayerCall call = layer_call(plan, tensor);
+  const bool exact = runs_in_engine(plan.job);
+  std::vector<WalkedLayer> layers;
+  std::vector<TensorSpec> taken;  // what the layer before hands on
+  for (const LayerSpec& spec : layers_of(model)) {
+    const RunningLayer kind = running_kind(spec.kind);
+    const bool block = kind == RunningLayer::kBlock;
+    const Recompute recompute = block ? choice.recompute : Recompute::kNone;
+    WalkedLayer layer = walked_layer(call_of(bytes, model, spec.kind), kind, recompute);
+    // Elsewhere than in the engine, messages are as large as what the embedding hands on.
+    layer.handed_bytes = layers.empty() ? layer.memory.output_bytes : layers.front().handed_bytes;
+    layer.handed_gradient_bytes = layer.handed_bytes;
+    if (exact) {
+      const std::vector<TensorSpec> outputs = outputs_of(model, spec, call);
+      layer.handed_bytes = bytes_of(outputs);
+      layer.handed_gradient_bytes = gradient_bytes_of(outputs);
+      if (model.stack == Stack::kEncoderDecoder && !outputs.empty()) {
+        layer.passed_gradient_bytes = layer.handed_gradient_bytes - outputs.front().bytes();
+      }
+      for (int64_t i = 0; i < shared_inputs_of(model, spec); ++i) {
+        layer.shared_input_bytes += taken[taken.size() - 1 - static_cast<size_t>(i)].bytes();
+      }
+      taken = outputs;
+      layer.memory = memory_of(model, spec, call);
+      layer.again_bytes = 0;
+    } else if (block && choice.offload_activations) {
+      layer.memory.saved_bytes = 0;  // on the host; those on their way are a term of their own
+    }
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+WalkedStage walked_stage(const Plan& plan, const RankLayout& layout,
+                         std::vector<WalkedLayer> layers, const ScheduleParameters& parameters) {
+  WalkedStage stage;
+  stage.layers = std::move(layers);
+  stage.tied_bytes = tied_bytes(plan, layout);
+  stage.weights_put_off = puts_weights_off(*plan.job.parallel.pipeline);
+  stage.in_engine = runs_in_engine(plan.job);
+  stage.frees_sent_outputs = !on_cpu(plan) && habits_of(plan.job).frees_sent_outputs;
+  place_layers(stage, plan, layout);
+  if (stage.in_engine) mark_recomputed(stage, parameters);
+  return stage;
+}
+
+}  // namespace smp
