@@ -15,6 +15,12 @@ constexpr const char* kWeights = "shard.weights";
 constexpr const char* kWindow = "setup.window";
 constexpr int64_t kChanged = -1;  // since the weights were shown
 
+// What this rank of a group has of a whole bucket.
+at::Tensor part_of(const at::Tensor& whole, const Communicator& group) {
+  const int64_t size = whole.numel() / group.size();
+  return whole.narrow(0, group.rank() * size, size);
+}
+
 void finish(WorkPtr& work) {
   SMP_CHECK(work != nullptr);
   work->wait();
@@ -39,9 +45,7 @@ BucketTraffic::BucketTraffic(FlatParameters& parameters, RankGroups& groups)
       shard_->open_window(weights.const_data_ptr(), weights.numel(), parameters.dtype(), kWindow);
 }
 
-void BucketTraffic::begin() { updated(-1); }
-
-void BucketTraffic::updated(int64_t bucket) {
+void BucketTraffic::changed(int64_t bucket) {
   if (bucket < 0) {
     std::fill(good_since_.begin(), good_since_.end(), kChanged);
   } else {
@@ -49,14 +53,18 @@ void BucketTraffic::updated(int64_t bucket) {
   }
 }
 
-// All that has changed since the last time, if this bucket has.
-void BucketTraffic::show_weights(int64_t bucket) {
-  if (good_since_.at(static_cast<size_t>(bucket)) != kChanged) return;
+// At once: a peer that is quicker would wait for whatever we do until our next gather.
+void BucketTraffic::updated(int64_t bucket) {
+  changed(bucket);
+  if (window_ != nullptr) show_weights();
+}
+
+void BucketTraffic::show_weights() {
   window_->show();
   std::replace(good_since_.begin(), good_since_.end(), kChanged, ++shown_);
 }
 
-void BucketTraffic::start_reduce(int64_t bucket, bool is_last) {
+void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
@@ -66,10 +74,14 @@ void BucketTraffic::start_reduce(int64_t bucket, bool is_last) {
     work = data_->all_reduce(begin, begin, whole.numel(), dtype, ReduceOp::kSum, kGradients);
     return;
   }
-  const int64_t size = whole.numel() / shard_->size();
-  work = shard_->reduce_scatter(begin, whole.narrow(0, shard_->rank() * size, size).data_ptr(),
-                                whole.numel(), dtype, ReduceOp::kSum, kGradients);
-  if (replica_ != nullptr || shards_gradients_) first_halves_.push_back({bucket, is_last});
+  const bool begins_sums = shards_gradients_ && is_first;
+  const at::Tensor out =
+      begins_sums ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
+  work = shard_->reduce_scatter(begin, out.mutable_data_ptr(), whole.numel(), dtype, ReduceOp::kSum,
+                                kGradients);
+  if (replica_ != nullptr || shards_gradients_) {
+    first_halves_.push_back({bucket, begins_sums, is_last});
+  }
 }
 
 void BucketTraffic::poll() {
@@ -85,8 +97,9 @@ void BucketTraffic::finish_first_half() {
   finish(reductions_[static_cast<size_t>(half.bucket)]);
   if (shards_gradients_) {
     const at::Tensor whole = parameters_.whole_gradients(half.bucket);
-    const int64_t size = whole.numel() / shard_->size();
-    parameters_.owned(half.bucket).gradients.add_(whole.narrow(0, shard_->rank() * size, size));
+    if (!half.begins_sums) {
+      parameters_.owned(half.bucket).gradients.add_(part_of(whole, *shard_));
+    }
     whole.zero_();
   }
   if (replica_ != nullptr && half.is_last) start_second_half(half.bucket);
@@ -124,7 +137,7 @@ void BucketTraffic::start_gather(int64_t bucket) {
   const at::Tensor whole = parameters_.whole_weights(bucket);
   WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
   if (window_ != nullptr) {
-    show_weights(bucket);
+    if (good_since_[static_cast<size_t>(bucket)] == kChanged) show_weights();
     const bool sharded = parameters_.layout().shards_weights();
     const int64_t begin = parameters_.layout().buckets[static_cast<size_t>(bucket)].begin;
     work = window_->gather(sharded ? begin / shard_->size() : begin, sharded ? 0 : part.numel(),
@@ -133,7 +146,7 @@ void BucketTraffic::start_gather(int64_t bucket) {
     return;
   }
   if (parameters_.weights_on_host()) {  // comes to its own place in what is gathered
-    part = whole.narrow(0, shard_->rank() * part.numel(), part.numel()).copy_(part);
+    part = part_of(whole, *shard_).copy_(part);
   }
   work = shard_->all_gather(part.const_data_ptr(), whole.mutable_data_ptr(), part.numel(),
                             parameters_.dtype(), kWeights);
@@ -150,6 +163,7 @@ void BucketTraffic::finish_gathers() {
   }
   // Peers may still read here, and the caller may change the weights, or end.
   if (window_ != nullptr) shard_->barrier(kWindow)->wait();
+  changed(-1);
 }
 
 void BucketTraffic::abandon() {

@@ -24,17 +24,16 @@ namespace smp {
 // gathering is no meeting. A rank changes its part only after the reduction of its bucket, which
 // all ranks have started after their last use of these weights, and so after their last gather.
 //
-// Sharded gradients are scattered microbatch by microbatch: each sum is added to this rank's part,
-// and the shared buffer is left zeroed for the next bucket; the last microbatch's is followed by
-// the sum over the replicas. Used by the engine's thread.
+// Sharded gradients are scattered microbatch by microbatch: the first sums become this rank's part,
+// further ones are added to it, and the shared buffer is left zeroed for the next bucket; the last
+// microbatch's is followed by the sum over the replicas. Used by the engine's thread.
 class BucketTraffic {
  public:
   BucketTraffic(FlatParameters& parameters, RankGroups& groups);
 
-  void begin();  // of a step or an evaluation: somebody else may have changed the weights
-  void updated(int64_t bucket);  // negative: all
-  // `is_last`: of the step's reductions of this bucket.
-  void start_reduce(int64_t bucket, bool is_last);
+  void updated(int64_t bucket);  // by the optimizer
+  // Of the step's reductions of this bucket, the first and the last one.
+  void start_reduce(int64_t bucket, bool is_first, bool is_last);
   void poll();  // starts what a finished first half has made possible
   // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
@@ -43,17 +42,19 @@ class BucketTraffic {
 
   void start_gather(int64_t bucket);
   void wait_gather(int64_t bucket);  // at once where none is under way: the weights are whole
-  void finish_gathers();
+  void finish_gathers();             // whoever calls may now change the weights
 
   void abandon();  // waits, after an abort, until nothing moves any more
 
  private:
   struct FirstHalf {
     int64_t bucket = 0;
+    bool begins_sums = false;  // they are this rank's part already
     bool is_last = true;
   };
-  void show_weights(int64_t bucket);
-  void finish_first_half();  // the oldest
+  void changed(int64_t bucket);  // negative: all
+  void show_weights();           // all that have changed since the last time
+  void finish_first_half();      // the oldest
   void start_second_half(int64_t bucket);
 
   FlatParameters& parameters_;

@@ -67,7 +67,11 @@ struct Engine::Impl {
   void execute_all(const std::vector<Action>& actions);
   void execute(const Action& action);
   void enter(const char* phase, const Action& action);
-  // Whether a bucket's reduction is that of the step's last microbatch.
+  // Whether a bucket's reduction is that of the step's first microbatch, or of all at once; of the
+  // last.
+  bool is_first(const Action& action) const {
+    return action.microbatch <= 0 || action.bucket == model.parameters->layout().persistent_bucket;
+  }
   bool is_last(const Action& action) const {
     return action.microbatch < 0 || action.microbatch + 1 == *plan.job.training.microbatches;
   }
@@ -75,6 +79,7 @@ struct Engine::Impl {
   bool completes_tied(const Action& action) const {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
+  void update_all();
   void reduce_kv(const Action& action);
   void begin();
   [[noreturn]] void stop_not_finite(const NotFinite& error);
@@ -115,7 +120,7 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kReduceKv: enter("reduce", action); return reduce_kv(action);
     case ActionKind::kReduce:
       enter("reduce", action);
-      return buckets.start_reduce(action.bucket, is_last(action));
+      return buckets.start_reduce(action.bucket, is_first(action), is_last(action));
     case ActionKind::kReduceWait:
       enter("reduce", action);
       return buckets.wait_reduce(action.bucket);
@@ -126,7 +131,8 @@ void Engine::Impl::execute(const Action& action) {
       return;
     case ActionKind::kUpdate:
       enter("update", action);
-      if (action.bucket >= 0) buckets.wait_sums(action.bucket);
+      if (action.bucket < 0) return update_all();
+      buckets.wait_sums(action.bucket);
       update.update(action.bucket);
       return buckets.updated(action.bucket);
     case ActionKind::kGather: enter("gather", action); return buckets.start_gather(action.bucket);
@@ -136,6 +142,15 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kFree: return;  // the schedule's word that the buffer may take others
   }
   check_failed(__FILE__, __LINE__, "unknown action");
+}
+
+// Those of the first layers first: peers want them first.
+void Engine::Impl::update_all() {
+  auto bucket = static_cast<int64_t>(model.parameters->layout().buckets.size());
+  while (bucket-- > 0) {
+    update.update(bucket);
+    buckets.updated(bucket);
+  }
 }
 
 // Ranks that hold a copy of the same KV head each have the gradient from their own query heads.
@@ -153,7 +168,6 @@ void Engine::Impl::reduce_kv(const Action& action) {
 
 void Engine::Impl::begin() {
   calls.begin_step(step_index, false);
-  buckets.begin();
   calls.scale_loss(model.loss_scale.value());
   result = {};
   enter("zero gradients", {});
@@ -253,7 +267,6 @@ double Engine::evaluate(int64_t step) {
   }
   self.step_index = step;
   self.calls.begin_step(step, true);
-  self.buckets.begin();
   self.execute_all(self.evaluation);
   self.enter("evaluate", {});
   const bool counts = self.model.parameters->layout().coord.tensor == 0;

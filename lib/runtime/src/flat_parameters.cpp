@@ -205,9 +205,9 @@ void FlatParameters::initialise(uint64_t seed) {
   }
 }
 
-// Shared buffers are left zeroed by each reduction.
+// Shared buffers are left zeroed by each reduction, and a step's first one writes this rank's part.
 void FlatParameters::zero_gradients() {
-  impl_->gradients.flat.zero_();
+  if (!impl_->gradients.is_sharded()) impl_->gradients.flat.zero_();
   if (impl_->tied_gradient.defined()) impl_->tied_gradient.zero_();
 }
 

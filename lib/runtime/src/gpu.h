@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "device_memory.h"
+#include "device_collectives.h"
 #include "functions/device_functions.h"
+#include "smp/comm/device_memory.h"
 #include "smp/runtime/gpu_door.h"
 
 namespace smp {
@@ -29,6 +30,8 @@ class Gpu {
   virtual std::string name() const = 0;
   virtual const DeviceFunctions& functions() const = 0;
   virtual DeviceMemory& memory() = 0;
+  // Calls between GPUs. Throws std::runtime_error, saying why, where there are none.
+  virtual DeviceCollectivesLibrary& collectives() = 0;
 
   // nullptr: nobody any more.
   virtual void listen(AllocationListener* listener) = 0;

@@ -12,13 +12,13 @@
 namespace smp {
 
 ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger,
-                                std::shared_ptr<Gpu> gpu) {
+                                std::shared_ptr<Gpu> gpu, int64_t ranks_of_host) {
   SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
   ParallelModel model;
   const ClusterSpec& cluster = plan.job.cluster;
+  const int64_t sharing = ranks_of_host > 0 ? ranks_of_host : cluster.processes_per_host;
   model.host = std::make_unique<MemoryLedger>(
-      world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, cluster.processes_per_host),
-      MemoryPool::kHost);
+      world.rank(), cluster.host_memory_bytes / std::max<int64_t>(1, sharing), MemoryPool::kHost);
   model.gpu = std::move(gpu);
   // A GPU charges what it holds itself: what is left is the host's.
   std::optional<LedgerScope> on_host;

@@ -27,14 +27,10 @@ void StepUpdate::begin(int64_t step, double learning_rate) {
 }
 
 void StepUpdate::update(int64_t bucket) {
-  const auto buckets = static_cast<int64_t>(model_.parameters->layout().buckets.size());
-  const int64_t begin = bucket < 0 ? 0 : bucket, end = bucket < 0 ? buckets : bucket + 1;
-  for (int64_t one = begin; one < end; ++one) {
-    if (early_) {
-      update_early(one);
-    } else if (!skips_) {
-      model_.optimizer->update(one);
-    }
+  if (early_) {
+    update_early(bucket);
+  } else if (!skips_) {
+    model_.optimizer->update(bucket);
   }
 }
 

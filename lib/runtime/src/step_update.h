@@ -26,7 +26,7 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
-  // Of a reduced bucket, or of all (-1). A step that is skipped updates nothing, nor does a rank
+  // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank
   // whose own part of the bucket has gradients that are not finite: such a step ends in agree().
   void update(int64_t bucket);
 

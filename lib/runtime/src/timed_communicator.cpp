@@ -7,17 +7,37 @@
 namespace smp {
 namespace {
 
+// While it lives the rank waits.
+class Waiting {
+ public:
+  explicit Waiting(WaitClock& clock) : clock_(clock), start_(std::chrono::steady_clock::now()) {
+    if (clock_.post != nullptr) clock_.post->wait(true);
+  }
+  ~Waiting() {
+    if (clock_.post != nullptr) clock_.post->wait(false);
+    clock_.waited += std::chrono::steady_clock::now() - start_;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  WaitClock& clock_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+// Before the call itself, which may do all of its work, or die in it.
+void post_call(const WaitClock& clock, std::string_view label) {
+  if (clock.post != nullptr) clock.post->begin_collective(label);
+}
+
 class TimedWork final : public Work {
  public:
   TimedWork(WorkPtr inner, WaitClock& clock) : inner_(std::move(inner)), clock_(clock) {}
 
   bool done() override { return inner_->done(); }
   void wait() override {
-    const auto start = std::chrono::steady_clock::now();
-    if (clock_.post != nullptr) clock_.post->wait(true);
+    const Waiting waiting(clock_);
     inner_->wait();
-    if (clock_.post != nullptr) clock_.post->wait(false);
-    clock_.waited += std::chrono::steady_clock::now() - start;
   }
 
  private:
@@ -33,7 +53,7 @@ class TimedPeerWindow final : public PeerWindow {
   void show() override { inner_->show(); }
   WorkPtr gather(int64_t begin, int64_t stride, int64_t count, int64_t shown, void* out,
                  std::string_view label) override {
-    if (clock_.post != nullptr) clock_.post->begin_collective(label);
+    post_call(clock_, label);
     return std::make_shared<TimedWork>(inner_->gather(begin, stride, count, shown, out, label),
                                        clock_);
   }
@@ -51,14 +71,20 @@ TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitCl
 TimedCommunicator::TimedCommunicator(Communicator& inner, WaitClock& clock)
     : WrappedCommunicator(inner), clock_(clock) {}
 
-WorkPtr TimedCommunicator::wrap(WorkPtr work, const Passed& call) {
-  if (clock_.post != nullptr) clock_.post->begin_collective(call.label);
+void TimedCommunicator::begin(const Passed& call) { post_call(clock_, call.label); }
+
+WorkPtr TimedCommunicator::wrap(WorkPtr work, const Passed&) {
   return std::make_shared<TimedWork>(std::move(work), clock_);
 }
 
 std::unique_ptr<PeerWindow> TimedCommunicator::open_window(const void* memory, int64_t count,
                                                            DType dtype, std::string_view label) {
-  std::unique_ptr<PeerWindow> window = inner().open_window(memory, count, dtype, label);
+  post_call(clock_, label);
+  std::unique_ptr<PeerWindow> window;
+  {
+    const Waiting for_all(clock_);
+    window = inner().open_window(memory, count, dtype, label);
+  }
   if (window == nullptr) return nullptr;
   return std::make_unique<TimedPeerWindow>(std::move(window), clock_);
 }

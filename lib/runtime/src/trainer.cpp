@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -16,10 +17,13 @@
 #include "cache_flushes.h"
 #include "checkpoints.h"
 #include "data_source.h"
+#include "device_communicator.h"
 #include "evaluation.h"
 #include "functions/cpu_functions.h"
 #include "gpu.h"
 #include "gpu_ledger.h"
+#include "smp/comm/fabric.h"
+#include "smp/comm/staged_communicator.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
@@ -29,12 +33,14 @@
 #include "smp/runtime/learning_rate.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/parallelize.h"
-#include "smp/runtime/staged_communicator.h"
 
 namespace smp {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Until GPUs that do not end a call which all ranks have made are given up.
+constexpr std::chrono::minutes kStuck{5};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -254,11 +260,51 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
 }
 
+// Throws where some ranks would share a GPU, which NCCL cannot.
+void check_own_gpus(const Gpu& gpu, Communicator& world) {
+  struct Place {
+    uint64_t host;
+    int64_t index;
+  };
+  if (!gpu.device().is_cuda()) return;  // tests have GPUs without number
+  const Place own{std::hash<std::string>()(own_host_identity()), gpu.device().index()};
+  std::vector<Place> all(static_cast<size_t>(world.size()));
+  world.all_gather(&own, all.data(), sizeof(Place), DType::kU8, "setup.gpu")->wait();
+  for (int rank = 0; rank < world.rank(); ++rank) {
+    const Place& other = all[static_cast<size_t>(rank)];
+    if (other.host != own.host || other.index != own.index) continue;
+    throw ConfigError(fmt::format(
+        "parallel.data_collectives: nccl needs a GPU for each rank, and ranks {} and {} "
+        "share GPU {}: use fewer ranks, or data_collectives: smddp",
+        rank, world.rank(), own.index));
+  }
+}
+
+DeviceCollectivesLibrary& collectives_of(Gpu& gpu, Communicator& world) {
+  try {
+    check_own_gpus(gpu, world);
+    return gpu.collectives();
+  } catch (const std::exception& error) {
+    world.abort(fmt::format("setup: {}", error.what()));
+    throw;
+  }
+}
+
 void tell_peers(const std::exception& error, const MemoryLedger& ledger, Communicator& world,
                 const TrainOptions& options) {
   const std::string phase = to_string(ledger.phase());
   if (options.failed_in != nullptr) *options.failed_in = phase;
   world.abort(fmt::format("{}: {}", phase, error.what()));
+}
+
+// Of messages, on the ledger of whoever asks.
+StagedCommunicator::Allocate charged_buffers(Communicator& world) {
+  return [&world](int64_t bytes) {
+    const ItemScope item("buffers of messages");
+    auto charge = std::make_shared<MemoryCharge>(MemoryCategory::kCommunication, bytes);
+    const auto memory = world.allocate_symmetric(bytes);
+    return std::shared_ptr<std::byte[]>(memory.get(), [memory, charge](std::byte*) {});
+  };
 }
 
 }  // namespace
@@ -275,17 +321,23 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   const ProcessLedger process(options.owns_process, ledger);
   std::optional<GpuLedger> on_gpu;
   std::optional<StagedCommunicator> staged;
+  std::optional<DeviceCommunicator> talking;
   if (gpu) {
     on_gpu.emplace(*gpu, ledger);
-    staged.emplace(world, gpu->memory());
+    staged.emplace(world, gpu->memory(), charged_buffers(world));
+    if (plan.job.parallel.data_collectives == CollectivesKind::kNccl)
+      talking.emplace(*staged, world, gpu->memory(), collectives_of(*gpu, world), kStuck);
   }
+  Communicator& all = talking  ? static_cast<Communicator&>(*talking)
+                      : staged ? static_cast<Communicator&>(*staged)
+                               : world;
 
   // These outlive the handler below: peers hear why before the groups close.
   ParallelModel model;
   std::optional<LedgerScope> on_host;
   std::unique_ptr<Checkpoints> checkpoints;
   try {
-    model = apply_parallelism(plan, staged ? *staged : world, ledger, gpu);
+    model = apply_parallelism(plan, all, ledger, gpu, options.ranks_of_host);
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);

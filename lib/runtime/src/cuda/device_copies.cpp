@@ -7,6 +7,10 @@
 namespace smp::cuda {
 namespace {
 
+void wait_on(cudaStream_t stream, const Event& event) {
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "to wait for an event");
+}
+
 class DeviceCopy final : public Copy {
  public:
   explicit DeviceCopy(cudaStream_t stream) : end_(stream) {}
@@ -18,18 +22,37 @@ class DeviceCopy final : public Copy {
     return true;
   }
   void wait() override { check(cudaEventSynchronize(end_.get()), "a copy"); }
+  void follow() override { wait_on(c10::cuda::getCurrentCUDAStream().stream(), end_); }
 
  private:
   Event end_;
 };
 
-// One for the process: a rank has one GPU.
+// Streams of our own, one of each for the process: a rank has one GPU.
 cudaStream_t stream_to_host() {
   static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
   return stream.stream();
 }
+cudaStream_t stream_to_device() {
+  static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
+  return stream.stream();
+}
+
+// Behind what the current stream was asked for.
+CopyPtr start(cudaStream_t stream, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
+              const char* what) {
+  follow_current(stream);
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), what);
+  return copy_until_now(stream);
+}
 
 }  // namespace
+
+void follow_current(cudaStream_t stream) {
+  wait_on(stream, Event(c10::cuda::getCurrentCUDAStream().stream()));
+}
+
+CopyPtr copy_until_now(cudaStream_t stream) { return std::make_unique<DeviceCopy>(stream); }
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
@@ -65,19 +88,11 @@ void DeviceCopies::unpin(void* memory) {
 }
 
 CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes) {
-  const Event computed(c10::cuda::getCurrentCUDAStream().stream());
-  const cudaStream_t stream = stream_to_host();
-  check(cudaStreamWaitEvent(stream, computed.get(), 0), "to wait for an event");
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
-        "a copy to the host");
-  return std::make_unique<DeviceCopy>(stream);
+  return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host");
 }
 
 CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes) {
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
-        "a copy to the device");
-  return std::make_unique<DeviceCopy>(stream);
+  return start(stream_to_device(), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device");
 }
 
 }  // namespace smp::cuda

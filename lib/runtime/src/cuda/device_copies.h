@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "device_memory.h"
+#include "smp/comm/device_memory.h"
 
 namespace smp::cuda {
 
@@ -26,9 +26,13 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Copies of the GPU that is current. To the host they run on a stream of their own, behind what the
-// current stream was asked for; to the device on the current stream itself, which has to wait for
-// them anyway.
+// The stream goes on behind what the current one was asked for.
+void follow_current(cudaStream_t stream);
+// Done when all is that the stream was asked for so far.
+CopyPtr copy_until_now(cudaStream_t stream);
+
+// Copies of the GPU that is current, to the host and to it on a stream each, which no kernel runs
+// on, behind what the current stream was asked for.
 class DeviceCopies final : public DeviceMemory {
  public:
   bool holds(const void* data) const override;

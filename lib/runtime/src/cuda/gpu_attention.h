@@ -14,6 +14,7 @@
 #include "functions/device_functions.h"
 #include "functions/element_types.h"
 #include "smp/plan/check.h"
+#include "smp/plan/parameter_counts.h"
 
 // Attention on a GPU: heads are unpacked from the projection's rows (heads_body.h), attention runs
 // over them, and gradients are packed back. Where torch's flash attention computes the same it does
@@ -33,7 +34,7 @@ class GpuAttention {
         inputs_(inputs),
         score_elements_(score_elements),
         group_(shape.heads / shape.kv_heads) {
-    SMP_CHECK_EQ(shape.relative_buckets, 0);  // engine_rules.h refuses them
+    SMP_CHECK(shape.relative_buckets <= kRelativeBuckets);
   }
 
   void forward(const at::Tensor& output, const at::Tensor& log_sums) const {
@@ -47,10 +48,11 @@ class GpuAttention {
     }
     const Heads<C> heads = unpacked<C>();
     const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
+    const at::Tensor diagonals = filled_diagonals(output);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor scores = scores_of(queries(heads.q.rows, rows), k, rows);
-      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, data_of<C>(scores),
-                                                  data_of<C>(log_sums));
+      Launches<Runner, T>(runner_).softmax_scores(shape_, rows, data_of<C>(diagonals),
+                                                  data_of<C>(scores), data_of<C>(log_sums));
       const at::Tensor made = at::bmm(scores, v.narrow(1, 0, rows.cols));  // [b kv, m, d]
       at::Tensor to = output.view({shape_.batch, shape_.sequence, shape_.kv_heads, group_, -1})
                           .select(3, rows.member)
@@ -73,18 +75,29 @@ class GpuAttention {
     const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
     const at::Tensor dq = at::empty_like(heads.q.rows);
     at::Tensor dk = at::zeros_like(k), dv = at::zeros_like(v);
+    const at::Tensor diagonals = filled_diagonals(output);
+    at::Tensor diagonal_gradients;
+    if (diagonals.defined()) diagonal_gradients = at::zeros_like(diagonals);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor q = queries(heads.q.rows, rows), dy = queries(dout, rows);
       const at::Tensor scores = scores_of(q, k, rows), score_gradients = scores_of(dy, v, rows);
       Launches<Runner, T>(runner_).softmax_scores_backward(
-          shape_, rows, data_of<T>(output), data_of<T>(output_gradient), data_of<C>(log_sums),
-          data_of<C>(scores), data_of<C>(score_gradients));
+          shape_, rows, data_of<C>(diagonals), data_of<T>(output), data_of<T>(output_gradient),
+          data_of<C>(log_sums), data_of<C>(scores), data_of<C>(score_gradients));
+      if (diagonals.defined()) {
+        Launches<Runner, T>(runner_).add_to_diagonals(shape_, rows, data_of<C>(score_gradients),
+                                                      data_of<C>(diagonal_gradients));
+      }
       queries(dq, rows).copy_(
           at::bmm(score_gradients, k.narrow(1, 0, rows.cols)).mul_(shape_.scale));
       dk.narrow(1, 0, rows.cols)
           .baddbmm_(score_gradients.transpose(1, 2), q, /*beta=*/1, shape_.scale);
       dv.narrow(1, 0, rows.cols).baddbmm_(scores.transpose(1, 2), dy);
     });
+    if (diagonals.defined()) {
+      Launches<Runner, T>(runner_).add_to_table(shape_, data_of<C>(diagonal_gradients),
+                                                data_of<C>(gradients.table));
+    }
     heads.q.rows = dq;
     heads.k.rows = dk;
     heads.v.rows = dv;
@@ -185,6 +198,15 @@ class GpuAttention {
     Launches<Runner, T>(runner_).pack_gradients(shape_, tensor, dweight, dbias,
                                                 data_of<T>(kind.from) + kind.first_col,
                                                 data_of<C>(scratch));
+  }
+
+  // [heads, distances], undefined without relative positions.
+  at::Tensor filled_diagonals(const at::Tensor& like) const {
+    if (shape_.relative_buckets == 0) return {};
+    at::Tensor diagonals = at::empty({shape_.heads, shape_.distances()}, wide_options(like));
+    Launches<Runner, T>(runner_).fill_diagonals(shape_, data_of<T>(inputs_.table),
+                                                data_of<C>(diagonals));
+    return diagonals;
   }
 
   // Blocks of queries of one member of each group of heads.

@@ -70,11 +70,16 @@ class Launches {
   void add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
                             const T* bias, T* y) const;
 
-  void softmax_scores(const AttentionShape& shape, const ScoreRows& rows, Wide<T>* scores,
-                      Wide<T>* log_sums) const;
-  void softmax_scores_backward(const AttentionShape& shape, const ScoreRows& rows, const T* output,
-                               const T* output_gradient, const Wide<T>* log_sums, Wide<T>* scores,
-                               Wide<T>* gradients) const;
+  void softmax_scores(const AttentionShape& shape, const ScoreRows& rows, const Wide<T>* diagonals,
+                      Wide<T>* scores, Wide<T>* log_sums) const;
+  void softmax_scores_backward(const AttentionShape& shape, const ScoreRows& rows,
+                               const Wide<T>* diagonals, const T* output, const T* output_gradient,
+                               const Wide<T>* log_sums, Wide<T>* scores, Wide<T>* gradients) const;
+
+  void fill_diagonals(const AttentionShape& shape, const T* table, Wide<T>* diagonals) const;
+  void add_to_diagonals(const AttentionShape& shape, const ScoreRows& rows,
+                        const Wide<T>* gradients, Wide<T>* diagonals) const;
+  void add_to_table(const AttentionShape& shape, const Wide<T>* diagonals, Wide<T>* table) const;
 
   // Elements.
   static int64_t column_sums_scratch(int64_t rows, int64_t cols);

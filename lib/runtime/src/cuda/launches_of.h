@@ -7,6 +7,7 @@
 #include "cuda/dropout_body.h"
 #include "cuda/launches.h"
 #include "cuda/norm_body.h"
+#include "cuda/relative_body.h"
 #include "cuda/rows_body.h"
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
@@ -288,21 +289,52 @@ void Launches<Runner, T>::add_residual_dropped(const Dropout& dropout, int64_t r
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::softmax_scores(const AttentionShape& shape, const ScoreRows& rows,
-                                         Wide<T>* scores, Wide<T>* log_sums) const {
+                                         const Wide<T>* diagonals, Wide<T>* scores,
+                                         Wide<T>* log_sums) const {
   runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::softmax_scores(block, shape, rows, scores, log_sums);
+    cuda::softmax_scores(block, shape, rows, diagonals, scores, log_sums);
   });
 }
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::softmax_scores_backward(const AttentionShape& shape,
-                                                  const ScoreRows& rows, const T* output,
-                                                  const T* output_gradient, const Wide<T>* log_sums,
-                                                  Wide<T>* scores, Wide<T>* gradients) const {
+                                                  const ScoreRows& rows, const Wide<T>* diagonals,
+                                                  const T* output, const T* output_gradient,
+                                                  const Wide<T>* log_sums, Wide<T>* scores,
+                                                  Wide<T>* gradients) const {
   runner_.run(rows.rows(), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::softmax_scores_backward(block, shape, rows, output, output_gradient, log_sums, scores,
-                                  gradients);
+    cuda::softmax_scores_backward(block, shape, rows, diagonals, output, output_gradient, log_sums,
+                                  scores, gradients);
   });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::fill_diagonals(const AttentionShape& shape, const T* table,
+                                         Wide<T>* diagonals) const {
+  const BucketBounds bounds = bounds_of(shape);
+  runner_.run(blocks_of<Runner>(shape.heads * shape.distances()),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::fill_diagonals(block, shape, bounds, table, diagonals);
+              });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_to_diagonals(const AttentionShape& shape, const ScoreRows& rows,
+                                           const Wide<T>* gradients, Wide<T>* diagonals) const {
+  runner_.run(blocks_of<Runner>(shape.kv_heads * shape.distances()),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::add_to_diagonals(block, shape, rows, gradients, diagonals);
+              });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::add_to_table(const AttentionShape& shape, const Wide<T>* diagonals,
+                                       Wide<T>* table) const {
+  const BucketBounds bounds = bounds_of(shape);
+  runner_.run(blocks_of<Runner>(shape.relative_buckets * shape.heads),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::add_to_table(block, shape, bounds, diagonals, table);
+              });
 }
 
 template <typename Runner, typename T>

@@ -9,6 +9,7 @@
 #include "cuda/device_copies.h"
 #include "cuda/device_runner.h"
 #include "cuda/gpu_functions.h"
+#include "cuda/nccl_library.h"
 #include "gpu.h"
 
 // What libsmp_cuda.so gives: the GPU of a rank (gpu.h).
@@ -50,6 +51,10 @@ class CudaGpu final : public Gpu {
   std::string name() const override { return static_cast<const char*>(properties_.name); }
   const DeviceFunctions& functions() const override { return functions_; }
   DeviceMemory& memory() override { return copies_; }
+  DeviceCollectivesLibrary& collectives() override {
+    if (!nccl_) nccl_ = open_nccl();
+    return *nccl_;
+  }
   void listen(AllocationListener* hears) override { listener().store(hears); }
   int64_t cache_flushes() const override {
     return c10::cuda::CUDACachingAllocator::getDeviceStats(index_).num_alloc_retries;
@@ -60,6 +65,7 @@ class CudaGpu final : public Gpu {
   cudaDeviceProp properties_{};
   GpuFunctions<DeviceRunner> functions_;
   DeviceCopies copies_;
+  std::unique_ptr<DeviceCollectivesLibrary> nccl_;
 };
 
 // "" or why there is none.

@@ -48,23 +48,40 @@ SMP_ANYWHERE C kept_share(const AttentionShape& shape, const DropoutRow& dropout
   return shape.dropout.threshold > 0 ? dropout_factor<C>(dropout, col) : C(1);
 }
 
-// Scores become weights, with their dropout; log_sums are written.
+// What is added to a query's scores, by key, of the numbers by distance (relative_body.h); null
+// without relative positions.
+template <typename C>
+SMP_ANYWHERE const C* added_of(const AttentionShape& shape, const ScorePlace& place,
+                               const C* diagonals) {
+  if (diagonals == nullptr) return nullptr;
+  return diagonals + place.head * shape.distances() + shape.sequence - 1 - place.position;
+}
+
+template <typename C>
+SMP_ANYWHERE C score_of(C product, C scale, const C* added, int64_t key) {
+  return product * scale + (added != nullptr ? added[key] : C(0));
+}
+
+// Scores become weights, with their dropout; log_sums are written. `diagonals` may be null.
 template <typename Block, typename C>
 SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, const ScoreRows& rows,
-                                 C* scores, C* log_sums) {
+                                 const C* diagonals, C* scores, C* log_sums) {
   const C scale = static_cast<C>(shape.scale);
   for_each_row(block, rows.rows(), [&](int64_t row) {
     const ScorePlace place = place_of(shape, rows, row);
     const DropoutRow dropout = dropout_of(shape, place);
+    const C* const added = added_of(shape, place, diagonals);
     C* const x = scores + row * rows.cols;
     C highest = -INFINITY;
     for_each_column(block, place.to, [&](int64_t c) {
-      if (place.sees(c) && x[c] * scale > highest) highest = x[c] * scale;
+      if (!place.sees(c)) return;
+      x[c] = score_of(x[c], scale, added, c);
+      if (x[c] > highest) highest = x[c];
     });
     highest = block.maximum(highest);
     C sum = 0;
     for_each_column(block, place.to, [&](int64_t c) {
-      x[c] = place.sees(c) ? std::exp(x[c] * scale - highest) : C(0);
+      x[c] = place.sees(c) ? std::exp(x[c] - highest) : C(0);
       sum += x[c];
     });
     sum = block.sum(sum);
@@ -82,9 +99,9 @@ SMP_ANYWHERE void softmax_scores(Block& block, const AttentionShape& shape, cons
 // without the scale. output and output_gradient: [tokens, heads * head_dim].
 template <typename Block, typename T, typename C>
 SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& shape,
-                                          const ScoreRows& rows, const T* output,
-                                          const T* output_gradient, const C* log_sums, C* scores,
-                                          C* gradients) {
+                                          const ScoreRows& rows, const C* diagonals,
+                                          const T* output, const T* output_gradient,
+                                          const C* log_sums, C* scores, C* gradients) {
   const C scale = static_cast<C>(shape.scale);
   const int64_t d = shape.head_dim;
   for_each_row(block, rows.rows(), [&](int64_t row) {
@@ -96,13 +113,14 @@ SMP_ANYWHERE void softmax_scores_backward(Block& block, const AttentionShape& sh
     for_each_column(block, d,
                     [&](int64_t c) { mean += C(output[at + c]) * C(output_gradient[at + c]); });
     mean = block.sum(mean);
+    const C* const added = added_of(shape, place, diagonals);
     const C log_sum =
         log_sums[(place.sample * shape.heads + place.head) * shape.sequence + place.position];
     C* const x = scores + row * rows.cols;
     C* const dx = gradients + row * rows.cols;
     for_each_column(block, rows.cols, [&](int64_t c) {
       const bool sees = place.sees(c);
-      const C weight = sees ? std::exp(x[c] * scale - log_sum) : C(0);
+      const C weight = sees ? std::exp(score_of(x[c], scale, added, c) - log_sum) : C(0);
       const C kept = sees ? kept_share<C>(shape, dropout, c) : C(0);
       dx[c] = sees ? weight * (dx[c] * kept - mean) : C(0);
       x[c] = weight * kept;

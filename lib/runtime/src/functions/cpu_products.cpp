@@ -6,6 +6,8 @@
 
 #include "functions/cpu_functions.h"
 #include "functions/element_types.h"
+#include "functions/transposed_sum.h"
+#include "smp/plan/check.h"
 
 namespace smp {
 namespace {
@@ -32,6 +34,18 @@ const std::optional<OnednnLinear>& onednn_linear() {
 at::Tensor transposed_wide(const at::Tensor& x) {
   const at::Tensor wide = x.to(at::kFloat);
   return wide.t().contiguous();
+}
+
+// gradient += scale * product, or its transpose.
+void add_scaled(const at::Tensor& product, bool transposed, double scale, at::Tensor& gradient) {
+  if (!transposed) {
+    gradient.add_(product, scale);
+    return;
+  }
+  SMP_CHECK(product.is_contiguous() && gradient.stride(1) == 1);
+  add_transposed(gradient.size(0), gradient.size(1), static_cast<float>(scale),
+                 product.const_data_ptr<float>(), gradient.mutable_data_ptr<float>(),
+                 gradient.stride(0));
 }
 
 }  // namespace
@@ -62,14 +76,13 @@ void cpu_add_product(const at::Tensor& dy, const at::Tensor& x, double scale, at
   if (is_narrow(dy)) {
     const at::Tensor first = transposed_wide(dy_is_narrower ? dy : x);
     const at::Tensor second = (dy_is_narrower ? x : dy).to(at::kFloat);
-    const at::Tensor result = cpu_product(first, second.t());
-    gradient.add_(dy_is_narrower ? result : result.t(), scale);
+    add_scaled(cpu_product(first, second.t()), !dy_is_narrower, scale, gradient);
   } else if (dy.scalar_type() == at::kDouble) {
     gradient.addmm_(dy.t(), x, 1, scale);
   } else if (dy_is_narrower) {
-    gradient.add_(cpu_product(dy.t().contiguous(), x.t()), scale);
+    add_scaled(cpu_product(dy.t().contiguous(), x.t()), false, scale, gradient);
   } else {
-    gradient.add_(cpu_product(x.t().contiguous(), dy.t()).t(), scale);
+    add_scaled(cpu_product(x.t().contiguous(), dy.t()), true, scale, gradient);
   }
 }
 

@@ -149,7 +149,11 @@ at::Tensor AttentionBranch::backward(const at::Tensor& dy, const at::Tensor& x, 
 // The weight's gradient is never put off: its factor, the memory, belongs to other blocks as well.
 void AttentionBranch::backward_memory(const at::Tensor& memory, at::Tensor kv,
                                       AttentionSide& gradients) const {
-  add_to(gradients.memory, kv_.input_gradient(kv));
+  at::Tensor part = kv_.input_gradient(kv);
+  // Of all tokens it is the ranks' parts of a sum that is taken where the memory was made; of this
+  // rank's own it can only be the sum.
+  if (region_.parts() > 1) part = region_.summed(std::move(part), kBackward);
+  add_to(gradients.memory, std::move(part));
   kv_.add_bias_gradient(kv);
   kv_.add_weight_gradient(kv, region_.gathered(memory, kBackward));
 }

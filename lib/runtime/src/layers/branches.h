@@ -40,7 +40,8 @@ class AttentionBranch {
                      const CallContext& call) const;
   // dy is the gradient of the branch's result. Gives the gradient of its norm's result, summed by
   // the region, and adds to `gradients`, which are of all tokens and this rank's part of a sum over
-  // the group; lets go of all that was kept but the statistics.
+  // the group, or of this rank's tokens and summed; lets go of all that was kept but the
+  // statistics.
   at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, int64_t batch,
                       const AttentionSide& side, Kept& kept, AttentionSide& gradients,
                       const CallContext& call, WeightWork* later) const;

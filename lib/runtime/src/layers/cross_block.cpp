@@ -16,7 +16,8 @@ at::Tensor rows_of(const at::Tensor& x) { return x.view({x.size(0) * x.size(1), 
 //   y = x2 + mlp(x2)
 // The first one makes the memory, the encoder's norm of what its last block gave, with dropout; the
 // others hand it on, and each adds to its gradient. Tensor ranks add their own heads' parts, which
-// are summed once, where the memory was made.
+// are summed once, where the memory was made; where sequences are split each block sums what it
+// adds.
 class CrossBlock final : public Layer {
  public:
   CrossBlock(const ModelSpec& model, const LayerSpec& layer, const ParameterViews& parameters,
@@ -65,7 +66,11 @@ class CrossBlock final : public Layer {
                               const CallContext& call) const;
   // Of the memory, where it is made.
   Dropout dropout(const at::Tensor& memory, const CallContext& call) const {
-    return dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, memory.size(1));
+    const TensorRegion& region = cross_.region();
+    const int64_t sequence = memory.size(1) * region.parts();
+    return region.of_own_tokens(
+        dropout_of(hidden_dropout_, call, layer_, DropoutSite::kOutput, sequence),
+        memory.size(0) * sequence);
   }
 
   const bool opens_, closes_;
@@ -187,7 +192,7 @@ std::vector<at::Tensor> CrossBlock::backward(Saved saved, std::vector<at::Tensor
 at::Tensor CrossBlock::encoder_gradient(at::Tensor memory_gradient, const Kept& kept,
                                         const CallContext& call) const {
   const TensorRegion& region = cross_.region();
-  memory_gradient = region.summed(std::move(memory_gradient), kBackward);
+  if (region.parts() == 1) memory_gradient = region.summed(std::move(memory_gradient), kBackward);
   drop_in_place(dropout(kept.memory, call), memory_gradient);
   encoder_norm_.backward(memory_gradient, rows_of(kept.memory), kept.encoder_stats, {}, region);
   return memory_gradient;

@@ -64,8 +64,8 @@ class Engine {
   // way when it returns: each rank has its own part, and the next step waits for the others.
   StepResult step(int64_t step, double learning_rate);
 
-  // Waits until nothing is under way: the weights may be read whole, the counted traffic is that of
-  // whole steps. Due before the engine goes. Throws CommError.
+  // Waits until nothing is under way: the weights may be read whole, or changed by the caller; the
+  // counted traffic is that of whole steps. Due before the engine goes. Throws CommError.
   void settle();
 
   // The mean loss over the batch that the reader gives for `step`, forward alone; the same on all

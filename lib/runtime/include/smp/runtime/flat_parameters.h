@@ -45,7 +45,7 @@ class FlatParameters {
 
   // Initial weights (weight_init.h), the tied copy included: it equals its owner's.
   void initialise(uint64_t seed);
-  void zero_gradients();  // the tied copy's as well
+  void zero_gradients();  // where layers add to them; the tied copy's as well
 
   // Training is over: from now on there are no gradients. Layers made of these parameters must be
   // gone.

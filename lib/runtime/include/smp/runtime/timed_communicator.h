@@ -19,9 +19,9 @@ struct WaitClock {
   double seconds() const { return std::chrono::duration<double>(waited).count(); }
 };
 
-// A TimedCommunicator passes everything on to another Communicator and adds the time that its Works
-// are waited for to a clock: what a rank reports as idle. Thread rule of the Communicator behind
-// it.
+// A TimedCommunicator passes everything on to another Communicator, posts each call before it does,
+// and adds the time that its Works are waited for to a clock: what a rank reports as idle. Thread
+// rule of the Communicator behind it.
 class TimedCommunicator final : public WrappedCommunicator {
  public:
   // `clock` must outlive this object and all Works it has given out.
@@ -33,6 +33,7 @@ class TimedCommunicator final : public WrappedCommunicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
 
  private:
+  void begin(const Passed& call) override;
   WorkPtr wrap(WorkPtr work, const Passed& call) override;
 
   WaitClock& clock_;

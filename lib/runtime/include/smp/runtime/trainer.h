@@ -30,6 +30,7 @@ struct TrainOptions {
   int progress_columns = 0;             // of the terminal that shows it; 0 = it is none
   std::optional<int64_t> steps;         // instead of the plan's
   int threads = 0;                      // of torch, in this rank; 0 = torch's own choice
+  int ranks_of_host = 0;                // that share its memory; 0 = the plan's number
   // The process is this one rank: torch's own threads count for it as well.
   bool owns_process = false;
   OpenGpu open_gpu = gpus_of_module("");  // for plans whose cluster.device is cuda

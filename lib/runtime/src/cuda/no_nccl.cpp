@@ -1,0 +1,13 @@
+#include <stdexcept>
+
+#include "cuda/nccl_library.h"
+
+namespace smp::cuda {
+
+std::unique_ptr<DeviceCollectivesLibrary> open_nccl() {
+  throw std::runtime_error(
+      "libsmp_cuda.so is built without NCCL: there was no nccl.h (parallel.data_collectives: smddp "
+      "does without)");
+}
+
+}  // namespace smp::cuda

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/scores_body.h"
+#include "functions/relative_positions.h"
+
+// Relative positions on a GPU (functions/relative_positions.h): a head's numbers by distance, made
+// of the table once a call, and the way back from the gradients of the scores.
+namespace smp::cuda {
+
+// Where the buckets begin, one after the other, as the CPU's arithmetic has it: a GPU's logarithm
+// may differ on a border.
+struct BucketBounds {
+  bool causal = true;
+  int32_t count = 0;  // of buckets that a key after the query, or one before it, may fall in
+  int32_t from[kRelativeBuckets] = {};
+
+  SMP_ANYWHERE int64_t bucket(int64_t distance) const {
+    const bool is_after = !causal && distance > 0;
+    const int64_t away = distance < 0 ? -distance : is_after ? distance : 0;
+    int32_t bucket = count - 1;
+    while (from[bucket] > away) --bucket;
+    return bucket + (is_after ? count : 0);
+  }
+};
+
+inline BucketBounds bounds_of(const AttentionShape& shape) {
+  BucketBounds bounds;
+  bounds.causal = shape.causal;
+  bounds.count =
+      static_cast<int32_t>(shape.causal ? shape.relative_buckets : shape.relative_buckets / 2);
+  int32_t away = 0;
+  for (int32_t i = 0; i < bounds.count; ++i) {
+    while (relative_bucket(-away, shape.relative_buckets, shape.causal) < i) ++away;
+    bounds.from[i] = away;
+  }
+  return bounds;
+}
+
+// table [buckets, heads] -> diagonals [heads, distances].
+template <typename Block, typename T>
+SMP_ANYWHERE void fill_diagonals(const Block& block, const AttentionShape& shape,
+                                 const BucketBounds& bounds, const T* table, Wide<T>* diagonals) {
+  const int64_t count = shape.distances();
+  for_each(block, shape.heads * count, [&](int64_t i) {
+    const int64_t distance = i % count - (shape.sequence - 1);
+    diagonals[i] = Wide<T>(table[bounds.bucket(distance) * shape.heads + i / count]);
+  });
+}
+
+// Adds the gradients of a block's scores, each to its distance's.
+template <typename Block, typename C>
+SMP_ANYWHERE void add_to_diagonals(const Block& block, const AttentionShape& shape,
+                                   const ScoreRows& rows, const C* gradients, C* diagonals) {
+  const int64_t count = shape.distances(), group = shape.heads / shape.kv_heads;
+  for_each(block, shape.kv_heads * count, [&](int64_t i) {
+    const int64_t kv = i / count, distance = i % count - (shape.sequence - 1);
+    C sum = 0;
+    for (int64_t sample = 0; sample < shape.batch; ++sample) {
+      const C* const x = gradients + (sample * shape.kv_heads + kv) * rows.queries * rows.cols;
+      for (int64_t query = 0; query < rows.queries; ++query) {
+        const int64_t key = rows.first + query + distance;
+        if (key >= 0 && key < rows.cols) sum += x[query * rows.cols + key];
+      }
+    }
+    diagonals[(kv * group + rows.member) * count + i % count] += sum;
+  });
+}
+
+// Adds the diagonals' gradients to the table's.
+template <typename Block, typename C>
+SMP_ANYWHERE void add_to_table(const Block& block, const AttentionShape& shape,
+                               const BucketBounds& bounds, const C* diagonals, C* table) {
+  const int64_t count = shape.distances();
+  for_each(block, shape.relative_buckets * shape.heads, [&](int64_t i) {
+    const int64_t head = i % shape.heads;
+    C sum = 0;
+    for (int64_t at = 0; at < count; ++at) {
+      if (bounds.bucket(at - (shape.sequence - 1)) != i / shape.heads) continue;
+      sum += diagonals[head * count + at];
+    }
+    table[i] += sum;
+  });
+}
+
+}  // namespace smp::cuda

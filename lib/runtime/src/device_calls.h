@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device_collectives.h"
+#include "smp/comm/communicator.h"
+
+namespace smp {
+
+// One group's calls on its GPUs. The first failure is that of all; any thread.
+class DeviceGroup {
+ public:
+  // `guards`: the same ranks; a call of theirs beside each of the GPUs' tells who does not come,
+  // who has died and who calls something else.
+  DeviceGroup(std::unique_ptr<DeviceCollectives> calls, Communicator& guards)
+      : calls_(std::move(calls)), guards_(guards) {}
+
+  DeviceCollectives& calls() { return *calls_; }
+  void throw_if_failed() const;
+  bool has_failed() const;
+  // Ends what is under way here and at the peers.
+  void fail(const CommError& error);
+
+ private:
+  const std::unique_ptr<DeviceCollectives> calls_;
+  Communicator& guards_;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+// A call under way.
+struct DeviceCall {
+  std::shared_ptr<DeviceGroup> group;
+  CopyPtr end;
+  WorkPtr guard;
+  std::string text;  // "rank 0: all_reduce 'x' of 4 fp32 on GPUs"
+  std::chrono::milliseconds timeout{};
+  std::chrono::steady_clock::time_point deadline{};
+
+  bool is_over() const;  // well or not; never blocks
+};
+
+// A thread that looks at the calls of all groups of a rank until they are over: the rank's own may
+// be waiting for its GPU, which waits for a peer that is gone.
+class DeviceWatch {
+ public:
+  ~DeviceWatch();
+  void add(std::shared_ptr<DeviceCall> call);
+  // Looks at this group's calls no more.
+  void forget(const DeviceGroup& group);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<DeviceCall>> arrived_;
+  bool stopping_ = false;
+
+  std::mutex looking_;  // taken before the other
+  std::vector<std::shared_ptr<DeviceCall>> calls_;
+  std::thread thread_;
+};
+
+}  // namespace smp

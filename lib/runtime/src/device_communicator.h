@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device_collectives.h"
+#include "smp/comm/device_memory.h"
+#include "smp/comm/unwinding.h"
+#include "smp/comm/wrapped_communicator.h"
+
+namespace smp {
+
+class DeviceGroup;
+
+// Passes everything on to another Communicator but all_reduce, all_gather, reduce_scatter and
+// broadcast of a device's memory, which GPUs do among themselves (DeviceCollectives): for ranks
+// that each have a GPU of their own.
+//
+//   device   in ------- GPUs ------> out      on a stream of the group's own
+//   host        guard: a barrier that names the call, by which ranks hear of each other
+//
+// A Work is waited for by the device: wait() returns at once, and what the device is asked to
+// compute next sees the result. What fails on the way ends what the device waits for, here and at
+// the peers, and is thrown by the next call or wait of the group; so are the time-out of a call, a
+// death and calls that do not match. Messages of pairs, and what a root collects or deals out, go
+// the other communicator's way: GPUs would hold each other up whose messages cross.
+//
+// Sums are in the library's order: other bits than on the host, and 16-bit elements are rounded
+// more than once. Thread rule of the Communicator behind it; all groups of a rank on one thread.
+class DeviceCommunicator final : public WrappedCommunicator {
+ public:
+  // `inner` takes device memory too. Guards are groups split off `host`, with its time-out;
+  // `timeout` is that of GPUs which do not end what all ranks have called. All outlive this object,
+  // what is split off it, and all of their Works.
+  DeviceCommunicator(Communicator& inner, Communicator& host, DeviceMemory& memory,
+                     DeviceCollectivesLibrary& library, std::chrono::milliseconds timeout);
+  ~DeviceCommunicator() override;
+
+  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                     std::string_view label) override;
+  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         std::string_view label) override;
+  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                    std::string_view label) override;
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) override;
+  std::vector<TrafficCount> traffic() const override;
+
+ private:
+  struct Session;  // of all groups of the rank
+  struct Counts;
+  DeviceCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> guards,
+                     std::shared_ptr<Session> session, std::chrono::milliseconds timeout);
+
+  bool goes_here(const void* data) const;
+  DeviceGroup& group();  // comes together at the first call
+  template <class Start>
+  WorkPtr call(CollectiveOp op, int64_t count, DType dtype, std::string_view label, int root,
+               const Start& start);
+
+  const std::shared_ptr<Session> session_;
+  const std::unique_ptr<Communicator> guards_;
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<DeviceGroup> group_;
+  WorkPtr last_guard_;
+  const Unwinding unwinding_;
+  const std::unique_ptr<Counts> counts_;
+};
+
+}  // namespace smp
