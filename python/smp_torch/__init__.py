@@ -1,8 +1,9 @@
-"""The collectives of smp as a backend of torch.distributed, for tensors on the CPU.
+"""The collectives of smp as a backend of torch.distributed, for tensors on the CPU and on GPUs.
 
     import smp_torch
     torch.distributed.init_process_group("smp")
 """
+import datetime
 import multiprocessing.util
 
 import torch
@@ -23,12 +24,35 @@ def _create(group, options):
 
 def _leave():
     """Leaves the groups that the program has not destroyed: peers take a silent end for a death."""
-    cpu = torch.device("cpu")
     for group in list(dist.distributed_c10d._world.pg_map):
-        if cpu in group._device_types:
-            _backend.leave(group._get_backend(cpu))
+        for device in group._device_types:
+            _backend.leave(group._get_backend(device))
 
 
-dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu"])
+def shrink(limit=datetime.timedelta(seconds=30), timeout=None):
+    """After a rank has died, or a failure of the default process group: that group is made anew, in
+    the same processes, of the ranks that are left, who all call this. They keep their order. One
+    that does not come within `limit` is left out, as long as more than half come. All other groups
+    are gone. `timeout` is that of the group. Returns which ranks they were, by their ranks of now."""
+    group = dist.distributed_c10d._get_default_group()
+    config = dist.get_backend_config(group)
+    backend = group._get_backend(torch.device("cpu"))
+    left = _backend.shrink(backend, int(limit.total_seconds() * 1000))
+    del backend, group
+    dist.destroy_process_group()
+    # The store may have died with its rank.
+    first = left.rank == 0
+    host = _backend.own_address() if first else ""
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if first else None
+    place = left.from_first(f"{host} {store.port}" if first else "")
+    if not first:
+        host, port = place.split()
+        store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+    dist.init_process_group(config, store=store, rank=left.rank, world_size=len(left.former),
+                            timeout=timeout)
+    return left.former
+
+
+dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu", "cuda"])
 # Also at the end of processes of multiprocessing, which skip atexit.
 multiprocessing.util.Finalize(None, _leave, exitpriority=0)

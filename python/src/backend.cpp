@@ -46,14 +46,17 @@ SmpBackend::~SmpBackend() { shutdown(); }
 
 SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
                                            milliseconds timeout, Tensors outputs,
-                                           const Body& body) {
+                                           const at::Tensor& like, const Body& body) {
   std::unique_lock lock(mutex_);
   TORCH_CHECK(connection_, kShutDown);
   Steps steps;
   {
-    const CallTimeout own(*connection_->communicator, timeout, timeout_);
-    body(*connection_->communicator, steps);
+    Communicator& calls = connection_->calls_for(like);
+    const CallTimeout own(calls, timeout, timeout_);
+    body(calls, steps);
   }
+  if (like.defined() && connection_->on_device && connection_->on_device->device().holds(like))
+    steps.device = &connection_->on_device->device();
   if (!c10d::isP2POp(type)) ++sequence_;
   const uint64_t number = ++number_;
   const auto work = c10::make_intrusive<TorchWork>(connection_, completion_, number, type, title,
@@ -65,7 +68,10 @@ SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
     connection->under_way.emplace(number, work);
     alone = connection->under_way.size() == 1;
   }
-  if (coalescing_) coalesced_.push_back(work);
+  if (coalescing_) {
+    while (!coalesced_.empty() && coalesced_.front()->is_well()) coalesced_.pop_front();
+    coalesced_.push_back(work);
+  }
   lock.unlock();
   if (!alone) is_busy(*connection, 2);  // more than the one that has come
   return work;
@@ -96,13 +102,13 @@ void SmpBackend::startCoalescing() {
 }
 
 SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
-  std::vector<c10::intrusive_ptr<TorchWork>> works;
+  std::deque<c10::intrusive_ptr<TorchWork>> works;
   {
     std::lock_guard guard(mutex_);
     works.swap(coalesced_);
     coalescing_ = false;
   }
-  return start(c10d::OpType::COALESCED, "smp:coalesced", c10d::kUnsetTimeout, {},
+  return start(c10d::OpType::COALESCED, "smp:coalesced", c10d::kUnsetTimeout, {}, {},
                [&](Communicator&, Steps& steps) {
                  for (auto& work : works)
                    steps.parts.push_back(std::make_shared<Coalesced>(std::move(work)));
@@ -112,7 +118,7 @@ SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
 void SmpBackend::setTimeout(milliseconds timeout) {
   std::lock_guard guard(mutex_);
   timeout_ = timeout;
-  if (connection_) connection_->communicator->set_timeout(timeout);
+  if (connection_) connection_->calls_for({}).set_timeout(timeout);
 }
 
 at::Tensor SmpBackend::allocateTensor(long size, at::TensorOptions options) {
@@ -155,6 +161,16 @@ void SmpBackend::shutdown() {
     completion_.stop();
     connection.reset();
   });
+}
+
+Survivors SmpBackend::shrink(milliseconds limit) {
+  std::lock_guard guard(mutex_);
+  TORCH_CHECK(connection_, kShutDown);
+  try {
+    return connection_->communicator->shrink(limit);
+  } catch (const CommError& error) {
+    throw_torch_error(error.kind, connection_->place, error.what());
+  }
 }
 
 void SmpBackend::leave() {

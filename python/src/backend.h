@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,11 +17,11 @@
 
 namespace smp::pytorch {
 
-// A process group of torch over a Communicator of its own: tensors on the CPU, one of each rank,
-// every call asynchronous. Ranks are those of the group. Calls are made in the order in which
-// threads come; as everywhere in torch.distributed, all ranks must make them in the same order.
-// Errors of the communicator are torch's DistBackendError; arguments that cannot be are errors
-// before anything is sent.
+// A process group of torch over a Communicator of its own: tensors on the CPU or on the rank's GPU,
+// one of each rank, every call asynchronous. Ranks are those of the group. Calls are made in the
+// order in which threads come; as everywhere in torch.distributed, all ranks must make them in the
+// same order. Errors of the communicator are torch's DistBackendError; arguments that cannot be are
+// errors before anything is sent.
 class SmpBackend final : public c10d::Backend {
  public:
   // Runs what it is given, which waits for threads that may need Python's lock.
@@ -88,6 +89,9 @@ class SmpBackend final : public c10d::Backend {
   void shutdown() override;
   // The same at the end of the program: aborts the group where calls are still under way.
   void leave();
+  // After a failure: the ranks that are left, as a job of its own (Communicator::shrink). This
+  // group is to be shut down then.
+  Survivors shrink(std::chrono::milliseconds limit);
 
  private:
   using Body = std::function<void(Communicator&, Steps&)>;
@@ -95,9 +99,10 @@ class SmpBackend final : public c10d::Backend {
   // Whether calls are under way, of which it looks at `most`: what nobody waits for gives its
   // buffers back here.
   static bool is_busy(Connection& connection, int most);
-  // Runs `body`, which calls the communicator, and makes the work of its steps.
+  // Runs `body`, which calls a communicator, and makes the work of its steps. `like` lies where all
+  // tensors of the call do; undefined: there is none.
   TorchWorkPtr start(c10d::OpType type, const char* title, std::chrono::milliseconds timeout,
-                     Tensors outputs, const Body& body);
+                     Tensors outputs, const at::Tensor& like, const Body& body);
 
   std::mutex mutex_;  // of calls
   std::shared_ptr<Connection> connection_;
@@ -107,7 +112,9 @@ class SmpBackend final : public c10d::Backend {
   uint64_t number_ = 0;
   std::atomic<uint64_t> sequence_{0};  // of collectives
   bool coalescing_ = false;
-  std::vector<c10::intrusive_ptr<TorchWork>> coalesced_;  // since startCoalescing()
+  // Since startCoalescing(), without those at the front that are well complete: an exception may
+  // have left the block for good.
+  std::deque<c10::intrusive_ptr<TorchWork>> coalesced_;
 };
 
 }  // namespace smp::pytorch

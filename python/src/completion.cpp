@@ -2,22 +2,9 @@
 
 #include <algorithm>
 
+#include "nap.h"
+
 namespace smp::pytorch {
-namespace {
-
-using std::chrono::microseconds;
-
-// Whoever waits learns of the end of a call after at most an eighth more than it took.
-constexpr int kShare = 8;
-constexpr microseconds kShortestNap{20}, kLongestNap{500};
-
-}  // namespace
-
-void Nap::take() {
-  const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - since_);
-  std::this_thread::sleep_for(std::clamp(waited / kShare, kShortestNap, kLongestNap));
-}
-
 void Completion::watch(c10::intrusive_ptr<TorchWork> work) {
   std::lock_guard guard(mutex_);
   arrived_.push_back(std::move(work));

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -9,17 +8,6 @@
 #include "work.h"
 
 namespace smp::pytorch {
-
-// Sleeps between two looks at something under way: the longer it lasts, the longer.
-class Nap {
- public:
-  void take();
-  void moved() { since_ = Clock::now(); }  // the next nap is a short one
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point since_ = Clock::now();
-};
 
 // A thread, started by the first work that has a future, that completes such works. It looks at
 // them in turn: waiting in the communicator would take CPUs from the threads that compute

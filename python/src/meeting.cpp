@@ -1,30 +1,31 @@
 #include "meeting.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <random>
-#include <system_error>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "smp/comm/fabric.h"
+#include "smp/comm/job_environment.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
+#include "smp/plan/random_hex.h"
 #include "work.h"
 
 namespace smp::pytorch {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A store that counts milliseconds may be early by one of them.
+constexpr milliseconds kClockGrain{10};
 
 [[noreturn]] void fail(const std::string& text) {
   throw c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)}, text);
@@ -34,35 +35,14 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 
 std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin(), text.end()}; }
 
-std::string random_hex(int digits) {
-  std::random_device device;
-  std::string hex;
-  while (int(hex.size()) < digits) hex += fmt::format("{:08x}", device());
-  return hex.substr(0, size_t(digits));
-}
-
-// The address by which this host reaches `name`; that of `name` where it is this host.
-std::string address_towards(const std::string& name) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(name.c_str(), "9", &hints, &found); error != 0)
-    fail(fmt::format("smp: cannot resolve MASTER_ADDR '{}': {}", name, gai_strerror(error)));
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in own{};
-  socklen_t size = sizeof(own);
-  const bool known = connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  const int error = errno;
-  freeaddrinfo(found);
-  close(fd);
-  if (!known)
-    fail(fmt::format("smp: no way to MASTER_ADDR '{}': {}", name,
-                     std::system_category().message(error)));
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
-  return text;
+// The address by which the other hosts reach this one, which is MASTER_ADDR or on its network.
+std::string towards(const std::string& master_address) {
+  constexpr int kAnyPort = 9;
+  try {
+    return local_address_towards(master_address, kAnyPort);
+  } catch (const std::exception& error) {
+    fail(fmt::format("smp: MASTER_ADDR '{}': {}", master_address, error.what()));
+  }
 }
 
 int free_port() {
@@ -84,18 +64,22 @@ class Meeting {
 
   std::unique_ptr<Communicator> run() {
     // A store may outlive a group and serve the next one of the same name.
-    const int64_t arrived = group_.store->add("smp/arrived", 1);
+    int64_t arrived = 0;
+    ask("add", [&] { arrived = group_.store->add("smp/arrived", 1); });
     prefix_ = fmt::format("smp/{}/", (arrived - 1) / group_.group_size);
     const std::string identity =
         surroundings_.host_identity.empty() ? own_host_identity() : surroundings_.host_identity;
     set(host_key(group_.group_rank), identity);
     if (group_.group_rank == 0) {
-      set("job", random_hex(16));
-      set("secret", random_hex(64));
+      set("job", random_hex(8));
+      set("secret", random_hex(32));
     }
     bool one_host = true;
-    for (int rank = 0; rank < group_.group_size; ++rank)
-      one_host &= get(host_key(rank), rank) == identity;
+    for (int rank = 0; rank < group_.group_size; ++rank) {
+      const bool is_here = get(host_key(rank), rank) == identity;
+      one_host &= is_here;
+      if (is_here && rank < group_.group_rank) ++local_rank_;
+    }
     return one_host ? in_this_host() : between_hosts();
   }
 
@@ -114,16 +98,18 @@ class Meeting {
     FabricOptions options;
     options.rank = group_.group_rank;
     options.size = group_.group_size;
+    options.local_rank = local_rank_;
     options.job_id = get("job", 0);
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
     options.provider = surroundings_.fabric_provider;
     options.subnet = surroundings_.fabric_subnet;
     options.host_identity = surroundings_.host_identity;
+    options.exchange = surroundings_.exchange;
     if (options.rank == 0) {
       if (surroundings_.master_address.empty())
         fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
-      set("address", address_towards(surroundings_.master_address));
+      set("address", towards(surroundings_.master_address));
       set("port", std::to_string(free_port()));
     }
     options.master_address = get("address", 0);
@@ -134,27 +120,52 @@ class Meeting {
   static std::string host_key(int rank) { return fmt::format("host/{}", rank); }
 
   void set(const std::string& key, const std::string& value) {
-    group_.store->set(prefix_ + key, bytes_of_text(value));
+    ask("set", [&] { group_.store->set(prefix_ + key, bytes_of_text(value)); });
   }
 
   // What rank `of` writes.
   std::string get(const std::string& key, int of) {
+    const auto begin = steady_clock::now();
+    ask("wait", [&] {
+      try {
+        group_.store->wait({prefix_ + key}, timeout_);
+      } catch (const c10::Error&) {  // of one type or another, by the store
+        if (steady_clock::now() - begin < timeout_ - kClockGrain) throw;
+        const int64_t rank =
+            group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
+        throw CommError(
+            CommError::Kind::kTimeout, int(rank),
+            fmt::format("rank {} did not come within {} s", rank, double(timeout_.count()) / 1000));
+      }
+    });
+    std::string value;
+    ask("get", [&] { value = text_of(group_.store->get(prefix_ + key)); });
+    return value;
+  }
+
+  // Runs one request to the store; what goes wrong there is no time-out of a rank.
+  template <class Request>
+  void ask(const char* what, const Request& request) {
     try {
-      group_.store->wait({prefix_ + key}, timeout_);
-    } catch (const c10::Error&) {
-      const int64_t rank =
-          group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
-      throw_torch_error(
-          CommError::Kind::kTimeout, place_of(group_),
-          fmt::format("rank {} did not come within {} s", rank, double(timeout_.count()) / 1000));
+      request();
+    } catch (const CommError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      store_failed(what, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      store_failed(what, error.what());
     }
-    return text_of(group_.store->get(prefix_ + key));
+  }
+
+  [[noreturn]] void store_failed(const char* what, const std::string& why) {
+    fail(fmt::format("smp: the store of {} failed in {}: {}", place_of(group_), what, why));
   }
 
   const c10d::DistributedBackendOptions& group_;
   const Surroundings& surroundings_;
   const milliseconds timeout_;
   std::string prefix_;
+  int local_rank_ = 0;  // among the group's ranks of this host
 };
 
 }  // namespace
@@ -165,7 +176,11 @@ Surroundings Surroundings::read() {
     return std::string(value == nullptr ? "" : value);
   };
   return {text(env::kMasterAddr), text(env::kFabricProvider), text(env::kFabricSubnet),
-          text(env::kHostIdentity)};
+          text(env::kHostIdentity), read_exchange_rule()};
+}
+
+std::string own_address(const Surroundings& surroundings) {
+  return surroundings.master_address.empty() ? "127.0.0.1" : towards(surroundings.master_address);
 }
 
 std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,

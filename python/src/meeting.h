@@ -6,12 +6,14 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "smp/comm/communicator.h"
+#include "smp/comm/exchange.h"
 
 namespace smp::pytorch {
 
 // What the environment says of how ranks meet; see smp/plan/environment.h.
 struct Surroundings {
   std::string master_address, fabric_provider, fabric_subnet, host_identity;
+  ExchangeRule exchange;
 
   static Surroundings read();
 };
@@ -24,6 +26,9 @@ struct Surroundings {
 // Collective over the group. Throws c10::DistBackendError naming who did not come in time.
 std::unique_ptr<Communicator> meet(const c10d::DistributedBackendOptions& group,
                                    const Surroundings& surroundings);
+
+// Where other hosts reach this one; the loopback address where there is no MASTER_ADDR.
+std::string own_address(const Surroundings& surroundings);
 
 // "process group 3 (its ranks 0, 1 are 4, 5 of the job)", for errors.
 std::string place_of(const c10d::DistributedBackendOptions& group);

@@ -78,8 +78,10 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall(Tensors& outputs, Tensors& inputs,
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_alike("all_to_all", {outputs[i]}, outputs[i]);
     check_alike("all_to_all", {inputs[i]}, inputs[i]);
+    check_place("all_to_all", outputs[i], outputs[0]);
+    check_place("all_to_all", inputs[i], outputs[0]);
   }
-  return start(c10d::OpType::ALLTOALL, "smp:all_to_all", options.timeout, outputs,
+  return start(c10d::OpType::ALLTOALL, "smp:all_to_all", options.timeout, outputs, outputs[0],
                [&](Communicator& communicator, Steps& steps) {
                  std::vector<Elements> to, from;
                  for (const at::Tensor& tensor : outputs)
@@ -99,9 +101,10 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall_base(at::Tensor& output, at::Tenso
   check_alike(kCall, {input}, input);
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "smp: ", kCall, ": a tensor of ",
               output.scalar_type(), " beside one of ", input.scalar_type());
+  check_place(kCall, output, input);
   const std::vector<int64_t> to_counts = counts_of("output", output, output_sizes, getSize());
   const std::vector<int64_t> from_counts = counts_of("input", input, input_sizes, getSize());
-  return start(c10d::OpType::ALLTOALL_BASE, "smp:all_to_all", options.timeout, {output},
+  return start(c10d::OpType::ALLTOALL_BASE, "smp:all_to_all", options.timeout, {output}, output,
                [&](Communicator& communicator, Steps& steps) {
                  const Elements to = moved(kCall, output, &steps.after);
                  const Elements from = moved(kCall, input, nullptr);
@@ -112,7 +115,7 @@ SmpBackend::TorchWorkPtr SmpBackend::alltoall_base(at::Tensor& output, at::Tenso
 
 SmpBackend::TorchWorkPtr SmpBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only("send", tensors);
-  return start(c10d::OpType::SEND, "smp:send", c10d::kUnsetTimeout, {},
+  return start(c10d::OpType::SEND, "smp:send", c10d::kUnsetTimeout, {}, tensor,
                [&](Communicator& communicator, Steps& steps) {
                  const Elements from = moved("send", tensor, nullptr);
                  keep(steps, from);
@@ -123,7 +126,7 @@ SmpBackend::TorchWorkPtr SmpBackend::send(Tensors& tensors, int peer, int tag) {
 
 SmpBackend::TorchWorkPtr SmpBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only("recv", tensors);
-  return start(c10d::OpType::RECV, "smp:recv", c10d::kUnsetTimeout, tensors,
+  return start(c10d::OpType::RECV, "smp:recv", c10d::kUnsetTimeout, tensors, tensor,
                [&](Communicator& communicator, Steps& steps) {
                  const Elements to = moved("recv", tensor, &steps.after);
                  keep(steps, to);
@@ -133,7 +136,7 @@ SmpBackend::TorchWorkPtr SmpBackend::recv(Tensors& tensors, int peer, int tag) {
 }
 
 SmpBackend::TorchWorkPtr SmpBackend::barrier(const c10d::BarrierOptions& options) {
-  return start(c10d::OpType::BARRIER, "smp:barrier", options.timeout, {},
+  return start(c10d::OpType::BARRIER, "smp:barrier", options.timeout, {}, {},
                [](Communicator& communicator, Steps& steps) {
                  steps.parts.push_back(communicator.barrier(kLabel));
                });

@@ -1,5 +1,8 @@
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <array>
+
 #include "backend.h"
 #include "meeting.h"
 
@@ -18,6 +21,33 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
                                          timeout_of(group), outside_python);
 }
 
+// The ranks that are left, before they are a process group again.
+class Left {
+ public:
+  explicit Left(Survivors survivors) : survivors_(std::move(survivors)) {}
+  int rank() const { return survivors_.world->rank(); }
+  const std::vector<int>& former() const { return survivors_.former; }
+  // What the first of them says.
+  std::string from_first(const std::string& text) {
+    std::array<char, 256> bytes{};
+    TORCH_CHECK(text.size() < bytes.size(), "smp: a text of ", text.size(), " bytes");
+    std::copy(text.begin(), text.end(), bytes.begin());
+    survivors_.world
+        ->broadcast(bytes.data(), int64_t(bytes.size()), DType::kU8, 0, "pytorch shrink")
+        ->wait();
+    return bytes.data();
+  }
+
+ private:
+  Survivors survivors_;
+};
+
+Left shrink(const c10::intrusive_ptr<c10d::Backend>& backend, int64_t limit_ms) {
+  auto* const ours = dynamic_cast<SmpBackend*>(backend.get());
+  TORCH_CHECK(ours != nullptr, "smp: shrink: the default process group is not on smp");
+  return Left(ours->shrink(std::chrono::milliseconds(limit_ms)));
+}
+
 void leave(const c10::intrusive_ptr<c10d::Backend>& backend) {
   if (auto* ours = dynamic_cast<SmpBackend*>(backend.get())) ours->leave();
 }
@@ -25,8 +55,17 @@ void leave(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }  // namespace
 }  // namespace smp::pytorch
 
+using smp::pytorch::Left;
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const py::call_guard<py::gil_scoped_release> released;
   module.def("create", &smp::pytorch::create, py::arg("group"), released);
+  py::class_<Left>(module, "Left")
+      .def_property_readonly("rank", &Left::rank)
+      .def_property_readonly("former", &Left::former)
+      .def("from_first", &Left::from_first, py::arg("text"), released);
+  module.def("shrink", &smp::pytorch::shrink, py::arg("backend"), py::arg("limit_ms"), released);
+  module.def("own_address",
+             [] { return smp::pytorch::own_address(smp::pytorch::Surroundings::read()); });
   module.def("leave", &smp::pytorch::leave, py::arg("backend"), released);
 }

@@ -44,7 +44,7 @@ Elements reduced(const char* call, const at::Tensor& tensor,
   switch (tensor.scalar_type()) {
     case at::kComplexFloat:
     case at::kComplexDouble:
-      return moved(call, at::view_as_real(tensor.detach().resolve_conj()), after);
+      return moved(call, at::view_as_real(moved(call, tensor, after).flat), nullptr);
     case at::kBool: return moved(call, tensor.detach().view(at::kByte), after);
     case at::kChar:
     case at::kShort: {

@@ -30,7 +30,7 @@ void reduce_scatter(const char* call, Communicator& communicator, Steps& steps,
 SmpBackend::TorchWorkPtr SmpBackend::allreduce(Tensors& tensors,
                                                const c10d::AllreduceOptions& options) {
   const at::Tensor& tensor = only("all_reduce", tensors);
-  return start(c10d::OpType::ALLREDUCE, "smp:all_reduce", options.timeout, tensors,
+  return start(c10d::OpType::ALLREDUCE, "smp:all_reduce", options.timeout, tensors, tensor,
                [&](Communicator& communicator, Steps& steps) {
                  all_reduce("all_reduce", communicator, steps, tensor, options.reduceOp);
                });
@@ -41,10 +41,11 @@ SmpBackend::TorchWorkPtr SmpBackend::allreduce_coalesced(
   constexpr const char* kCall = "all_reduce_coalesced";
   for (const at::Tensor& tensor : tensors) {
     check_alike(kCall, {tensor}, tensor);
+    check_place(kCall, tensor, tensors.front());
     reduction_of(kCall, options.reduceOp, tensor.scalar_type());
   }
   return start(c10d::OpType::ALLREDUCE_COALESCED, "smp:all_reduce", options.timeout, tensors,
-               [&](Communicator& communicator, Steps& steps) {
+               first_of(tensors), [&](Communicator& communicator, Steps& steps) {
                  for (const at::Tensor& tensor : tensors)
                    all_reduce(kCall, communicator, steps, tensor, options.reduceOp);
                });
@@ -53,7 +54,7 @@ SmpBackend::TorchWorkPtr SmpBackend::allreduce_coalesced(
 SmpBackend::TorchWorkPtr SmpBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor& tensor = only("reduce", tensors);
   return start(
-      c10d::OpType::REDUCE, "smp:reduce", options.timeout, tensors,
+      c10d::OpType::REDUCE, "smp:reduce", options.timeout, tensors, tensor,
       [&](Communicator& communicator, Steps& steps) {
         const ReduceOp how = reduction_of("reduce", options.reduceOp, tensor.scalar_type());
         const int root = int(options.rootRank);
@@ -72,7 +73,7 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce_scatter(Tensors& outputs, std::vecto
   TORCH_CHECK(inputs.size() == 1 && int(inputs[0].size()) == getSize(), "smp: ", kCall,
               " takes a list of ", getSize(), " tensors, one for each rank");
   check_alike(kCall, inputs[0], output);
-  return start(c10d::OpType::REDUCE_SCATTER, "smp:reduce_scatter", options.timeout, outputs,
+  return start(c10d::OpType::REDUCE_SCATTER, "smp:reduce_scatter", options.timeout, outputs, output,
                [&](Communicator& communicator, Steps& steps) {
                  const Elements all = row(kCall, inputs[0], true, nullptr);
                  pytorch::reduce_scatter(kCall, communicator, steps, output, all.flat,
@@ -85,7 +86,7 @@ SmpBackend::TorchWorkPtr SmpBackend::_reduce_scatter_base(
   constexpr const char* kCall = "reduce_scatter_tensor";
   check_whole(kCall, "input", input, output, getSize());
   return start(c10d::OpType::_REDUCE_SCATTER_BASE, "smp:_reduce_scatter_base", options.timeout,
-               {output}, [&](Communicator& communicator, Steps& steps) {
+               {output}, output, [&](Communicator& communicator, Steps& steps) {
                  pytorch::reduce_scatter(kCall, communicator, steps, output, input,
                                          options.reduceOp);
                });
@@ -98,10 +99,11 @@ SmpBackend::TorchWorkPtr SmpBackend::reduce_scatter_tensor_coalesced(
               " outputs for ", inputs.size(), " inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_whole(kCall, "input", inputs[i], outputs[i], getSize());
+    check_place(kCall, outputs[i], outputs.front());
     reduction_of(kCall, options.reduceOp, inputs[i].scalar_type());
   }
   return start(c10d::OpType::COALESCED, "smp:reduce_scatter_tensor_coalesced", options.timeout,
-               outputs, [&](Communicator& communicator, Steps& steps) {
+               outputs, first_of(outputs), [&](Communicator& communicator, Steps& steps) {
                  for (size_t i = 0; i < inputs.size(); ++i)
                    pytorch::reduce_scatter(kCall, communicator, steps, outputs[i], inputs[i],
                                            options.reduceOp);

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "device.h"
+
 namespace smp::pytorch {
 namespace {
 
@@ -10,8 +12,8 @@ void check(const char* call, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined(), "smp: ", call, ": a tensor is missing");
   TORCH_CHECK(tensor.layout() == at::kStrided, "smp: ", call, " takes dense tensors, not ",
               tensor.layout(), " ones");
-  TORCH_CHECK(tensor.device().is_cpu(), "smp: ", call, " takes tensors on the CPU, not on ",
-              tensor.device());
+  TORCH_CHECK(is_taken(tensor.device()), "smp: ", call,
+              " takes tensors on the CPU and on CUDA's GPUs, not on ", tensor.device());
 }
 
 Elements elements_of(at::Tensor flat) {
@@ -88,6 +90,7 @@ void check_alike(const char* call, const std::vector<at::Tensor>& tensors, const
                 tensor.scalar_type(), " beside one of ", like.scalar_type());
     TORCH_CHECK(tensor.numel() == like.numel(), "smp: ", call, ": a tensor of ", tensor.numel(),
                 " elements beside one of ", like.numel());
+    check_place(call, tensor, like);
   }
 }
 
@@ -97,8 +100,14 @@ void check_whole(const char* call, const char* what, const at::Tensor& whole,
   check(call, part);
   TORCH_CHECK(whole.scalar_type() == part.scalar_type(), "smp: ", call, ": a tensor of ",
               whole.scalar_type(), " beside one of ", part.scalar_type());
+  check_place(call, whole, part);
   TORCH_CHECK(whole.numel() == part.numel() * size, "smp: ", call, ": the ", what, " has ",
               whole.numel(), " elements, not ", size, " x ", part.numel());
+}
+
+void check_place(const char* call, const at::Tensor& tensor, const at::Tensor& like) {
+  TORCH_CHECK(tensor.device() == like.device(), "smp: ", call, ": a tensor on ", tensor.device(),
+              " beside one on ", like.device());
 }
 
 const at::Tensor& only(const char* call, const std::vector<at::Tensor>& tensors) {

@@ -8,7 +8,7 @@
 
 #include "smp/plan/dtype.h"
 
-// What the communicator sees of tensors: addresses of contiguous elements on the CPU.
+// What the communicator sees of tensors: addresses of contiguous elements.
 namespace smp::pytorch {
 
 // One tensor, contiguous. What is not contiguous is copied, and `after` brings results back.
@@ -30,12 +30,15 @@ Elements moved(const char* call, const at::Tensor& tensor,
 Elements row(const char* call, const std::vector<at::Tensor>& tensors, bool read,
              std::vector<std::function<void()>>* after);
 
-// Throws unless all of them are on the CPU, dense, and of the type and size of `like`.
+// Throws unless all of them are dense, and of the type, the size and the device of `like`.
 void check_alike(const char* call, const std::vector<at::Tensor>& tensors, const at::Tensor& like);
 
 // Throws unless `whole`, the call's input or output as `what` says, is `size` times `part`.
 void check_whole(const char* call, const char* what, const at::Tensor& whole,
                  const at::Tensor& part, int size);
+
+// Throws unless both are on one device, or on the host.
+void check_place(const char* call, const at::Tensor& tensor, const at::Tensor& like);
 
 // The one tensor of a call that torch makes with lists of one.
 const at::Tensor& only(const char* call, const std::vector<at::Tensor>& tensors);

@@ -4,6 +4,7 @@
 #include <ATen/core/jit_type.h>
 
 #include "completion.h"
+#include "nap.h"
 
 namespace smp::pytorch {
 
@@ -27,7 +28,19 @@ TorchWork::TorchWork(std::shared_ptr<Connection> connection, Completion& complet
       place_(connection->place),
       connection_(std::move(connection)),
       buffers_(std::move(steps.buffers)),
-      after_(std::move(steps.after)) {}
+      after_(std::move(steps.after)),
+      device_(steps.device),
+      begin_(device_ != nullptr ? device_->now() : nullptr) {}
+
+Communicator& Connection::calls_for(const at::Tensor& like) {
+  if (!on_device) {
+    auto device = open_device_of(like);
+    if (!device) return *communicator;
+    on_device = std::make_unique<DeviceCalls>(*communicator, std::move(device));
+  }
+  on_device->set_on_device(like.defined() && on_device->device().holds(like));
+  return *on_device;
+}
 
 bool TorchWork::isCompleted() { return settle_now(); }
 
@@ -49,6 +62,22 @@ bool TorchWork::settle_now() {
   complete(error);
   return true;
 }
+
+// This thread is behind all that was copied.
+void TorchWork::finish_on_device() {
+  end_ = device_->now();
+  for (const at::Tensor& buffer : buffers_) device_->keep(buffer);
+  for (const at::Tensor& output : outputs_) device_->keep(output);
+}
+
+std::vector<c10::Device> TorchWork::devices() const {
+  std::vector<c10::Device> devices;
+  if (!outputs_.empty() && !outputs_.front().device().is_cpu())
+    devices.push_back(outputs_.front().device());
+  return devices;
+}
+
+bool TorchWork::is_well() const { return settled_.load() && !exception(); }
 
 void TorchWork::settle() {
   if (settled_.load()) return;
@@ -76,7 +105,9 @@ void TorchWork::complete(std::exception_ptr error) {
     if (!error) {
       try {
         const at::NoGradGuard no_grad;
+        if (begin_) begin_->follow();
         for (const auto& step : after_) step();
+        if (device_ != nullptr) finish_on_device();
       } catch (...) {
         error = std::current_exception();
       }
@@ -135,8 +166,11 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
   } else {
     settle();
   }
-  std::lock_guard guard(mutex_);
-  if (exception_) std::rethrow_exception(exception_);
+  {
+    std::lock_guard guard(mutex_);
+    if (exception_) std::rethrow_exception(exception_);
+  }
+  if (end_) end_->follow();
   return true;
 }
 
@@ -154,8 +188,8 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   {
     std::lock_guard guard(mutex_);
     if (future_) return future_;
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()), devices());
     due = future_due_;
   }
   if (!due) {
@@ -163,6 +197,7 @@ c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
   } else if (const std::exception_ptr error = exception()) {
     future_->setError(error);
   } else {
+    if (end_) end_->follow();
     future_->markCompleted(c10::IValue(outputs_));
   }
   return future_;

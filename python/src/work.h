@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "device_calls.h"
 #include "smp/comm/communicator.h"
 
 namespace smp::pytorch {
@@ -27,12 +28,16 @@ struct Steps {
   std::vector<WorkPtr> parts;                // calls of the communicator
   std::vector<at::Tensor> buffers;           // that live until they are complete
   std::vector<std::function<void()>> after;  // then, in this order
+  Device* device = nullptr;                  // that it is of; null: of the host
 };
 
 // A communicator and the works under way on it: these keep their buffers whether or not anybody
 // keeps the work. Any thread.
 struct Connection {
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<DeviceCalls> on_device;  // from the first tensor on a device on
+  // What the next call goes to, whose tensors lie where `like` does. Under the backend's mutex.
+  Communicator& calls_for(const at::Tensor& like);
   std::string place;  // "process group 3", for errors
   std::mutex mutex;
   std::map<uint64_t, c10::intrusive_ptr<TorchWork>> under_way;  // by number
@@ -54,12 +59,15 @@ class TorchWork final : public c10d::Work {
   std::vector<at::Tensor> result() override;
   uint64_t getSequencenumber() const override { return number_; }
 
-  bool settle_now();  // whether it is complete; never blocks
-  void settle();      // returns when it is, well or not
+  bool settle_now();     // whether it is complete; never blocks
+  bool is_well() const;  // complete without an error, as far as anybody has looked
+  void settle();         // returns when it is, well or not
 
  private:
   void complete(std::exception_ptr error);
   std::exception_ptr as_torch_error(const std::exception_ptr& error) const;
+  void finish_on_device();
+  std::vector<c10::Device> devices() const;  // of a future
 
   const uint64_t number_;
   Completion& completion_;
@@ -71,6 +79,9 @@ class TorchWork final : public c10d::Work {
   std::shared_ptr<Connection> connection_;
   std::vector<at::Tensor> buffers_;
   std::vector<std::function<void()>> after_;
+  Device* const device_;                  // null: it is of the host
+  std::unique_ptr<Device::Point> begin_;  // what the caller had asked the device for
+  std::unique_ptr<Device::Point> end_;    // its results; once it is settled
   std::atomic<bool> settled_{false};
 
   bool future_due_ = false;  // under the mutex of the base, as is the future

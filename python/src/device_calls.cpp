@@ -1,0 +1,229 @@
+#include "device_calls.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "nap.h"
+#include "smp/comm/staged_communicator.h"
+
+namespace smp::pytorch {
+namespace {
+
+// A device's memory during the calls of it; for the others there is none.
+class MemoryOfCalls final : public DeviceMemory {
+ public:
+  explicit MemoryOfCalls(DeviceMemory& memory) : memory_(memory) {}
+  bool on_device = false;
+
+  bool holds(const void* data) const override { return on_device && memory_.holds(data); }
+  void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
+  void unpin(void* memory) override { memory_.unpin(memory); }
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
+    return memory_.start_to_host(to, from, bytes);
+  }
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override {
+    return memory_.start_to_device(to, from, bytes);
+  }
+
+ private:
+  DeviceMemory& memory_;
+};
+
+}  // namespace
+
+// Whoever finds it done, or waits for it, comes behind its result on the device.
+class DeviceCalls::Relayed final : public Work {
+ public:
+  bool done() override {
+    std::lock_guard lock(mutex_);
+    return look();
+  }
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return is_over_; });
+    look();
+  }
+  void end(std::exception_ptr error, std::unique_ptr<Device::Point> behind) {
+    std::lock_guard lock(mutex_);
+    is_over_ = true;
+    error_ = std::move(error);
+    behind_ = std::move(behind);
+    ended_.notify_all();
+  }
+
+ private:
+  bool look() const {
+    if (!is_over_) return false;
+    if (error_) std::rethrow_exception(error_);
+    if (behind_) behind_->follow();
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_over_ = false;
+  std::exception_ptr error_;
+  std::unique_ptr<Device::Point> behind_;
+};
+
+DeviceCalls::DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device)
+    : WrappedCommunicator(communicator), device_(std::move(device)), thread_([this] { run(); }) {}
+
+DeviceCalls::~DeviceCalls() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    filled_.notify_one();
+  }
+  thread_.join();
+}
+
+WorkPtr DeviceCalls::make(Call call) {
+  Job job{std::make_shared<Relayed>(), std::move(call), nullptr, nullptr};
+  if (on_device_) job.after = device_->now();
+  const WorkPtr work = job.work;
+  std::lock_guard lock(mutex_);
+  arrived_.push_back(std::move(job));
+  filled_.notify_one();
+  return work;
+}
+
+void DeviceCalls::run() {
+  MemoryOfCalls memory(device_->memory());
+  StagedCommunicator staged(inner(), memory);
+  std::exception_ptr broken;  // the device cannot be used at all
+  try {
+    device_->enter();
+  } catch (...) {
+    broken = std::current_exception();
+  }
+  const auto begin = [&](Job& job) {
+    try {
+      if (broken) std::rethrow_exception(broken);
+      memory.on_device = job.after != nullptr;
+      if (job.after) job.after->follow();
+      job.under_way = job.call(staged);
+    } catch (...) {
+      job.work->end(std::current_exception(), nullptr);
+      job.work = nullptr;
+    }
+    job.call = nullptr;
+  };
+  const auto is_over = [&](Job& job) {
+    if (!job.work) return true;
+    try {
+      if (job.under_way && !job.under_way->done()) return false;
+      job.work->end(nullptr, job.after ? device_->now() : nullptr);
+    } catch (...) {
+      job.work->end(std::current_exception(), nullptr);
+    }
+    return true;
+  };
+
+  std::vector<Job> jobs;  // that are not over
+  Nap nap;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto is_due = [&] { return stopping_ || !arrived_.empty(); };
+    if (jobs.empty()) {
+      filled_.wait(lock, is_due);
+      nap.moved();
+    } else {
+      filled_.wait_for(lock, nap.length(), [&] { return !arrived_.empty(); });
+    }
+    const size_t first = jobs.size();
+    for (Job& job : arrived_) jobs.push_back(std::move(job));
+    arrived_.clear();
+    if (jobs.empty()) return;
+    lock.unlock();
+    for (size_t i = first; i < jobs.size(); ++i) begin(jobs[i]);
+    if (std::erase_if(jobs, is_over) > 0) nap.moved();
+    lock.lock();
+  }
+}
+
+WorkPtr DeviceCalls::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                                std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.all_reduce(in, out, count, dtype, op, name);
+  });
+}
+
+WorkPtr DeviceCalls::all_gather(const void* in, void* out, int64_t count, DType dtype,
+                                std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.all_gather(in, out, count, dtype, name);
+  });
+}
+
+WorkPtr DeviceCalls::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                                    ReduceOp op, std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.reduce_scatter(in, out, count, dtype, op, name);
+  });
+}
+
+WorkPtr DeviceCalls::broadcast(void* buffer, int64_t count, DType dtype, int root,
+                               std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.broadcast(buffer, count, dtype, root, name);
+  });
+}
+
+WorkPtr DeviceCalls::reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                            int root, std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.reduce(in, out, count, dtype, op, root, name);
+  });
+}
+
+WorkPtr DeviceCalls::gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                            std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.gather(in, out, count, dtype, root, name);
+  });
+}
+
+WorkPtr DeviceCalls::scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                             std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.scatter(in, out, count, dtype, root, name);
+  });
+}
+
+WorkPtr DeviceCalls::all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                                std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.all_to_all(in, out, count, dtype, name);
+  });
+}
+
+WorkPtr DeviceCalls::send(const void* in, int64_t count, DType dtype, int peer,
+                          std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.send(in, count, dtype, peer, name);
+  });
+}
+
+WorkPtr DeviceCalls::recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) {
+  return make([=, name = std::string(label)](Communicator& to) {
+    return to.recv(out, count, dtype, peer, name);
+  });
+}
+
+WorkPtr DeviceCalls::barrier(std::string_view label) {
+  return make([name = std::string(label)](Communicator& to) { return to.barrier(name); });
+}
+
+void DeviceCalls::set_timeout(std::chrono::milliseconds timeout) {
+  make([timeout](Communicator& to) -> WorkPtr {
+    to.set_timeout(timeout);
+    return nullptr;
+  });
+}
+
+std::unique_ptr<Communicator> DeviceCalls::split(const std::vector<int>& /*members*/) {
+  throw std::logic_error("a process group of torch is not split");
+}
+
+}  // namespace smp::pytorch

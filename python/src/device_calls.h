@@ -1,0 +1,82 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "device.h"
+#include "smp/comm/wrapped_communicator.h"
+
+namespace smp::pytorch {
+
+// The calls of a process group from its first tensor on a device on: a thread of its own makes them
+// in their order through a StagedCommunicator, since they start only when the device has come to
+// their tensors, which nobody who computes should wait for.
+//
+//   caller       | all_reduce |  goes on computing ...          | wait |
+//   this thread                | to host | message | to device |
+//
+// Called by one thread at a time.
+class DeviceCalls final : public WrappedCommunicator {
+ public:
+  // `communicator` outlives it.
+  DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device);
+  ~DeviceCalls() override;  // once its Works are done
+
+  Device& device() { return *device_; }
+  // Whether the calls from now on are of the device's memory, or of the host's.
+  void set_on_device(bool on_device) { on_device_ = on_device; }
+
+  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                     std::string_view label) override;
+  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         std::string_view label) override;
+  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                    std::string_view label) override;
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override;
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override;
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override;
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override;
+  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
+               std::string_view label) override;
+  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
+  WorkPtr barrier(std::string_view label) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  // A process group of torch makes its parts by meeting anew.
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
+
+ private:
+  class Relayed;
+  using Call = std::function<WorkPtr(Communicator&)>;  // null: nothing to wait for
+  struct Job {
+    std::shared_ptr<Relayed> work;
+    Call call;
+    std::unique_ptr<Device::Point> after;  // of those of the device
+    WorkPtr under_way;
+  };
+
+  WorkPtr make(Call call);
+  void run();
+
+  const std::unique_ptr<Device> device_;
+  bool on_device_ = false;
+  std::mutex mutex_;
+  std::vector<Job> arrived_;
+  std::condition_variable filled_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace smp::pytorch
