@@ -11,7 +11,11 @@
 #include <memory>
 
 #include "forked_ranks.h"
+#include "links.h"
 #include "measure.h"
+#include "network_cost.h"
+#include "plot.h"
+#include "size_range.h"
 #include "smp/comm/fabric.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/environment.h"
@@ -30,6 +34,8 @@ constexpr const char* kExamples =
   smp-bench collectives -n 2 --ops all_gather,all_to_all --dtypes bf16 -b 4Ki -e 64Mi --dirty
   smp-bench collectives -n 4 --calibrate --cluster cpu-4 -o mine.yaml
                                                             a cluster file with these links, for smp-plan
+  smp-bench collectives -n 4 --ops all_reduce,all_gather -b 8Ki --predict mine.yaml
+                                                            how well it predicts other sizes
 
 Sizes are of a rank's full buffer. algbw is that over the time; busbw what the slowest link carries of it.
 A time is that of the slowest rank, the median of the samples.
@@ -40,12 +46,11 @@ struct CollectivesRequest {
   std::vector<CollectiveOp> ops = {CollectiveOp::kAllReduce};
   std::vector<DType> dtypes = {DType::kF32};
   ReduceOp reduction = ReduceOp::kSum;
-  uint64_t from = 1 << 10, to = 64 << 20;
-  int factor = 4;
+  SizeRange sizes;
   BenchOptions options;
   bool is_private = false;
-  std::string json, cluster, output;
-  bool calibrates = false;
+  std::string json, plot, cluster, output, predictions;
+  bool calibrates = false, measures_network = false;
 };
 
 template <class T, class Names>
@@ -103,19 +108,9 @@ void write_or_print(const std::string& path, const std::string& text) {
     throw std::runtime_error(fmt::format("{} could not be written", path));
 }
 
-std::string calibrated(const CollectivesRequest& request, const std::vector<BenchResult>& results,
-                       const std::vector<BenchRank>& ranks) {
-  NcclTable table;
-  table.path = "smp-bench";
-  table.ranks = int64_t(ranks.size());
-  table.hosts = hosts_among(ranks);
-  for (const BenchResult& result : results)
-    table.points.push_back({table.ranks, result.count * bytes_of(result.measured.dtype),
-                            result.out_of_place_s.value_or(0)});
-  return with_link_points(cluster_source(request.cluster), {table});
-}
-
 int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
+  if (request.measures_network && job.hosts == 1)
+    throw std::runtime_error("--network-cost: all ranks are on one host");
   const auto comm = connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
   const bool speaks = comm->rank() == 0;
   const std::vector<BenchRank> ranks = places_of(*comm);
@@ -123,17 +118,36 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
   for (const CollectiveOp op : request.ops) {
     if (speaks) fmt::print("{}", table_head(op, ranks));
     for (const DType dtype : request.dtypes)
-      for (uint64_t bytes = request.from; bytes <= request.to; bytes *= uint64_t(request.factor)) {
-        results.push_back(
-            measure(*comm, {op, dtype, request.reduction, int64_t(bytes)}, request.options));
+      for (const int64_t bytes : sizes_in(request.sizes)) {
+        results.push_back(measure(*comm, {op, dtype, request.reduction, bytes}, request.options));
         if (!speaks) continue;
         fmt::print("{}", table_line(results.back(), comm->size()));
         std::fflush(stdout);
       }
   }
+  NetworkCost network;
+  if (request.measures_network) network = measure_network(*comm, ranks, request.options.samples);
   if (!speaks) return 0;
+  if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
-  if (request.calibrates) write_or_print(request.output, calibrated(request, results, ranks));
+  if (!request.plot.empty()) write_or_print(request.plot, as_plot(results, comm->size()));
+  for (const BenchResult& result : results)
+    if (result.wrong() > 0)
+      throw std::runtime_error(fmt::format("{} of {}: {} elements were wrong",
+                                           call_name(result.measured.op),
+                                           name_of(result.measured.dtype), result.wrong()));
+  if (request.calibrates)
+    write_or_print(request.output, with_links(cluster_source(request.cluster), results, ranks));
+  if (!request.predictions.empty()) {
+    const LinkComparison comparison =
+        compare_links(read_cluster(cluster_source(request.predictions)), results, ranks);
+    fmt::print("{}", comparison.text);
+    std::fflush(stdout);
+    if (comparison.worst_error > kMostLinkError)
+      throw std::runtime_error(fmt::format(
+          "{} is predicted {:.0f} % wrong in the median, more than {:.0f} %",
+          call_name(comparison.worst_op), comparison.worst_error * 100, kMostLinkError * 100));
+  }
   return 0;
 }
 
@@ -150,10 +164,10 @@ int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job
 int run_collectives(CollectivesRequest request) {
   request.options.is_symmetric = !request.is_private;
   if (request.calibrates) {
-    request.ops = {CollectiveOp::kAllReduce};
-    request.dtypes = {DType::kF32};
+    request.ops.assign(std::begin(kPointOps), std::end(kPointOps));
     (void)cluster_source(request.cluster);  // refused before anything is measured
   }
+  if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
   if (request.ranks == 0) return run_rank(request, read_job_environment("smp-bench without -n"));
   return run_forked_ranks(request.ranks,
                           [&](const JobEnvironment& job) { return run_rank_or_say(request, job); });
@@ -169,27 +183,17 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   command->add_option("-n", request->ranks, "start so many ranks on this host")
       ->type_name("N")
       ->check(CLI::Range(2, kMaxRanks));
-  command->add_option("--ops", request->ops, "the calls; default all_reduce")
-      ->type_name("OP,...")
-      ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(op_names()).description(""));
-  command->add_option("--dtypes", request->dtypes, "the types; default fp32")
-      ->type_name("DTYPE,...")
+  CLI::Option* ops = command->add_option("--ops", request->ops, "the calls; default all_reduce");
+  ops->type_name("OP,...")->delimiter(',')->transform(
+      CLI::CheckedTransformer(op_names()).description(""));
+  CLI::Option* dtypes = command->add_option("--dtypes", request->dtypes, "the types; default fp32");
+  dtypes->type_name("DTYPE,...")
       ->delimiter(',')
       ->transform(CLI::CheckedTransformer(dtype_names()).description(""));
   command->add_option("--reduction", request->reduction, "default sum")
       ->type_name("sum|max|min|product|average")
       ->transform(CLI::CheckedTransformer(reduction_names()).description(""));
-  const auto size = CLI::AsSizeValue(true);
-  command->add_option("-b,--from", request->from, "smallest size; default 1Ki")
-      ->type_name("BYTES")
-      ->transform(size);
-  command->add_option("-e,--to", request->to, "largest size; default 64Mi")
-      ->type_name("BYTES")
-      ->transform(size);
-  command->add_option("-f,--factor", request->factor, "from size to size; default 4")
-      ->type_name("N")
-      ->check(CLI::Range(2, 1 << 20));
+  add_size_options(*command, request->sizes);
   command->add_option("--samples", request->options.samples, "of each time; default 7")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
@@ -199,21 +203,30 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   command
       ->add_option("--json", request->json, "write the results there as well; - is standard output")
       ->type_name("FILE");
-  CLI::Option* calibrate = command->add_flag(
-      "--calibrate", request->calibrates,
-      "write a cluster file with the all-reduces of fp32 measured here as its links");
+  command->add_option("--plot", request->plot, "draw bandwidths over sizes there, as SVG")
+      ->type_name("FILE");
+  CLI::Option* calibrate =
+      command->add_flag("--calibrate", request->calibrates,
+                        "write a cluster file with the calls of fp32 measured here as its links");
   CLI::Option* cluster =
       command
           ->add_option("--cluster", request->cluster, "what else is known of it: a name or a file")
           ->type_name("NAME|FILE");
-  calibrate->needs(cluster);
+  calibrate->needs(cluster)->excludes(ops)->excludes(dtypes);
   command
       ->add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
       ->type_name("FILE")
       ->needs(calibrate);
+  command
+      ->add_option("--predict", request->predictions,
+                   "set what the time model says of this cluster beside each time; fails where a "
+                   "call's median error is above 15 %")
+      ->type_name("NAME|FILE")
+      ->excludes(calibrate);
+  command->add_flag("--network-cost", request->measures_network,
+                    "of ranks on several hosts: measure what `smp-bench exchanges` reckons with");
   command->callback([request, &run] {
-    if (request->from < 1 || request->from > request->to)
-      throw CLI::ValidationError("--from", "is at least 1 and at most --to");
+    check(request->sizes);
     run = [request] { return run_collectives(*request); };
   });
 }

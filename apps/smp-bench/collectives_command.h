@@ -12,5 +12,6 @@ namespace smp {
 using BenchRun = std::function<int()>;
 
 void add_collectives_command(CLI::App& app, BenchRun& run);
+void add_exchanges_command(CLI::App& app, BenchRun& run);
 
 }  // namespace smp

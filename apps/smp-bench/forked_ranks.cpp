@@ -7,27 +7,18 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <random>
 #include <stdexcept>
 #include <vector>
 
+#include "smp/plan/random_hex.h"
+
 namespace smp {
-namespace {
-
-std::string random_hex(int digits) {
-  std::random_device random;
-  std::string text;
-  while (int(text.size()) < digits) text += fmt::format("{:08x}", random());
-  return text.substr(0, size_t(digits));
-}
-
-}  // namespace
 
 int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& program) {
   JobEnvironment job;
   job.size = job.local_size = size;
-  job.job_id = random_hex(16);
-  job.job_key = random_hex(64);
+  job.job_id = random_hex(8);
+  job.job_key = random_hex(32);
   const pid_t parent = getpid();
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < size; ++rank) {

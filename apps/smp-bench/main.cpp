@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "smp-bench 0.1.0");
   app.require_subcommand(1);
   smp::add_collectives_command(app, run);
+  smp::add_exchanges_command(app, run);
   std::string shell;
   CLI::App* completion = app.add_subcommand("completion", "a completion script for a shell");
   completion->add_option("shell", shell, "bash, zsh or fish")->required();

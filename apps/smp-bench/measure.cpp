@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 
+#include "pattern.h"
+
 namespace smp {
 namespace {
 
@@ -31,24 +33,24 @@ class Bench {
       : comm_(comm), what_(what), options_(options), element_(bytes_of(what.dtype)) {
     count_ = what.bytes / element_;
     if (cuts(what.op)) count_ = count_ / comm.size() * comm.size();
-    in_ = buffer();
-    out_ = buffer();
+    in_ = buffer(count_);
+    out_ = buffer(count_ * what.peers);
   }
 
   BenchResult run() {
     BenchResult result{what_, count_, {}, {}};
-    if (what_.op != CollectiveOp::kBroadcast) result.out_of_place_s = time(in_.get(), out_.get());
+    if (what_.op != CollectiveOp::kBroadcast) result.out_of_place = time(in_.get(), out_.get());
     switch (what_.op) {
       case CollectiveOp::kAllToAll:
       case CollectiveOp::kSend: break;
-      default: result.in_place_s = time(in_.get(), in_.get());
+      default: result.in_place = time(in_.get(), in_.get());
     }
     return result;
   }
 
  private:
-  std::shared_ptr<std::byte[]> buffer() {
-    const int64_t bytes = std::max<int64_t>(1, count_ * element_);
+  std::shared_ptr<std::byte[]> buffer(int64_t count) {
+    const int64_t bytes = std::max<int64_t>(1, count * element_);
     if (options_.is_symmetric) return comm_.allocate_symmetric(bytes);
     return std::make_shared<std::byte[]>(size_t(bytes));
   }
@@ -87,14 +89,20 @@ class Bench {
         return;
       case CollectiveOp::kSend: {
         if (size == 1) return;
-        const WorkPtr sent = comm_.send(in, count_, what_.dtype, (rank + 1) % size, kLabel);
-        comm_.recv(out, count_, what_.dtype, (rank + size - 1) % size, kLabel)->wait();
-        sent->wait();
+        works_.clear();
+        for (int step = 1; step <= what_.peers; ++step) {
+          works_.push_back(comm_.send(in, count_, what_.dtype, (rank + step) % size, kLabel));
+          works_.push_back(comm_.recv(out + (step - 1) * count_ * element_, count_, what_.dtype,
+                                      sender(step), kLabel));
+        }
+        for (auto work = works_.rbegin(); work != works_.rend(); ++work) (*work)->wait();
         return;
       }
       default: comm_.barrier(kLabel)->wait();
     }
   }
+
+  int sender(int step) const { return (comm_.rank() + comm_.size() - step) % comm_.size(); }
 
   double slowest(double mine) {
     comm_.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "bench.times")->wait();
@@ -120,7 +128,60 @@ class Bench {
     return sum;
   }
 
-  double time(std::byte* in, std::byte* out) {
+  // Elements that one call leaves wrong on all ranks together.
+  int64_t wrong(std::byte* in, std::byte* out) {
+    const int size = comm_.size(), rank = comm_.rank();
+    const int64_t part = count_ / size, own = rank * part;
+    const bool in_place = in == out;
+    const Pattern pattern(what_.dtype, has_reduction(what_.op) ? what_.reduction : ReduceOp::kSum,
+                          size);
+    const bool gives_part =
+        what_.op == CollectiveOp::kAllGather || what_.op == CollectiveOp::kGather;
+    std::byte* const given = gives_part && in_place ? in + own * element_ : in;
+    for (int64_t i = 0; i < (gives_part ? part : count_); ++i)
+      pattern.write(given, i, pattern.given(rank, i));
+    call(in, out);
+    int64_t count = 0;
+    // `elements` of a buffer from element `begin` on.
+    const auto check = [&](const std::byte* buffer, int64_t begin, int64_t elements,
+                           auto expected) {
+      for (int64_t i = 0; i < elements; ++i)
+        count += pattern.is(buffer, begin + i, expected(i)) ? 0 : 1;
+    };
+    const auto of_rank = [&](int64_t i) { return pattern.given(int(i / part), i % part); };
+    const auto sum = [&](int64_t i) { return pattern.reduced(i); };
+    const int64_t at = in_place ? own : 0;
+    switch (what_.op) {
+      case CollectiveOp::kAllReduce: check(out, 0, count_, sum); break;
+      case CollectiveOp::kReduce: check(out, 0, rank == 0 ? count_ : 0, sum); break;
+      case CollectiveOp::kAllGather: check(out, 0, count_, of_rank); break;
+      case CollectiveOp::kGather: check(out, 0, rank == 0 ? count_ : 0, of_rank); break;
+      case CollectiveOp::kReduceScatter:
+        check(out, at, part, [&](int64_t i) { return sum(own + i); });
+        break;
+      case CollectiveOp::kBroadcast:
+        check(in, 0, count_, [&](int64_t i) { return pattern.given(0, i); });
+        break;
+      case CollectiveOp::kScatter:
+        check(out, at, part, [&](int64_t i) { return pattern.given(0, own + i); });
+        break;
+      case CollectiveOp::kAllToAll:
+        check(out, 0, count_,
+              [&](int64_t i) { return pattern.given(int(i / part), own + i % part); });
+        break;
+      case CollectiveOp::kSend:
+        for (int step = 1; size > 1 && step <= what_.peers; ++step)
+          check(out, (step - 1) * count_, count_,
+                [&](int64_t i) { return pattern.given(sender(step), i); });
+        break;
+      default: break;
+    }
+    comm_.all_reduce(&count, &count, 1, DType::kI64, ReduceOp::kSum, "bench.wrong")->wait();
+    return count;
+  }
+
+  BenchTime time(std::byte* in, std::byte* out) {
+    memset(in, 0, size_t(count_ * element_));
     call(in, out);
     const double one = seconds_of(3, in, out) / 3;  // the same on all ranks
     const int calls = std::clamp(int(options_.sample_s / one), 1, 1000);
@@ -128,7 +189,7 @@ class Bench {
     for (int i = 0; i < options_.samples; ++i)
       samples.push_back(seconds_of(calls, in, out) / calls);
     std::sort(samples.begin(), samples.end());
-    return samples[samples.size() / 2];
+    return {samples[samples.size() / 2], wrong(in, out)};
   }
 
   Communicator& comm_;
@@ -137,6 +198,7 @@ class Bench {
   const int64_t element_;
   int64_t count_ = 0;
   std::shared_ptr<std::byte[]> in_, out_;
+  std::vector<WorkPtr> works_;
 };
 
 }  // namespace

@@ -12,10 +12,12 @@ namespace smp {
 // One line of a benchmark. Sizes follow nccl-tests: `bytes` is the full buffer of a rank, for
 // all_gather and gather their output, for reduce_scatter, scatter and all_to_all their input.
 struct BenchCase {
-  CollectiveOp op = CollectiveOp::kAllReduce;  // kSend: to the next rank, and from the one before
+  // kSend: to the next ranks, so many as are peers, and from as many before, all at once.
+  CollectiveOp op = CollectiveOp::kAllReduce;
   DType dtype = DType::kF32;
   ReduceOp reduction = ReduceOp::kSum;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of kSend: to each
+  int peers = 1;
 };
 
 struct BenchOptions {
@@ -25,12 +27,21 @@ struct BenchOptions {
   double sample_s = 0.02;  // about so long; at least one call
 };
 
-// Seconds of a call: of the slowest rank, the median of the samples. In place is told where a call
-// can be.
+// Seconds of a call: of the slowest rank, the median of the samples.
+struct BenchTime {
+  double seconds = 0;
+  int64_t wrong = 0;  // elements of one more call, of all ranks, that are not what they must be
+};
+
+// In place is told where a call can be.
 struct BenchResult {
   BenchCase measured;
   int64_t count = 0;  // elements of `bytes`, as far as they divide among the ranks
-  std::optional<double> out_of_place_s, in_place_s;
+  std::optional<BenchTime> out_of_place, in_place;
+
+  int64_t wrong() const {
+    return (out_of_place ? out_of_place->wrong : 0) + (in_place ? in_place->wrong : 0);
+  }
 };
 
 bool has_reduction(CollectiveOp op);

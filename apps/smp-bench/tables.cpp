@@ -10,11 +10,11 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-std::string columns(const BenchResult& result, const std::optional<double>& seconds, int ranks) {
-  if (!seconds) return fmt::format("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
-  const double rate = algorithm_bytes_per_s(result, *seconds) / kGiga;
-  return fmt::format("{:>9.2f} {:>7.2f} {:>7.2f} {:>7}", *seconds * 1e6, rate,
-                     rate * bus_factor(result.measured.op, ranks), "N/A");
+std::string columns(const BenchResult& result, const std::optional<BenchTime>& time, int ranks) {
+  if (!time) return fmt::format("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
+  const double rate = algorithm_bytes_per_s(result, time->seconds) / kGiga;
+  return fmt::format("{:>9.2f} {:>7.2f} {:>7.2f} {:>7}", time->seconds * 1e6, rate,
+                     rate * bus_factor(result.measured.op, ranks), time->wrong);
 }
 
 // As nccl-tests spell them.
@@ -39,6 +39,10 @@ std::string reduction_of(const BenchResult& result) {
 
 }  // namespace
 
+std::string_view call_name(CollectiveOp op) {
+  return op == CollectiveOp::kSend ? "sendrecv" : name_of(op);
+}
+
 int64_t hosts_among(const std::vector<BenchRank>& ranks) {
   std::set<std::string> hosts;
   for (const BenchRank& rank : ranks) hosts.insert(rank.identity);
@@ -46,8 +50,8 @@ int64_t hosts_among(const std::vector<BenchRank>& ranks) {
 }
 
 std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks) {
-  std::string text = fmt::format("# Collective test starting: {}_perf\n# Using devices\n",
-                                 op == CollectiveOp::kSend ? "sendrecv" : name_of(op));
+  std::string text =
+      fmt::format("# Collective test starting: {}_perf\n# Using devices\n", call_name(op));
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     text += fmt::format("#  Rank {:>2} Group  0 Pid {:>6} on {:>10} device  0 [0x00] CPU\n", rank,
                         ranks[rank].process, ranks[rank].host);
@@ -73,7 +77,7 @@ std::string table_line(const BenchResult& result, int ranks) {
   return fmt::format(
       "  {:>10} {:>12} {:>8} {:>6} {:>5} {}  {}\n", result.count * bytes_of(measured.dtype),
       result.count, type_name(measured.dtype), reduction_of(result), rooted ? 0 : -1,
-      columns(result, result.out_of_place_s, ranks), columns(result, result.in_place_s, ranks));
+      columns(result, result.out_of_place, ranks), columns(result, result.in_place, ranks));
 }
 
 std::string as_json(const std::vector<BenchResult>& results, const std::vector<BenchRank>& ranks,
@@ -86,20 +90,20 @@ std::string as_json(const std::vector<BenchResult>& results, const std::vector<B
   document["results"] = nlohmann::ordered_json::array();
   for (const BenchResult& result : results) {
     nlohmann::ordered_json row;
-    row["op"] =
-        result.measured.op == CollectiveOp::kSend ? "sendrecv" : name_of(result.measured.op);
+    row["op"] = call_name(result.measured.op);
     row["dtype"] = name_of(result.measured.dtype);
     if (has_reduction(result.measured.op)) row["reduction"] = name_of(result.measured.reduction);
     row["bytes"] = result.count * bytes_of(result.measured.dtype);
-    const auto add = [&](const char* place, const std::optional<double>& seconds) {
-      if (!seconds) return;
-      const double rate = algorithm_bytes_per_s(result, *seconds);
-      row[place] = {{"seconds", *seconds},
+    const auto add = [&](const char* place, const std::optional<BenchTime>& time) {
+      if (!time) return;
+      const double rate = algorithm_bytes_per_s(result, time->seconds);
+      row[place] = {{"seconds", time->seconds},
+                    {"wrong", time->wrong},
                     {"algorithm_bytes_per_s", rate},
                     {"bus_bytes_per_s", rate * bus_factor(result.measured.op, int(ranks.size()))}};
     };
-    add("out_of_place", result.out_of_place_s);
-    add("in_place", result.in_place_s);
+    add("out_of_place", result.out_of_place);
+    add("in_place", result.in_place);
     document["results"].push_back(std::move(row));
   }
   return document.dump(2) + "\n";

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "measure.h"
@@ -16,6 +17,7 @@ struct BenchRank {
 
 // What nccl-tests print, which its readers understand, `smp-plan import nccl-tests` too: the head
 // with the ranks and the columns' names, then a line for each result.
+std::string_view call_name(CollectiveOp op);  // all_reduce, ..., sendrecv
 std::string table_head(CollectiveOp op, const std::vector<BenchRank>& ranks);
 std::string table_line(const BenchResult& result, int ranks);
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "smp/launcher/push.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
@@ -51,23 +52,46 @@ std::string check_hosts(const PreparedJob& job) {
                     "or plan again "
                     "with cluster.hosts: 1, as in smp-plan JOB --hosts 1",
                     cluster.hosts, cluster.hosts, job.request.plan));
+  const bool as_planned =
+      job.hosts.empty() || (static_cast<int64_t>(job.hosts.size()) == cluster.hosts &&
+                            std::all_of(job.hosts.begin(), job.hosts.end(), [&](const auto& host) {
+                              return host.slots == cluster.processes_per_host;
+                            }));
+  if (!as_planned) {
+    std::vector<int> slots;
+    for (const HostSpec& host : job.hosts) slots.push_back(host.slots);
+    return fmt::format("{} of {} ranks; times and traffic are predicted for {} of {} each",
+                       job.hosts.size(), fmt::join(slots, ", "), cluster.hosts,
+                       cluster.processes_per_host);
+  }
   return fmt::format("{} host{}, {} processes{}", cluster.hosts, cluster.hosts == 1 ? "" : "s",
                      cluster.processes_per_host, cluster.hosts == 1 ? "" : " each");
+}
+
+// As many as the named hosts say; else as the plan has them.
+std::vector<int64_t> hosts_of_ranks(const PreparedJob& job) {
+  std::vector<int64_t> host_of;
+  for (size_t host = 0; host < job.hosts.size(); ++host)
+    host_of.insert(host_of.end(), static_cast<size_t>(job.hosts[host].slots),
+                   static_cast<int64_t>(host));
+  for (int64_t rank = 0; job.hosts.empty() && rank < job.plan->degrees.world(); ++rank)
+    host_of.push_back(rank / job.plan->job.cluster.processes_per_host);
+  return host_of;
 }
 
 // Tensor ranks wait for each other in every layer: the plan prices that by the links inside a host.
 std::string check_placement(const PreparedJob& job) {
   const Plan& plan = *job.plan;
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
-  const int64_t per_host = plan.job.cluster.processes_per_host;
+  const std::vector<int64_t> host_of = hosts_of_ranks(job);
   for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
     for (const int64_t peer : mesh.group(rank, Axis::kTensor)) {
-      if (peer / per_host == rank / per_host) continue;
+      if (host_of[static_cast<size_t>(peer)] == host_of[static_cast<size_t>(rank)]) continue;
       if (job.request.tensor_across_hosts) return "tensor groups have ranks on several hosts";
       throw ConfigError(fmt::format(
           "ranks {} and {} share every layer (tensor), but are on hosts {} and {}: plan "
           "with placement_strategy: cluster, or allow it with --tensor-across-hosts",
-          rank, peer, rank / per_host, peer / per_host));
+          rank, peer, host_of[static_cast<size_t>(rank)], host_of[static_cast<size_t>(peer)]));
     }
   }
   return "every tensor group is on one host";
@@ -197,6 +221,16 @@ std::string check_resume(const std::string& path, const std::string& resume) {
   }
 }
 
+std::string check_push(const std::vector<std::string>& paths) {
+  const size_t files = files_to_push(paths).size();
+  return fmt::format("{} file{} for every host", files, files == 1 ? "" : "s");
+}
+
+std::string binding_text(Binding binding) {
+  return fmt::format("each rank on {}, of the CPUs that its host has at the start",
+                     binding == Binding::kNuma ? "those of a memory node" : "cores of its own");
+}
+
 }  // namespace
 
 std::string found_in_path(const std::string& program) {
@@ -222,7 +256,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(
         run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
     checks.push_back(run_check("hosts", [&] { return check_hosts(job); }));
-    if (plan.job.cluster.hosts > 1 && plan.degrees.tensor > 1)
+    if ((plan.job.cluster.hosts > 1 || job.hosts.size() > 1) && plan.degrees.tensor > 1)
       checks.push_back(run_check("placement", [&] { return check_placement(job); }));
     checks.push_back({"degrees", true, degrees_text(plan)});
     checks.push_back({"batch", true, batch_text(plan)});
@@ -238,6 +272,12 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(
         of_this_machine(run_check("program", [&] { return check_program(job.command.front()); })));
   }
+  if (!job.host_order.empty()) checks.push_back({"order", true, job.host_order});
+  if (!job.request.hosts.push.empty())
+    checks.push_back(
+        of_this_machine(run_check("pushed", [&] { return check_push(job.request.hosts.push); })));
+  if (job.request.binding != Binding::kNone)
+    checks.push_back({"binding", true, binding_text(job.request.binding)});
   if (!job.run_dir.empty())
     checks.push_back(of_this_machine(run_check("run folder", [&] {
       const std::string& resume = job.request.resume;

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "check_forms.h"
 #include "completion.h"
 #include "option_values.h"
 #include "smp/launcher/host_list.h"
@@ -37,6 +38,7 @@ Examples:
   smp-launch -n 4 -- python3 train.py --lr 1  any program, with the environment that torchrun gives
   smp-launch --hosts node[01-04]:8 -- python3 train.py   ... on four hosts, over ssh
   smp-launch --check --hosts node[01-04]:8    are these hosts fit for it?
+  smp-launch report runs/a --html a.html      what that run measured beside its plan, as pictures
   smp-launch doctor [--json]                  is this one, and what to do about it
 
 The first rank that fails is named with its reason and its last lines, and the others are ended:
@@ -66,10 +68,6 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-std::string as_typed(const std::vector<std::string>& words) {
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 // What CLI11 could not place: mistyped options, or more words than one plan.
 void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app,
                       const std::string& plan) {
@@ -84,7 +82,7 @@ void refuse_leftovers(const std::vector<std::string>& words, const CLI::App& app
   throw UsageError(fmt::format(
       "'{}' is one word too many behind '{}': one plan, or a program behind '--', as in "
       "smp-launch -n 4 -- {} {}",
-      words.front(), plan, plan, as_typed(words)));
+      words.front(), plan, plan, fmt::join(words, " ")));
 }
 
 int parse_ranks(const std::string& text, int most) {
@@ -95,14 +93,15 @@ int parse_ranks(const std::string& text, int most) {
   return static_cast<int>(*ranks);
 }
 
-constexpr std::array<std::pair<const char*, DryRun>, 7> kDryRuns = {
+constexpr std::array<std::pair<const char*, DryRun>, 8> kDryRuns = {
     {{"text", DryRun::kText},
      {"json", DryRun::kJson},
      {"sh", DryRun::kSh},
      {"sbatch", DryRun::kSbatch},
      {"jobset", DryRun::kJobset},
      {"mpijob", DryRun::kMpijob},
-     {"trainjob", DryRun::kTrainjob}}};
+     {"trainjob", DryRun::kTrainjob},
+     {"lws", DryRun::kLws}}};
 
 DryRun dry_run_of(const std::string& text) {
   std::vector<std::string> names;
@@ -128,37 +127,6 @@ int build_rank_of(const std::string& text) {
   return static_cast<int>(*rank);
 }
 
-// What the words that are only for written jobs need, and what such jobs need.
-void check_written_job(const LaunchRequest& request) {
-  const bool manifest = is_manifest(request.dry_run);
-  if (!request.image.empty() && !manifest)
-    throw UsageError("--image is for --dry-run=jobset, mpijob and trainjob");
-  if (!request.job_name.empty() && !manifest && request.dry_run != DryRun::kSbatch)
-    throw UsageError("--job-name is for --dry-run=sbatch, jobset, mpijob and trainjob");
-  if (manifest && request.image.empty())
-    throw UsageError(
-        "a manifest needs --image, the container image that holds smp-launch and the job");
-  if (manifest && request.hosts.several() && !request.hosts.meeting.wanted())
-    throw UsageError(
-        "the hosts of a manifest are pods that have no names yet: leave --hosts out, and say "
-        "--nnodes for a program");
-  if (request.dry_run == DryRun::kSh && request.binding != Binding::kNone)
-    throw UsageError(
-        "--dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind out");
-  if (request.dry_run == DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
-    throw UsageError("--dry-run=sh of a plan needs --run-dir: the script says the same every time");
-}
-
-// mpirun has started so many, or SageMaker has so many GPUs.
-void take_outer_ranks(LaunchRequest& request) {
-  const int outer = request.hosts.meeting.ranks;
-  if (outer == 0 || !request.plan.empty()) return;
-  if (request.ranks == 0) request.ranks = outer;
-  if (request.ranks != outer && !request.hosts.sagemaker)
-    throw UsageError(fmt::format("-n says {} ranks, but mpirun has started {}: leave -n out",
-                                 request.ranks, outer));
-}
-
 // The options as typed, for scripts that pass them on.
 std::vector<SaidOption> said_options(const CLI::App& app) {
   std::vector<SaidOption> said;
@@ -170,52 +138,6 @@ std::vector<SaidOption> said_options(const CLI::App& app) {
     said.push_back({name, option->results(), option->get_items_expected_max() == 0});
   }
   return said;
-}
-
-void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
-  if (has_program_mark && request.program.empty()) throw UsageError("no program behind '--'");
-  if (request.check && request.hosts.meeting.wanted())
-    throw UsageError("--check reaches the hosts itself: name them with --hosts");
-  if (request.check && request.dry_run != DryRun::kNo)
-    throw UsageError("--check reaches the hosts, a dry run reaches none: choose one");
-  if (!request.status_of.empty()) {
-    if (!request.plan.empty() || !request.program.empty())
-      throw UsageError("--status starts nothing: leave the plan or the program out");
-    return;
-  }
-  if (request.plan.empty() && request.program.empty() && !request.check)
-    throw UsageError(
-        "nothing to launch: give a plan (smp-launch plan.yaml) or a program (smp-launch -n 4 -- "
-        "program arguments)");
-  if (!request.plan.empty() && !request.program.empty())
-    throw UsageError(fmt::format("both a plan ('{}') and a program ('{}'): launch one of them",
-                                 request.plan, request.program.front()));
-  if (!request.program.empty() && ranks.empty() && !request.hosts.several() &&
-      request.hosts.meeting.ranks == 0)
-    throw UsageError("how many ranks? Give -n, as in smp-launch -n 4 -- " +
-                     as_typed(request.program));
-  if (!request.plan.empty() && !ranks.empty())
-    throw UsageError(
-        fmt::format("-n is for programs, a plan knows its own number of ranks: leave -n out, or "
-                    "put '--' before "
-                    "a program, as in smp-launch -n {} -- {}",
-                    ranks, request.plan));
-  if (!request.program.empty() && request.program.front().empty())
-    throw UsageError("the program behind '--' has an empty name");
-  if (!request.resume.empty() && request.run_dir.empty())
-    throw UsageError("--resume needs the run's folder, as in --resume --run-dir runs/a");
-  if (!request.program.empty() && request.run_dir.empty() && request.output.asks_for_logs())
-    throw UsageError("logs of a program need a folder: give --run-dir, as in --run-dir runs/a");
-  if (!request.program.empty() && !request.resume.empty())
-    throw UsageError("--resume is for plans: a program goes on by its own means");
-  if (!request.program.empty() && request.build_only)
-    throw UsageError("--build-only is for plans: a program has no memory that was planned");
-  if (request.build_only && (request.dry_run != DryRun::kNo || !request.run_dir.empty()))
-    throw UsageError("--build-only trains nothing: leave --dry-run and --run-dir out");
-  if (request.build_only && request.hosts.several())
-    throw UsageError("--build-only builds a rank on this host: leave --hosts out");
-  if (!request.program.empty() && request.comm_timeout)
-    throw UsageError("--comm-timeout is for plans: a program has time-outs of its own");
 }
 
 // What stands behind --torchrun-compat is said in torchrun's words.
@@ -231,10 +153,6 @@ std::vector<std::string> typed_words(std::vector<std::string> words) {
 }
 
 }  // namespace
-
-bool is_manifest(DryRun form) {
-  return form == DryRun::kJobset || form == DryRun::kMpijob || form == DryRun::kTrainjob;
-}
 
 LaunchRequest parse_command_line(int argc, const char* const* argv) {
   LaunchRequest request;
@@ -263,6 +181,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--resume{latest}", request.resume,
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
                "step (plans only)");
+  app.add_option("--stdin", request.input_ranks,
+                 "the ranks that are given what comes on standard input, as in 0, or all (programs "
+                 "only; default: none)")
+      ->type_name("RANKS");
   OutputOptions output_options(app, request.output);
   WatchOptions watch_options(app, request.watch);
   app.add_option("--grace", grace,
@@ -280,7 +202,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       "--dry-run{text}", dry_run,
       "check plan, memory, schedule, data and paths, print ranks, environment and command; "
       "start nothing. --dry-run=json for programs; sh, sbatch, jobset, "
-      "mpijob or trainjob "
+      "mpijob, trainjob or lws "
       "print the job as a script for the shell or Slurm, or as a manifest for Kubernetes");
   app.add_flag(
          "--check", request.check,
@@ -361,9 +283,10 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   output_options.finish();
   host_options.finish(request.dry_run != DryRun::kNo);
   watch_options.finish(request.hosts, !request.plan.empty());
+  if (app.count("--usage-every") > 0 && request.plan.empty() && request.run_dir.empty())
+    throw UsageError("--usage-every needs --run-dir: the samples are kept there");
   check_resume(request.resume);
   check_forms(request, has_program_mark, ranks);
-  check_written_job(request);
   if (!ranks.empty())
     request.ranks = parse_ranks(ranks, request.hosts.several() ? kMostRanks : kMostSlots);
   take_outer_ranks(request);

@@ -14,7 +14,7 @@
 namespace smp {
 
 // What a dry run prints: for people, for programs, or the job as another launcher takes it.
-enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kJobset, kMpijob, kTrainjob };
+enum class DryRun { kNo, kText, kJson, kSh, kSbatch, kJobset, kMpijob, kTrainjob, kLws };
 
 constexpr int kMostRanks = 65536;  // of a job
 
@@ -36,6 +36,7 @@ struct LaunchRequest {
   std::string run_dir;               // empty = the default for a plan, none for a program
   std::string resume;                // "latest" or a step; empty = start anew
   OutputRequest output;
+  std::string input_ranks = "none";  // that are given standard input
   std::chrono::milliseconds grace{5000};
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> comm_timeout;

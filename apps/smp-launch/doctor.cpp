@@ -19,36 +19,29 @@ constexpr const char* kHelp =
     "Says what this host has and lacks for running jobs, and what to do about it.\n"
     "Exit code: 0; 1 when something that every job needs is missing.\n";
 
-struct Finding : HealthFinding {
-  bool optional = false;  // some jobs alone need it
-};
-
-Finding optional_program(const char* program, const char* needed_for) {
+HealthFinding optional_program(const char* program, const char* needed_for) {
   const std::string file = found_in_path(program);
-  return {{program, !file.empty(), file.empty() ? "not in PATH" : file,
-           file.empty() ? fmt::format("install it for {}", needed_for) : ""},
-          true};
+  return {program, !file.empty(), file.empty() ? "not in PATH" : file,
+          file.empty() ? fmt::format("install it for {}", needed_for) : "", true};
 }
 
-Finding worker() {
+HealthFinding worker() {
   const std::string file = own_folder() + "/smp-worker";
   const bool there = access(file.c_str(), X_OK) == 0;
-  return {{"smp-worker", there, there ? file : "not beside smp-launch",
-           there ? "" : "build it with -DSMP_RUNTIME=ON (scripts/build); programs run without it"},
+  return {"smp-worker", there, there ? file : "not beside smp-launch",
+          there ? "" : "build it with -DSMP_RUNTIME=ON (scripts/build); programs run without it",
           true};
 }
 
-Finding fabric() {
+HealthFinding fabric() {
   // Stays, as in lib/comm: what it allocates when it is loaded would be lost.
   const void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
-  return {{"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
-           library != nullptr ? "" : "install libfabric1 for plans of several hosts"},
-          true};
+  return {"libfabric", library != nullptr, library != nullptr ? "libfabric.so.1" : "not there",
+          library != nullptr ? "" : "install libfabric1 for plans of several hosts", true};
 }
 
-std::vector<Finding> all_findings(const HostHealth& health) {
-  std::vector<Finding> all;
-  for (HealthFinding& one : findings_of(health, {})) all.push_back({std::move(one), false});
+std::vector<HealthFinding> all_findings(const HostHealth& health) {
+  std::vector<HealthFinding> all = findings_of(health, {});
   all.push_back(worker());
   all.push_back(fabric());
   all.push_back(optional_program("ssh", "--hosts"));
@@ -56,26 +49,26 @@ std::vector<Finding> all_findings(const HostHealth& health) {
   return all;
 }
 
-const char* mark_of(const Finding& finding) {
+const char* mark_of(const HealthFinding& finding) {
   return finding.ok ? "ok" : finding.optional ? "--" : "NO";
 }
 
-std::string as_text(const HostHealth& health, const std::vector<Finding>& all) {
+std::string as_text(const HostHealth& health, const std::vector<HealthFinding>& all) {
   std::string text = fmt::format("{}, Linux {}\n", health.name, health.kernel);
-  for (const Finding& one : all) {
+  for (const HealthFinding& one : all) {
     text += fmt::format("{}  {:<13}  {}\n", mark_of(one), one.name, one.text);
     if (!one.ok) text += fmt::format("{:19}{}\n", "", one.fix);
   }
   return text;
 }
 
-std::string as_json(const HostHealth& health, const std::vector<Finding>& all, bool ok) {
+std::string as_json(const HostHealth& health, const std::vector<HealthFinding>& all, bool ok) {
   nlohmann::ordered_json json;
   json["ok"] = ok;
   json["host"] = health.name;
   json["kernel"] = health.kernel;
   json["findings"] = nlohmann::ordered_json::array();
-  for (const Finding& one : all)
+  for (const HealthFinding& one : all)
     json["findings"].push_back({{"name", one.name},
                                 {"ok", one.ok},
                                 {"optional", one.optional},
@@ -95,9 +88,9 @@ Report doctor(const std::vector<std::string>& words) {
     json = true;
   }
   const HostHealth health = own_health();
-  const std::vector<Finding> all = all_findings(health);
+  const std::vector<HealthFinding> all = all_findings(health);
   Report report;
-  for (const Finding& one : all) report.ok = report.ok && (one.ok || one.optional);
+  for (const HealthFinding& one : all) report.ok = report.ok && (one.ok || one.optional);
   report.text = json ? as_json(health, all, report.ok) : as_text(health, all);
   return report;
 }

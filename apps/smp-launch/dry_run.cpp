@@ -98,7 +98,8 @@ std::string as_written(const PreparedJob& job) {
     case DryRun::kSbatch: return sbatch_script(job);
     case DryRun::kJobset: return jobset_manifest(job);
     case DryRun::kMpijob: return mpijob_manifest(job);
-    default: return trainjob_manifest(job);
+    case DryRun::kTrainjob: return trainjob_manifest(job);
+    default: return lws_manifest(job);
   }
 }
 

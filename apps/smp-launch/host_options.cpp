@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "command_line.h"
 #include "option_values.h"
 #include "smp/launcher/duration.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
 
@@ -17,6 +20,7 @@ namespace smp {
 namespace {
 
 constexpr std::chrono::milliseconds kLeastSilence{500};
+constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
 // Where the hosts could come from, one day, without being named.
 constexpr std::array kSchedulers = {"k8s", "lsf", "pbs", "local"};
 
@@ -37,15 +41,23 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
   app.add_option("--exclude", request.exclude, "hosts to leave out, as in node[03-04]")
       ->type_name("LIST");
   app.add_option("--via", request.transport.via,
-                 "how to reach them: ssh (default), srun (default with --hosts slurm), local (all "
-                 "on this machine), or exec:COMMAND, "
+                 "how to reach them: ssh (default), srun (default with --hosts slurm), mpirun "
+                 "(of Open MPI, as it reaches them), local (all on this machine), or exec:COMMAND, "
                  "which joins its standard streams to $SMP_AGENT --agent on host $SMP_HOST")
       ->type_name("HOW");
   app.add_option("--ssh-args", request.transport.ssh_arguments, "more arguments for ssh")
       ->type_name("ARGS");
+  app.add_option("--mpirun-args", request.mpirun_arguments, "more arguments for --via mpirun")
+      ->type_name("ARGS");
   app.add_option("--agent-path", request.transport.agent,
                  "smp-launch on the hosts (default: where it is here)")
       ->type_name("PATH");
+  app.add_option("--topology", request.topology,
+                 "what tells of the switches between the hosts, whose order follows: a file of "
+                 "Slurm (topology.conf) or EC2 (describe-instance-topology, and describe-instances "
+                 "for the names: repeat it), slurm (default with --hosts slurm), or off")
+      ->type_name("FILE|slurm|off")
+      ->allow_extra_args(false);
   app.add_option("--interface", request.interface,
                  "network interface of rank 0's host whose address the ranks meet at, as in eth0")
       ->type_name("NAME");
@@ -56,10 +68,20 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
                  "time for reaching all hosts (default: 30s)")
       ->type_name("TIME");
   app.add_option(
+         "--fan-out", fan_out_,
+         "hosts that smp-launch reaches itself; their agents reach the others, each as many "
+         "(default: 32 where there are more than 64 hosts)")
+      ->type_name("N");
+  app.add_option(
          "--env", request.forward.named,
          "a variable for the ranks: NAME=value, or NAME for smp-launch's own; repeat it for "
          "more")
       ->type_name("VARIABLE")
+      ->allow_extra_args(false);
+  app.add_option("--push", request.push,
+                 "send a file, or a folder, of this folder to every host: its ranks run among "
+                 "copies, in a folder that is removed at the end; repeat it for more")
+      ->type_name("PATH")
       ->allow_extra_args(false);
   app.add_option("--env-file", env_file_, "a file of them, one a line")->type_name("FILE");
   app.add_flag("--env-all", request.forward.all,
@@ -73,11 +95,13 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
 void HostOptions::check_meeting() const {
   if (!request_.hosts.empty() || !request_.hostfile.empty())
     throw UsageError("the hosts come by themselves: leave --hosts and --hostfile out");
-  const std::array<std::pair<const char*, bool>, 4> for_reached = {{
+  const std::array<std::pair<const char*, bool>, 6> for_reached = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},
       {"--ssh-args", !request_.transport.ssh_arguments.empty()},
       {"--agent-path", !request_.transport.agent.empty()},
+      {"--topology", !request_.topology.empty()},
+      {"--fan-out", !fan_out_.empty()},
   }};
   for (const auto& [option, given] : for_reached) {
     if (given)
@@ -92,20 +116,24 @@ void HostOptions::finish(bool prints) {
     request_.hosts.clear();
     read_sagemaker(request_.meeting, request_.interface);
   }
-  meeting_.finish(prints);
+  const bool by_mpirun = request_.transport.via == kMpirun;
+  meeting_.finish(prints, by_mpirun);
   if (request_.meeting.wanted()) {
     check_meeting();
     request_.transport.via = "local";  // the agent of the host that leads
   }
-  const std::array<std::pair<const char*, bool>, 8> for_hosts = {{
+  const std::array<std::pair<const char*, bool>, 11> for_hosts = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},
       {"--ssh-args", !request_.transport.ssh_arguments.empty()},
       {"--agent-path", !request_.transport.agent.empty()},
+      {"--topology", !request_.topology.empty()},
       {"--interface", !request_.interface.empty()},
       {"--host-timeout", !silence_.empty()},
       {"--connect-timeout", !connect_timeout_.empty()},
+      {"--fan-out", !fan_out_.empty()},
       {"--env-all", request_.forward.all},
+      {"--push", !request_.push.empty()},
   }};
   for (const auto& [option, given] : for_hosts) {
     if (given && !request_.several())
@@ -114,25 +142,56 @@ void HostOptions::finish(bool prints) {
   }
   if (!request_.hosts.empty() && !request_.hostfile.empty())
     throw UsageError("both --hosts and --hostfile: the hosts come from one of them");
+  for (const char* word : {kSlurm, kOff}) {
+    const auto& said = request_.topology;
+    if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
+      throw UsageError(fmt::format("--topology {}: alone, or files without it", word));
+  }
   for (const char* scheduler : kSchedulers) {
     if (request_.hosts == scheduler)
       throw UsageError(
           fmt::format("--hosts {}: this version does not ask for hosts: name them", scheduler));
   }
   if (request_.transport.via.empty())
-    request_.transport.via = request_.hosts == kSlurm ? "srun" : "ssh";
+    request_.transport.via = request_.hosts == kSlurm ? kSrun : "ssh";
   if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
   if (request_.silence < kLeastSilence)
     throw UsageError(
         fmt::format("--host-timeout '{}': at least {}", silence_, text_of(kLeastSilence)));
+  if (!fan_out_.empty()) {
+    const auto number = whole_number(fan_out_);
+    if (!number || *number < 2 || *number > kMostFanOut)
+      throw UsageError(
+          fmt::format("--fan-out '{}': a whole number from 2 to {}", fan_out_, kMostFanOut));
+    request_.fan_out = static_cast<int>(*number);
+  }
   if (!connect_timeout_.empty())
     request_.connect_timeout = duration_of("--connect-timeout", connect_timeout_);
   try {
     for (const std::string& variable : request_.forward.named) check_variable("--env", variable);
-    make_transport(request_.transport);
+    if (!by_mpirun && !request_.mpirun_arguments.empty())
+      throw ConfigError("--mpirun-args is for --via mpirun");
+    if (request_.starts_all() && request_.fan_out)
+      throw ConfigError(fmt::format("--fan-out: {} reaches all hosts by itself: leave it out",
+                                    request_.transport.via));
+    if (by_mpirun && !request_.transport.ssh_arguments.empty())
+      throw ConfigError("--ssh-args is for --via ssh: mpirun takes --mpirun-args");
+    if (by_mpirun)
+      words_of_command("--mpirun-args", request_.mpirun_arguments);
+    else
+      make_transport(request_.transport);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }
+  read_env_file();
+  for (const std::string& variable : request_.forward.named) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (is_set_by_launcher(name))
+      throw UsageError(fmt::format("--env {}: smp-launch sets it itself: leave it out", name));
+  }
+}
+
+void HostOptions::read_env_file() {
   if (env_file_.empty()) return;
   const std::vector<std::string> more =
       parse_env_file(env_file_, read_text_file(env_file_, "file of variables"));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,19 +18,29 @@ namespace smp {
 // As --hosts: those of Slurm's allocation, or of SageMaker's training job.
 constexpr const char* kSlurm = "slurm";
 constexpr const char* kSageMaker = "sagemaker";
+constexpr const char* kMpirun = "mpirun";  // as --via
+constexpr const char* kSrun = "srun";
+constexpr const char* kOff = "off";  // as --topology
 
 // What the user says about hosts; without any, ranks run on this one.
 struct HostRequest {
   std::string hosts, hostfile, exclude;
   TransportOptions transport;
-  std::string interface;  // whose address the ranks meet at
+  std::string mpirun_arguments;
+  std::vector<std::string> topology;  // files of it, or kSlurm, or kOff; none: Slurm's own
+  std::string interface;              // whose address the ranks meet at
   std::chrono::milliseconds silence{3000};
   std::chrono::milliseconds connect_timeout{30'000};
+  std::optional<int> fan_out;  // agents that one of them reaches; not said: 32 above 64
   ForwardRules forward;
+  std::vector<std::string> push;  // files and folders that the hosts get
 
   MeetingRequest meeting;
   bool sagemaker = false;  // this is a training job of SageMaker
 
+  // One mpirun starts all agents, and only smp-launch's own srun: a step inside a step would lack
+  // the allocation's variables.
+  bool starts_all() const { return transport.via == kSrun || transport.via == kMpirun; }
   bool several() const { return !hosts.empty() || !hostfile.empty() || meeting.wanted(); }
 };
 
@@ -42,9 +53,10 @@ class HostOptions {
 
  private:
   void check_meeting() const;
+  void read_env_file();
 
   HostRequest& request_;
-  std::string silence_, connect_timeout_, env_file_;
+  std::string silence_, connect_timeout_, env_file_, fan_out_;
   MeetingOptions meeting_;
 };
 

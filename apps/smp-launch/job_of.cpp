@@ -13,6 +13,7 @@
 #include "smp/launcher/rank_template.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/environment.h"
+#include "smp/plan/random_hex.h"
 
 namespace smp {
 
@@ -99,12 +100,15 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
     job.commands.push_back(
         {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
   }
+  job.input_ranks = parse_rank_list(prepared.request.input_ranks, prepared.world_size);
+  for (const int rank : job.input_ranks) job.commands[static_cast<size_t>(rank)].reads_input = true;
   for (size_t rank = 0; rank < reached.cpus.size(); ++rank)
     job.commands[rank].cpus = reached.cpus[rank];
   job.grace = prepared.request.grace;
   job.timeout = attempt.timeout;
   job.hang_limit = prepared.request.watch.hang_limit;
   job.ends_on_hang = prepared.request.watch.ends_on_hang;
+  job.hang_dump = prepared.request.watch.hang_dump;
   job.checkpoint_signals = prepared.request.watch.checkpoint_signals;
   job.checkpoint_grace = prepared.request.watch.checkpoint_grace;
   job.saves_on_request = prepared.plan.has_value();

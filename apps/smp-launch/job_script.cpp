@@ -150,13 +150,16 @@ std::string sbatch_script(const PreparedJob& job) {
       "#SBATCH --job-name={}\n"
       "#SBATCH --nodes={}\n"
       "#SBATCH --ntasks-per-node={}\n",
-      shape.name, shape.hosts, shape.ranks_per_host);
+      shape.name, shape.hosts + static_cast<int>(job.spares.size()), shape.ranks_per_host);
   if (shape.gpus_per_host > 0)
     text += fmt::format("#SBATCH --gpus-per-node={}\n", shape.gpus_per_host);
   if (!job.hosts.empty() && job.request.hosts.hosts != kSlurm &&
       !job.request.hosts.meeting.wanted()) {
     std::vector<std::string> names;
-    for (const HostSpec& host : job.hosts) names.push_back(host.name);
+    for (const auto* hosts :
+         {&job.hosts, &job.spares}) {  // in the script spares are the last again
+      for (const HostSpec& host : *hosts) names.push_back(host.name);
+    }
     text += fmt::format("#SBATCH --nodelist={}\n", fmt::join(names, ","));
   }
   text += "#SBATCH --output=%x-%j.out\n";

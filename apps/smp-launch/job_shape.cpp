@@ -13,10 +13,10 @@ namespace smp {
 namespace {
 
 // They say where the job runs, which the scheduler does, or are about the dry run itself.
-constexpr std::array kNotPassedOn = {"--dry-run",  "--job-name",   "--image",     "--hosts",
-                                     "-n",         "--hostfile",   "--exclude",   "--via",
-                                     "--ssh-args", "--nnodes",     "--node-rank", "--rendezvous",
-                                     "--key-file", "--agent-path", "--inside"};
+constexpr std::array kNotPassedOn = {"--dry-run",    "--job-name",    "--image",      "--hosts",
+                                     "-n",           "--hostfile",    "--exclude",    "--via",
+                                     "--ssh-args",   "--mpirun-args", "--nnodes",     "--node-rank",
+                                     "--rendezvous", "--key-file",    "--agent-path", "--inside"};
 
 void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());

@@ -7,10 +7,12 @@
 #include <filesystem>
 
 #include "checks.h"
+#include "host_order.h"
 #include "run_job.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/push.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/run_folder.h"
@@ -24,7 +26,8 @@ namespace smp {
 namespace {
 
 constexpr const char* kWorker = "smp-worker";
-constexpr size_t kMostAgents = 1024;  // each is a process here
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+constexpr size_t kMostGuests = 1024;  // each has a connection to the host that leads
 
 std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
@@ -49,7 +52,7 @@ std::vector<HostSpec> coming_hosts(const MeetingRequest& meeting) {
 
 // The hosts that the user names, each with the ranks that it takes.
 std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional<Plan>& plan,
-                               std::vector<HostSpec>& spares) {
+                               std::vector<HostSpec>& spares, std::string& order) {
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<HostSpec> hosts =
@@ -60,6 +63,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
           : parse_hosts(said.hosts);
   if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);
   spares = take_spares(hosts, request.watch.spares);
+  order = order_hosts(hosts, said, request.dry_run == DryRun::kNo);
   WantedRanks wanted;
   wanted.world_size = request.ranks;
   if (plan) {
@@ -67,12 +71,27 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
     wanted.processes_per_host = static_cast<int>(plan->job.cluster.processes_per_host);
   }
   settle_slots(hosts, wanted);
-  if (hosts.size() > kMostAgents)
+  if ((said.meeting.wanted() || said.transport.via == kMpirun) && hosts.size() > kMostGuests)
     throw ConfigError(
-        fmt::format("{} hosts: this version reaches {} at most", hosts.size(), kMostAgents));
+        fmt::format("{} hosts: {} at most may come by themselves; name them with --hosts",
+                    hosts.size(), kMostGuests));
   if (slots_of(hosts) > kMostRanks)
     throw ConfigError(fmt::format("{} ranks: a job has {} at most", slots_of(hosts), kMostRanks));
   return hosts;
+}
+
+// What --env says of GPUs would be lost.
+void check_gpus(const PreparedJob& job) {
+  const auto says_gpus = [](const std::string& variable) {
+    return variable.substr(0, variable.find('=')) == kVisibleGpus;
+  };
+  const auto& named = job.request.hosts.forward.named;
+  for (const HostSpec& host : job.hosts) {
+    if (!host.gpus.empty() && std::any_of(named.begin(), named.end(), says_gpus))
+      throw ConfigError(
+          fmt::format("both --env {} and gpu= of host '{}' say which GPUs: leave one out",
+                      kVisibleGpus, host.name));
+  }
 }
 
 }  // namespace
@@ -93,7 +112,8 @@ PreparedJob prepare(const LaunchRequest& request) {
   if (request.dry_run == DryRun::kNo)
     named_variables(own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
-  job.hosts = hosts_of(request, job.plan, job.spares);
+  job.hosts = hosts_of(request, job.plan, job.spares, job.host_order);
+  check_gpus(job);
   if (!job.plan) {
     job.world_size =
         job.hosts.empty() ? std::max(1, request.ranks) : static_cast<int>(slots_of(job.hosts));
@@ -123,6 +143,10 @@ int launch(const PreparedJob& prepared) {
     }
   }
   parse_rank_list(prepared.request.output.shown_ranks, prepared.world_size);
+  const bool reads_terminal =
+      !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
+      isatty(STDIN_FILENO) == 1;
+  files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
   if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   const bool resumes = !prepared.request.resume.empty();
@@ -130,9 +154,11 @@ int launch(const PreparedJob& prepared) {
     folder = resumes ? RunFolder::reopen(prepared.run_dir) : RunFolder::create(prepared.run_dir);
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
-  return run_guarded([&](int control_fd) {
-    return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
-  });
+  return run_guarded(
+      [&](int control_fd) {
+        return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
+      },
+      -1, reads_terminal);
 }
 
 }  // namespace smp

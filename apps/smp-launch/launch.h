@@ -22,6 +22,7 @@ struct PreparedJob {
   std::string run_dir;           // empty = none
   std::vector<HostSpec> hosts;   // none: the ranks run on this one
   std::vector<HostSpec> spares;  // take the place of hosts that are lost
+  std::string host_order;        // why the hosts stand in this order; empty: as listed
 };
 
 // Reads the plan, if there is one. Throws ConfigError.

@@ -11,9 +11,12 @@
 #include "doctor.h"
 #include "dry_run.h"
 #include "launch.h"
+#include "option_values.h"
 #include "reach_hosts.h"
+#include "report_run.h"
 #include "run_status_of.h"
 #include "smp/launcher/agent.h"
+#include "smp/launcher/mpirun_transport.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -45,10 +48,15 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
+    if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
+        std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--node-rank")
+      return smp::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::Report report = smp::doctor({argv + 2, argv + argc});
       return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
+    if (argc > 1 && std::string_view(argv[1]) == "report")
+      return print(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
     const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
     if (!request.status_of.empty())
       return print(smp::run_status_of(request.status_of), smp::ExitCode::kOk);

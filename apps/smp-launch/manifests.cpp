@@ -18,6 +18,9 @@ constexpr const char* kKeyName = "key";
 constexpr int kPort = 29400;                    // where host 0 waits for the others
 constexpr const char* kForAllPods = "10m";      // images are fetched meanwhile
 constexpr const char* kProgram = "smp-launch";  // in the image's PATH
+// Which of its job's pods a pod is: of an indexed job, and of a LeaderWorkerSet.
+constexpr const char* kJobNumber = "$(JOB_COMPLETION_INDEX)";
+constexpr const char* kGroupNumber = "$(LWS_WORKER_INDEX)";
 
 // A text of YAML: what JSON writes is one.
 std::string yaml_text(const std::string& text) { return nlohmann::json(text).dump(); }
@@ -75,16 +78,16 @@ std::string gpu_limits(const JobShape& shape, int indent) {
                      indent, shape.gpus_per_host);
 }
 
-// As in a start by hand; `pods` are named by that and their number, and found in `name`'s domain.
-std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const std::string& name,
-                           const std::string& pods) {
+// As in a start by hand, in each pod: which of them it is, and where the first of them waits.
+std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const std::string& number,
+                           const std::string& first) {
   std::vector<std::string> words = {kProgram,
                                     "--nnodes",
                                     std::to_string(shape.hosts),
                                     "--node-rank",
-                                    "$(JOB_COMPLETION_INDEX)",
+                                    number,
                                     "--rendezvous",
-                                    fmt::format("{}-0.{}:{}", pods, name, kPort),
+                                    fmt::format("{}:{}", first, kPort),
                                     "--key-file",
                                     fmt::format("{}/{}", kKeyFolder, kKeyName)};
   const auto& said = job.request.said;
@@ -138,37 +141,38 @@ std::string jobset_manifest(const PreparedJob& job) {
   const JobShape shape = shape_of(job);
   const std::string name = label_of(shape.name);
   check_label(name, fmt::format("{}-host-0-{}-abcde", name, shape.hosts - 1));
-  return head("jobset", name) + fmt::format(
-                                    "apiVersion: jobset.x-k8s.io/v1alpha2\n"
-                                    "kind: JobSet\n"
-                                    "metadata:\n"
-                                    "  name: {0}\n"
-                                    "spec:\n"
-                                    "  failurePolicy:\n"
-                                    "    maxRestarts: 0\n"
-                                    "  network:\n"
-                                    "    enableDNSHostnames: true\n"
-                                    "    publishNotReadyAddresses: true\n"
-                                    "  replicatedJobs:\n"
-                                    "    - name: host\n"
-                                    "      replicas: 1\n"
-                                    "      template:\n"
-                                    "        spec:\n"
-                                    "          backoffLimit: 0\n"
-                                    "          completionMode: Indexed\n"
-                                    "          completions: {1}\n"
-                                    "          parallelism: {1}\n"
-                                    "          template:\n"
-                                    "            spec:\n"
-                                    "              restartPolicy: Never\n"
-                                    "              containers:\n"
-                                    "                - name: ranks\n"
-                                    "                  image: {2}\n"
-                                    "                  command: {3}\n"
-                                    "{4}{5}{6}",
-                                    name, shape.hosts, yaml_text(job.request.image),
-                                    command_in_pod(job, shape, name, name + "-host-0"),
-                                    gpu_limits(shape, 18), mounts(18), volumes(name, 14));
+  return head("jobset", name) +
+         fmt::format(
+             "apiVersion: jobset.x-k8s.io/v1alpha2\n"
+             "kind: JobSet\n"
+             "metadata:\n"
+             "  name: {0}\n"
+             "spec:\n"
+             "  failurePolicy:\n"
+             "    maxRestarts: 0\n"
+             "  network:\n"
+             "    enableDNSHostnames: true\n"
+             "    publishNotReadyAddresses: true\n"
+             "  replicatedJobs:\n"
+             "    - name: host\n"
+             "      replicas: 1\n"
+             "      template:\n"
+             "        spec:\n"
+             "          backoffLimit: 0\n"
+             "          completionMode: Indexed\n"
+             "          completions: {1}\n"
+             "          parallelism: {1}\n"
+             "          template:\n"
+             "            spec:\n"
+             "              restartPolicy: Never\n"
+             "              containers:\n"
+             "                - name: ranks\n"
+             "                  image: {2}\n"
+             "                  command: {3}\n"
+             "{4}{5}{6}",
+             name, shape.hosts, yaml_text(job.request.image),
+             command_in_pod(job, shape, kJobNumber, name + "-host-0-0." + name),
+             gpu_limits(shape, 18), mounts(18), volumes(name, 14));
 }
 
 std::string trainjob_manifest(const PreparedJob& job) {
@@ -206,8 +210,39 @@ std::string trainjob_manifest(const PreparedJob& job) {
              "                        containers:\n"
              "                          - name: node\n"
              "{6}{7}",
-             name, yaml_text(job.request.image), command_in_pod(job, shape, name, name + "-node-0"),
-             shape.hosts, shape.ranks_per_host, resources, mounts(28), volumes(name, 24));
+             name, yaml_text(job.request.image),
+             command_in_pod(job, shape, kJobNumber, name + "-node-0-0." + name), shape.hosts,
+             shape.ranks_per_host, resources, mounts(28), volumes(name, 24));
+}
+
+std::string lws_manifest(const PreparedJob& job) {
+  const JobShape shape = shape_of(job);
+  const std::string name = label_of(shape.name);
+  check_label(name, fmt::format("{}-0-{}", name, shape.hosts - 1));
+  return head("lws", name) +
+         fmt::format(
+             "# Its pods are started again whenever they end, well or not: delete it when the job\n"
+             "# is done.\n"
+             "apiVersion: leaderworkerset.x-k8s.io/v1\n"
+             "kind: LeaderWorkerSet\n"
+             "metadata:\n"
+             "  name: {0}\n"
+             "spec:\n"
+             "  replicas: 1\n"
+             "  startupPolicy: LeaderCreated\n"
+             "  leaderWorkerTemplate:\n"
+             "    size: {1}\n"
+             "    restartPolicy: RecreateGroupOnPodRestart\n"
+             "    workerTemplate:\n"
+             "      spec:\n"
+             "        containers:\n"
+             "          - name: ranks\n"
+             "            image: {2}\n"
+             "            command: {3}\n"
+             "{4}{5}{6}",
+             name, shape.hosts, yaml_text(job.request.image),
+             command_in_pod(job, shape, kGroupNumber, "$(LWS_LEADER_ADDRESS)"),
+             gpu_limits(shape, 12), mounts(12), volumes(name, 8));
 }
 
 std::string mpijob_manifest(const PreparedJob& job) {

@@ -21,4 +21,7 @@ std::string jobset_manifest(const PreparedJob& job);
 // the same.
 std::string trainjob_manifest(const PreparedJob& job);
 
+// LeaderWorkerSet (leaderworkerset.x-k8s.io/v1): one group of as many pods as hosts, the same.
+std::string lws_manifest(const PreparedJob& job);
+
 }  // namespace smp

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "command_line.h"
+#include "host_options.h"
 #include "option_values.h"
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/meeting.h"
@@ -17,7 +18,6 @@
 namespace smp {
 namespace {
 
-constexpr const char* kMpirun = "mpirun";
 constexpr int kSageMakerPort = 7777;  // the one that its own launchers take
 
 }  // namespace
@@ -93,13 +93,13 @@ void MeetingOptions::read_mpi(bool prints) {
   request_.slots = outer->local_size;
 }
 
-void MeetingOptions::finish(bool prints) {
+void MeetingOptions::finish(bool prints, bool agents_come) {
   read_numbers();
   read_mpi(prints);
   if (!request_.wanted()) {
     const std::array<std::pair<const char*, bool>, 3> for_hosts = {{
         {"--node-rank", !node_rank_.empty()},
-        {"--rendezvous", !request_.rendezvous.empty() && inside_.empty()},
+        {"--rendezvous", !request_.rendezvous.empty() && inside_.empty() && !agents_come},
         {"--key-file", !request_.key_file.empty() && inside_.empty()},
     }};
     for (const auto& [option, given] : for_hosts) {

@@ -26,10 +26,10 @@ class MeetingOptions {
  public:
   MeetingOptions(CLI::App& app, MeetingRequest& request);
 
-  // After the command line was parsed; `prints`: for a dry run. Reads what mpirun says to this
-  // process, where it is asked for; one that has nothing to do throws Information. Throws
-  // UsageError.
-  void finish(bool prints);
+  // After the command line was parsed; `prints`: for a dry run; `agents_come`: to --rendezvous.
+  // Reads what mpirun says to this process, where it is asked for; one that has nothing to do
+  // throws Information. Throws UsageError.
+  void finish(bool prints, bool agents_come);
 
  private:
   void read_numbers();

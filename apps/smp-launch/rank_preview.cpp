@@ -71,7 +71,9 @@ std::vector<RankPreview> previews_with_named(const PreparedJob& job) {
                               : equals == variable.npos ? kOfThisProcess
                                                         : variable.substr(equals + 1);
     for (RankPreview& preview : previews) {
-      std::erase_if(preview.environment, [&](const auto& one) { return one.first == name; });
+      std::erase_if(preview.environment, [&](const auto& one) {  // OMP_NUM_THREADS, or named twice
+        return one.first == name;
+      });
       preview.environment.emplace_back(name, value);
     }
   }

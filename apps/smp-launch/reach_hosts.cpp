@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -11,12 +12,26 @@
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/local_host.h"
 #include "smp/launcher/meeting.h"
+#include "smp/launcher/mpirun_transport.h"
+#include "smp/launcher/run_folder.h"
+#include "smp/plan/data_files.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr size_t kMostFlatHosts = 64;  // that this process reaches itself
+constexpr int kFanOut = 32;            // above
+constexpr int kSampledRanks = 64;      // a second, by default: more would make large files
+
+// 0: nobody is to look.
+std::chrono::milliseconds usage_interval(const PreparedJob& job) {
+  const WatchRequest& watch = job.request.watch;
+  if (!watch.samples_usage || job.run_dir.empty()) return std::chrono::milliseconds(0);
+  const int seconds = std::max(1, job.world_size / kSampledRanks);
+  return watch.usage_interval.value_or(std::chrono::seconds(seconds));
+}
 
 }  // namespace
 
@@ -60,6 +75,24 @@ std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting) {
   return meeting_transport(std::move(channels), job.request.hosts.transport.agent);
 }
 
+MpirunOptions mpirun_options(const PreparedJob& job) {
+  const HostRequest& request = job.request.hosts;
+  return {request.mpirun_arguments, request.transport.agent, request.meeting.rendezvous,
+          request.connect_timeout, ending_signals(job)};
+}
+
+bool uses_gpus(const PreparedJob& job) {
+  const auto names_some = [](const HostSpec& host) { return !host.gpus.empty(); };
+  return (job.plan && job.plan->job.cluster.device == DeviceKind::kCuda) ||
+         std::any_of(job.hosts.begin(), job.hosts.end(), names_some);
+}
+
+void warn_of_gpus(const std::string& host, const HostHealth& health, const std::vector<int>& gpus,
+                  ReachedHosts& reached) {
+  for (const HealthFinding& finding : gpu_findings_of(health.gpu_health, gpus))
+    reached.warnings.push_back(fmt::format("host {}: {}: {}", host, finding.name, finding.text));
+}
+
 // Binds the ranks of a host, which are the next of the job.
 void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHosts& reached) {
   const size_t first = reached.cpus.size();
@@ -78,6 +111,36 @@ int join_job(const LaunchRequest& request) {
   return run_agent(join_meeting(parse_meeting_place("--rendezvous", hosts.meeting.rendezvous),
                                 read_key_file(hosts.meeting.key_file), guest_of(hosts.meeting),
                                 hosts.connect_timeout));
+}
+
+HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
+  HostGroupOptions options;
+  options.silence = request.silence;
+  options.connect_timeout = request.connect_timeout;
+  options.transport = request.transport;
+  if (request.fan_out)
+    options.fan_out = *request.fan_out;
+  else if (hosts > kMostFlatHosts && !request.meeting.wanted() && !request.starts_all())
+    options.fan_out = kFanOut;
+  return options;
+}
+
+std::vector<SharedFile> shared_files(const PreparedJob& job, const std::string& plan) {
+  std::vector<SharedFile> files;
+  if (!job.plan) return files;
+  if (!plan.empty()) files.push_back(shared_with_content(plan));
+  const TrainingSpec& training = job.plan->job.training;
+  for (const std::string& path : {training.data_path, training.init_from}) {
+    const bool relative = std::filesystem::path(path).is_relative();
+    if (path.empty() || path == kPythonStdlib || (relative && !job.request.hosts.push.empty()))
+      continue;
+    files.push_back({std::filesystem::absolute(path).string()});
+  }
+  return files;
+}
+
+std::set<int> ending_signals(const PreparedJob& job) {
+  return job.plan ? job.request.watch.checkpoint_signals : std::set<int>{};
 }
 
 std::vector<RankPlace> planned_places(const PreparedJob& job) {
@@ -104,34 +167,61 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
   try {
     if (job.hosts.empty()) {
       if (binds) bind_ranks(job, own_topology(), reached);
-      reached.host = std::make_unique<LocalHost>();
+      if (uses_gpus(job)) {
+        const HostHealth health = own_health();
+        warn_of_gpus(health.name, health, {}, reached);
+      }
+      auto host = std::make_unique<LocalHost>();
+      if (const auto every = usage_interval(job); every.count() > 0) host->sample_usage(every);
+      reached.host = std::move(host);
       reached.master_address = kLoopback;
       reached.master_port = port.number();
       return reached;
     }
+    // To look at many files takes time, and agents that hear nothing for --host-timeout end.
+    PushSource files(files_to_push(request.push));
     if (request.meeting.wanted())
       meeting.emplace(parse_meeting_place("--rendezvous", request.meeting.rendezvous),
                       read_key_file(request.meeting.key_file));
     if (meeting) {
-      if (const auto number = meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
-                                              request.connect_timeout, control_fd))
+      if (const auto number =
+              meeting->gather(job.hosts.size() - 1, guest_of(request.meeting),
+                              request.connect_timeout, control_fd, ending_signals(job)))
         return interrupted_by(*number);
     }
-    reached.transport = meeting ? met_hosts(job, *meeting) : make_transport(request.transport);
-    auto group = std::make_unique<HostGroup>(
-        job.hosts, *reached.transport,
-        HostGroupOptions{request.silence, request.connect_timeout, false, binds});
+    if (request.transport.via == kMpirun) {
+      auto mpirun = std::make_unique<MpirunTransport>(job.hosts, mpirun_options(job));
+      if (const auto number = mpirun->gather(control_fd)) return interrupted_by(*number);
+      reached.transport = std::move(mpirun);
+    } else {
+      reached.transport = meeting ? met_hosts(job, *meeting) : make_transport(request.transport);
+    }
+    HostGroupOptions options = group_options(request, job.hosts.size());
+    options.asks_topology = binds;
+    options.asks_health = uses_gpus(job);
+    options.ending_signals = ending_signals(job);
+    options.usage_interval = usage_interval(job);
+    options.runs_here = request.push.empty();
+    if (job.plan) options.shared = shared_files(job, RunFolder(job.run_dir).plan());
+    auto group = std::make_unique<HostGroup>(job.hosts, *reached.transport, options);
     if (const auto number = group->connect(control_fd)) return interrupted_by(*number);
-    std::vector<int> host_of_rank;
-    for (RankPlace& place : reached.places) {
-      place.cpus = group->about(place.host).cpus;
-      host_of_rank.push_back(place.host);
+    if (!request.push.empty()) {
+      if (const auto number = group->push(files, control_fd)) return interrupted_by(*number);
+    }
+    std::vector<int> cpus;
+    for (size_t i = 0; i < job.hosts.size(); ++i)
+      cpus.push_back(group->about(static_cast<int>(i)).cpus);
+    for (size_t rank = 0; rank < reached.places.size(); ++rank) {
+      RankPlace& place = reached.places[rank];
+      place.cpus = cpus[static_cast<size_t>(place.host)];
+      group->place(static_cast<int>(rank), place.host);
     }
     for (size_t i = 0; binds && i < job.hosts.size(); ++i)
       bind_ranks(job, parse_topology(group->about(static_cast<int>(i)).topology), reached);
-    group->place(std::move(host_of_rank));
     for (size_t i = 0; i < job.hosts.size(); ++i) {
       const std::string& name = job.hosts[i].name;
+      if (const auto& health = group->about(static_cast<int>(i)).health)
+        warn_of_gpus(name, *health, job.hosts[i].gpus, reached);
       reached.names.push_back(
           meeting ? fmt::format("{} ({})", name, group->about(static_cast<int>(i)).name) : name);
     }

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "launch.h"
 #include "smp/launcher/host.h"
+#include "smp/launcher/host_group.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/transport.h"
 
@@ -21,6 +23,7 @@ struct ReachedHosts {
   std::vector<std::vector<int>> cpus;  // that it is bound to, by rank; empty: none is
   std::string master_address;
   int master_port = 0;
+  std::vector<std::string> warnings;  // of GPUs that are in use, or have failed before
 };
 
 // `port` is reserved on this host, for ranks that run here. `control_fd` is that of run_guarded():
@@ -35,6 +38,17 @@ int join_job(const LaunchRequest& request);
 
 // A signal to smp-launch, or its death (0), came while no rank ran.
 JobResult interrupted_by(int number);
+
+// How so many hosts are reached: above 64 by a tree of agents.
+HostGroupOptions group_options(const HostRequest& request, size_t hosts);
+
+// What the ranks of a plan open on every host, under the path that it has here: `plan` (none when
+// it is empty), the data, the weights to start from; not what they are pushed.
+std::vector<SharedFile> shared_files(const PreparedJob& job, const std::string& plan);
+
+// USR1 and USR2 are for ranks; where there is none yet, those that ask for a checkpoint end the
+// job.
+std::set<int> ending_signals(const PreparedJob& job);
 
 // As far as it is known without asking any host.
 std::vector<RankPlace> planned_places(const PreparedJob& job);

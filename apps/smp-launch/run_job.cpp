@@ -74,6 +74,7 @@ class Run {
  private:
   void start(const Attempt& attempt);
   bool wait(const RestartDecision& decision);
+  JobResult without_ranks(JobResult result) const;
   Attempt next_attempt() const;
   int report();
   BoardPlaces places();
@@ -98,10 +99,11 @@ BoardPlaces Run::places() {
   if (folder_ != nullptr) {
     places.status_file = folder_->status();
     places.events_file = folder_->events();
+    if (prepared_.request.watch.samples_usage) places.usage_file = folder_->usage();
   }
   places.metrics_file = prepared_.request.watch.metrics_file;
-  places.columns = prepared_.plan ? console_columns() : 0;
-  if (places.columns > 0)
+  places.columns = console_columns;  // it may be made wider or narrower meanwhile
+  if (prepared_.plan && console_columns() > 0)
     places.show_line = [this](const std::string& line) {
       console_.write(Stream::kOut, std::string(kEraseLine) + line);
     };
@@ -151,12 +153,17 @@ int Run::run() {
 }
 
 void Run::start(const Attempt& attempt) {
+  if (attempt.restarts > 0) board_.set_state("starting");
   auto reached = reach_hosts(prepared_, port_, control_fd_);
   if (const JobResult* ended = std::get_if<JobResult>(&reached)) {
-    result_ = *ended;
+    result_ = without_ranks(*ended);
   } else {
     const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
     job_ = job_of(prepared_, folder_, hosts, attempt);
+    if (attempt.restarts == 0 && !prepared_.host_order.empty())
+      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
+    for (const std::string& warning : hosts.warnings)
+      console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
     if (prepared_.request.report_bindings) console_.write(Stream::kErr, text_of_bindings(job_));
     if (prepared_.plan && attempt.restarts == 0)
       console_.write(Stream::kErr,
@@ -164,6 +171,7 @@ void Run::start(const Attempt& attempt) {
                                  job_.commands.size(), hosts.host->name(), prepared_.run_dir));
     board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
     result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);
+    if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
   }
   if (const std::string cause = one_line_cause(job_, result_); !cause.empty())
     board_.on_event({"failed", {}, cause});
@@ -171,15 +179,30 @@ void Run::start(const Attempt& attempt) {
   starts_.push_back(start_of(job_, result_, attempt.from));
 }
 
+// A signal that asks for a checkpoint came while no rank ran: what is saved already is the
+// checkpoint.
+JobResult Run::without_ranks(JobResult result) const {
+  const bool asked = result.end == JobEnd::kInterrupted &&
+                     ending_signals(prepared_).count(result.interrupted_by) != 0;
+  if (asked && folder_ != nullptr && !folder_->latest_checkpoint().empty()) {
+    result.end = JobEnd::kCheckpointed;
+    result.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
+  }
+  return result;
+}
+
 // False if a signal, or the death of smp-launch itself, came first.
 bool Run::wait(const RestartDecision& decision) {
   const Clock::time_point until = Clock::now() + decision.pause;
   pollfd control{control_fd_, POLLIN, 0};
   while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
-    if (poll(&control, 1, static_cast<int>(std::max<int64_t>(left, 0))) <= 0) return true;
-    if (const auto number = asked_to_end(control_fd_)) {
-      result_ = interrupted_by(*number);
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
+    if (left.count() <= 0) return true;
+    board_.still_there();
+    const auto next = std::min(left, milliseconds(1000));
+    if (poll(&control, 1, static_cast<int>(next.count())) <= 0) continue;
+    if (const auto number = asked_to_end(control_fd_, ending_signals(prepared_))) {
+      result_ = without_ranks(interrupted_by(*number));
       return false;
     }
   }
@@ -208,7 +231,9 @@ Attempt Run::next_attempt() const {
 // Standard output first: the report comes last.
 int Run::report() {
   const std::string& path = prepared_.request.report_json;
-  if (prepared_.plan && (result_.end == JobEnd::kSuccess || result_.end == JobEnd::kCheckpointed))
+  const bool ended_well = result_.end == JobEnd::kSuccess ||
+                          (result_.end == JobEnd::kCheckpointed && !result_.ranks.empty());
+  if (prepared_.plan && ended_well)
     console_.write(Stream::kOut, summary_or_why_not(*prepared_.plan, prepared_.run_dir));
   console_.flush(std::chrono::seconds(2));
   int exit_code = result_.exit_code;

@@ -13,14 +13,18 @@
 namespace smp {
 namespace {
 
-constexpr std::chrono::seconds kFresh{15};  // it is written every second
+constexpr std::chrono::seconds kFresh{
+    15};  // it is written every second, but while hosts are reached
 
-// On another host only the age of what it wrote tells.
-bool is_alive(const RunStatus& status, std::chrono::system_clock::time_point now) {
+// On another host only the age of what it wrote tells; and here a process may be stopped, or
+// another one by now.
+Watcher watcher_of(const RunStatus& status, std::chrono::system_clock::time_point now) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  if (status.host != host.data()) return now - status.updated < kFresh;
-  return kill(static_cast<pid_t>(status.process), 0) == 0 || errno == EPERM;
+  if (status.host == host.data() && kill(static_cast<pid_t>(status.process), 0) != 0 &&
+      errno != EPERM)
+    return Watcher::kGone;
+  return now - status.updated < kFresh ? Watcher::kRuns : Watcher::kSilent;
 }
 
 }  // namespace
@@ -29,7 +33,7 @@ std::string run_status_of(const std::string& run_dir) {
   const std::string path = RunFolder(run_dir).status();
   const RunStatus status = parse_status(path, read_text_file(path, "status of a run"));
   const auto now = std::chrono::system_clock::now();
-  return status_text(status, is_alive(status, now), now);
+  return status_text(status, watcher_of(status, now), now);
 }
 
 }  // namespace smp

@@ -13,7 +13,7 @@ namespace {
 std::set<std::string> lost_hosts(const Job& job, const JobResult& result) {
   std::set<std::string> lost(result.unreachable.begin(), result.unreachable.end());
   for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    if (!result.ranks[rank].lost.empty())
+    if (!result.ranks[rank].lost.empty() && !result.ranks[rank].lost_through_other)
       lost.insert(job.hosts[static_cast<size_t>(job.host_of_rank[rank])]);
   }
   return lost;

@@ -14,6 +14,7 @@ namespace smp {
 namespace {
 
 constexpr int kMostRestarts = 1'000'000;
+constexpr std::chrono::milliseconds kShortestUsageInterval{500};
 constexpr int kMostSpares = 1'000;
 constexpr std::array<std::pair<const char*, int>, 6> kSignals = {{{"USR1", SIGUSR1},
                                                                   {"USR2", SIGUSR2},
@@ -55,9 +56,18 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
          "time in which no rank goes on, after which it is told where each is: a time, off, "
          "or auto: ten steps, at least 1m (default: auto). Of ranks that post it: plans")
       ->type_name("TIME|auto|off");
+  app.add_option("--silence-timeout", silence_,
+                 "time in which no rank has written anything, after which the same is done "
+                 "(programs only; default: off)")
+      ->type_name("TIME");
   app.add_option("--on-hang", on_hang_,
                  "what to do then: print (default), or end the job with exit code 124")
       ->type_name("print|end");
+  app.add_option("--hang-dump", hang_dump_,
+                 "what the ranks are made to show then, before the end: none (default); calls: a "
+                 "plan's last calls and memory; quit: what a program does on SIGQUIT; gdb: the "
+                 "stacks of all threads")
+      ->type_name("none|calls|quit|gdb");
   app.add_option("--max-restarts", most_,
                  "start the ranks again after a failure, so often at most: a plan from its last "
                  "checkpoint, but not after two failures at the same step (default: 0)")
@@ -73,6 +83,10 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
          "keep ranks, step, loss and speed in this file, for Prometheus's collector of text "
          "files")
       ->type_name("FILE");
+  app.add_option("--usage-every", usage_,
+                 "time between samples of CPU, memory, network and GPUs in the run folder's "
+                 "usage.jsonl, at least 500ms, or off (default: 1s; more with more than 64 ranks)")
+      ->type_name("TIME|off");
   app.add_option("--checkpoint-signal", signals_,
                  "signals to smp-launch that ask a plan's ranks for a checkpoint and an end, with "
                  "exit code 75, as in USR1,TERM (default: USR1)")
@@ -83,9 +97,11 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
 }
 
 void WatchOptions::finish(const HostRequest& hosts, bool is_plan) {
-  finish_hang();
+  finish_hang(is_plan);
+  finish_hang_dump(is_plan);
   finish_restarts();
   finish_checkpoints();
+  finish_usage();
   if (request_.restarts.most > 0 && hosts.meeting.wanted())
     throw UsageError(
         "--max-restarts reaches the hosts again, and these come by themselves: name them with "
@@ -99,7 +115,14 @@ void WatchOptions::finish(const HostRequest& hosts, bool is_plan) {
   }
 }
 
-void WatchOptions::finish_hang() {
+void WatchOptions::finish_hang(bool is_plan) {
+  if (is_plan && !silence_.empty())
+    throw UsageError("--silence-timeout is for programs: a plan's ranks post how far they are");
+  if (!silence_.empty()) {
+    request_.hang_limit.silence = duration_of("--silence-timeout", silence_);
+    if (request_.hang_limit.silence->count() == 0)
+      throw UsageError("--silence-timeout 0: leave it out, or give a time");
+  }
   if (hang_timeout_ == "off")
     request_.hang_limit.off = true;
   else if (!hang_timeout_.empty() && hang_timeout_ != "auto")
@@ -109,8 +132,29 @@ void WatchOptions::finish_hang() {
   if (!on_hang_.empty() && on_hang_ != "print" && on_hang_ != "end")
     throw UsageError(fmt::format("--on-hang {}: it is print or end", on_hang_));
   request_.ends_on_hang = on_hang_ == "end";
-  if (request_.ends_on_hang && request_.hang_limit.off)
+  if (request_.ends_on_hang && request_.hang_limit.off && silence_.empty())
     throw UsageError("--on-hang end needs a --hang-timeout: it is off");
+}
+
+void WatchOptions::finish_hang_dump(bool is_plan) {
+  constexpr std::array<std::pair<const char*, HangDump>, 4> kDumps = {{{"none", HangDump::kNone},
+                                                                       {"calls", HangDump::kCalls},
+                                                                       {"quit", HangDump::kQuit},
+                                                                       {"gdb", HangDump::kGdb}}};
+  if (hang_dump_.empty()) return;
+  const auto* known = std::find_if(kDumps.begin(), kDumps.end(),
+                                   [&](const auto& one) { return one.first == hang_dump_; });
+  if (known == kDumps.end())
+    throw UsageError(fmt::format("--hang-dump {}: it is none, calls, quit or gdb", hang_dump_));
+  request_.hang_dump = known->second;
+  if (request_.hang_dump != HangDump::kNone && request_.hang_limit.off && silence_.empty())
+    throw UsageError("--hang-dump needs a --hang-timeout: it is off");
+  if (request_.hang_dump == HangDump::kCalls && !is_plan)
+    throw UsageError("--hang-dump calls is for plans: of a program take gdb, or quit");
+  if (request_.hang_dump == HangDump::kQuit && (is_plan || !request_.ends_on_hang))
+    throw UsageError(
+        "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "
+        "does not expect it");
 }
 
 void WatchOptions::finish_restarts() {
@@ -121,6 +165,14 @@ void WatchOptions::finish_restarts() {
     if (app_.count(option) > 0 && request_.restarts.most == 0)
       throw UsageError(fmt::format("{} is for --max-restarts: give both", option));
   }
+}
+
+void WatchOptions::finish_usage() {
+  request_.samples_usage = usage_ != "off";
+  if (usage_.empty() || !request_.samples_usage) return;
+  request_.usage_interval = duration_of("--usage-every", usage_);
+  if (*request_.usage_interval < kShortestUsageInterval)
+    throw UsageError(fmt::format("--usage-every {}: a time of at least 500ms, or off", usage_));
 }
 
 void WatchOptions::finish_checkpoints() {

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "smp/launcher/job.h"
 #include "smp/launcher/progress_watch.h"
 #include "smp/launcher/restart.h"
 
@@ -22,9 +23,12 @@ struct HostRequest;
 struct WatchRequest {
   HangLimit hang_limit;
   bool ends_on_hang = false;
+  HangDump hang_dump = HangDump::kNone;
   RestartRules restarts;
   int spares = 0;
-  std::string metrics_file;  // of Prometheus; empty: none
+  std::string metrics_file;                                 // of Prometheus; empty: none
+  bool samples_usage = true;                                // of the ranks, into the run folder
+  std::optional<std::chrono::milliseconds> usage_interval;  // none: by the number of ranks
   std::set<int> checkpoint_signals{SIGUSR1};
   std::optional<std::chrono::milliseconds> checkpoint_grace;
 };
@@ -37,13 +41,16 @@ class WatchOptions {
   void finish(const HostRequest& hosts, bool is_plan);
 
  private:
-  void finish_hang();
+  void finish_hang(bool is_plan);
+  void finish_hang_dump(bool is_plan);
   void finish_restarts();
   void finish_checkpoints();
+  void finish_usage();
 
   CLI::App& app_;
   WatchRequest& request_;
-  std::string hang_timeout_, on_hang_, most_, pause_, spares_, signals_, grace_;
+  std::string hang_timeout_, silence_, on_hang_, most_, pause_, spares_, signals_, grace_, usage_,
+      hang_dump_;
 };
 
 }  // namespace smp

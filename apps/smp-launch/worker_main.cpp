@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "mapped_progress_page.h"
@@ -25,6 +28,8 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/step_timeline.h"
+#include "smp/runtime/atomic_file.h"
 #include "smp/runtime/built_rank.h"
 #include "smp/runtime/last_words.h"
 #include "smp/runtime/trainer.h"
@@ -47,6 +52,7 @@ struct WorkerEnvironment {
   std::string resume;  // "latest", a step, or "" = start anew
   int threads = 0;
   int console_columns = 0;
+  int local_rank = 0;
   std::string cuda_module;
   std::string progress_page;  // "" = nobody looks
   std::optional<Fault> fault;
@@ -70,6 +76,8 @@ WorkerEnvironment read_environment() {
   if (!columns.empty())
     environment.console_columns = env::number<int>(env::kConsoleColumns, columns);
   environment.cuda_module = env::optional(env::kCudaModule);
+  environment.local_rank =
+      env::number<int>(env::kLocalRank, env::required(env::kLocalRank, kProgram));
   environment.progress_page = env::optional(env::kProgressPage);
   const std::string fault = env::optional(env::kFault);
   if (!fault.empty()) environment.fault = parse_fault(fault);
@@ -97,12 +105,36 @@ void write_calls(const CallLog& log, const std::string& run_dir, int rank) {
   }
 }
 
+// For `smp-launch report`, which draws it. A run does not end for want of a picture.
+void write_timeline(const StepTimeline& timeline, const std::string& run_dir) {
+  const std::string folder = run_dir + "/timeline";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  try {
+    write_file_atomically(fmt::format("{}/rank-{}.json", folder, timeline.rank),
+                          timeline_json(timeline));
+  } catch (const std::runtime_error& trouble) {
+    std::fprintf(stderr, "smp-worker: %s\n", trouble.what());
+  }
+}
+
+// What the cluster file says of the links between hosts. A mesh and a ring use them alike there.
+NetworkCost network_of(const ClusterSpec& cluster) {
+  NetworkCost cost;
+  if (cluster.inter_host_latency_s > 0) cost.hop_s = cluster.inter_host_latency_s;
+  if (cluster.inter_host_bytes_per_s > 0)
+    cost.byte_s = cost.next_byte_s = 1 / cluster.inter_host_bytes_per_s;
+  return cost;
+}
+
 ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemorySignal& signal,
               std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
-  const std::unique_ptr<Communicator> world = connect(environment.job, [](const std::string& line) {
+  JobEnvironment job = environment.job;
+  if (!job.exchange.cost) job.exchange.cost = network_of(plan.job.cluster);
+  const std::unique_ptr<Communicator> world = connect(job, [](const std::string& line) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   });
@@ -117,10 +149,23 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
   train_options.progress = stdout;
   train_options.progress_columns = environment.console_columns;
   train_options.threads = environment.threads;
+  train_options.ranks_of_host = environment.job.local_size;
   train_options.owns_process = true;
-  train_options.open_gpu = gpus_of_module(environment.cuda_module);
+  train_options.open_gpu = [open = gpus_of_module(environment.cuda_module),
+                            local_rank = environment.local_rank](GpuRequest request) {
+    request.local_rank = local_rank;  // hosts may have other numbers of ranks than the plan says
+    return open(request);
+  };
   train_options.memory_watch = &memory;
-  if (post) train_options.progress_post = &*post;
+  StepRecorder recorder;
+  if (post) {
+    post->record(recorder);
+    train_options.progress_post = &*post;
+    train_options.on_step = [&](const StepMetrics&) {
+      if (recorder.is_recording())
+        write_timeline(recorder.take(environment.job.rank), environment.run_dir);
+    };
+  }
   train_options.fault = environment.fault;
   train_options.resume = !environment.resume.empty();
   if (train_options.resume && environment.resume != "latest") {

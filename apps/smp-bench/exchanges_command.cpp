@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "collectives_command.h"
+#include "network_cost.h"
+#include "size_range.h"
+#include "smp/comm/job_environment.h"
+#include "smp/plan/collective.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kExamples =
+    R"(Examples:
+  smp-bench exchanges --hosts 16
+  SMP_FABRIC_COST=1.5e-05,1e-06,1e-10,8e-11 smp-bench exchanges --hosts 64 --ranks-per-host 8
+
+Needs no network. Sizes are of a rank's full buffer; times are of the network alone. What a network costs says
+`smp-launch --hosts a,b,c -- smp-bench collectives --network-cost`.
+)";
+
+}  // namespace
+
+void add_exchanges_command(CLI::App& app, BenchRun& run) {
+  struct Request {
+    int64_t hosts = 2, ranks_per_host = 1;
+    SizeRange sizes;
+  };
+  auto request = std::make_shared<Request>();
+  CLI::App* command = app.add_subcommand(
+      "exchanges", "how hosts would exchange parts, and how long each way would take");
+  command->footer(kExamples);
+  command->add_option("--hosts", request->hosts, "so many")
+      ->type_name("N")
+      ->required()
+      ->check(CLI::Range(2, kMaxRanksOfHosts));
+  command->add_option("--ranks-per-host", request->ranks_per_host, "default 1")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMaxRanks));
+  add_size_options(*command, request->sizes);
+  command->callback([request, &run] {
+    check(request->sizes);
+    run = [request] {
+      fmt::print("{}", exchange_table(request->hosts, request->ranks_per_host,
+                                      sizes_in(request->sizes), read_exchange_rule()));
+      return 0;
+    };
+  });
+}
+
+}  // namespace smp

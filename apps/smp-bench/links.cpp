@@ -1,0 +1,80 @@
+#include "links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <stdexcept>
+
+#include "smp/planner/collective_seconds.h"
+#include "smp/planner/nccl_tests.h"
+
+namespace smp {
+namespace {
+
+int64_t bytes_of(const BenchResult& result) {
+  return result.count * bytes_of(result.measured.dtype);
+}
+
+// A broadcast is always in place.
+double seconds_of(const BenchResult& result) {
+  return (result.out_of_place ? result.out_of_place : result.in_place)->seconds;
+}
+
+// A call of less than an element for each rank moves nothing, and tells nothing of a link.
+std::vector<BenchResult> moving(std::vector<BenchResult> results) {
+  std::erase_if(results, [](const BenchResult& result) { return result.count == 0; });
+  if (results.empty()) throw std::runtime_error("no size holds an element for each rank");
+  return results;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace
+
+std::string with_links(const JobSource& cluster, const std::vector<BenchResult>& results,
+                       const std::vector<BenchRank>& ranks) {
+  NcclTable table;
+  table.path = "smp-bench";
+  table.source = "smp-bench collectives --calibrate, out of place";
+  table.ranks = int64_t(ranks.size());
+  table.hosts = hosts_among(ranks);
+  for (const BenchResult& result : moving(results)) {
+    table.points.push_back({table.ranks, bytes_of(result), seconds_of(result), result.measured.op});
+  }
+  return with_link_points(cluster, {table});
+}
+
+LinkComparison compare_links(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
+                             const std::vector<BenchRank>& ranks) {
+  LinkComparison comparison;
+  comparison.text =
+      fmt::format("# Predicted from {}\n# {:>14} {:>12} {:>14} {:>14} {:>9}\n", cluster.name,
+                  "call", "size (B)", "predicted (us)", "measured (us)", "ratio");
+  std::map<CollectiveOp, std::vector<double>> errors;
+  for (const BenchResult& result : moving(results)) {
+    const CollectiveOp op = result.measured.op;
+    const double predicted = collective_seconds(op, double(bytes_of(result)), int64_t(ranks.size()),
+                                                hosts_among(ranks), cluster);
+    const double ratio = predicted / seconds_of(result);
+    comparison.text +=
+        fmt::format("  {:>14} {:>12} {:>14.2f} {:>14.2f} {:>9.2f}\n", call_name(op),
+                    bytes_of(result), predicted * 1e6, seconds_of(result) * 1e6, ratio);
+    errors[op].push_back(std::abs(ratio - 1));
+  }
+  for (const auto& [op, values] : errors) {
+    const double error = median(values);
+    comparison.text += fmt::format("# {}: median error {:.1f} %\n", call_name(op), error * 100);
+    if (error < comparison.worst_error) continue;
+    comparison.worst_error = error;
+    comparison.worst_op = op;
+  }
+  return comparison;
+}
+
+}  // namespace smp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "measure.h"
+#include "smp/plan/job_reader.h"
+#include "tables.h"
+
+// What was measured, and the links of a cluster file: written into one, and predicted from one.
+namespace smp {
+
+// The cluster file with the results as its points; all are of kPointOps.
+std::string with_links(const JobSource& cluster, const std::vector<BenchResult>& results,
+                       const std::vector<BenchRank>& ranks);
+
+// A call's median error beyond which a prediction is no good.
+inline constexpr double kMostLinkError = 0.15;
+
+struct LinkComparison {
+  std::string text;  // a line for each result and each call
+  CollectiveOp worst_op = CollectiveOp::kAllReduce;
+  double worst_error = 0;  // the largest of the calls' medians of |predicted / measured - 1|
+};
+LinkComparison compare_links(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
+                             const std::vector<BenchRank>& ranks);
+
+}  // namespace smp

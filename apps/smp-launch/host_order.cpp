@@ -1,0 +1,54 @@
+#include "host_order.h"
+
+#include <fmt/format.h>
+
+#include "smp/launcher/network_topology.h"
+#include "smp/launcher/slurm.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
+
+namespace smp {
+namespace {
+
+constexpr size_t kFewestOrdered = 3;  // two are neighbours in any order
+
+std::string ordered(std::vector<HostSpec>& hosts, const std::vector<TopologyText>& texts,
+                    const std::string& source) {
+  HostOrder order = order_by_switches(hosts, parse_network_topology(texts), source);
+  if (hosts.size() < kFewestOrdered) return "";
+  hosts = std::move(order.hosts);
+  return order.text;
+}
+
+}  // namespace
+
+std::string order_hosts(std::vector<HostSpec>& hosts, const HostRequest& request, bool asks) {
+  const std::vector<std::string>& said = request.topology;
+  if (said.empty()) {
+    if (request.hosts != kSlurm || hosts.size() < kFewestOrdered) return "";
+    if (!asks)
+      return "hosts as Slurm lists them: it is asked for their switches when they are reached, or "
+             "with --topology slurm";
+    try {
+      const std::string text = ask_slurm_for_switches();
+      return text.empty() ? "" : ordered(hosts, {{kSlurm, text}}, kSlurm);
+    } catch (const ConfigError& error) {  // nobody has asked for it
+      return fmt::format("hosts as Slurm lists them, whose switches are not known: {}",
+                         error.what());
+    }
+  }
+  if (said.front() == kOff) return "";
+  if (said.front() == kSlurm) {
+    const std::string text = ask_slurm_for_switches();
+    if (text.empty())
+      throw ConfigError(
+          "--topology slurm: Slurm knows of no switches here (its TopologyPlugin): leave it out");
+    return ordered(hosts, {{kSlurm, text}}, kSlurm);
+  }
+  std::vector<TopologyText> texts;
+  for (const std::string& file : said)
+    texts.push_back({file, read_text_file(file, "file of switches")});
+  return ordered(hosts, texts, said.front());
+}
+
+}  // namespace smp
