@@ -52,6 +52,6 @@ inline constexpr double kDeviceFunctionsF32 = 1e-5;
 inline constexpr double kDeviceFunctionsBf16 = 10 * 0x1p-8;
 
 // Predicted against counted peak bytes of a rank; model states are exact.
-inline constexpr double kPeakBytes = 0.10;
+inline constexpr double kPeakBytes = 0.05;
 
 }  // namespace smp::tolerance

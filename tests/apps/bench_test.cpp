@@ -11,11 +11,13 @@ using namespace smp;
 
 TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every call and type") {
   const ScratchFolder folder;
-  const std::string json = folder / "out.json", table = folder / "table.txt";
+  const std::string json = folder / "out.json", table = folder / "table.txt",
+                    plot = folder / "plot.svg";
   const ProgramEnd sums = run_program(
       {SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e", "4Ki", "--samples", "1"});
   CAPTURE(sums.err);
   REQUIRE(sums.code == 0);
+  CHECK(sums.out.find(" 0\n") != std::string::npos);  // elements wrong
   std::ofstream(table) << sums.out;
   const ProgramEnd imported =
       run_program({SMP_PLAN, "import", "nccl-tests", table, "--cluster", "cpu-4", "-o", "-"});
@@ -43,10 +45,17 @@ TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every
        "average",
        "--dirty",
        "--private",
+       "--plot",
+       plot,
        "--json",
        json});
   CAPTURE(all.err);
   REQUIRE(all.code == 0);
+  const std::string drawn = read_file(plot);
+  CHECK(drawn.starts_with("<svg "));
+  CHECK(drawn.find(">all_reduce bf16</text>") != std::string::npos);
+  CHECK(drawn.find(">sendrecv uint8</text>") != std::string::npos);
+  CHECK(drawn.ends_with("</svg>\n"));
   const auto document = nlohmann::json::parse(read_file(json));
   CHECK(document["ranks"] == 3);
   CHECK(document["hosts"] == 1);
@@ -60,18 +69,60 @@ TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every
   for (const auto& row : document["results"]) {
     const auto& place = row[row.contains("out_of_place") ? "out_of_place" : "in_place"];
     CHECK(place["seconds"] > 0);
+    CHECK(place["wrong"] == 0);
+  }
+}
+
+TEST_CASE("smp-bench collectives checks every reduction, in types that hold little too") {
+  for (const char* const reduction : {"sum", "max", "min", "product", "average"}) {
+    const ProgramEnd end =
+        run_program({SMP_BENCH, "collectives", "-n", "4", "-b", "100Ki", "-e", "100Ki", "--samples",
+                     "1", "--ops", "all_reduce,reduce_scatter,reduce", "--dtypes",
+                     "fp32,fp64,fp16,bf16,int32,int64,uint8", "--reduction", reduction});
+    CAPTURE(end.err);
+    CHECK(end.code == 0);
   }
 }
 
 TEST_CASE("smp-bench collectives under smp-launch, and --calibrate writes links") {
   const ScratchFolder folder;
   const std::string cluster = folder / "mine.yaml";
-  const ProgramEnd end =
-      run_program({SMP_LAUNCH, "-n", "2", "--", SMP_BENCH, "collectives", "-b", "16Ki", "-e",
-                   "16Ki", "--samples", "1", "--calibrate", "--cluster", "cpu-4", "-o", cluster});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "-n", "2", "--", SMP_BENCH, "collectives", "-b",
+                                      "4", "-e", "16Ki", "-f", "4096", "--samples", "1",
+                                      "--calibrate", "--cluster", "cpu-4", "-o", cluster});
   CAPTURE(end.err);
   REQUIRE(end.code == 0);
-  CHECK(read_file(cluster).find("{ranks: 2, bytes: 16384, seconds: ") != std::string::npos);
+  const std::string written = read_file(cluster);
+  CHECK(written.find("{ranks: 2, bytes: 16384, seconds: ") != std::string::npos);
+  // One element is there for all_reduce and broadcast alone.
+  CHECK(written.find("{ranks: 2, bytes: 4, seconds: ") != std::string::npos);
+  CHECK(written.find("bytes: 0,") == std::string::npos);
+  for (const char* const op : {"all_gather", "reduce_scatter", "broadcast", "all_to_all"})
+    CHECK(written.find(std::string(", op: ") + op + "}\n") != std::string::npos);
+}
+
+TEST_CASE("smp-bench collectives --calibrate refuses sizes of which no call moves anything") {
+  const ProgramEnd end = run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1", "-e", "1",
+                                      "--samples", "1", "--calibrate", "--cluster", "cpu-4"});
+  CHECK(end.code == 1);
+  CHECK(end.err == "smp-bench: rank 0: no size holds an element for each rank\n");
+}
+
+TEST_CASE("smp-bench collectives --predict sets the time model beside what was measured") {
+  const ScratchFolder folder;
+  const std::string cluster = folder / "slow.yaml";
+  std::ofstream(cluster)
+      << "cluster:\n  name: slow\n  intra_host_points: [{ranks: 2, bytes: 1024, seconds: 1, op: "
+         "all_gather}]\n";
+  const ProgramEnd end =
+      run_program({SMP_BENCH, "collectives", "-n", "2", "--ops", "all_gather", "-b", "1Ki", "-e",
+                   "1Ki", "--samples", "1", "--predict", cluster});
+  CHECK(end.code == 1);
+  CHECK(end.out.find("# Predicted from slow\n") != std::string::npos);
+  CHECK(end.out.find("all_gather         1024     1000000.00 ") != std::string::npos);
+  CHECK(end.out.find("# all_gather: median error ") != std::string::npos);
+  CHECK(end.err.starts_with("smp-bench: rank 0: all_gather is predicted "));
+  CHECK(end.err.ends_with(" % wrong in the median, more than 15 %\n"));
 }
 
 TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no links inside one") {
@@ -85,6 +136,34 @@ TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no l
   CHECK(nlohmann::json::parse(read_file(folder / "out.json"))["hosts"] == 2);
 }
 
+TEST_CASE("smp-bench exchanges says which way hosts would take, without a network") {
+  const auto run = [](const std::string& variables, const std::string& words) {
+    return run_program({"/bin/sh", "-c", variables + " exec \"$0\" exchanges " + words, SMP_BENCH});
+  };
+  const ProgramEnd end =
+      run("SMP_FABRIC_COST=1e-05,1e-06,1e-09,5e-10", "--hosts 8 -b 8Ki -e 8Mi -f 1024");
+  CAPTURE(end.err);
+  CHECK(end.code == 0);
+  CHECK(end.out ==
+        "# SMP_FABRIC_COST=1e-05,1e-06,1e-09,5e-10\n"
+        "# 8 hosts, 8 ranks\n"
+        "#           call     size (B)     mesh (us)     ring (us) doubling (us)  taken\n"
+        "         barrier            0         16.00         70.00         30.00  mesh\n"
+        "      all_gather         8192         23.17         73.58         37.17  mesh\n"
+        "      all_gather      8388608       7405.03       3789.02       7423.03  ring\n"
+        "      all_reduce         8192         73.34         98.67         87.34  mesh\n"
+        "# longer all_reduces and all other calls: mesh\n");
+  CHECK(run("SMP_FABRIC_EXCHANGE=ring", "--hosts 8 -b 1Ki -e 1Ki").out.find("  mesh\n") ==
+        std::string::npos);
+  const ProgramEnd star = run("SMP_FABRIC_EXCHANGE=star", "--hosts 8");
+  CHECK(star.code == 3);
+  CHECK(star.err == "smp-bench: SMP_FABRIC_EXCHANGE=star is not mesh, ring or doubling\n");
+  CHECK(run("SMP_FABRIC_COST=1", "--hosts 8")
+            .err.starts_with("smp-bench: SMP_FABRIC_COST: '1' is not"));
+  CHECK(run_program({SMP_BENCH, "collectives", "-n", "2", "--network-cost"})
+            .err.find("--network-cost: all ranks are on one host\n") != std::string::npos);
+}
+
 TEST_CASE("smp-bench says what it cannot do") {
   const auto error_of = [](std::vector<std::string> words, int code) {
     words.insert(words.begin(), SMP_BENCH);
@@ -96,8 +175,15 @@ TEST_CASE("smp-bench says what it cannot do") {
   CHECK(error_of({}, 2) == "smp-bench: A subcommand is required\n" + hint);
   CHECK(error_of({"collectives", "-n", "2", "-b", "8", "-e", "4"}, 2) ==
         "smp-bench: --from: is at least 1 and at most --to\n" + hint);
+  CHECK(error_of({"exchanges", "--hosts", "4", "-e", "18446744073709551615"}, 2) ==
+        "smp-bench: --to: is at most 1Ti\n" + hint);
   CHECK(error_of({"collectives", "-n", "2", "--calibrate"}, 2) ==
         "smp-bench: --calibrate requires --cluster\n" + hint);
+  CHECK(error_of(
+            {"collectives", "-n", "2", "--calibrate", "--cluster", "cpu-4", "--ops", "all_gather"},
+            2) == "smp-bench: --ops excludes --calibrate\n" + hint);
+  CHECK(error_of({"collectives", "-n", "2", "--predict", "nowhere"}, 3)
+            .starts_with("smp-bench: unknown cluster 'nowhere'"));
   CHECK(error_of({"collectives"}, 3) ==
         "smp-bench: RANK is not set; smp-bench without -n is started by smp-launch, not by hand\n");
   CHECK(error_of({"collectives", "-n", "2", "--calibrate", "--cluster", "nowhere"}, 3)

@@ -70,3 +70,28 @@ TEST_CASE("a plan whose tensor groups cross hosts is refused unless it is allowe
   CHECK(contains(run_program(joined(dry, {"--tensor-across-hosts", plan})).out,
                  "ok  placement    tensor groups have ranks on several hosts\n"));
 }
+
+TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml";
+  REQUIRE(run_program({SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "--hosts", "2", "--set",
+                       "cluster.processes_per_host=4", "--set", "parallel.tensor_parallel_degree=2",
+                       "-o", plan})
+              .code == 0);
+  const auto on = [&](const std::string& hosts) {
+    return run_program(
+        {SMP_LAUNCH, "--dry-run", "--run-dir", folder / "run", "--hosts", hosts, plan});
+  };
+  const std::string text = on("big:4,a:2,b:2").out;
+  CHECK(contains(text,
+                 "ok  hosts        3 of 4, 2, 2 ranks; times and traffic are predicted for 2 of 4 "
+                 "each\nok  placement    every tensor group is on one host\n"));
+  CHECK(contains(text, "rank 3 on host big: "));
+  CHECK(contains(text, "rank 4 on host a: "));
+  CHECK(contains(on("big:5,small:3").out,
+                 "NO  placement    ranks 4 and 5 share every layer (tensor), but are on hosts 0 "
+                 "and 1: "));
+  CHECK(on("big:4,a:2,b:1").err ==
+        "smp-launch: the plan has 8 ranks, but the hosts have 7 slots: make them agree, or plan "
+        "again\n");
+}

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 
+#include "held_port.h"
 #include "program.h"
 
 // smp-launch where others have started it: by hand on each host, under mpirun, on SageMaker. All
@@ -16,15 +17,10 @@ using namespace smp;
 
 namespace {
 
-// A port that nobody has had of late; a meeting takes it with SO_REUSEADDR.
-int free_port() {
-  static int next = 20'000 + getpid() % 10'000;
-  return ++next;
-}
-
 struct Meeting {
   ScratchFolder folder;
-  std::string place = fmt::format("127.0.0.1:{}", free_port());
+  HeldPort port;
+  std::string place = fmt::format("127.0.0.1:{}", port.number());
   std::string key = folder / "key";
 
   Meeting() {
@@ -57,6 +53,7 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
     return joined(joined(meeting.words(3, rank), {"-n", "6", "--show-ranks", "all"}),
                   shell(script));
   };
+  const std::string ready = meeting.folder / "ready";
   // Only what the first host says counts.
   Program second(start(1, "echo wrong")), third(start(2, "echo wrong"));
   SUBCASE("a good end") {
@@ -72,14 +69,14 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
     CHECK(third.wait().code == 0);
   }
   SUBCASE("a failure") {
-    const ProgramEnd end = run_program(start(0, "test $RANK = 5 && exit 9; sleep 30"));
+    const ProgramEnd end = run_program(start(0, "test $RANK = 5 && exit 9; sleep 300"));
     CHECK(end.code == 9);
     CHECK(contains(end.err, "smp-launch: rank 5 on host node2 ("));
     CHECK(second.wait().out == "");
   }
   SUBCASE("a host that dies") {
-    Program first(start(0, "echo $RANK up; sleep 30"));
-    usleep(500'000);
+    Program first(start(0, "echo up >> " + ready + "; sleep 300"));
+    wait_for_lines(ready, 6);
     third.signal(SIGKILL);
     const ProgramEnd end = first.wait();
     CHECK(end.code == 125);
@@ -88,8 +85,8 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
     CHECK(contains(end.err, "the connection to its agent ended\n"));
   }
   SUBCASE("the first host dies") {
-    Program first(start(0, "sleep 30"));
-    usleep(500'000);
+    Program first(start(0, "echo up >> " + ready + "; sleep 300"));
+    wait_for_lines(ready, 6);
     first.signal(SIGKILL);
     second.wait();  // throws if it stays
     third.wait();
@@ -195,7 +192,7 @@ TEST_CASE("a training job of SageMaker") {
   const std::vector<std::string> words = joined(
       {SMP_LAUNCH, "--hosts", "sagemaker", "--rendezvous", meeting.place, "--key-file", meeting.key,
        "--show-ranks", "all"},
-      shell("echo $RANK $GROUP_RANK; test $RANK = 3 && { echo oops >&2; exit 4; }; sleep 9"));
+      shell("echo $RANK $GROUP_RANK; test $RANK = 3 && { echo oops >&2; exit 4; }; sleep 300"));
   Program second(words, on_host(2));
   const ProgramEnd end = run_program(words, on_host(1));
   CHECK(end.code == 4);
@@ -209,6 +206,15 @@ TEST_CASE("a training job of SageMaker") {
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),
         {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
     CHECK(alone.out == "[0] 3\n");
+  }
+  SUBCASE("hosts without GPUs say nothing about ranks") {
+    const ProgramEnd refused = run_program(
+        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", meeting.key}, shell("true")),
+        {"SM_HOSTS=[\"algo-1\",\"algo-2\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err,
+                   "smp-launch: SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n "
+                   "4\n"));
   }
   SUBCASE("several need a key") {
     const ProgramEnd refused =

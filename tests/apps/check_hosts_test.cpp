@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -28,6 +32,45 @@ TEST_CASE("--check shows every host in one table, and says which was not reached
   CHECK(many.code == 1);
   CHECK(contains(many.out, " for 4000 ranks: ranks that share a core wait for each other"));
   CHECK(contains(run_program({SMP_LAUNCH, "--check"}).out, "reached"));
+}
+
+TEST_CASE("GPUs that somebody holds, or that have failed, are told by a check and at the start") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "pid") << getpid();
+  const std::vector<std::string> gpus = {
+      "LD_LIBRARY_PATH=" + std::filesystem::path(FAKE_NVML).parent_path().string(),
+      "FAKE_NVML_PID=" + (folder / "pid"), "FAKE_NVML_ECC=2"};
+  const std::string errors =
+      "GPU errors: GPU 1: 2 uncorrectable memory errors since the driver was loaded";
+  const std::string held =
+      fmt::format("GPUs in use: GPU 0: process {} (smp_launch_test) of ", getpid());
+  const ProgramEnd check =
+      run_program({SMP_LAUNCH, "--check", "--hosts", "a", "--via", "local"}, gpus);
+  CHECK(check.code == 1);
+  CHECK(contains(check.out, "host a: " + errors + ": reset the GPU"));
+  CHECK(contains(check.out, "host a: " + held));
+  CHECK(contains(check.out, ", 55 GiB: wait until they have ended"));
+  const ProgramEnd doctor = run_program({SMP_LAUNCH, "doctor"}, gpus);
+  CHECK(doctor.code == 1);
+  CHECK(contains(doctor.out, "NO  GPUs in use    GPU 0: process "));
+  // Of the job's own alone.
+  for (const int gpu : {0, 1}) {
+    const std::string host = fmt::format("a@gpu={}", gpu);
+    const ProgramEnd start = run_program(
+        {SMP_LAUNCH, "--hosts", host, "--via", "local", "--", "/bin/echo", "ran"}, gpus);
+    CHECK(start.code == 0);
+    CHECK(start.out == "[0] ran\n");
+    CHECK(contains(start.err, "smp-launch: warning: host a: " + errors + "\n") == (gpu == 1));
+    CHECK(contains(start.err, "smp-launch: warning: host a: " + held) == (gpu == 0));
+  }
+  // A job that uses none is not told.
+  CHECK(run_program({SMP_LAUNCH, "--hosts", "a", "--via", "local", "--", "true"}, gpus).err == "");
+}
+
+TEST_CASE("--check looks at the spares too") {
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--check", "--hosts", "a:1,b:1,c", "--spares",
+                                      "1", "--max-restarts", "1", "--via", "local"});
+  CHECK(contains(end.out, "\nc     yes      "));
 }
 
 TEST_CASE("--check takes no start by hand, and no dry run") {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The manifests of tests/golden/dry-run against the rules that a cluster would hold them to: the schemas that
-JobSet (jobset.x-k8s.io/v1alpha2), the MPI operator (kubeflow.org/v2beta1) and Kubeflow's trainer
-(trainer.kubeflow.org/v1alpha1) publish, and what their webhooks and Kubernetes itself check beyond them.
+JobSet (jobset.x-k8s.io/v1alpha2), LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), the MPI operator
+(kubeflow.org/v2beta1) and Kubeflow's trainer (trainer.kubeflow.org/v1alpha1) publish, and what their webhooks and Kubernetes itself check beyond them.
 
   check_manifests.py GOLDEN_DIR            returns 77 where there is no PyYAML
 """
@@ -90,6 +90,14 @@ JOBSET = {**HEAD, "spec!": {
     "failurePolicy": {"maxRestarts": at_least(0)},
     "network": {"enableDNSHostnames": bool, "subdomain": label, "publishNotReadyAddresses": bool},
     "replicatedJobs!": list_of({"name!": label, "replicas": at_least(1), "template!": {"spec!": JOB}}, "name")}}
+LWS = {**HEAD, "spec!": {
+    "replicas": at_least(0), "startupPolicy": one_of("LeaderCreated", "LeaderReady"),
+    "networkConfig": {"subdomainPolicy!": one_of("Shared", "UniquePerReplica")},
+    "leaderWorkerTemplate!": {
+        "size": at_least(1),
+        "restartPolicy": one_of("RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None"),
+        # Its pods are those of StatefulSets, which take no other restart policy.
+        "workerTemplate!": {"spec!": {**POD, "restartPolicy": one_of("Always")}}}}}
 REPLICAS = {"replicas!": at_least(1), "restartPolicy": one_of("Never", "OnFailure"), "template!": {"spec!": POD}}
 MPIJOB = {**HEAD, "spec!": {
     "slotsPerWorker": at_least(1), "sshAuthMountPath": text, "mpiImplementation": one_of("OpenMPI", "Intel", "MPICH"),
@@ -115,6 +123,13 @@ def jobset_beyond(job):
         mounts_have_volumes(spec["template"]["spec"]["containers"], spec["template"]["spec"].get("volumes", []))
 
 
+def lws_beyond(job):
+    template = job["spec"]["leaderWorkerTemplate"]
+    label(f"{job['metadata']['name']}-{job['spec']['replicas'] - 1}-{template['size'] - 1}")
+    pod = template["workerTemplate"]["spec"]
+    mounts_have_volumes(pod["containers"], pod.get("volumes", []))
+
+
 def mpijob_beyond(job):
     workers = job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
     label(f"{job['metadata']['name']}-worker-{workers - 1}")
@@ -138,6 +153,7 @@ def mounts_have_volumes(containers, volumes):
 
 
 KINDS = {("jobset.x-k8s.io/v1alpha2", "JobSet"): (JOBSET, jobset_beyond),
+         ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): (LWS, lws_beyond),
          ("kubeflow.org/v2beta1", "MPIJob"): (MPIJOB, mpijob_beyond),
          ("trainer.kubeflow.org/v1alpha1", "TrainJob"): (TRAINJOB, trainjob_beyond)}
 

@@ -73,6 +73,8 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
        {"--dry-run=jobset", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
       {"program.trainjob.yaml",
        {"--dry-run=trainjob", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
+      {"program.lws.yaml",
+       {"--dry-run=lws", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
       {"program.mpijob.yaml", {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1"}},
   };
   for (const auto& [name, options] : cases) {
@@ -104,7 +106,7 @@ TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder, {"--set", "name=My_plan.v2"});
-  for (const std::string form : {"jobset", "mpijob", "trainjob"})
+  for (const std::string form : {"jobset", "lws", "mpijob", "trainjob"})
     check_golden("plan." + form + ".yaml",
                  printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
 }
@@ -140,11 +142,41 @@ TEST_CASE("scripts for the shell are whole, and run") {
     CHECK(contains(run_program({"/bin/bash", folder / "job.sh", "1"}).err, "an address of host 0"));
   }
   SUBCASE("a rank that fails ends the others, and its code is the script's") {
-    script({"-n", "3"}, "test $RANK = 1 && exit 7; exec sleep 30");
+    script({"-n", "3"}, "test $RANK = 1 && exit 7; exec sleep 300");
     const ProgramEnd end = run_program({"/bin/bash", folder / "job.sh"});
     CHECK(end.code == 7);
-    CHECK(end.seconds < 5);
+    CHECK(end.seconds < kSoonS);
   }
+}
+
+TEST_CASE("sbatch asks for the spares too, and its smp-launch takes them off") {
+  const ScratchFolder folder;
+  const std::string text = printed({"--dry-run=sbatch", "--hosts", "n[1-4]:2", "--spares", "1",
+                                    "--max-restarts", "2", "--", "/bin/true"},
+                                   folder);
+  CHECK(contains(text, "#SBATCH --nodes=4\n"));
+  CHECK(contains(text, "#SBATCH --nodelist=n1,n2,n3,n4\n"));
+  CHECK(contains(text, " --spares 1 "));
+}
+
+TEST_CASE("the smp-launch of a script for Slurm orders its hosts as was said") {
+  const ScratchFolder folder;
+  const std::string file = folder / "topology.conf";
+  std::ofstream(file) << "SwitchName=s0 Nodes=n[1,3]\nSwitchName=s1 Nodes=n[2,4]\n";
+  const auto script = [&](const std::string& said) {
+    return printed({"--dry-run=sbatch", "--hosts", "n[1-4]", "--topology", said, "--", "/bin/true"},
+                   folder);
+  };
+  CHECK(contains(script("off"), " --hosts slurm -n 4 --topology off -- /bin/true\n"));
+  CHECK(contains(script(file),
+                 " --hosts slurm -n 4 --topology /FOLDER/topology.conf -- /bin/true\n"));
+}
+
+TEST_CASE("a dry run says that ranks are bound") {
+  const ScratchFolder folder;
+  CHECK(contains(printed({"--dry-run", "-n", "2", "--bind", "core", "--", "/bin/true"}, folder),
+                 "ok  binding      each rank on cores of its own, of the CPUs that its host has at "
+                 "the start\n"));
 }
 
 TEST_CASE("what cannot be written as a script or a manifest is refused") {
@@ -171,9 +203,32 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
   CHECK(error_of({"--dry-run=mpijob", "-n", "1", "--image", "i", "--job-name", name, "--", "true"},
                  3) == "smp-launch: '" + name + "' is too long a name: its last pod would be '" +
                            name + "-worker-0', 69 characters of 63 at most (--job-name)");
+  CHECK(error_of(
+            {"--dry-run=lws", "-n", "1", "--image", "i", "--job-name", name + "aa", "--", "true"},
+            3) == "smp-launch: '" + name + "aa' is too long a name: its last pod would be '" +
+                      name + "aa-0-0', 66 characters of 63 at most (--job-name)");
   CHECK(error_of({"--dry-run=sh", "-n", "1", "--bind", "core", "--", "true"}, 2) ==
         "smp-launch: --dry-run=sh asks no host for its CPUs, and so binds no rank: leave --bind "
         "out");
+  for (const char* option : {"--timeout", "--grace", "--restart-pause"})
+    CHECK(
+        error_of({"--dry-run=sh", "-n", "1", "--max-restarts", "1", option, "1s", "--", "true"}, 2)
+            .starts_with("smp-launch: --dry-run=sh writes a script that runs without smp-launch: "
+                         "leave --"));
+  CHECK(error_of({"--dry-run=sh", "-n", "1", "--report-json", "r", "--", "true"}, 2) ==
+        "smp-launch: --dry-run=sh writes a script that runs without smp-launch: leave "
+        "--report-json out");
+  for (const std::string form : {"jobset", "lws", "trainjob"})
+    CHECK(error_of(
+              {"--dry-run=" + form, "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
+              2) ==
+          "smp-launch: --max-restarts reaches the hosts again, and the pods of a jobset, "
+          "trainjob or lws come by themselves: leave it out, or take --dry-run=mpijob");
+  CHECK(
+      error_of({"--dry-run", "--hosts", "a@gpu=0", "--env", "CUDA_VISIBLE_DEVICES=1", "--", "true"},
+               3) ==
+      "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' say which GPUs: leave "
+      "one out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
         "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
 }

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -103,9 +105,9 @@ TEST_CASE("the first failure on any host ends all, and is named with its host") 
   ScratchFolder folder;
   const ProgramEnd end = run_program(
       launch({"--report-json", folder / "r.json"},
-             "test $RANK = 3 && { echo oops >&2; ulimit -c 0; kill -SEGV $$; }; sleep 30"));
+             "test $RANK = 3 && { echo oops >&2; ulimit -c 0; kill -SEGV $$; }; sleep 300"));
   CHECK(end.code == 139);
-  CHECK(end.seconds < 2);
+  CHECK(end.seconds < kSoonS);
   CHECK(
       contains(end.err, "smp-launch: rank 3 on host b was killed by SIGSEGV (Segmentation fault)"));
   CHECK(contains(end.err,
@@ -142,7 +144,7 @@ TEST_CASE("what keeps a host from being used is told for each") {
       error("test $SMP_HOST = b && { echo no; echo key >&2; exit 3; }; exec $SMP_AGENT --agent") ==
       "smp-launch: 1 of 2 hosts could not be used:\n"
       "  host b: no agent: the command ended with exit code 3 (key)\n");
-  CHECK(error("sleep 30", {"--connect-timeout", "200ms"}) ==
+  CHECK(error("sleep 300", {"--connect-timeout", "200ms"}) ==
         "smp-launch: 2 of 2 hosts could not be used:\n"
         "  host a: no answer in 200 ms\n  host b: no answer in 200 ms\n");
   CHECK(
@@ -150,10 +152,46 @@ TEST_CASE("what keeps a host from being used is told for each") {
   CHECK(contains(
       error("printf '\\036smp-agent\\036\\020\\0\\0\\0\\002\\0\\0\\0\\0"
             "\\001\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'; sleep 5"),
-      "host a: another build of smp-launch is there (protocol 1, build unknown; here 1, "));
+      "host a: another build of smp-launch is there (protocol 1, build unknown; here 3, "));
   const ProgramEnd noisy = run_program(launch_on(
       {"--hosts", "a"}, {"--via", "exec:echo hello; exec $SMP_AGENT --agent"}, "echo ran"));
   CHECK(noisy.out == "[0] ran\n");
+}
+
+TEST_CASE("a connection that sshd drops before a word is tried again, and no other failure") {
+  const ScratchFolder folder;
+  const auto ssh = [&](const std::string& drops, std::vector<std::string> options = {}) {
+    // Host b's sshd: a line for each try; the last argument is the command.
+    std::ofstream(folder / "ssh") << "#!/bin/sh\nfor word; do test \"$word\" = b && b=1; done\n"
+                                     "eval \"command=\\${$#}\"\ntest \"$b\" && echo try >> "
+                                  << (folder / "tries") << " && {\n"
+                                  << drops << "\n}\nexec sh -c \"$command\"\n";
+    std::filesystem::permissions(folder / "ssh", std::filesystem::perms::owner_all);
+    std::filesystem::remove(folder / "tries");
+    return run_program(launch_on({"--hosts", "a,b"}, options, "echo $RANK"),
+                       {fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
+  };
+  const std::string dropped =
+      "echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255; ";
+  const ProgramEnd twice =
+      ssh("test $(wc -l < " + (folder / "tries") + ") -le 2 && { " + dropped + "}", {});
+  CHECK(twice.code == 0);
+  CHECK(twice.err == "");
+  CHECK(read_file(folder / "tries") == "try\ntry\ntry\n");
+
+  const ProgramEnd always = ssh(dropped, {"--connect-timeout", "2s"});
+  CHECK(always.code == 125);
+  CHECK(always.seconds < kSoonS);
+  CHECK(always.err.starts_with(
+      "smp-launch: 1 of 2 hosts could not be used:\n"
+      "  host b: connection closed by its sshd (kex_exchange_identification: Connection closed by "
+      "remote host), "));
+  CHECK(always.err.ends_with(" times\n"));
+
+  const ProgramEnd refused = ssh("echo 'Permission denied (publickey).' >&2; exit 255", {});
+  CHECK(refused.code == 125);
+  CHECK(contains(refused.err, "host b: login refused"));
+  CHECK(read_file(folder / "tries") == "try\n");
 }
 
 TEST_CASE("a program that a host does not have") {

@@ -71,6 +71,14 @@ TEST_CASE("Ctrl-C during the pause before a restart ends the job") {
   CHECK(contains(end.err, "smp-launch: interrupted by SIGINT\n"));
 }
 
+TEST_CASE("--timeout counts all starts together, and says the time that was given") {
+  const ProgramEnd end = run_program(
+      launch({"-n", "1", "--max-restarts", "9", "--restart-pause", "0", "--timeout", "1s"}, {},
+             shell("test $TORCHELASTIC_RESTART_COUNT = 1 && exec sleep 300; sleep 0.3; exit 1")));
+  CHECK(end.code == 124);
+  CHECK(contains(end.err, "smp-launch: the job had not ended after 1.0 s (--timeout)\n"));
+}
+
 TEST_CASE("a spare takes the place of a lost host, and the ranks keep their numbers") {
   ScratchFolder folder;
   // The agent of host b is killed in its first start.
@@ -80,8 +88,8 @@ TEST_CASE("a spare takes the place of a lost host, and the ranks keep their numb
                           "10ms", "--show-ranks", "all", "--prefix", "{host}{rank} "},
                          {},
                          shell("echo up; test $RANK = 1 && test $TORCHELASTIC_RESTART_COUNT = 0 && "
-                               "{ p=$(cut -d' ' -f4 /proc/$$/stat); kill -9 $p; sleep 9; }; "
-                               "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 9")));
+                               "{ p=$(cut -d' ' -f4 /proc/$$/stat); kill -9 $p; sleep 300; }; "
+                               "test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 300")));
   CHECK(end.code == 0);
   CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
   CHECK(contains(end.err, "smp-launch: host b was lost with rank 1, "));
@@ -99,8 +107,10 @@ TEST_CASE("ranks that post how far they are, on other hosts: who is behind is to
       "page[48:112] = b'forward'.ljust(32, b'\\0') + b'data.gradients'.ljust(32, b'\\0')\n"
       "page[0:8] = struct.pack('<Q', 2)\n"
       "time.sleep(60)\n";
-  const ProgramEnd end = run_program(launch(kTwoHosts, {"--hang-timeout", "1s", "--on-hang", "end"},
-                                            {"/usr/bin/env", "python3", "-c", post}));
+  const ProgramEnd end = run_program(launch(
+      kTwoHosts,
+      {"--hang-timeout", "1s", "--on-hang", "end", "--hang-dump", "gdb", "--show-ranks", "all"},
+      {"/usr/bin/env", "python3", "-c", post}));
   CHECK(end.code == 124);
   CHECK(contains(end.err,
                  "; the others wait for rank 1\n"
@@ -108,6 +118,37 @@ TEST_CASE("ranks that post how far they are, on other hosts: who is behind is to
                  "(data.gradients)\n"
                  "  rank 0 is at step 3: forward, microbatch 1; waits in collective 42 "
                  "(data.gradients)\n"));
+  // The stacks, where gdb is; else why there are none.
+  const bool with_gdb = run_program({"/bin/sh", "-c", "command -v gdb"}).code == 0;
+  for (const char* rank : {"[0] ", "[1] "})
+    CHECK(contains(end.err, std::string(rank) +
+                                (with_gdb ? "Thread 1 ("
+                                          : "smp-launch: no stacks: cannot start 'gdb': not found "
+                                            "in PATH\n")));
+}
+
+TEST_CASE("a program that falls silent is ended") {
+  const ProgramEnd end = run_program(launch(
+      {"-n", "1"}, {"--silence-timeout", "1s", "--on-hang", "end"}, shell("exec sleep 300")));
+  CHECK(end.code == 124);
+  CHECK(contains(end.err, "smp-launch: no rank has written anything for "));
+  CHECK(contains(end.err, "\n  rank 0 is silent for "));
+}
+
+TEST_CASE("a program that hangs shows where it is on SIGQUIT, before it is ended") {
+  const std::string hang =
+      "import faulthandler, mmap, os, signal, struct, time\n"
+      "faulthandler.register(signal.SIGQUIT)\n"
+      "path, offset = os.environ['SMP_PROGRESS_PAGE'].rsplit(':', 1)\n"
+      "page = mmap.mmap(os.open(path, os.O_RDWR), 4096, offset=int(offset))\n"
+      "page[0:8] = struct.pack('<Q', 2)\n"
+      "while True: time.sleep(60)\n";
+  const ProgramEnd end = run_program(
+      launch({"-n", "1"}, {"--hang-timeout", "1s", "--on-hang", "end", "--hang-dump", "quit"},
+             {"/usr/bin/env", "python3", "-c", hang}));
+  CHECK(end.code == 124);
+  CHECK(contains(end.err, "[0]   File \"<string>\", line 6 in <module>\n"));
+  CHECK(contains(end.err, "smp-launch: no rank has gone on for "));
 }
 
 TEST_CASE("another terminal, a log of events and Prometheus's collector see how a run stands") {
@@ -118,8 +159,13 @@ TEST_CASE("another terminal, a log of events and Prometheus's collector see how 
              shell("test $RANK = 2 && exit 0; echo x >> " + (folder / "up") + "; exec sleep 60")));
   wait_for_lines(folder / "up", 2);
   wait_for_lines(run + "/events.jsonl", 2);
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-  const ProgramEnd status = run_program({SMP_LAUNCH, "--status", run});
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  ProgramEnd status;
+  do {
+    status = run_program({SMP_LAUNCH, "--status", run});
+  } while ((!contains(status.out, " 2 of 3 running") ||
+            !contains(read_file(metrics), "smp_ranks_running")) &&
+           std::chrono::steady_clock::now() < limit);
   CHECK(status.code == 0);
   CHECK(contains(status.out, ": running for "));
   CHECK(contains(status.out, "  ranks     2 of 3 running\n"));

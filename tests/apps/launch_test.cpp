@@ -25,6 +25,16 @@ std::vector<std::string> launch(const std::vector<std::string>& options,
   return joined(joined({SMP_LAUNCH}, options), {"--", "/bin/sh", "-c", script});
 }
 
+// For scripts of ranks: waits for so many lines in the file, or until a process is no more whose
+// number stands in it and whose parent has taken note of its end.
+std::string wait_for(const std::string& file, int lines) {
+  return fmt::format("until [ \"$(cat {} 2>/dev/null | wc -l)\" -ge {} ]; do sleep 0.01; done; ",
+                     file, lines);
+}
+std::string wait_for_end_of(const std::string& file) {
+  return wait_for(file, 1) + "while kill -0 $(cat " + file + ") 2>/dev/null; do :; done; ";
+}
+
 // Text in which times are replaced: "12 ms" and "1.2 s" become "T".
 std::string without_times(const std::string& text) {
   std::string result;
@@ -100,12 +110,30 @@ TEST_CASE("ranks have only their standard streams, and nothing to read") {
   CHECK(end.code == 0);
 }
 
+TEST_CASE("every exit code and every signal that ends a process is told exactly") {
+  for (const char* range : {"0 63", "64 127", "128 191", "192 255"}) {
+    const ProgramEnd codes = run_program({"/bin/sh", "-c",
+                                          fmt::format("for code in $(seq {}); do " SMP_LAUNCH
+                                                      " -n 1 -- sh -c \"exit $code\" 2>/dev/null; "
+                                                      "test $? = $code || echo $code; done",
+                                                      range)});
+    CHECK(codes.out == "");
+  }
+  const ProgramEnd signals = run_program(
+      {"/bin/sh", "-c",
+       "ulimit -c 0; for number in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 24 25 26 27 29 30 31 34 "
+       "35 36 "
+       "37 38 39 40 64; do " SMP_LAUNCH " -n 1 -- sh -c \"kill -$number \\$\\$\" 2>/dev/null; test "
+       "$? = $((128 + number)) || echo $number; done"});
+  CHECK(signals.out == "");
+}
+
 TEST_CASE("the exit code is that of the first failing rank") {
   for (int code : {1, 2, 3, 42, 75, 127, 255}) {
     const ProgramEnd end =
-        run_program(launch({"-n", "3"}, fmt::format("test $RANK = 1 && exit {}; sleep 30", code)));
+        run_program(launch({"-n", "3"}, fmt::format("test $RANK = 1 && exit {}; sleep 300", code)));
     CHECK(end.code == code);
-    CHECK(end.seconds < 2);
+    CHECK(end.seconds < kSoonS);
     CHECK(contains(end.err, fmt::format("smp-launch: rank 1 ended with exit code {}", code)));
   }
 }
@@ -120,9 +148,9 @@ TEST_CASE("a rank that a signal kills is named with it") {
   };
   for (const auto& [number, text] : texts) {
     const ProgramEnd end = run_program(launch(
-        {"-n", "3"}, fmt::format("ulimit -c 0; test $RANK = 2 && kill -{} $$; sleep 30", number)));
+        {"-n", "3"}, fmt::format("ulimit -c 0; test $RANK = 2 && kill -{} $$; sleep 300", number)));
     CHECK(end.code == 128 + number);
-    CHECK(end.seconds < 2);
+    CHECK(end.seconds < kSoonS);
     CHECK(contains(end.err, "smp-launch: rank 2 was killed by " + text));
   }
 }
@@ -153,7 +181,7 @@ TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
       {"/bin/sh", "-c",
        fmt::format("echo $$ > {}/cgroup.procs && exec {} -n 2 -- /bin/sh -c 'test $RANK = 1 && "
                    "{{ sleep 0.2; exec python3 -c \"x = bytearray(1 << 30); import time; "
-                   "time.sleep(9)\"; }}; sleep 30'",
+                   "time.sleep(300)\"; }}; sleep 300'",
                    group, SMP_LAUNCH)});
   CHECK(end.code == 137);
   CHECK(contains(
@@ -166,9 +194,11 @@ TEST_CASE("the report of a failure comes last and holds cause, evidence and cons
   const std::string run = folder / "run";
   const ProgramEnd end =
       run_program(launch({"-n", "4", "--run-dir", run},
-                         "test $RANK = 3 && exit 0; test $RANK = 2 || exec sleep 30; "
-                         "i=0; while [ $i -lt 30 ]; do echo \"line $i\" >&2; i=$((i+1)); done; "
-                         "printf 'no end' >&2; sleep 0.2; exit 9"));
+                         "test $RANK = 3 && { echo $$ > " + (folder / "three") +
+                             "; exit 0; }; test $RANK = 2 || exec sleep 300; "
+                             "i=0; while [ $i -lt 30 ]; do echo \"line $i\" >&2; i=$((i+1)); done; "
+                             "printf 'no end' >&2; " +
+                             wait_for_end_of(folder / "three") + "exit 9"));
   CHECK(end.code == 9);
   CHECK(end.out == "");
   std::string expected =
@@ -188,7 +218,7 @@ TEST_CASE("--report-json says the same to programs") {
   ScratchFolder folder;
   const ProgramEnd end =
       run_program(launch({"-n", "2", "--report-json", folder / "r.json"},
-                         "test $RANK = 1 && { echo oops >&2; kill -KILL $$; }; sleep 30"));
+                         "test $RANK = 1 && { echo oops >&2; kill -KILL $$; }; sleep 300"));
   CHECK(end.code == 137);
   const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
   CHECK(json["end"] == "rank_failed");
@@ -202,12 +232,15 @@ TEST_CASE("--report-json says the same to programs") {
 }
 
 TEST_CASE("ranks that ignore SIGTERM are killed after --grace") {
-  const ProgramEnd end = run_program(
-      launch({"-n", "3", "--grace", "300ms"},
-             "trap '' TERM; test $RANK = 1 && { sleep 0.2; exit 5; }; while :; do sleep 1; done"));
+  ScratchFolder folder;
+  const std::string ready = folder / "ready";
+  const ProgramEnd end =
+      run_program(launch({"-n", "3", "--grace", "300ms"},
+                         "trap '' TERM; echo up >> " + ready + "; test $RANK = 1 && { " +
+                             wait_for(ready, 3) + "exit 5; }; while :; do sleep 1; done"));
   CHECK(end.code == 5);
-  CHECK(end.seconds > 0.5);
-  CHECK(end.seconds < 2.5);
+  CHECK(end.seconds > 0.3);
+  CHECK(end.seconds < kSoonS);
   CHECK(contains(end.err,
                  "consequence: ranks 0, 2 killed by smp-launch, 300 ms after being asked to end"));
 }
@@ -216,7 +249,7 @@ TEST_CASE("a stopped rank is ended too") {
   const ProgramEnd end = run_program(launch(
       {"-n", "2"}, "test $RANK = 0 && kill -STOP $$; test $RANK = 1 && { sleep 0.2; exit 4; }"));
   CHECK(end.code == 4);
-  CHECK(end.seconds < 2);
+  CHECK(end.seconds < kSoonS);
 }
 
 TEST_CASE("nothing that a rank has started outlives the job") {
@@ -230,11 +263,12 @@ TEST_CASE("nothing that a rank has started outlives the job") {
       "(setsid sh -c 'sh -c \"echo \\$\\$ >> {0}; exec sleep 100\" &' &); ",
       pids);
   SUBCASE("a failure") {
-    const ProgramEnd end = run_program(launch({"-n", "2"}, start + "sleep 0.3; exit $RANK"));
+    const ProgramEnd end =
+        run_program(launch({"-n", "2"}, start + wait_for(pids, 6) + "exit $RANK"));
     CHECK(end.code == 1);
   }
   SUBCASE("a good end") {
-    const ProgramEnd end = run_program(launch({"-n", "2"}, start + "sleep 0.3"));
+    const ProgramEnd end = run_program(launch({"-n", "2"}, start + wait_for(pids, 6)));
     CHECK(end.code == 0);
     CHECK(contains(end.err, "that the ranks had left behind"));
   }
@@ -305,7 +339,7 @@ TEST_CASE("Ctrl-C once asks the ranks to end, twice kills them") {
     program.signal(SIGINT);
     const ProgramEnd end = program.wait();
     CHECK(end.code == 130);
-    CHECK(end.seconds < 5);
+    CHECK(end.seconds < kSoonS);
   }
   SUBCASE("a terminal's Ctrl-C, which reaches the whole process group, counts once") {
     Program program(launch(
@@ -338,7 +372,7 @@ TEST_CASE("SIGUSR1 is passed on to the ranks") {
 TEST_CASE("--timeout ends the job with exit code 124") {
   const ProgramEnd end = run_program(launch({"-n", "2", "--timeout", "300ms"}, "sleep 100"));
   CHECK(end.code == 124);
-  CHECK(end.seconds < 2);
+  CHECK(end.seconds < kSoonS);
   CHECK(without_times(end.err) ==
         "smp-launch: the job had not ended after T (--timeout)\n"
         "  consequence: ranks 0, 1 ended by smp-launch\n"
@@ -347,27 +381,31 @@ TEST_CASE("--timeout ends the job with exit code 124") {
 
 TEST_CASE("the rank that the others blame is named, not the one that ended first") {
   ScratchFolder folder;
-  const std::string run = folder / "run";
+  const std::string run = folder / "run", pid = folder / "pid", ready = folder / "ready";
   const std::string blame =
       "blame() { printf '{\"rank\":%d,\"kind\":\"%s\",\"culprit\":%d,\"phase\":\"step 7: "
       "backward\",\"message\":\"%s\"}' $RANK $1 $2 \"$3\" > $SMP_ERROR_FILE; exit 1; }; ";
   SUBCASE("its own death is seen a moment later") {
-    const ProgramEnd end = run_program(
-        launch({"-n", "3", "--run-dir", run},
-               blame + "case $RANK in 0) blame peer_lost 2 'lost rank 2';; 1) sleep 30;; "
-                       "2) sleep 0.1; kill -SEGV $$;; esac"));
+    const ProgramEnd end =
+        run_program(launch({"-n", "3", "--run-dir", run},
+                           blame + "case $RANK in 0) echo $$ > " + pid + "; " + wait_for(ready, 1) +
+                               "blame peer_lost 2 'lost rank 2';; 1) sleep 300;; 2) echo up > " +
+                               ready + "; " + wait_for_end_of(pid) + "kill -SEGV $$;; esac"));
     CHECK(end.code == 139);
     CHECK(contains(end.err, "smp-launch: rank 2 was killed by SIGSEGV (Segmentation fault)"));
     CHECK(contains(end.err,
                    "consequence: rank 0 ended with exit code 1: step 7: backward: lost rank 2"));
   }
   SUBCASE("it is stopped") {
-    const ProgramEnd end = run_program(
-        launch({"-n", "3", "--run-dir", run},
-               blame + "case $RANK in 0) sleep 0.2; blame timeout 1 'waited 5 s for rank 1';; "
-                       "1) kill -STOP $$;; 2) sleep 30;; esac"));
+    const ProgramEnd end = run_program(launch(
+        {"-n", "3", "--run-dir", run},
+        blame + "case $RANK in 0) " + wait_for(pid, 1) + "until [ \"$(cut -d' ' -f3 /proc/$(cat " +
+            pid +
+            ")/stat)\" = T ]; do sleep 0.01; done; blame timeout 1 'waited 5 s for rank 1';; "
+            "1) echo $$ > " +
+            pid + "; kill -STOP $$;; 2) sleep 300;; esac"));
     CHECK(end.code == 1);
-    CHECK(end.seconds < 2);
+    CHECK(end.seconds < kSoonS);
     CHECK(contains(end.err,
                    "smp-launch: rank 1 stopped responding: it was stopped by a signal (SIGSTOP or "
                    "the like)\n  rank 0 said:\n    step 7: backward: waited 5 s for rank 1\n"));
@@ -375,15 +413,16 @@ TEST_CASE("the rank that the others blame is named, not the one that ended first
   SUBCASE("it is stuck, and the blame passes through others") {
     const ProgramEnd end = run_program(
         launch({"-n", "4", "--run-dir", run},
-               blame + "case $RANK in 0) blame timeout 1 'waited for 1';; "
-                       "1) sleep 0.05; blame timeout 3 'waited for 3';; *) sleep 30;; esac"));
+               blame + "case $RANK in 0) echo $$ > " + pid + "; " + wait_for(ready, 1) +
+                   "blame timeout 1 'waited for 1';; 1) echo up > " + ready + "; " +
+                   wait_for_end_of(pid) + "blame timeout 3 'waited for 3';; *) sleep 300;; esac"));
     CHECK(end.code == 1);
     CHECK(contains(end.err, "smp-launch: rank 3 stopped responding\n  rank 1 said:\n"));
   }
   SUBCASE("an error of its own") {
     const ProgramEnd end = run_program(
         launch({"-n", "2", "--run-dir", run},
-               blame + "case $RANK in 0) blame out_of_memory 0 'asked for 5 MiB';; *) sleep 30;; "
+               blame + "case $RANK in 0) blame out_of_memory 0 'asked for 5 MiB';; *) sleep 300;; "
                        "esac"));
     CHECK(end.code == 1);
     CHECK(contains(end.err, "rank 0 said:\n    step 7: backward: asked for 5 MiB\n"));
@@ -395,7 +434,7 @@ TEST_CASE("a broken error file is no evidence and no trouble") {
   const ProgramEnd end = run_program(
       launch({"-n", "2", "--run-dir", folder / "run"},
              "test $RANK = 1 && { printf '{\"kind\":\"peer_' > $SMP_ERROR_FILE; exit 6; "
-             "}; sleep 30"));
+             "}; sleep 300"));
   CHECK(end.code == 6);
   CHECK(contains(end.err, "rank 1 ended with exit code 6"));
 }
@@ -502,7 +541,7 @@ TEST_CASE("a log that cannot be written ends the job") {
       {"/bin/sh", "-c",
        fmt::format(
            "ulimit -f 1; exec {} -n 2 --show-ranks none --run-dir {} -- sh -c 'head -c 100000 "
-           "/dev/zero; sleep 30'",
+           "/dev/zero; sleep 300'",
            SMP_LAUNCH, run)});
   CHECK(end.code == 125);
   CHECK(contains(end.err, "smp-launch: cannot write log '" + run + "/logs/rank-"));
@@ -514,8 +553,8 @@ TEST_CASE("processes that the launcher's shell had before are not touched") {
   const std::string pids = folder / "pids";
   const ProgramEnd end = run_program(
       {"/bin/sh", "-c",
-       fmt::format("sleep 60 & echo $! > {}; exec {} -n 2 -- sh -c 'kill -9 $PPID; sleep 30'", pids,
-                   SMP_LAUNCH)});
+       fmt::format("sleep 60 & echo $! > {}; exec {} -n 2 -- sh -c 'kill -9 $PPID; sleep 300'",
+                   pids, SMP_LAUNCH)});
   CHECK(end.code == 125);
   const std::vector<std::string> stranger = wait_for_lines(pids, 1);
   CHECK(!all_gone(stranger, std::chrono::milliseconds(0)));

@@ -102,13 +102,13 @@ std::string read_file(const std::string& path) {
 }
 
 std::vector<std::string> wait_for_lines(const std::string& path, size_t lines) {
-  const auto deadline = Clock::now() + std::chrono::seconds(10);
+  const auto deadline = Clock::now() + std::chrono::seconds(60);
   while (true) {
     std::istringstream text(read_file(path));
     std::vector<std::string> found;
     for (std::string line; std::getline(text, line) && !text.eof();) found.push_back(line);
     if (found.size() >= lines) return found;
-    if (Clock::now() > deadline) throw std::runtime_error("no " + path + " in 10 s");
+    if (Clock::now() > deadline) throw std::runtime_error("no " + path + " in a minute");
     pause_briefly();
   }
 }

@@ -30,7 +30,7 @@ class Program {
   pid_t pid() const { return pid_; }
   void signal(int number) const;
   // Throws if it has not ended in time.
-  ProgramEnd wait(std::chrono::seconds time = std::chrono::seconds(20));
+  ProgramEnd wait(std::chrono::seconds time = std::chrono::seconds(120));
 
  private:
   ScratchFolder folder_;
@@ -47,11 +47,15 @@ bool contains(const std::string& text, const std::string& part);
 
 std::string read_file(const std::string& path);
 
-// Waits until the file holds `lines` whole lines; throws if it takes longer than 10 s.
+// A program that does not wait for something ends within this, however busy the machine: what it
+// would wait for takes longer.
+inline constexpr double kSoonS = 25;
+
+// Waits until the file holds `lines` whole lines; throws if it takes longer than a minute.
 std::vector<std::string> wait_for_lines(const std::string& path, size_t lines);
 
 // True once none of the processes is alive (zombies count as dead); waits up to `time` for it.
 bool all_gone(const std::vector<std::string>& pids,
-              std::chrono::milliseconds time = std::chrono::milliseconds(2000));
+              std::chrono::milliseconds time = std::chrono::milliseconds(20'000));
 
 }  // namespace smp

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -53,7 +54,7 @@ Run train(const std::string& folder, const std::vector<std::string>& pins) {
   CHECK(proved.code == 0);
 
   Program launched({SMP_LAUNCH, "--run-dir", run, plan});
-  const ProgramEnd trained = launched.wait(std::chrono::seconds(120));
+  const ProgramEnd trained = launched.wait(std::chrono::seconds(240));
   INFO(trained.err);
   REQUIRE(trained.code == 0);
   CHECK(read_file(run + "/plan.yaml") == read_file(plan));
@@ -81,6 +82,26 @@ void check_ranks(const Json& report) {
 
 }  // namespace
 
+namespace {
+
+// The page of a run shows the bytes that were counted, and the recorded step of each rank.
+void check_page(const std::string& run, const Json& report) {
+  const std::string page_file = run + ".html";
+  const ProgramEnd end = run_program({SMP_LAUNCH, "report", run, "--html", page_file});
+  CHECK(end.err == "");
+  REQUIRE(end.out == fmt::format("wrote {}\n", page_file));
+  const std::string page = read_file(page_file);
+  for (const Json& rank : report.at("ranks")) {
+    const auto& weights = rank.at("measured_bytes_by_category").at("weights");
+    CHECK(contains(page, fmt::format("data-name=\"weights\" data-bytes=\"{}\"", weights.dump())));
+    CHECK(contains(page, fmt::format("aria-label=\"rank {}\"", rank.at("rank").dump())));
+  }
+  CHECK(contains(page, "forward of microbatch 0: "));
+  CHECK(contains(page, "<p>Step 3, "));
+}
+
+}  // namespace
+
 TEST_CASE("a job is planned, proved and trained by processes, and the plan was right") {
   const std::vector<std::vector<std::string>> layouts = {
       {"parallel.tensor_parallel_degree=2", "parallel.pipeline_parallel_degree=2",
@@ -97,6 +118,7 @@ TEST_CASE("a job is planned, proved and trained by processes, and the plan was r
     const ScratchFolder folder;
     const Run run = train(folder.path(), pins);
     check_ranks(run.report);
+    check_page(folder / "run", run.report);
     REQUIRE(run.metrics.size() == kSteps);
     CHECK(run.report.at("loss").at("first") == run.metrics.front().at("loss"));
     CHECK(run.report.at("loss").at("last") == run.metrics.back().at("loss"));
@@ -131,12 +153,44 @@ TEST_CASE("an agent's ranks train bit for bit as those of a plain run") {
   CHECK(losses[0] == losses[1]);
 }
 
+TEST_CASE("ranks read the data that their hosts were pushed") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run";
+  std::ofstream(folder / "text.py") << std::string(100'000, 'a') << "end\n";
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan, "--set", "training.steps=3", "--set",
+                       "training.data.path=text.py"})
+              .code == 0);
+  const ProgramEnd end = run_program({"/bin/sh", "-c",
+                                      "cd " + folder.path() +
+                                          " && exec " SMP_LAUNCH
+                                          " --hosts a:2,b:2 --via 'exec:cd / && exec $SMP_AGENT "
+                                          "--agent' --push text.py --run-dir " +
+                                          run + " plan.yaml"});
+  INFO(end.err);
+  CHECK(end.code == 0);
+  CHECK(lines_of(run + "/metrics.jsonl").size() == 3);
+}
+
+TEST_CASE("a host that does not share the run folder is named before any rank starts") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run";
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
+  const ProgramEnd end = run_program(
+      {SMP_LAUNCH, "--hosts", "far", "--run-dir", run, "--via",
+       "exec:mv " + run + "/plan.yaml " + run + "/gone; exec $SMP_AGENT --agent", plan});
+  CHECK(end.code == 125);
+  CHECK(end.err ==
+        "smp-launch: 1 of 1 host could not be used:\n  host far: it lacks '" + run +
+            "/plan.yaml' of this host (No such file or directory): the hosts of a plan need a file "
+            "system that they share, for the run folder and the data\n");
+}
+
 TEST_CASE("a run that a rank does not survive keeps what it had and says whose fault it was") {
   const ScratchFolder folder;
   const std::string plan = folder.path() + "/plan.yaml", run = folder.path() + "/run";
   REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
   Program launched({SMP_LAUNCH, "--run-dir", run, plan}, {"SMP_FAULT=rank=2,step=5,kind=exit3"});
-  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   CHECK(end.code == 3);
   CHECK(end.err.find("rank 2") != std::string::npos);
   CHECK(lines_of(run + "/metrics.jsonl").size() == 4);
@@ -172,7 +226,7 @@ TEST_CASE("SIGUSR2 prints the memory and the last calls of every rank, and train
   Program launched({SMP_LAUNCH, "--run-dir", run, plan});
   wait_for_lines(run + "/metrics.jsonl", 3);
   launched.signal(SIGUSR2);
-  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   CHECK(end.code == 0);
   for (int rank = 0; rank < 4; ++rank) {
     const std::string log = read_file(fmt::format("{}/logs/rank-{}.err", run, rank));
@@ -201,7 +255,7 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
   Program launched({SMP_LAUNCH, "--run-dir", run, first});
   wait_for_lines(run + "/metrics.jsonl", 3);
   launched.signal(SIGUSR1);
-  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 75);
   CHECK(
@@ -218,7 +272,7 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
   CHECK(proved.code == 0);
   CHECK(proved.out.find(run + ": go on behind step " + std::to_string(done)) != std::string::npos);
   Program resumed({SMP_LAUNCH, "--resume", "--run-dir", run, second});
-  const ProgramEnd trained = resumed.wait(std::chrono::seconds(120));
+  const ProgramEnd trained = resumed.wait(std::chrono::seconds(240));
   INFO(trained.err);
   CHECK(trained.code == 0);
   const std::vector<Json> metrics = lines_of(run + "/metrics.jsonl");
@@ -236,7 +290,7 @@ TEST_CASE("a plan for GPUs ends before training where there are none, with rank 
   REQUIRE(run_program(planning).code == 0);
   Program launched({SMP_LAUNCH, "--run-dir", run, plan},
                    {"SMP_CUDA_MODULE=/nowhere/libsmp_cuda.so"});
-  const ProgramEnd ended = launched.wait(std::chrono::seconds(60));
+  const ProgramEnd ended = launched.wait(std::chrono::seconds(240));
   CHECK(ended.code == 3);
   CHECK(ended.err.find("rank 0") != std::string::npos);
   CHECK(

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,7 @@ TEST_CASE(
   const ScratchFolder folder;
   const std::string plan = plan_in(folder), whole = folder / "whole", killed = folder / "killed";
   Program undisturbed({SMP_LAUNCH, "--run-dir", whole, plan});
-  REQUIRE(undisturbed.wait(std::chrono::seconds(120)).code == 0);
+  REQUIRE(undisturbed.wait(std::chrono::seconds(240)).code == 0);
 
   const std::string report = folder / "report.json";
   Program launched({SMP_LAUNCH, "--run-dir", killed, "--max-restarts", "2", "--restart-pause",
@@ -61,7 +62,7 @@ TEST_CASE(
   const pid_t rank = process_of(killed, 2);
   REQUIRE(rank > 0);
   kill(rank, SIGKILL);
-  const ProgramEnd end = launched.wait(std::chrono::seconds(120));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 0);
   CHECK(end.err.find("smp-launch: restart 1 of 2, from step-") != end.err.npos);
@@ -76,13 +77,38 @@ TEST_CASE(
   CHECK(json.at("starts")[1].at("from").get<std::string>().starts_with("step-"));
 }
 
+TEST_CASE("a signal for a checkpoint during the pause before a restart: what is saved is one") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), run = folder / "run";
+  const auto launch = [&](const std::string& step) {
+    Program launched(
+        {SMP_LAUNCH, "--run-dir", run, "--max-restarts", "9", "--restart-pause", "1h", plan},
+        {"SMP_FAULT=rank=1,step=" + step + ",kind=exception"});
+    while (!contains(read_file(run + "/status.json"), "waiting")) usleep(20'000);
+    launched.signal(SIGUSR1);
+    return launched.wait(std::chrono::seconds(240));
+  };
+  SUBCASE("a checkpoint is there") {
+    const ProgramEnd end = launch("30");
+    CHECK(end.code == 75);
+    CHECK(contains(end.err,
+                   "smp-launch: no rank ran, so the last checkpoint stays; ended, as asked; go on "
+                   "with --resume; exit code 75\n"));
+  }
+  SUBCASE("none is") {
+    const ProgramEnd end = launch("3");
+    CHECK(end.code == 138);
+    CHECK(contains(end.err, "smp-launch: interrupted by SIGUSR1\n"));
+  }
+}
+
 TEST_CASE("a failure that repeats at the same step is not tried a third time") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder), run = folder / "run";
   Program launched(
       {SMP_LAUNCH, "--run-dir", run, "--max-restarts", "9", "--restart-pause", "10ms", plan},
       {"SMP_FAULT=rank=1,step=30,kind=exception"});
-  const ProgramEnd end = launched.wait(std::chrono::seconds(120));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 1);
   CHECK(end.err.find("smp-launch: restart 1 of 9, from step-") != end.err.npos);
@@ -94,12 +120,15 @@ TEST_CASE("a failure that repeats at the same step is not tried a third time") {
 TEST_CASE("a rank that stands still: who it is, where each rank is, and exit code 124") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder), run = folder / "run";
-  Program launched({SMP_LAUNCH, "--run-dir", run, "--hang-timeout", "1s", "--on-hang", "end", plan},
+  Program launched({SMP_LAUNCH, "--run-dir", run, "--hang-timeout", "1s", "--on-hang", "end",
+                    "--hang-dump", "calls", plan},
                    {"SMP_FAULT=rank=1,step=5,kind=stop"});
-  const ProgramEnd end = launched.wait(std::chrono::seconds(60));
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 124);
   CHECK(end.err.find("; the others wait for rank 1\n  rank 1 is at step 5: start; ") !=
         end.err.npos);
   CHECK(end.err.find("waits in collective ") != end.err.npos);
+  // The ranks that wait have shown what they called last.
+  CHECK(contains(read_file(run + "/logs/rank-0.err"), "data.gradients"));
 }

@@ -121,9 +121,9 @@ def peers_python():
     return str(python)
 
 
-def torch_packages():
+def torch_packages(build=ROOT / "build" / "release"):
     """Where the backend of torch.distributed is that was built for peers_python()."""
-    packages = ROOT / "build" / "release" / "python"
+    packages = build / "python"
     if not (packages / "smp_torch" / "_backend.so").exists():
         sys.exit(f"no {packages}/smp_torch/_backend.so: SMP_PEERS_PYTHON={peers_python()} "
                  "scripts/build release smp_torch")

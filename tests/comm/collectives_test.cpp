@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -16,11 +17,6 @@ using namespace smp::testing;
 
 namespace {
 
-// Counts that are small, odd, divide nothing, and need several chunks.
-std::vector<int64_t> counts_for(DType dtype) {
-  return {0, 1, 2, 7, 1023, 4097, 3 * kSlotBytes / bytes_of(dtype) + 5};
-}
-
 template <class Get>
 int64_t differences(int64_t count, const Values& values, Get get) {
   int64_t wrong = 0;
@@ -34,7 +30,7 @@ TEST_CASE("all_reduce: every reduction of every dtype, in place and not") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size();
     for (const DType dtype : kDTypes)
-      for (const int64_t count : counts_for(dtype))
+      for (const int64_t count : counts_for(dtype, size))
         for (const ReduceOp op : kReduceOps)
           for (const bool in_place : {false, true}) {
             Values in(dtype, count), out(dtype, count);
@@ -57,7 +53,7 @@ TEST_CASE("all_gather puts each rank's elements in rank order, in place and not"
   everywhere([&](Communicator& comm) {
     const int size = comm.size();
     for (const DType dtype : kDTypes)
-      for (const int64_t count : counts_for(dtype))
+      for (const int64_t count : counts_for(dtype, size))
         for (const bool in_place : {false, true}) {
           Values in(dtype, count), out(dtype, count * size);
           for (int64_t i = 0; i < count; ++i) {
@@ -76,7 +72,7 @@ TEST_CASE("reduce_scatter leaves each rank its part, in place and not") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size();
     for (const DType dtype : kDTypes)
-      for (const int64_t part : counts_for(dtype))
+      for (const int64_t part : counts_for(dtype, size))
         for (const ReduceOp op : kReduceOps) {
           const bool in_place = part % 2 == 1;
           Values in(dtype, part * size), out(dtype, part);
@@ -101,7 +97,7 @@ TEST_CASE("broadcast gives everybody the root's elements") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size();
     for (int root = 0; root < size; ++root)
-      for (const int64_t count : counts_for(DType::kI32)) {
+      for (const int64_t count : counts_for(DType::kI32, size)) {
         Values data(DType::kI32, count);
         for (int64_t i = 0; i < count; ++i) data.set(i, value_of(comm.rank(), i));
         comm.broadcast(data.data(), count, DType::kI32, root, "x")->wait();
@@ -113,7 +109,7 @@ TEST_CASE("broadcast gives everybody the root's elements") {
 TEST_CASE("send and recv keep the order of each pair, while no pair waits for another") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size();
-    for (const int64_t count : counts_for(DType::kF32)) {
+    for (const int64_t count : counts_for(DType::kF32, size)) {
       constexpr int kMessages = 5;
       std::vector<WorkPtr> works;
       std::vector<Values> sent, received;
@@ -289,6 +285,23 @@ TEST_CASE("work goes on while nobody waits for it") {
   });
 }
 
+TEST_CASE("what is only moved may lie at any address") {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr int64_t kCount = 50001;
+    std::vector<std::byte> in(8 * kCount + 1), out(3 * 8 * kCount + 1);
+    std::vector<double> values(kCount);
+    std::iota(values.begin(), values.end(), 100.0 * comm.rank());
+    std::memcpy(in.data() + 1, values.data(), 8 * kCount);
+    comm.all_gather(in.data() + 1, out.data() + 1, kCount, DType::kF64, "g")->wait();
+    for (int rank = 0; rank < 3; ++rank) {
+      std::iota(values.begin(), values.end(), 100.0 * rank);
+      CHECK(std::memcmp(out.data() + 1 + rank * 8 * kCount, values.data(), 8 * kCount) == 0);
+    }
+    comm.broadcast(in.data() + 1, kCount, DType::kF64, 2, "b")->wait();
+    CHECK(std::memcmp(in.data() + 1, values.data(), 8 * kCount) == 0);
+  });
+}
+
 TEST_CASE("arguments that cannot be right are refused") {
   run_ranks(2, [](Communicator& comm) {
     float x[4] = {};
@@ -297,6 +310,19 @@ TEST_CASE("arguments that cannot be right are refused") {
     CHECK_THROWS_WITH_AS(
         comm.reduce_scatter(x, x, 3, DType::kF32, ReduceOp::kSum, "x"),
         "reduce_scatter 'x': the count 3 is not divisible by the 2 ranks of the group",
+        std::invalid_argument);
+    const char* const bytes = reinterpret_cast<const char*>(x);
+    CHECK_THROWS_WITH_AS(
+        comm.all_reduce(bytes + 1, x, 1, DType::kF32, ReduceOp::kSum, "x"),
+        "all_reduce 'x': the address of the input is no multiple of the 4 bytes of fp32",
+        std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        comm.reduce_scatter(x, const_cast<char*>(bytes) + 2, 2, DType::kF32, ReduceOp::kSum, "x"),
+        "reduce_scatter 'x': the address of the output is no multiple of the 4 bytes of fp32",
+        std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        comm.reduce(bytes + 1, nullptr, 1, DType::kBF16, ReduceOp::kSum, 1 - comm.rank(), "x"),
+        "reduce 'x': the address of the input is no multiple of the 2 bytes of bf16",
         std::invalid_argument);
     CHECK_THROWS_WITH_AS(comm.broadcast(x, 4, DType::kF32, 2, "x"),
                          "broadcast 'x': no root 2 in a group of 2", std::invalid_argument);

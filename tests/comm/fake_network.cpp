@@ -43,7 +43,7 @@ class FakeNetwork::End final : public Transport {
     if (refuses()) return false;
     if (network_.cut_[size_t(rank_)] || network_.cut_[size_t(transfer.peer)]) {
       transfer.error = "the wire is cut";
-    } else {
+    } else if (network_.parted_.count(std::minmax(rank_, int(transfer.peer))) == 0) {
       const std::byte* begin = transfer.data();
       const int delay = network_.faults_.delay_polls;
       Message message{{begin, begin + transfer.bytes},
@@ -54,6 +54,7 @@ class FakeNetwork::End final : public Transport {
       if (transfer.box == Box::kData && messages.size() >= inbox.receives[0].size())
         ++network_.unexpected_;
       messages.push_back(std::move(message));
+      if (inbox.bell) inbox.bell.ring();
     }
     sent_.push_back(&transfer);
     return true;
@@ -92,6 +93,16 @@ class FakeNetwork::End final : public Transport {
     }
   }
 
+  int where_to_sleep() override {
+    std::lock_guard guard(network_.mutex_);
+    const Inbox& inbox = network_.inboxes_[size_t(rank_)];
+    if (!inbox.bell) return shm::kNoDescriptor;
+    if (!sent_.empty() || !inbox.messages[0].empty() || !inbox.messages[1].empty())
+      return shm::kPollAgain;
+    inbox.bell.answer();
+    return inbox.bell.descriptor();
+  }
+
  private:
   bool refuses() {
     return network_.faults_.refuse > 0 &&
@@ -116,7 +127,10 @@ class FakeNetwork::End final : public Transport {
 };
 
 FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
-    : faults_(faults), random_(faults.seed), inboxes_(size_t(size)), cut_(size_t(size)) {}
+    : faults_(faults), random_(faults.seed), inboxes_(size_t(size)), cut_(size_t(size)) {
+  if (!faults.rings || faults.deaf) return;
+  for (Inbox& inbox : inboxes_) inbox.bell = shm::Doorbell::make();
+}
 
 std::unique_ptr<Transport> FakeNetwork::transport(int rank) {
   return std::make_unique<End>(*this, rank);
@@ -130,6 +144,11 @@ int64_t FakeNetwork::unexpected() const {
 void FakeNetwork::cut(int rank) {
   std::lock_guard guard(mutex_);
   cut_[size_t(rank)] = true;
+}
+
+void FakeNetwork::part(int a, int b) {
+  std::lock_guard guard(mutex_);
+  parted_.insert(std::minmax(a, b));
 }
 
 namespace {
@@ -178,6 +197,7 @@ void run_hosts(int hosts, int per_host,
                                                     : options.host_of[size_t(rank)]);
   for (int host = 0; host < hosts; ++host) fleet.hosts.push_back("host " + std::to_string(host));
   fleet.ranks_here = per_host;
+  fleet.exchange.pinned = options.exchange;
 
   FakeNetwork network(size, options.faults);
   Telegraph telegraph;
@@ -186,6 +206,10 @@ void run_hosts(int hosts, int per_host,
     Job::prepare(mapping, size);
     telegraph.jobs.push_back(std::make_shared<Job>(std::move(mapping), size));
     telegraph.jobs.back()->set_outside(&telegraph);
+    if (!options.faults.rings) continue;
+    std::vector<shm::Doorbell> bells;
+    for (int rank = 0; rank < size; ++rank) bells.push_back(shm::Doorbell::make());
+    telegraph.jobs.back()->set_doorbells(std::move(bells));
   }
   telegraph.seats.resize(size_t(size));
 
@@ -194,9 +218,9 @@ void run_hosts(int hosts, int per_host,
   std::barrier all_here(size);
   auto run = [&](int rank) {
     const auto job = telegraph.jobs[size_t(fleet.host_of[size_t(rank)])];
-    auto seat =
-        std::make_shared<shm::Seat>(job, rank, options.timeout, fleet,
-                                    std::make_unique<shm::Port>(network.transport(rank), rank, 77));
+    auto seat = std::make_shared<shm::Seat>(
+        job, rank, options.timeout, fleet,
+        std::make_unique<shm::Port>(network.transport(rank), rank, 77, options.silence));
     {
       std::lock_guard guard(telegraph.mutex);
       telegraph.seats[size_t(rank)] = seat;

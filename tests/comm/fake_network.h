@@ -6,11 +6,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "doorbell.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/exchange.h"
 #include "smp/comm/thread_group.h"
 #include "transport.h"
 
@@ -24,6 +29,8 @@ struct NetworkFaults {
   bool reorder = false;  // messages overtake each other, those of one sender too
   int at_once = 64;      // completions that one poll reports at most
   int slow_rank = -1;    // it sees something in one poll of fifty
+  bool rings = false;    // ranks sleep at doorbells, beside its descriptor
+  bool deaf = false;     // then it has no descriptor
 };
 
 class FakeNetwork {
@@ -36,6 +43,8 @@ class FakeNetwork {
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.
   void cut(int rank);
+  // Nothing passes between these two any more, and nothing says so.
+  void part(int a, int b);
 
  private:
   class End;
@@ -47,6 +56,7 @@ class FakeNetwork {
   struct Inbox {
     std::deque<Message> messages[2];  // by box
     std::deque<shm::Transport::Transfer*> receives[2];
+    shm::Doorbell bell;
   };
 
   mutable std::mutex mutex_;
@@ -54,14 +64,17 @@ class FakeNetwork {
   std::mt19937_64 random_;
   std::vector<Inbox> inboxes_;
   std::vector<bool> cut_;
+  std::set<std::pair<int, int>> parted_;
   int64_t unexpected_ = 0;
 };
 
 struct HostsOptions {
   std::chrono::milliseconds timeout{60000};
+  std::chrono::milliseconds silence{10000};  // of a rank that is asked
   NetworkFaults faults;
   std::function<void(FakeNetwork&)> afterwards;  // with the network as it was left
   std::vector<int> host_of;                      // each rank's host; equal shares when empty
+  std::optional<Exchange> exchange;              // by what the network costs otherwise
 };
 
 // Runs `program` once per rank of `hosts` x `per_host`, each in a thread of its own, as if the

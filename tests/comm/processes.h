@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <chrono>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -29,6 +32,23 @@ std::vector<Outcome> run_processes(int size, const RankProgram& program,
 
 std::string fresh_job_id();
 std::string text_of(const CommError& error);
+
+// Memory of zeros that this process shares with those that it forks.
+template <typename T>
+class Shared {
+ public:
+  Shared()
+      : value_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                         0)) T()) {}
+  ~Shared() { munmap(value_, sizeof(T)); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_; }
+
+ private:
+  T* const value_;
+};
 
 // A child process that runs `body`; what body returns comes back.
 class Child {

@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/sweep.h"
 #include "smp/comm/thread_group.h"
 
 using namespace smp;
@@ -126,20 +130,50 @@ int64_t random_calls(Communicator& comm, uint32_t seed, int calls) {
 
 }  // namespace
 
-TEST_CASE("random calls, several under way, in two groups from two threads") {
+TEST_CASE("random calls, several under way, in three groups from two threads") {
+  const auto rounds = swept("SMP_COMM_SWEEP_CALLS", 1200) / 3 / 200;
   for (const int size : {2, 3, 4})
     run_ranks(size, [&](Communicator& world) {
       std::vector<int> all;
       for (int rank = size - 1; rank >= 0; --rank) all.push_back(rank);
       const auto other = world.split(all);
-      std::thread thread([&] { CHECK(random_calls(*other, 11, 200) == 0); });
-      CHECK(random_calls(world, 22, 200) == 0);
+      all.pop_back();  // all but rank 0
+      const auto part = world.rank() > 0 ? world.split(all) : nullptr;
+      std::thread thread([&] {
+        for (uint32_t round = 0; round < rounds; ++round) {
+          CHECK(random_calls(*other, 1000 + round, 100) == 0);
+          if (part) CHECK(random_calls(*part, 2000 + round, 100) == 0);
+        }
+      });
+      for (uint32_t round = 0; round < rounds; ++round) CHECK(random_calls(world, round, 200) == 0);
       thread.join();
     });
 }
 
-TEST_CASE("processes: random calls, several under way") {
-  const auto outcomes = run_processes(
-      4, [](Communicator& comm) { return std::to_string(random_calls(comm, 33, 400)) + " wrong"; });
+TEST_CASE("processes: random calls, several under way, for as long as asked for") {
+  const auto seconds = swept("SMP_COMM_SOAK_S", 1);
+  const auto outcomes = run_processes(4, [&](Communicator& comm) {
+    const auto resident_bytes = [] {
+      int64_t pages = 0;
+      std::ifstream("/proc/self/statm").ignore(32, ' ') >> pages;
+      return pages * sysconf(_SC_PAGESIZE);
+    };
+    int64_t wrong = 0, warm = 0;
+    uint32_t seed = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t is_over = 0; is_over == 0; ++seed) {
+      wrong += random_calls(comm, seed, 200);
+      const auto since = std::chrono::steady_clock::now() - begin;
+      is_over = since > std::chrono::seconds(seconds);
+      if (warm == 0 && since > std::chrono::seconds(seconds) / 3) warm = resident_bytes();
+      comm.broadcast(&is_over, 1, DType::kI64, 0, "over")->wait();
+    }
+    constexpr int64_t kGrowthBytes = 1 << 20, kWarmSeconds = 20;
+    const int64_t grown = resident_bytes() - warm;
+    std::string said = std::to_string(wrong) + " wrong";
+    if (seconds / 3 >= kWarmSeconds && grown >= kGrowthBytes)
+      said += ", grown by " + std::to_string(grown) + " bytes";
+    return said;
+  });
   for (const Outcome& outcome : outcomes) CHECK(outcome.said == "0 wrong");
 }

@@ -121,6 +121,16 @@ TEST_CASE("a 16-bit average is rounded once, and integers are divided toward zer
                 2);
   CHECK(out[0] == -3);
   CHECK(out[1] == 3);
+  // As many ranks as a byte counts, and more.
+  const uint8_t bytes[2] = {200, 50};
+  uint8_t average = 1;
+  const std::byte* two[] = {reinterpret_cast<const std::byte*>(&bytes[0]),
+                            reinterpret_cast<const std::byte*>(&bytes[1])};
+  for (const auto& [ranks, expected] : {std::pair{250, 1}, {256, 0}, {300, 0}}) {
+    reduce_inputs(reinterpret_cast<std::byte*>(&average), two, 2, 1, DType::kU8, ReduceOp::kAverage,
+                  ranks);
+    CHECK(average == expected);
+  }
 }
 
 TEST_CASE("the proof of a job's key: SipHash-2-4 test vectors, and no two keys alike") {

@@ -11,10 +11,7 @@ using namespace smp::testing;
 
 namespace {
 
-// Counts that are small, odd, divide nothing, and need several slots or messages.
-std::vector<int64_t> counts_for(DType dtype) {
-  return {0, 1, 7, 1023, 5 * kSlotBytes / bytes_of(dtype) + 5};
-}
+constexpr int64_t kSlots = 5;  // of the largest count
 
 }  // namespace
 
@@ -23,7 +20,7 @@ TEST_CASE("reduce gives the root every reduction of every dtype, in place and no
     const int size = comm.size();
     int calls = 0;
     for (const DType dtype : kDTypes)
-      for (const int64_t count : counts_for(dtype))
+      for (const int64_t count : counts_for(dtype, size, kSlots))
         for (const ReduceOp op : kReduceOps) {
           const int root = ++calls % size;
           const bool is_root = comm.rank() == root, in_place = calls % 3 == 0;
@@ -52,7 +49,7 @@ TEST_CASE("gather puts everybody's elements in rank order at the root, in place 
     const int size = comm.size(), rank = comm.rank();
     for (int root = 0; root < size; ++root)
       for (const DType dtype : {DType::kU8, DType::kF64})
-        for (const int64_t count : counts_for(dtype)) {
+        for (const int64_t count : counts_for(dtype, size, kSlots)) {
           const bool is_root = rank == root, in_place = is_root && count % 2 == 1;
           Values own(dtype, count), all(dtype, is_root ? count * size : 0);
           for (int64_t i = 0; i < count; ++i) {
@@ -78,7 +75,7 @@ TEST_CASE("scatter gives each rank its part of what the root has, in place and n
     const int size = comm.size(), rank = comm.rank();
     for (int root = 0; root < size; ++root)
       for (const DType dtype : {DType::kU8, DType::kF64})
-        for (const int64_t count : counts_for(dtype)) {
+        for (const int64_t count : counts_for(dtype, size, kSlots)) {
           const bool is_root = rank == root, in_place = is_root && count % 2 == 1;
           Values all(dtype, is_root ? count * size : 0), own(dtype, count);
           for (int64_t i = 0; is_root && i < count * size; ++i) all.set(i, value_of(root, i));
@@ -101,7 +98,7 @@ TEST_CASE("all_to_all gives each rank what every rank has for it") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size(), rank = comm.rank();
     for (const DType dtype : {DType::kU8, DType::kF64})
-      for (const int64_t count : counts_for(dtype)) {
+      for (const int64_t count : counts_for(dtype, size, kSlots)) {
         Values in(dtype, count * size), out(dtype, count * size);
         for (int64_t i = 0; i < count * size; ++i) in.set(i, value_of(rank, i));
         comm.all_to_all(in.data(), out.data(), count, dtype, "x")->wait();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/sweep.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/dtype.h"
 
@@ -89,7 +90,18 @@ class Values {
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
                                     DType::kI32, DType::kI64, DType::kU8};
-inline constexpr int kSizes[] = {1, 2, 3, 5, 8};
+inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+// Counts that are small, odd, divide nothing, are beside the ranks' number, and need several slots;
+// in a sweep also one of a million.
+inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t slots = 3) {
+  std::vector<int64_t> counts = {
+      0, 1, 2, size - 1, size + 1, 7, 1023, 4097, slots * kSlotBytes / bytes_of(dtype) + 5};
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  if (swept("SMP_COMM_SWEEP_MILLION", 0) != 0) counts.push_back((1 << 20) + 3);
+  return counts;
+}
 
 // What rank `rank` puts at element i of a test; sums over 8 ranks stay below 128.
 inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }

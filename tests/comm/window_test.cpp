@@ -10,6 +10,7 @@
 
 #include "comm/processes.h"
 #include "comm/symmetric_buffer.h"
+#include "comm/times.h"
 #include "comm/values.h"
 #include "smp/comm/thread_group.h"
 
@@ -133,6 +134,7 @@ TEST_CASE("windows that do not match are told from each other") {
 TEST_CASE("a rank that does not show its memory in time is named") {
   std::string errors[3];
   std::atomic<int> ended{0};
+  std::atomic<bool> called{false};
   run_ranks(3,
             [&](Communicator& comm) {
               Buffer memory(comm, 100, true), all(comm, 300, false);
@@ -142,11 +144,16 @@ TEST_CASE("a rank that does not show its memory in time is named") {
                 return;
               }
               window->show();
-              errors[comm.rank()] =
-                  error_of([&] { window->gather(0, 0, 100, 1, all.data(), "g")->wait(); });
+              while (comm.rank() == 0 && !called) std::this_thread::yield();
+              if (comm.rank() == 0) comm.set_timeout(std::chrono::milliseconds(300));
+              errors[comm.rank()] = error_of([&] {
+                const WorkPtr work = window->gather(0, 0, 100, 1, all.data(), "g");
+                called = called || comm.rank() == 2;
+                work->wait();
+              });
               ended.fetch_add(1);
             },
-            {std::chrono::milliseconds(300)});
+            {kNever});
   const std::string text =
       "all_gather #1 'g' of 100 fp32 timed out after 0.3 s: rank 1 has not called it (its last "
       "call: #1 barrier 'w')";

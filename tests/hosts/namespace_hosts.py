@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+from checks import SKIPPED
 
 
 class Hosts:

@@ -35,6 +35,7 @@ class Run:
         self.report = self.folder.name + "/report.json"
         self.via = "exec:exec $SMP_AGENT --agent"
         self.options = []
+        self.own_number = f"echo $$ > {self.folder.name}/pid-$RANK;"
 
     def start(self, on_rank, on_others="", before=""):
         """The rank does its thing after a while, the others something else; each has a child in a session of
@@ -50,7 +51,7 @@ class Run:
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def end(self, program):
-        _, self.errors = program.communicate(timeout=30)
+        _, self.errors = program.communicate(timeout=100)
         self.code = program.returncode
         self.json = json.loads(pathlib.Path(self.report).read_text() or "{}")
 
@@ -59,7 +60,7 @@ class Run:
 
     def agent(self):
         """The process that watches the ranks on the host, once they all run."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             files = [pathlib.Path(self.folder.name, f"agent-{rank}") for rank in range(RANKS)]
             if all(file.exists() and file.read_text().endswith("\n") for file in files):
@@ -97,16 +98,23 @@ class Run:
         self.go(f"ulimit -c 0; kill -{name} $$;")
         return self.problem(SIGNALS[name], f"was killed by SIG{name}")
 
+    def once_gone(self, rank):
+        """Shell: waits until that rank, which writes its number down, is no more and its agent knows."""
+        number = f"{self.folder.name}/pid-{rank}"
+        return f"until [ -s {number} ]; do sleep 0.01; done; while kill -0 $(cat {number}) 2>/dev/null; do :; done; "
+
     def followed_by_others(self):
         """Those that lose a peer end too, with an exit code."""
-        self.go("kill -SEGV $$;", f"sleep {self.delay + 0.01}; exit 1;")
+        self.go("kill -SEGV $$;", f"{self.once_gone(self.rank)} exit 1;", before=self.own_number)
         return self.problem(139, "was killed by SIGSEGV")
 
     def blamed_first(self):
         """The others say whom they lost before its end is known."""
         blame = (f'printf \'{{"kind":"peer_lost","culprit":{self.rank},"phase":"step 3","message":"lost"}}\' '
                  f"> $SMP_ERROR_FILE; exit 1;")
-        self.go("sleep 0.1; kill -SEGV $$;", f"sleep {self.delay}; {blame}")
+        ready, witness = f"{self.folder.name}/ready", (self.rank + PER_HOST) % RANKS
+        self.go(f"touch {ready}; {self.once_gone(witness)} kill -SEGV $$;",
+                f"until [ -e {ready} ]; do sleep 0.01; done; {blame}", before=self.own_number)
         return self.problem(139, "was killed by SIGSEGV")
 
     def last_words(self):
@@ -121,7 +129,10 @@ class Run:
         blame = (f'printf \'{{"kind":"timeout","culprit":{self.rank},"message":"waited"}}\' > $SMP_ERROR_FILE; '
                  f"exit 124;")
         other = (self.rank + PER_HOST) % RANKS
-        self.go("kill -STOP $$;", f"if [ $RANK = {other} ]; then sleep 0.2; {blame} fi;")
+        number = f"{self.folder.name}/pid-{self.rank}"
+        self.go("kill -STOP $$;", f"if [ $RANK = {other} ]; then until [ -s {number} ]; do sleep 0.01; done; "
+                f"until [ $(cut -d' ' -f3 /proc/$(cat {number})/stat) = T ]; do sleep 0.01; done; {blame} fi;",
+                before=self.own_number)
         return self.problem(124, f"rank {self.rank} on host {self.host} stopped responding: it was stopped")
 
     def agent_killed(self):
@@ -153,12 +164,12 @@ class Run:
             self.agent()  # else while it starts
         time.sleep(self.delay)
         program.kill()
-        program.communicate(timeout=30)
+        program.communicate(timeout=100)
         return ""
 
 
 KINDS = [name for name in vars(Run) if name not in
-         ("__init__", "start", "end", "go", "agent", "left", "problem") and not name.startswith("_")]
+         ("__init__", "start", "end", "go", "agent", "left", "once_gone", "problem") and not name.startswith("_")]
 
 
 def main():
@@ -174,7 +185,7 @@ def main():
         for number in range(options.runs):
             run = Run(options.launch, kind, options.seed * 100000 + number)
             problem = getattr(run, kind)()
-            deadline = time.monotonic() + 1
+            deadline = time.monotonic() + 20
             while run.left() and time.monotonic() < deadline:
                 time.sleep(0.02)
             if not problem and run.left():

@@ -14,21 +14,17 @@ import sys
 import tempfile
 import time
 
+from checks import Checks
 from namespace_hosts import Hosts
 
+LONGEST_S = 10  # 3.5 s it is on a quiet machine; a host that is not found has no limit
 
-class Test:
+
+class Test(Checks):
     def __init__(self, options):
         self.launch, self.per_host = options.launch, options.ranks_per_host
         self.hosts = Hosts(pathlib.Path(options.source, "scripts/namespace-hosts"), options.hosts)
         self.marks = 0
-        self.failed = 0
-
-    def check(self, what, holds, text=""):
-        print(f"{'ok  ' if holds else 'FAIL'}  {what}")
-        if not holds:
-            self.failed += 1
-            print("      " + text.replace("\n", "\n      "))
 
     def command(self, options, program, list_of_hosts=None):
         named = list_of_hosts or f"h[1-{self.hosts.count}]:{self.per_host}"
@@ -38,7 +34,7 @@ class Test:
     def run(self, options, program, list_of_hosts=None, env=None):
         start = time.monotonic()
         done = subprocess.run(self.command(options, program, list_of_hosts), capture_output=True, text=True,
-                              timeout=60, env={**os.environ, **(env or {})}, errors="surrogateescape")
+                              timeout=200, env={**os.environ, **(env or {})}, errors="surrogateescape")
         return done, time.monotonic() - start
 
     def script(self, text):
@@ -59,7 +55,7 @@ class Test:
                 continue
         return count
 
-    def gone_after(self, limit):
+    def gone_after(self, limit=20):
         start = time.monotonic()
         while self.alive() and time.monotonic() - start < limit:
             time.sleep(0.01)
@@ -70,19 +66,20 @@ class Test:
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(self.hosts.count * self.per_host):
             program.stdout.readline()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.alive() < 2 * self.hosts.count * self.per_host and time.monotonic() < deadline:
             time.sleep(0.01)
         return program
 
     # the cases
 
-    def places(self):
-        done, seconds = self.run(["--show-ranks", "all"], ["sh", "-c", "echo $(hostname) $LOCAL_RANK $MASTER_ADDR"])
+    def places(self, what="every rank on its host", options=()):
+        done, seconds = self.run(["--show-ranks", "all", *options],
+                                 ["sh", "-c", "echo $(hostname) $LOCAL_RANK $MASTER_ADDR"])
         address = pathlib.Path(self.hosts.folder, "hosts").read_text().splitlines()[1].split()[0]
         lines = {f"[{host * self.per_host + rank}] h{host + 1} {rank} {address}"
                  for host in range(self.hosts.count) for rank in range(self.per_host)}
-        self.check(f"every rank on its host, {seconds:.2f} s for {len(lines)} ranks",
+        self.check(f"{what}, {seconds:.2f} s for {len(lines)} ranks",
                    done.returncode == 0 and set(done.stdout.splitlines()) == lines, done.stdout + done.stderr)
 
     def bytes_exact(self):
@@ -107,7 +104,7 @@ class Test:
             done, _ = self.run(["--report-json", folder + "/r.json"],
                                self.script("test $RANK = 3 && { sleep 0.3; kill -SEGV $$; }; "))
             report = json.load(open(folder + "/r.json"))
-        gone, _ = self.gone_after(1)
+        gone, _ = self.gone_after()
         after = report["elapsed_ms"] - report["ranks"][3]["after_ms"]
         host = f"h{3 // self.per_host + 1}"
         self.check(f"rank 3 dies of SIGSEGV: all have ended after {after} ms",
@@ -118,7 +115,7 @@ class Test:
         program = self.started([])
         program.send_signal(signal.SIGKILL)
         program.wait()
-        gone, seconds = self.gone_after(4)
+        gone, seconds = self.gone_after()
         self.check(f"kill -9 of smp-launch: nothing left after {seconds * 1e3:.0f} ms", gone,
                    f"{self.alive()} processes are left")
 
@@ -126,20 +123,31 @@ class Test:
         program = self.started([])
         agents = sorted(pid for pid, name in self.hosts.pids("h2") if name == which)
         os.kill(agents[0], signal.SIGKILL)
-        _, errors = program.communicate(timeout=20)
-        gone, _ = self.gone_after(1)
+        _, errors = program.communicate(timeout=100)
+        gone, _ = self.gone_after()
         self.check(f"kill -9 of {which} on h2", gone and program.returncode == 125
                    and "smp-launch: host h2 was lost with ranks " in errors, errors)
+
+    def inner_agent_killed(self):
+        """h1 reaches h2, and h3 h4."""
+        program = self.started(["--fan-out", "2"])
+        agents = sorted(pid for pid, name in self.hosts.pids("h3") if name == "smp-supervise")
+        os.kill(agents[0], signal.SIGKILL)
+        _, errors = program.communicate(timeout=100)
+        gone, _ = self.gone_after()
+        self.check("kill -9 of an agent that reaches h4: both are lost, it is the cause", gone
+                   and program.returncode == 125 and "smp-launch: host h3 was lost with ranks " in errors
+                   and "it is reached through host h3, which was lost" in errors, errors)
 
     def lost(self, what, break_it, mend=None, options=()):
         program = self.started(["--grace", "1s", *options])
         start = time.monotonic()
         break_it()
-        _, errors = program.communicate(timeout=20)
+        _, errors = program.communicate(timeout=100)
         seconds = time.monotonic() - start
-        gone, cleaning = self.gone_after(4)
+        gone, cleaning = self.gone_after()
         self.check(f"{what}: told after {seconds:.1f} s, all gone {cleaning:.1f} s later",
-                   gone and program.returncode == 125 and seconds <= 4.5 and cleaning <= 1.5
+                   gone and program.returncode == 125 and seconds <= LONGEST_S
                    and "smp-launch: host h2 was lost with rank" in errors, errors + f"{self.alive()} left")
         if mend:
             mend()
@@ -157,7 +165,7 @@ class Test:
                          f"Host denied\n  HostName {address}\n  HostKeyAlias h1\n  PubkeyAuthentication no\n"
                          f"Host refused\n  HostName {address}\n  Port 9\n" + config)
         done = subprocess.run([self.launch, "--hosts", "h1,badkey,denied,refused,h2", "--ssh-args", f"-F {other}",
-                               "--", "true"], capture_output=True, text=True, timeout=60)
+                               "--", "true"], capture_output=True, text=True, timeout=200)
         for host, reason in (("badkey", "host key not accepted"), ("denied", "login refused"),
                              ("refused", "connection refused")):
             self.check(f"{host}: {reason}", done.returncode == 125 and f"\n  host {host}: {reason}" in done.stderr,
@@ -166,6 +174,7 @@ class Test:
 
     def all(self):
         self.places()
+        self.places("... and reached by each other", ["--fan-out", "2"])
         self.bytes_exact()
         self.secrets_stay()
         self.unreachable()
@@ -173,6 +182,7 @@ class Test:
         self.launcher_killed()
         self.agent_killed("smp-supervise")
         self.agent_killed("smp-launch")
+        self.inner_agent_killed()
         self.lost("a stopped agent", self.stop_agent)
         self.lost("a cut network", lambda: self.hosts.tell("cut", "h2"), lambda: self.hosts.tell("join", "h2"))
         self.lost("a host without power", lambda: self.hosts.tell("off", "h2"))

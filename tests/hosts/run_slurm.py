@@ -12,25 +12,19 @@ import sys
 import tempfile
 import time
 
-SKIPPED = 77
+from checks import SKIPPED, Checks
+
 launch, source = sys.argv[1:]
 script = str(pathlib.Path(source, "scripts/slurm-hosts"))
-failed = 0
-
-
-def check(what, holds, text):
-    global failed
-    print(f"{'ok  ' if holds else 'FAIL'}  {what}")
-    if not holds:
-        failed += 1
-        print("      " + text.replace("\n", "\n      "))
+checks = Checks()
+check = checks.check
 
 
 def allocated(nodes, options, program, launch_options=()):
     named = f"--nodelist=n[1-{nodes}]"  # else those that have just been given back are passed over
     return subprocess.run(["salloc", "--quiet", f"--nodes={nodes}", named, *options, launch, "--hosts", "slurm",
                            "--show-ranks", "all", *launch_options, "--", *program],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=200)
 
 
 def places(nodes, options, expected, launch_options=()):
@@ -51,13 +45,21 @@ def sleepers(mark):
     return found
 
 
+def left_after(mark):
+    """How many are left, once they have had their time to end."""
+    deadline = time.monotonic() + 30
+    while sleepers(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return sleepers(mark)
+
+
 def rank_dies():
     mark = f"{300000 + os.getpid()}"
     done = allocated(4, ["--ntasks-per-node=2"], ["sh", "-c", "test $RANK = 5 && { sleep 0.3; kill -SEGV $$; }; "
                                                   f"setsid sleep {mark} & sleep {mark}"])
     check("a rank that dies ends all, and is named with its node",
           done.returncode == 139 and "rank 5 on host n3 was killed by SIGSEGV" in done.stderr
-          and sleepers(mark) == 0, done.stderr)
+          and left_after(mark) == 0, done.stderr)
 
 
 def cancelled():
@@ -70,11 +72,9 @@ def cancelled():
         program.stdout.readline()
     job = subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True).stdout.split()[0]
     subprocess.run(["scancel", job], check=True)
-    program.communicate(timeout=30)
-    deadline = time.monotonic() + 5
-    while sleepers(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    check("scancel leaves nothing", sleepers(mark) == 0, f"{sleepers(mark)} processes are left")
+    program.communicate(timeout=200)
+    left = left_after(mark)
+    check("scancel leaves nothing", left == 0, f"{left} processes are left")
 
 
 def written_script():
@@ -87,7 +87,7 @@ def written_script():
     check("sbatch --test-only takes what --dry-run=sbatch writes", written.returncode == tested.returncode == 0,
           written.stdout + written.stderr + tested.stderr)
     ran = subprocess.run(["sbatch", "--wait", "--output", folder + "/written.out", path], capture_output=True,
-                         text=True, timeout=60)
+                         text=True, timeout=200)
     text = pathlib.Path(folder, "written.out").read_text()
     check("and it runs", ran.returncode == 0
           and sorted(text.splitlines()) == ["[0] n1 0", "[1] n1 1", "[2] n2 0", "[3] n2 1"], ran.stderr + text)
@@ -110,4 +110,4 @@ try:
 finally:
     subprocess.run([script, "down", folder], check=True)
     os.rmdir(os.path.dirname(folder))
-sys.exit(1 if failed else 0)
+sys.exit(1 if checks.failed else 0)

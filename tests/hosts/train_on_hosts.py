@@ -4,7 +4,11 @@ bytes sent are those of the plan, and a lost rank or host ends the job with its 
 returns 77 where such hosts may not be made.
 
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR
+  train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --quickstart STEPS
+
+With --quickstart it trains the quickstart's job alone, for so many steps on 4 hosts, and kills a rank in the middle.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -15,6 +19,7 @@ import sys
 import tempfile
 import time
 
+from checks import Checks
 from namespace_hosts import Hosts
 
 STEPS = 6
@@ -30,25 +35,19 @@ CASES = [
 ]
 
 
-class Test:
+class Test(Checks):
     def __init__(self, plan, launch, source):
         self.plan, self.launch, self.source = plan, launch, pathlib.Path(source)
         self.hosts = Hosts(self.source / "scripts/namespace-hosts", max(case[0] for case in CASES))
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="smp-train-on-hosts-"))
-        self.failed = 0
 
-    def check(self, what, holds, text=""):
-        print(f"{'ok  ' if holds else 'FAIL'}  {what}", flush=True)
-        if not holds:
-            self.failed += 1
-            print("      " + text.replace("\n", "\n      "))
-
-    def make_plan(self, name, hosts, per_host, layout, steps=STEPS):
+    def make_plan(self, name, hosts, per_host, layout, steps=STEPS, more=None, job="tests/faults/job.yaml"):
         plan = self.folder / f"{name}.yaml"
         whole = {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1, "sharded_data_parallel_degree": 1}
         pins = {f"parallel.{key}": value for key, value in (whole | layout).items()}
         pins |= {"cluster.hosts": hosts, "cluster.processes_per_host": per_host, "training.steps": steps}
-        command = [self.plan, str(self.source / "tests/faults/job.yaml"), "-o", str(plan)]
+        pins |= more or {}
+        command = [self.plan, str(self.source / job), "-o", str(plan)]
         for key, value in pins.items():
             command += ["--set", f"{key}={value}"]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -63,7 +62,7 @@ class Test:
 
     def train(self, plan, run, hosts=0):
         start = time.monotonic()
-        done = subprocess.run(self.command(plan, run, hosts), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(self.command(plan, run, hosts), capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             raise RuntimeError(f"{done.stdout}\n{done.stderr}")
         lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -94,15 +93,45 @@ class Test:
         program = subprocess.Popen(self.command(plan, run, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                    text=True)
         metrics = run / "metrics.jsonl"
-        until = time.monotonic() + 60
+        until = time.monotonic() + 200
         while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size > 0):
             time.sleep(0.05)
         start = time.monotonic()
         break_it()
-        _, errors = program.communicate(timeout=30)
+        _, errors = program.communicate(timeout=200)
         seconds = time.monotonic() - start
         self.check(f"{what}: the job ends after {seconds:.1f} s and says why",
-                   program.returncode != 0 and seconds < 10 and re.search(expected, errors), errors)
+                   program.returncode != 0 and seconds < 30 and re.search(expected, errors), errors)
+
+    def restart(self, what, plan, kill_at):
+        """On 4 hosts, a rank killed behind a checkpoint: the losses of an undisturbed run."""
+        name = what.split()[0]
+        expected, _, _, _ = self.train(plan, self.folder / f"{name}-undisturbed.run", 4)
+        run = self.folder / f"{name}-disturbed.run"
+        program = subprocess.Popen([*self.command(plan, run, 4)[:-1], "--max-restarts", "1", "--restart-pause", "100ms",
+                                    str(plan)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        metrics, until = run / "metrics.jsonl", time.monotonic() + 300
+        saved = run / "checkpoints/latest"  # which is written in the background
+        while time.monotonic() < until and not (saved.exists() and metrics.read_text().count("\n") >= kill_at):
+            time.sleep(0.01)
+        self.kill_a_rank()
+        _, errors = program.communicate(timeout=600)
+        losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+        told = re.search("restart 1 of 1, from step-[0-9]+", errors)
+        self.check(f"{what} on 4 hosts, a killed rank: {told[0] if told else 'no restart'}, the same {len(losses)} "
+                   "losses", program.returncode == 0 and told and losses == expected, errors + f"{losses}\n{expected}")
+
+    def restart_sharded_pipeline(self):
+        layout = {"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2, "sharding": "parameters"}
+        plan = self.make_plan("restart", 4, 1, layout, 24, {"training.checkpoint.every_steps": 8})
+        self.restart("ZeRO-3 x pipeline", plan, 12)
+
+    def quickstart(self, steps):
+        """The quickstart's job, in the layout that smp-plan chooses for 4 hosts."""
+        layout = {f"{name}_degree": "auto" for name in ("tensor_parallel", "pipeline_parallel", "sharded_data_parallel")}
+        plan = self.make_plan("quickstart", 4, 1, layout, steps, {"training.checkpoint.every_steps": steps // 3},
+                              "configs/jobs/quickstart.yaml")
+        self.restart("quickstart", plan, steps // 2)
 
     def kill_a_rank(self):
         pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
@@ -111,15 +140,22 @@ class Test:
     def all(self):
         for number, case in enumerate(CASES):
             self.case(number, *case)
+        self.restart_sharded_pipeline()
         self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
         self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"),
                    r"host h2 was lost|host h2 \(.*has not been heard of")
 
 
 def main():
-    test = Test(*sys.argv[1:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("plan")
+    parser.add_argument("launch")
+    parser.add_argument("source")
+    parser.add_argument("--quickstart", type=int, metavar="STEPS")
+    options = parser.parse_args()
+    test = Test(options.plan, options.launch, options.source)
     try:
-        test.all()
+        test.quickstart(options.quickstart) if options.quickstart else test.all()
     finally:
         test.hosts.down()
     subprocess.run(["rm", "-rf", str(test.folder)], check=True)

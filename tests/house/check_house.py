@@ -71,8 +71,14 @@ def check_includes(root):
     return problems
 
 
+def first_includes(root):
+    """Headers that a source of ours includes before all others: the build compiles them alone."""
+    return {next((header for _, header in includes_of(path)), None)
+            for path in pathlib.Path(root, "lib").glob("*/src/**/*.cpp")}
+
+
 def check_headers(root, compiler, flags):
-    problems = []
+    problems, built = [], first_includes(root)
     includes = [f"-I{d}" for d in sorted(pathlib.Path(root, "lib").glob("*/include"))]
     headers = sorted(pathlib.Path(root, "lib").glob("*/include/smp/*/*.h"))
     if not headers:
@@ -81,6 +87,8 @@ def check_headers(root, compiler, flags):
         text = header.read_text()
         if "#pragma once" not in text:
             problems.append(f"{header.relative_to(root)}: no #pragma once")
+        if str(header).split("/include/")[-1] in built:
+            continue
         done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", *includes,
                                *flags, str(header)], capture_output=True, text=True)
         if done.returncode != 0:

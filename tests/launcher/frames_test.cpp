@@ -115,4 +115,22 @@ TEST_CASE("how ssh is called, and what its failures mean") {
         "smp-launch is not there as '/opt/s m/smp-launch': name it with --agent-path (bash: "
         "smp-launch: No such file or directory)");
   CHECK(why(3, "") == "no agent: the command ended with exit code 3");
+
+  // What MaxStartups does to a connection is worth another try; what other refusals do is not.
+  const auto dropped = [&](int code, const std::string& errors) {
+    return transport->was_dropped({code, 0, false, ""}, errors);
+  };
+  CHECK(dropped(255, "kex_exchange_identification: Connection closed by remote host\r\n"));
+  CHECK(dropped(255, "ssh_exchange_identification: Connection closed by remote host\r\n"));
+  CHECK(dropped(255,
+                "kex_exchange_identification: read: Connection reset by peer\r\n"
+                "Connection reset by 10.0.0.1 port 22\r\n"));
+  CHECK(!dropped(1, "kex_exchange_identification: Connection closed by remote host\r\n"));
+  CHECK(!dropped(255, "Connection closed by 10.0.0.1 port 22\r\n"));
+  CHECK(!dropped(255, "Connection reset by 10.0.0.1 port 22\r\n"));
+  CHECK(!dropped(255, "ssh: connect to host h1 port 22: Connection refused\n"));
+  CHECK(!make_transport({"local", "", "a"})
+             ->was_dropped({255, 0, false, ""},
+                           "kex_exchange_"
+                           "identification: Connection closed by remote host"));
 }

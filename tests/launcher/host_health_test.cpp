@@ -1,11 +1,14 @@
 #include "smp/launcher/host_health.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "gpu_health.h"
 #include "scratch_folder.h"
 
 using namespace smp;
@@ -62,6 +65,71 @@ TEST_CASE("a host's memory, limits and GPUs are read where the kernel and the dr
   CHECK(own_health().cpus >= 1);
   CHECK(own_health().memory_bytes > 0);
   CHECK(own_health().clock_ms > 1'700'000'000'000);
+}
+
+TEST_CASE("errors of GPUs that the kernel has logged are found with their age") {
+  const ScratchFolder folder;
+  write_file(folder / "proc/uptime", "7265.00 100.00\n");
+  for (const char* gpu : {"0000:3b:00.0", "0000:02:00.0"})
+    write_file(fmt::format("{}/proc/driver/nvidia/gpus/{}/information", folder.path(), gpu), "");
+  const auto logged = [&](const std::string& line) {
+    write_file(folder / "dev/kmsg", line);
+    std::string text;
+    for (const GpuNote& note : own_health(folder.path()).gpu_health.logged)
+      text += fmt::format("{}: {}", note.gpu, note.text);
+    return text;
+  };
+  const std::string gone =
+      ",-;NVRM: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus.\n SUBSYSTEM=pci\n";
+  const std::string told = "1: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus.";
+  CHECK(logged("4,339,5140900" + gone) == told + ", 2 h ago");
+  CHECK(logged("4,339,7000000000" + gone) == told + ", 4 min ago");
+  CHECK(logged("4,339,9000000000" + gone) == told);  // the clock is a container's
+  CHECK(logged("4,340,7264000000,-;NVRM: Xid (PCI:0000:ff:00): 48, x\n") ==
+        "-1: Xid (PCI:0000:ff:00): 48, x, 0 min ago");
+  CHECK(logged("4,340,1,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=12, MMU Fault\n") == "");
+  CHECK(logged("4,340,1,-;NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper: ...\n") == "");
+  CHECK(logged("4,340,1,-;NVRM: Xid (PCI:0000:3b:00)") == "");
+}
+
+TEST_CASE("NVML that hangs on a GPU is not waited for, and is an error of the GPUs") {
+  void* const library = dlopen(FAKE_NVML, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  const auto hang = reinterpret_cast<void (*)(bool)>(dlsym(library, "fake_nvml_hang"));
+  REQUIRE(static_cast<bool>(hang));
+  const ScratchFolder nothing_logged;
+  hang(true);
+  const GpuHealth health = own_gpu_health(nothing_logged.path(), std::chrono::milliseconds(20));
+  hang(false);
+  REQUIRE(health.errors.size() == 1);
+  CHECK(health.errors[0].gpu == -1);
+  CHECK(health.errors[0].text == "NVML does not answer in 20 ms");
+  CHECK(own_gpu_health(nothing_logged.path(), std::chrono::minutes(1)).errors.empty());
+}
+
+TEST_CASE("what is told of GPUs: of those of the job, and what may be over is not wrong") {
+  HostHealth health = good();
+  CHECK(gpu_findings_of(health.gpu_health, {}).empty());
+  health.gpu_health = {{{0, "x"}, {1, "y"}}, {{-1, "Xid"}, {2, "z"}}, {{0, "process 1"}}};
+  const auto told = [&](const std::vector<int>& gpus) {
+    std::string text;
+    for (const HealthFinding& one : gpu_findings_of(health.gpu_health, gpus))
+      text += fmt::format("{}{}: {}\n", one.optional ? "-- " : "", one.name, one.text);
+    return text;
+  };
+  CHECK(
+      told({}) ==
+      "GPU errors: GPU 0: x; GPU 1: y\n-- GPU log: Xid; GPU 2: z\nGPUs in use: GPU 0: process 1\n");
+  CHECK(told({1}) == "GPU errors: GPU 1: y\n-- GPU log: Xid\n");
+  CHECK(told({3}) == "-- GPU log: Xid\n");
+  health.gpu_health.errors.clear();
+  health.gpu_health.held_by.clear();
+  const HostTable table = table_of({{"a", {}, health, {}, 0}});
+  CHECK(table.ok);
+  CHECK(
+      table.text.substr(table.text.find("\n\n") + 2) ==
+      "note: host a: GPU log: Xid; GPU 2: z: where it was not reset since: nvidia-smi --gpu-reset, "
+      "or leave the host out (--exclude)\n1 host: nothing is wrong\n");
 }
 
 TEST_CASE("what a host lacks is said with what to do about it") {

@@ -143,9 +143,14 @@ TEST_CASE("every host has its slots, and all numbers agree") {
   CHECK(text_of(settled("a@gpu=0-2,b", {})) == "a x 3 gpu 0 1 2, b x 1");
   CHECK(text_of(settled("a,b", {0, 8, 2})) == "a x 8, b x 8");
   CHECK(slots_of(settled("h[1-100]:4096", {})) == 409600);
+  // A plan of 2 hosts with 3 processes each, on others that have as many slots in all.
+  CHECK(text_of(settled("big:4,small:2", {0, 3, 2})) == "big x 4, small x 2");
+  CHECK(text_of(settled("a@gpu=0-3,b:1,c:1", {0, 3, 2})) == "a x 4 gpu 0 1 2 3, b x 1, c x 1");
   const auto error = [](const std::string& text, const WantedRanks& wanted) {
     return error_of([&] { settled(text, wanted); });
   };
+  CHECK(error("a:4,b:2,c:1", {0, 3, 2}) ==
+        "the plan has 6 ranks, but the hosts have 7 slots: make them agree, or plan again");
   CHECK(
       error("a,b", {5, 0, 0}) ==
       "-n 5 ranks do not spread evenly over 2 hosts: say how many go where, as in --hosts a:3,b:2");

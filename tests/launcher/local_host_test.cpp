@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 
+#include <chrono>
 #include <fstream>
 #include <map>
 
@@ -24,11 +26,13 @@ struct Record : HostEvents {
   void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }
   void on_stopped(int process, bool stopped) override { stops[process].push_back(stopped); }
   void on_start_failed(int, const std::string&) override {}
-  void on_lost(int, const std::string&) override {}
+  void on_lost(int, const Loss&) override {}
+  void on_still_finishing() override { ++still_finishing; }
 
   std::map<int, std::string> out, err;
   std::map<int, ProcessEnd> ends;
   std::map<int, std::vector<bool>> stops;
+  int still_finishing = 0;
 };
 
 Command shell(const std::string& script) {
@@ -37,7 +41,8 @@ Command shell(const std::string& script) {
 
 template <typename Condition>
 bool dispatch_until(LocalHost& host, Record& record, Condition condition) {
-  for (int i = 0; i < 500 && !condition(); ++i) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition() && std::chrono::steady_clock::now() < limit) {
     pollfd ready{host.event_fd(), POLLIN, 0};
     poll(&ready, 1, 10);
     host.dispatch(record);
@@ -125,6 +130,7 @@ TEST_CASE("finish ends orphans in foreign sessions and counts them") {
              shell("setsid sleep 100 & (setsid sh -c 'trap \"\" TERM; sleep 100' &); sleep 0.2"));
   REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
   CHECK(host.finish(record) >= 2);
+  CHECK(record.still_finishing > 0);
   CHECK(children_of_this_process().empty());
 }
 
@@ -141,7 +147,8 @@ TEST_CASE("the last output of a process arrives even when it is read late") {
   LocalHost host;
   Record record;
   host.start(0, shell("head -c 60000 /dev/zero; printf end >&2"));
-  usleep(200'000);
+  siginfo_t ended;
+  REQUIRE(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) == 0);
   host.finish(record);
   CHECK(record.out[0].size() == 60000);
   CHECK(record.err[0] == "end");

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -49,6 +51,32 @@ TEST_CASE("a log that cannot be opened or written says which and why") {
   LogFile full("/dev/full");
   CHECK_THROWS_WITH_AS(full.write("x"), "cannot write log '/dev/full': No space left on device",
                        std::system_error);
+}
+
+TEST_CASE("a line of a log that was cut gets its end before the next") {
+  const ScratchFolder folder;
+  const std::string path = folder / "log";
+  std::ofstream(path) << "one\ntw";  // by a writer that was killed
+  {
+    LogFile log(path);
+    CHECK(text_in(path) == "one\ntw");
+    log.write("thr");  // a line in pieces stays one
+    log.write("ee\n");
+  }
+  CHECK(text_in(path) == "one\ntw\nthree\n");
+  // A file that may grow no more, as on a full disk, takes a part of a line.
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  LogFile log(path);
+  const rlimit little{16, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &little);
+  CHECK_THROWS_AS(log.write("four\n"), std::system_error);
+  CHECK_THROWS_AS(log.write("five\n"), std::system_error);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  log.write("six\n");
+  CHECK(text_in(path) == "one\ntw\nthree\nfou\nsix\n");
 }
 
 TEST_CASE("a full log is renamed, whole lines in each, and the oldest go") {

@@ -22,9 +22,9 @@ const MeetingPlace kHere{"127.0.0.1", 0};
 const std::string kKey = "0123456789abcdef";
 
 std::string why_not_joined(const MeetingPlace& place, const std::string& key,
-                           const MeetingGuest& guest) {
+                           const MeetingGuest& guest, milliseconds time = milliseconds(60'000)) {
   try {
-    join_meeting(place, key, guest, milliseconds(500));
+    join_meeting(place, key, guest, time);
     return "joined";
   } catch (const std::runtime_error& error) {
     return error.what();
@@ -63,17 +63,17 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
     CHECK(why_not_joined(place, kKey, {1, 8, 4}) ==
           at + ": another number of ranks a host is wanted there, 8 here: they have to be equal");
     std::vector<FileDescriptor> channels;
-    channels.push_back(join_meeting(place, kKey, {3, 0, 4}, milliseconds(5000)));
+    channels.push_back(join_meeting(place, kKey, {3, 0, 4}, milliseconds(60'000)));
     CHECK(why_not_joined(place, kKey, {3, 0, 4}) == at + ": another host is number 3 already");
     CHECK(why_not_joined(place, kKey, {0, 0, 4}) == at + ": another host is number 0 already");
-    channels.push_back(join_meeting(place, kKey, {1, 0, 4}, milliseconds(5000)));
-    channels.push_back(join_meeting(place, kKey, {2, 0, 4}, milliseconds(5000)));
+    channels.push_back(join_meeting(place, kKey, {1, 0, 4}, milliseconds(60'000)));
+    channels.push_back(join_meeting(place, kKey, {2, 0, 4}, milliseconds(60'000)));
     for (size_t i = 0; i < 3; ++i) {
       const std::string text = std::to_string(i);
       CHECK(write(channels[i].number(), text.data(), 1) == 1);
     }
   });
-  CHECK(!meeting.gather(3, {0, 0, 4}, milliseconds(20'000), -1));
+  CHECK(!meeting.gather(3, {0, 0, 4}, milliseconds(60'000), -1));
   guests.join();
   const std::vector<ArrivedGuest> arrived = meeting.take();
   REQUIRE(arrived.size() == 3);
@@ -94,7 +94,7 @@ TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so"
                        std::runtime_error);
   int port = 0;
   { port = Meeting(kHere, kKey).port(); }
-  CHECK(why_not_joined({"127.0.0.1", port}, kKey, {1, 0, 2}) ==
+  CHECK(why_not_joined({"127.0.0.1", port}, kKey, {1, 0, 2}, milliseconds(500)) ==
         "host 0 was not reached at 127.0.0.1:" + std::to_string(port) +
             " within 500 ms: Connection refused");
   CHECK_THROWS_WITH_AS(
@@ -105,7 +105,7 @@ TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so"
   REQUIRE(pipe(ends) == 0);
   const FileDescriptor control(ends[0]), signal(ends[1]);
   CHECK(write(signal.number(), "\x02", 1) == 1);
-  CHECK(meeting.gather(2, {0, 0, 3}, milliseconds(5000), control.number()) == 2);
+  CHECK(meeting.gather(2, {0, 0, 3}, milliseconds(60'000), control.number()) == 2);
 }
 
 TEST_CASE("a meeting place and a key file are read strictly") {

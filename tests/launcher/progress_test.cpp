@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "smp/launcher/output_watch.h"
 #include "smp/launcher/progress_watch.h"
 #include "smp/plan/progress_page.h"
 
@@ -133,6 +134,21 @@ TEST_CASE("nothing is guessed of ranks that post nothing, and those that ended a
   CHECK(!watch.hang(kStart + seconds(200)));
 }
 
+TEST_CASE("time in which nobody looked counts against no rank") {
+  ProgressWatch watch(after(seconds(10)), 1, kStart);
+  watch.see(0, at(1, true, 1), false, kStart);
+  watch.overlook(seconds(60), kStart + seconds(60));
+  CHECK(!watch.hang(kStart + seconds(69)));
+  CHECK(watch.silent(kStart + seconds(69)) == seconds(9));
+  REQUIRE(watch.hang(kStart + seconds(70)));
+  watch.overlook(seconds(30), kStart + seconds(100));
+  watch.see(0, at(2, true, 2, 2), false, kStart + seconds(101));
+  CHECK(watch.recovery() == seconds(11));
+  // What was seen at the end of that time is no sign of life from the future.
+  watch.overlook(seconds(50), kStart + seconds(102));
+  CHECK(watch.silent(kStart + seconds(103)) == seconds(1));
+}
+
 TEST_CASE("the limit by itself: ten minutes, then ten of the longest of the last steps") {
   ProgressWatch watch({}, 1, kStart);
   CHECK(watch.limit() == seconds(600));
@@ -146,4 +162,33 @@ TEST_CASE("the limit by itself: ten minutes, then ten of the longest of the last
   watch.see(0, progress, false, kStart);
   CHECK(watch.limit() == seconds(200));
   CHECK(!ProgressWatch({std::nullopt, true}, 1, kStart).hang(kStart + std::chrono::hours(9)));
+}
+
+TEST_CASE("ranks that write nothing are told once, the longest silent first") {
+  OutputWatch watch(seconds(60), 3, kStart);
+  watch.wrote(0, kStart + seconds(10));
+  watch.wrote(2, kStart + seconds(10));
+  CHECK(!watch.hang(kStart + milliseconds(69'999)));
+  const auto hang = watch.hang(kStart + seconds(70));
+  REQUIRE(hang);
+  CHECK(text_of(*hang) ==
+        "no rank has written anything for 1 min 0 s\n"
+        "  rank 1 is silent for 70 s\n"
+        "  ranks 0, 2 are silent for 60 s");
+  CHECK(!watch.hang(kStart + seconds(500)));
+  CHECK(!watch.recovery());
+  watch.wrote(1, kStart + seconds(110));
+  CHECK(watch.recovery() == seconds(100));
+  watch.overlook(seconds(60), kStart + seconds(170));
+  CHECK(!watch.hang(kStart + seconds(229)));
+  REQUIRE(watch.hang(kStart + seconds(230)));
+  watch.wrote(0, kStart + seconds(300));
+  watch.overlook(seconds(60), kStart + seconds(301));
+  const auto again = watch.hang(kStart + seconds(361));
+  REQUIRE(again);
+  CHECK(again->silent == seconds(60));
+  CHECK(again->places.back().where == "silent for 60 s");
+  for (const int rank : {0, 1, 2}) watch.forget(rank, kStart + seconds(400));
+  CHECK(!watch.hang(kStart + seconds(999)));
+  CHECK(!OutputWatch({}, 1, kStart).hang(kStart + std::chrono::hours(9)));
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "scratch_folder.h"
@@ -59,26 +60,30 @@ TEST_CASE("a run's status in a line, cut to the terminal") {
 TEST_CASE("a run's status goes through its file, and is told in words") {
   const RunStatus status = parse_status("x", status_json(training()));
   const auto now = kNoon + std::chrono::seconds(100);
-  CHECK(status_text(status, true, now) ==
+  CHECK(status_text(status, Watcher::kRuns, now) ==
         "job 0123abcd: running for 1 min 40 s (process 77 on node1)\n"
         "  ranks     8 of 8 running\n"
         "  training  step 20/200, loss 2.7312, 12345 tokens/s, 1 min 30 s left\n"
         "  restarts  1 of 3\n"
         "  last      rank 3 was stopped\n");
   CHECK(
-      status_text(status, false, now)
+      status_text(status, Watcher::kGone, now)
           .starts_with("job 0123abcd: its smp-launch (process 77 on node1) is gone; last heard of "
                        "10.0 s ago\n"));
+  CHECK(status_text(status, Watcher::kSilent, now)
+            .starts_with("job 0123abcd: running when last heard of, 10.0 s ago: its smp-launch "
+                         "(process 77 on node1) is stopped or gone, or cannot write here\n"));
   RunStatus hung = training();
   hung.view.silent = std::chrono::seconds(70);
   hung.view.progress->loss = std::numeric_limits<double>::quiet_NaN();
   const RunStatus again = parse_status("x", status_json(hung));
   CHECK(std::isnan(again.view.progress->loss));
-  CHECK(status_text(again, true, now).find("  no rank has gone on for 1 min 10 s\n") !=
+  CHECK(status_text(again, Watcher::kRuns, now).find("  no rank has gone on for 1 min 10 s\n") !=
         std::string::npos);
   hung.state = "ended";
   hung.exit_code = 3;
-  CHECK(status_text(hung, false, now).starts_with("job 0123abcd: ended 10.0 s ago, exit code 3\n"));
+  CHECK(status_text(hung, Watcher::kGone, now)
+            .starts_with("job 0123abcd: ended 10.0 s ago, exit code 3\n"));
   CHECK_THROWS_AS(parse_status("x", "{}"), ConfigError);
   CHECK_THROWS_AS(parse_status("x", "no json"), ConfigError);
 }
@@ -93,20 +98,25 @@ TEST_CASE("a run's figures for Prometheus, and an event as a line") {
         "\"text\":\"ended with exit code 1\"}\n");
 }
 
-TEST_CASE("a board whose files cannot be written says so once, and goes on") {
+TEST_CASE("a board whose files cannot be written says so once, and tries again") {
+  const ScratchFolder folder;
   BoardPlaces places;
-  places.status_file = "/no/such/folder/status.json";
+  places.status_file = folder / "run/status.json";
   std::string shown;
   places.show_line = [&](const std::string& line) { shown = line; };
-  places.columns = 80;
+  places.columns = [] { return 80; };
   StatusBoard board(places, 0);
   board.begin_start("0123", 1, 4);
   CHECK(board.take_trouble() ==
-        "cannot write '/no/such/folder/status.json': No such file or directory");
+        "cannot write '" + places.status_file + "': No such file or directory");
   JobView view;
   view.ranks = view.running = 4;
   board.on_look(view);
   CHECK(shown == "4/4 ranks");
+  board.set_state("waiting");
+  CHECK(board.take_trouble() == "");
+  std::filesystem::create_directory(folder / "run");
   board.end(0);
   CHECK(board.take_trouble() == "");
+  CHECK(std::filesystem::exists(places.status_file));
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <thread>
@@ -41,8 +42,13 @@ class ScriptedHost : public Host {
   }
   void signal(int process, int number, SignalScope scope) override {
     signals.push_back({process, number, scope});
-    if (number == obeyed_signal)
-      then([=](HostEvents& events) { events.on_ended(process, {0, number, false}); });
+    if (number != obeyed_signal) return;
+    const auto found = own_end.find(process);
+    const ProcessEnd end = found == own_end.end() ? ProcessEnd{0, number, false} : found->second;
+    then([=](HostEvents& events) { events.on_ended(process, end); });
+  }
+  void show_stacks(int process) override {
+    if (stacks) stacks(process);
   }
   int event_fd() const override { return wake_.number(); }
   void dispatch(HostEvents& events) override {
@@ -78,7 +84,9 @@ class ScriptedHost : public Host {
   std::vector<Sent> signals;
   std::map<int, RankProgress> posted;
   int obeyed_signal = SIGTERM;
+  std::map<int, ProcessEnd> own_end;  // of processes that were about to end when the signal came
   int unstartable = -1;
+  std::function<void(int)> stacks;  // what show_stacks() does
   bool silent = false;
 
  private:
@@ -194,7 +202,7 @@ TEST_CASE_FIXTURE(Fixture, "a lost host is a cause that explains itself") {
   four.host_of_rank = {0, 0, 1, 1};
   host.then([](HostEvents& events) {
     events.on_ended(0, code(1));
-    for (int rank : {2, 3}) events.on_lost(rank, "nothing was heard from it for 3.0 s");
+    for (int rank : {2, 3}) events.on_lost(rank, {"nothing was heard from it for 3.0 s"});
   });
   const JobResult result = supervise(four, host, console, -1);
   CHECK(result.end == JobEnd::kRankFailed);
@@ -217,11 +225,31 @@ TEST_CASE_FIXTURE(Fixture,
   host.silent = true;
   host.then([this](HostEvents& events) {
     events.on_ended(0, {1, 0, false, R"({"kind":"peer_lost","culprit":1,"message":"x"})"});
-    host.later(milliseconds(500), [](HostEvents& later) { later.on_lost(1, "gone"); });
+    host.later(milliseconds(500), [](HostEvents& later) { later.on_lost(1, {"gone", true}); });
   });
   const JobResult result = supervise(two, host, console, -1);
   CHECK(result.cause->rank == 1);
   CHECK(result.ranks[1].lost == "gone");
+  CHECK(result.ranks[1].lost_through_other);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a rank that is blamed, and says only after a while why it ended") {
+  const Job two = job(2);
+  host.then([](HostEvents& events) {
+    events.on_ended(0, {1, 0, false, R"({"kind":"aborted","culprit":1,"message":"x"})"});
+  });
+  SUBCASE("itself") {
+    host.own_end[1] = {7, 0, false, R"({"kind":"own","culprit":1,"message":"out of luck"})"};
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.exit_code == 7);
+    CHECK(report_text(two, result).starts_with("smp-launch: rank 1 ended with exit code 7, "));
+    CHECK(report_text(two, result).find("rank 1 said:\n    out of luck\n") != std::string::npos);
+  }
+  SUBCASE("not at all") {
+    const JobResult result = supervise(two, host, console, -1);
+    CHECK(result.exit_code == 1);
+    CHECK(report_text(two, result).starts_with("smp-launch: rank 1 ended the job\n"));
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "a rank that another host could not start") {
@@ -297,6 +325,15 @@ TEST_CASE_FIXTURE(Fixture, "ranks that stand still are told, and ended where tha
     });
     CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
   }
+  SUBCASE("time in which smp-launch itself was stopped is none of theirs") {
+    two.ends_on_hang = true;
+    two.hang_limit.time = milliseconds(1200);
+    host.then([](HostEvents&) { std::this_thread::sleep_for(milliseconds(1700)); });
+    host.later(milliseconds(2000), [](HostEvents& events) {
+      for (int rank : {0, 1}) events.on_ended(rank, code(0));
+    });
+    CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
+  }
   SUBCASE("ranks that post nothing are left alone") {
     two.ends_on_hang = true;
     host.posted.erase(1);
@@ -305,6 +342,33 @@ TEST_CASE_FIXTURE(Fixture, "ranks that stand still are told, and ended where tha
     });
     CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "what is shown of ranks that stand still is no sign of their life") {
+  const ScratchFolder folder;
+  const std::string path = folder / "console";
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  Console shown(file.number(), file.number());
+  Job one = job(1);
+  one.hang_limit.silence = milliseconds(300);
+  one.hang_dump = HangDump::kGdb;
+  host.stacks = [&](int process) {
+    host.then([=](HostEvents& events) {
+      events.on_output(process, Stream::kErr, "Thread 1\n", std::chrono::system_clock::now());
+      events.on_stacks_shown(process);
+    });
+    // Two looks later.
+    host.later(milliseconds(1200), [=](HostEvents& events) { events.on_ended(process, code(0)); });
+  };
+  CHECK(supervise(one, host, shown, -1).end == JobEnd::kSuccess);
+  REQUIRE(shown.flush(milliseconds(60'000)));
+  std::ifstream read(path);
+  const std::string text{std::istreambuf_iterator<char>(read), {}};
+  CHECK(text.find("Thread 1") != text.npos);
+  CHECK(text.find("go on") == text.npos);
+  const std::string told = "smp-launch: no rank has written anything for ";
+  CHECK(text.find(told) != text.npos);
+  CHECK(text.find(told) == text.rfind(told));
 }
 
 TEST_CASE_FIXTURE(Fixture, "a signal that asks for a checkpoint, and the time for it") {
@@ -316,7 +380,7 @@ TEST_CASE_FIXTURE(Fixture, "a signal that asks for a checkpoint, and the time fo
   Job one = job(1);
   one.saves_on_request = true;
   one.checkpoint_signals = {SIGTERM};
-  one.checkpoint_grace = milliseconds(200);
+  one.checkpoint_grace = milliseconds(60'000);
   SUBCASE("it is saved in time") {
     host.later(milliseconds(50), [](HostEvents& events) { events.on_ended(0, code(75)); });
     CHECK(supervise(one, host, console, read_end.number()).exit_code == 75);
@@ -324,10 +388,20 @@ TEST_CASE_FIXTURE(Fixture, "a signal that asks for a checkpoint, and the time fo
     CHECK(host.signals[0].number == SIGUSR1);
   }
   SUBCASE("it is not") {
+    one.checkpoint_grace = milliseconds(200);
     const JobResult result = supervise(one, host, console, read_end.number());
     CHECK(result.end == JobEnd::kInterrupted);
     CHECK(result.exit_code == 143);
     CHECK(result.elapsed >= milliseconds(200));
+  }
+  SUBCASE("a rank fails before it is saved") {
+    host.later(milliseconds(50), [](HostEvents& events) { events.on_ended(0, code(3)); });
+    const JobResult result = supervise(one, host, console, read_end.number());
+    CHECK(result.end == JobEnd::kRankFailed);
+    CHECK(result.end_signal == SIGTERM);
+    CHECK(report_text(one, result)
+              .find("  SIGTERM asked for a checkpoint, which may not be saved\n") !=
+          std::string::npos);
   }
   SUBCASE("a second one ends the job") {
     one.checkpoint_grace.reset();

@@ -15,6 +15,7 @@
 #include "smp/launcher/run_summary.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/random_hex.h"
 
 using namespace smp;
 using std::chrono::milliseconds;
@@ -183,7 +184,10 @@ TEST_CASE("a run folder is reopened for its checkpoint alone") {
   std::filesystem::create_directories(folder / "run/checkpoints");
   std::ofstream(folder / "run/checkpoints/latest") << "step-00000001\n";
   std::ofstream(run.files_of(0).error_file) << "{}";
+  std::filesystem::create_directories(folder / "run/timeline");
+  std::ofstream(folder / "run/timeline/rank-0.json") << "{}";
   CHECK(RunFolder::reopen(folder / "run").path() == run.path());
   CHECK(!std::filesystem::exists(run.files_of(0).error_file));
   CHECK(std::filesystem::is_directory(folder / "run/errors"));
+  CHECK(!std::filesystem::exists(folder / "run/timeline"));
 }

@@ -24,8 +24,11 @@ struct Run {
 // On GPUs where `open_gpu` is given.
 Run run(const Plan& plan, int64_t steps, const OpenGpu& open_gpu = {});
 
-void check_losses(const Run& run, const Run& reference, const tolerance::Parity& tolerance);
-void check_weights(const Run& run, const Run& reference, const tolerance::Parity& tolerance);
+// The largest ones of two runs of a model.
+tolerance::Parity differences(const Run& run, const Run& reference);
+void check_parity(const Run& run, const Run& reference, const tolerance::Parity& allowed);
+// Losses and norms of 16-bit elements against those of a run of fp32.
+void check_narrow(const Run& run, const Run& reference, double allowed);
 
 // Every row of the plan's traffic against every row that was counted, both ways.
 void check_wire(const Plan& plan, const RunResult& result);

@@ -31,6 +31,7 @@ enum Factor {
   kDropout,
   kSequence,
   kSmall,
+  kPrecision,
   kFactors
 };
 using Choice = std::array<int, kFactors>;
@@ -67,11 +68,17 @@ struct Small {
 constexpr std::array<Small, 3> kSmalls{
     {{"", 1, 0}, {" packed", 600 << 10, 0}, {" norms and biases gathered", 1, 500}}};
 
-constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 6, 5, 2, 2, 2, 2, 2, 3};
+constexpr std::array<Precision, 4> kPrecisions{Precision::kFp64, Precision::kFp32, Precision::kBf16,
+                                               Precision::kFp16};
+
+constexpr std::array<Family, 3> kFamilies{Family::kGpt2, Family::kLlama, Family::kT5};
+constexpr std::array<const char*, 3> kFamilyNames{"gpt2", "llama", "t5"};
+
+constexpr std::array<int, kFactors> kSizes{5, 3, 4, 3, 4, 5, 6, 6, 5, 2, 3, 2, 2, 2, 3, 4};
 
 constexpr int64_t kBatch = 12;  // of layouts.h
 
-Combination combination_of(const Choice& choice, Precision precision) {
+Combination combination_of(const Choice& choice) {
   const auto value = [&](const auto& values, Factor factor) {
     return values[static_cast<size_t>(choice[factor])];
   };
@@ -94,17 +101,17 @@ Combination combination_of(const Choice& choice, Precision precision) {
   layout.offload_parameters = choice[kOffload] / 2 == 2;
   layout.microbatches = value(kMicrobatchCounts, kMicrobatches);
   if (choice[kActive] == 1) layout.active_microbatches = (layout.microbatches + 1) / 2;
-  made.llama = choice[kFamily] == 1;
+  made.family = value(kFamilies, kFamily);
   made.tied = choice[kTied] == 1;
   made.dropout = choice[kDropout] == 1;
   layout.sequence_parallel = choice[kSequence] == 1;
   const Small& small = value(kSmalls, kSmall);
   layout.shard_bucket_bytes = small.shard_bucket_bytes;
   layout.param_persistence_threshold = small.param_persistence_threshold;
-  made.precision = precision;
+  made.precision = value(kPrecisions, kPrecision);
   const Degrees& d = layout.degrees;
   layout.name = fmt::format(
-      "{}{}{} p{} t{}{} z{} r{} sharding {}{} {} m{}{}{}{}{}", made.llama ? "llama" : "gpt2",
+      "{}{}{} p{} t{}{} z{} r{} sharding {}{} {} m{}{}{}{}{}", value(kFamilyNames, kFamily),
       made.tied ? " tied" : "", made.dropout ? " dropout" : "", d.pipeline, d.tensor,
       layout.sequence_parallel ? " split sequences" : "", d.shard, d.replica,
       static_cast<int>(layout.sharding), small.name, name_of(layout.pipeline), layout.microbatches,
@@ -118,7 +125,7 @@ Combination combination_of(const Choice& choice, Precision precision) {
 
 // What makes no sense before any plan is made; the rest is for check().
 bool is_sensible(const Choice& choice) {
-  const Combination made = combination_of(choice, Precision::kFp64);
+  const Combination made = combination_of(choice);
   const Degrees& d = made.layout.degrees;
   if (d.pipeline * d.tensor * d.shard * d.replica > 8) return false;
   if ((d.shard > 1) != (made.layout.sharding != Sharding::kNone)) return false;
@@ -158,21 +165,19 @@ class Random {  // xorshift64, Marsaglia 2003
 
 class Legal {
  public:
-  Legal(Precision precision, std::string data_path)
-      : precision_(precision), data_path_(std::move(data_path)) {}
+  explicit Legal(std::string data_path) : data_path_(std::move(data_path)) {}
 
   bool operator()(const Choice& choice) const {
     if (!is_sensible(choice)) return false;
-    const Combination made = combination_of(choice, precision_);
+    const Combination made = combination_of(choice);
     try {
-      return check(plan_of(made.model(), made.layout, precision_, data_path_)).empty();
+      return check(plan_of(made.model(), made.layout, made.precision, data_path_)).empty();
     } catch (const std::exception&) {  // no plan at all
       return false;
     }
   }
 
  private:
-  Precision precision_;
   std::string data_path_;
 };
 
@@ -185,8 +190,11 @@ Choice draw(Random& random) {
 }  // namespace
 
 ModelSpec Combination::model() const {
-  ModelSpec model = llama ? llama_model() : gpt2_untied_model();
+  ModelSpec model = family == Family::kT5      ? t5_model()
+                    : family == Family::kLlama ? llama_model()
+                                               : gpt2_untied_model();
   model.num_layers = 8;  // 2 chunks on each of 4 stages
+  if (family == Family::kT5) model.num_layers = model.decoder_layers = 4;
   model.tied_embeddings = tied;
   if (dropout) {
     model.hidden_dropout = 0.1;
@@ -195,8 +203,8 @@ ModelSpec Combination::model() const {
   return model;
 }
 
-CoveringSet covering_set(size_t least, Precision precision, const std::string& data_path) {
-  const Legal legal(precision, data_path);
+CoveringSet covering_set(size_t least, const std::string& data_path) {
+  const Legal legal(data_path);
   Random random;
   // What may legally meet: as found in many draws, and in draws for each pair that is still open.
   std::set<Choice> pool;
@@ -244,7 +252,7 @@ CoveringSet covering_set(size_t least, Precision precision, const std::string& d
       }
     }
     for (const Pair& pair : pairs_of(*best)) open.erase(pair);
-    set.combinations.push_back(combination_of(*best, precision));
+    set.combinations.push_back(combination_of(*best));
     pool.erase(best);
   }
   return set;

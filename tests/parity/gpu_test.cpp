@@ -31,12 +31,26 @@ void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision p
   plan.job.cluster.device = DeviceKind::kCuda;
   test::HostGpus gpus;
   const Run ours = run(plan, kSteps, gpus.open());
-  check_losses(ours, reference, allowed);
-  check_weights(ours, reference, allowed);
+  check_parity(ours, reference, allowed);
   CHECK(gpus.counts().pinned == 0);
   if (layout.degrees.world() == 1) return;
   CHECK(gpus.counts().to_host > 0);
   CHECK(gpus.counts().to_device > 0);
+}
+
+// The same with GPUs that talk among themselves.
+void check_on_talking_gpus(const ModelSpec& model, const LayoutCase& layout) {
+  MESSAGE(layout.name);
+  const ScratchFolder folder;
+  std::ofstream(folder / "text.txt") << sample_text(20000);
+  Plan plan = plan_of(model, layout, Precision::kFp64, folder / "text.txt");
+  const Run reference = run(plan, kSteps);
+  plan.job.cluster.device = DeviceKind::kCuda;
+  test::HostGpus gpus;
+  plan.job.parallel.data_collectives = CollectivesKind::kNccl;
+  const Run ours = run(plan, kSteps, gpus.open());
+  check_parity(ours, reference, tolerance::kParityF64);
+  CHECK(gpus.network().groups() > 0);
 }
 
 ModelSpec with_dropout(ModelSpec model) {
@@ -46,6 +60,15 @@ ModelSpec with_dropout(ModelSpec model) {
 }
 
 }  // namespace
+
+TEST_CASE("the engine on GPUs that talk among themselves trains as on CPUs, fp64") {
+  check_on_talking_gpus(
+      gpt2_model(), layout_of("t2d2 ZeRO-1", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved,
+                              Sharding::kOptimizerState));
+  check_on_talking_gpus(llama_model(),
+                        layout_of("p2d2 ZeRO-3", {.pipeline = 2, .shard = 2},
+                                  PipelineKind::kInterleaved, Sharding::kParameters));
+}
 
 TEST_CASE("the engine on GPUs trains GPT-2 and Llama as on CPUs, fp64") {
   const auto simple = PipelineKind::kInterleaved, zb_v = PipelineKind::kZbV;
@@ -64,6 +87,18 @@ TEST_CASE("the engine on GPUs trains GPT-2 and Llama as on CPUs, fp64") {
   split.sequence_parallel = true;
   split.recompute = Recompute::kFull;
   check_on_gpus(gpt2_model(), split, Precision::kFp64, tolerance::kParityF64);
+}
+
+TEST_CASE("the engine on GPUs trains T5 as on CPUs, fp64") {
+  const auto simple = PipelineKind::kInterleaved, zb_h1 = PipelineKind::kZbH1;
+  const auto one = Sharding::kOptimizerState, three = Sharding::kParameters;
+  check_on_gpus(with_dropout(t5_model()),
+                layout_of("p2d2 ZeRO-3", {.pipeline = 2, .shard = 2}, simple, three),
+                Precision::kFp64, tolerance::kParityF64);
+  LayoutCase split =
+      layout_of("t2p2 zb_h1 split sequences", {.pipeline = 2, .tensor = 2}, zb_h1, one);
+  split.sequence_parallel = true;
+  check_on_gpus(t5_gated_model(), split, Precision::kFp64, tolerance::kParityF64);
 }
 
 TEST_CASE("the engine on GPUs trains as on CPUs, fp32") {

@@ -55,7 +55,8 @@ std::vector<LayoutCase> layouts() {
 std::vector<LayoutCase> small_layers() {
   const auto one_f_one_b = PipelineKind::kInterleaved;
   const auto two = Sharding::kGradients, three = Sharding::kParameters;
-  constexpr int64_t kTwoBlocks = 300 << 10, kNormsAndBiases = 500, kAll = 1 << 30;
+  constexpr int64_t kTwoBlocks = 300 << 10;
+  constexpr int64_t kNormsAndBiases = 500, kBlocks = 10000, kAll = 1 << 30;  // thresholds
   std::vector<LayoutCase> layouts;
   const auto add = [&](LayoutCase layout, int64_t bucket_bytes, int64_t threshold) {
     layout.name += fmt::format(", buckets of {} bytes, threshold {}", bucket_bytes, threshold);
@@ -70,12 +71,14 @@ std::vector<LayoutCase> small_layers() {
   add({"d2 ZeRO-3 over 2", {.shard = 2, .replica = 2}, one_f_one_b, three}, kTwoBlocks,
       kNormsAndBiases);
   add({"p2d2 ZeRO-3 virtual", {.pipeline = 2, .shard = 2}, PipelineKind::kVirtual, three, 2}, 1,
-      20000);
+      kBlocks);
   layouts.back().microbatches = 2;
   add({"p2d2 ZeRO-3 zb_h1", {.pipeline = 2, .shard = 2}, PipelineKind::kZbH1, three}, 1,
       kNormsAndBiases);
   add({"t4d2 ZeRO-3", {.tensor = 4, .shard = 2}, one_f_one_b, three}, 1, kAll);
   add({"d2 ZeRO-3", {.shard = 2}, one_f_one_b, three}, 1, kAll);
+  add({"d2 ZeRO-3, 3 layers ahead", {.shard = 2}, one_f_one_b, three}, 1, 0);
+  layouts.back().prefetch_layers = 3;
   return layouts;
 }
 
@@ -400,6 +403,7 @@ Plan plan_of(const ModelSpec& model, const LayoutCase& layout, Precision precisi
   parallel.offload_parameters = layout.offload_parameters;
   parallel.delayed_parameter_initialization = true;
   parallel.max_live_parameters = layout.max_live_parameters;
+  parallel.prefetch_layers = layout.prefetch_layers;
   parallel.bucket_bytes = 300 << 10;  // several buckets a stage
   parallel.shard_bucket_bytes = layout.shard_bucket_bytes;
   parallel.param_persistence_threshold = layout.param_persistence_threshold;
@@ -437,7 +441,7 @@ std::string sample_images(const ModelSpec& model, int64_t count) {
 }
 
 std::string sample_data(const ModelSpec& model) {
-  return is_list(model) ? sample_images(model, model.vocab_size) : sample_text(20000);
+  return is_list(model) ? sample_images(model, 2 * model.vocab_size) : sample_text(20000);
 }
 
 }  // namespace smp::parity

@@ -27,6 +27,7 @@ struct LayoutCase {
   std::vector<int64_t> partition = {};
   bool deterministic = false;
   int64_t max_live_parameters = 0;
+  int64_t prefetch_layers = 1;
   int64_t shard_bucket_bytes = 1;  // one layer each
   int64_t param_persistence_threshold = 0;
   bool sequence_parallel = false;
@@ -39,7 +40,8 @@ std::vector<LayoutCase> layouts();
 std::vector<LayoutCase> split_sequences();
 // Tensor ranks that share some kinds of matrices alone.
 std::vector<LayoutCase> shared_kinds();
-// Sharded buckets of several layers, and small tensors that stay gathered.
+// Sharded buckets of several layers, small tensors that stay gathered, and layers gathered far
+// ahead.
 std::vector<LayoutCase> small_layers();
 // The pipeline schedules, with microbatches below, at and not divisible by p, and caps.
 std::vector<LayoutCase> schedules();

@@ -41,7 +41,7 @@ TEST_CASE("fp64, 5 steps: ranks that split sequences train as one rank does") {
 }
 
 TEST_CASE("fp64, 5 steps: ranks that share some kinds of matrices train as one rank does") {
-  for (const ModelSpec& model : {gpt2_model(), llama_model()}) {
+  for (const ModelSpec& model : {gpt2_model(), llama_model(), t5_model()}) {
     compare(model, Precision::kFp64, shared_kinds(), 5);
   }
 }
@@ -65,6 +65,7 @@ TEST_CASE("Llama, tied, wider, fp32, 5 steps: every layout trains as one rank do
 TEST_CASE("Qwen 2, fp64, 5 steps: replicated KV heads with biases train as one rank does") {
   compare(qwen2_model(), Precision::kFp64,
           {{"t4", {.tensor = 4}},
+           {"p3", {.pipeline = 3}},
            {"t4d2 ZeRO-3",
             {.tensor = 4, .shard = 2},
             PipelineKind::kInterleaved,
@@ -73,6 +74,20 @@ TEST_CASE("Qwen 2, fp64, 5 steps: replicated KV heads with biases train as one r
 }
 TEST_CASE("Qwen 3, fp64, 5 steps: every layout trains as one rank does") {
   compare(qwen3_model(), Precision::kFp64, layouts(), 5);
+}
+TEST_CASE("a plain Transformer, fp64, 5 steps: cut into stages and sharded it trains as one rank") {
+  ModelSpec model = gpt2_untied_model();
+  model.name = "transformer-lm";
+  model.mlp = MlpKind::kRelu;
+  const auto one_f_one_b = PipelineKind::kInterleaved;
+  compare(model, Precision::kFp64,
+          {{"p3", {.pipeline = 3}},
+           {"d4 ZeRO-3", {.shard = 4}, one_f_one_b, Sharding::kParameters},
+           {"t2p2d2 ZeRO-2",
+            {.pipeline = 2, .tensor = 2, .shard = 2},
+            one_f_one_b,
+            Sharding::kGradients}},
+          5);
 }
 TEST_CASE("Phi, fp64, 5 steps: every layout trains as one rank does") {
   compare(phi_model(), Precision::kFp64, layouts(), 5);
@@ -99,6 +114,14 @@ TEST_CASE("T5 with dropout, fp64, 5 steps: every layout drops what one rank drop
       model, Precision::kFp64,
       {{"p3", {.pipeline = 3}}, {"t2p2d2 ZeRO-1", {.pipeline = 2, .tensor = 2, .shard = 2}}, again},
       5);
+}
+TEST_CASE("T5, fp64, 5 steps: ranks that split sequences train as one rank does") {
+  ModelSpec model = t5_model();
+  model.hidden_dropout = 0.2;
+  model.attention_dropout = 0.1;
+  for (const ModelSpec& one : {model, t5_gated_model()}) {
+    compare(one, Precision::kFp64, split_sequences(), 5);
+  }
 }
 TEST_CASE("T5 1.1, fp32, 5 steps: every layout trains as one rank does") {
   compare(t5_gated_model(), Precision::kFp32, stacks(), 5);

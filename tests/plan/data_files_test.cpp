@@ -88,6 +88,19 @@ TEST_CASE("data that cannot be trained on are refused by name") {
                         "the encoder reads one sequence, the decoder writes the next)")
                            .c_str(),
                        ConfigError);
+  write(folder / "batch", "1234567");
+  TrainingSpec batch;
+  batch.data_path = path + "/batch";
+  batch.sequence_length = 2;
+  batch.global_batch = 3;
+  CHECK(find_data_files(batch, 1).total_bytes == 7);
+  batch.global_batch = 4;
+  CHECK_THROWS_WITH_AS(find_data_files(batch, 1),
+                       ("training.data.path: " + path +
+                        "/batch holds 7 bytes, 3 samples of 2 to train on, fewer than one batch of "
+                        "4: give more text, or a smaller training.global_batch")
+                           .c_str(),
+                       ConfigError);
   if (::geteuid() == 0) {
     MESSAGE("root reads every file: the unreadable one is not tried");
     return;

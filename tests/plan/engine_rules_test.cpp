@@ -36,7 +36,7 @@ TEST_CASE("a rank's share is built wherever its plan is for, if the engine knows
   CHECK(what_engine_cannot_run(plan).size() == 2);
   set_t5(plan.job);
   plan.job.parallel.delayed_parameter_initialization = false;
-  CHECK(what_engine_cannot_run(plan).size() == 4);
+  CHECK(what_engine_cannot_run(plan).size() == 3);
   CHECK(what_engine_cannot_build(plan).empty());
   plan.job.training.precision = Precision::kFp8;
   CHECK(what_engine_cannot_build(plan) ==
@@ -111,13 +111,10 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
   CHECK(refused([](JobSpec& j) { j.training.compiled = true; }) ==
         "training.compiled: true (the engine is compiled ahead)");
   CHECK(refused([](JobSpec& j) { j.cluster.device = DeviceKind::kCuda; }) == "nothing");
-  CHECK(
-      refused([](JobSpec& j) {
-        j.cluster.device = DeviceKind::kCuda;
-        set_t5(j);
-      }) ==
-      "cluster.device: cuda with model.stack: encoder_decoder (the engine's attention on GPUs has "
-      "no relative positions)");
+  CHECK(refused([](JobSpec& j) {
+          j.cluster.device = DeviceKind::kCuda;
+          set_t5(j);
+        }) == "nothing");
   CHECK(refused([](JobSpec& j) {
           j.cluster.device = DeviceKind::kCuda;
           j.parallel.delayed_parameter_initialization = false;
@@ -184,19 +181,14 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.context_parallel_degree: above 1 (the engine keeps sequences whole)");
   CHECK(refused([](JobSpec& j) { j.parallel.sequence_parallel = true; }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.parallel.tensor_parallel.mlp = false; }) == "nothing");
-  CHECK(
-      refused([](JobSpec& j) {
-        set_t5(j);
-        j.parallel.sequence_parallel = true;
-      }) ==
-      "parallel.sequence_parallel: true in an encoder_decoder (the engine splits the sequences of "
-      "decoders alone)");
   CHECK(refused([](JobSpec& j) {
           set_t5(j);
-          j.parallel.tensor_parallel.embedding = false;
-        }) ==
-        "parallel.tensor_parallel: a kind that is false in an encoder_decoder (the engine shares "
-        "all of its matrices among the tensor ranks)");
+          j.parallel.sequence_parallel = true;
+        }) == "nothing");
+  CHECK(refused([](JobSpec& j) {
+          set_t5(j);
+          j.parallel.tensor_parallel = {.attention = false, .embedding = false};
+        }) == "nothing");
   CHECK(refused([](JobSpec& j) { j.parallel.offload_optimizer = true; }) == "nothing");
   CHECK(refused([](JobSpec& j) {
           j.parallel.offload_optimizer = true;
@@ -224,6 +216,10 @@ TEST_CASE("every setting that the engine lacks is refused by its name") {
         "parallel.profile: another framework's (the engine runs smp)");
   CHECK(refused([](JobSpec& j) { j.parallel.data_collectives = CollectivesKind::kSmddp; }) ==
         "parallel.data_collectives: smddp (the engine has its own)");
+  CHECK(refused([](JobSpec& j) {
+          j.cluster.device = DeviceKind::kCuda;
+          j.parallel.data_collectives = CollectivesKind::kSmddp;
+        }) == "nothing");
 }
 
 TEST_CASE("an encoder_decoder's KV heads are on one tensor rank each") {
@@ -251,15 +247,19 @@ TEST_CASE("lists of layers are trained on CPUs") {
         Texts{"cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)"});
 }
 
-TEST_CASE("lists of layers have no sequences to split, and no kinds to share alone") {
+TEST_CASE(
+    "lists of layers have no sequences to split, no blocks to thin, no kinds to share alone") {
   Plan plan = sample_plan(small_list(), {});
   CHECK(what_engine_cannot_run(plan).empty());
   plan.job.parallel.sequence_parallel = true;
   plan.job.parallel.tensor_parallel.mlp = false;
+  plan.job.parallel.recompute = Recompute::kSelective;
   CHECK(
       what_engine_cannot_run(plan) ==
       Texts{"model.layers with sequence_parallel or context_parallel_degree (a list reads no "
             "sequences)",
+            "model.layers with recompute: selective (that makes the first product of a block's MLP "
+            "again, and a list has no blocks: full, or recompute_layers)",
             "model.layers with a kind of parallel.tensor_parallel: false (tensor ranks share every "
             "matrix of a list)"});
 }

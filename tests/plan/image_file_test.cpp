@@ -15,14 +15,14 @@ using namespace smp;
 namespace {
 
 // What reading `text` as images of 1 x 1 x 3, classes 0 to 6, throws.
-std::string failure(const std::string& text, int64_t held_out = 0) {
+std::string failure(const std::string& text, int64_t held_out = 0, int64_t batch = 1) {
   const ScratchFolder folder;
   std::ofstream(folder / "images.csv") << text;
   JobSpec job;
   job.model = small_list();
   job.training.images = {1, 1, 3, 16};
   job.training.data_path = folder / "images.csv";
-  job.training.global_batch = 1;
+  job.training.global_batch = batch;
   if (held_out > 0) {
     job.training.evaluation = {.every_steps = 1, .samples = held_out};
   }
@@ -71,6 +71,9 @@ TEST_CASE("images: what is wrong in a file is said with its line") {
         "images.csv line 1: the label 1.5 is none of 0 to 6, the classes that the last layer has");
   CHECK(failure("0,1,2,3\n", 1) ==
         "images.csv holds 1 images, which is not 1 held-out ones and one to train on");
+  CHECK(failure("0,1,2,3\n0,1,2,3\n", 0, 3) ==
+        "images.csv holds 2 images to train on, fewer than one batch of 3: give more of them, or a "
+        "smaller training.global_batch");
 }
 
 TEST_CASE("images: a path that cannot be read is said as such") {

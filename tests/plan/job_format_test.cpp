@@ -90,7 +90,7 @@ cluster:
   inter_host_bytes_per_s: 6250000000
   inter_host_latency_s: 2e-05
   intra_host_points: [{ranks: 8, bytes: 1048576, seconds: 0.0001}, {ranks: 8, bytes: 2097152, seconds: 0.00015}]
-  inter_host_points: [{ranks: 16, bytes: 1024, seconds: 2.5e-05}]
+  inter_host_points: [{ranks: 16, bytes: 1024, seconds: 2.5e-05, op: reduce_scatter}]
   collective_multiprocessors: 24
   price_per_host_hour: 32.77
   memory_error: 0.05

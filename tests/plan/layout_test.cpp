@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
@@ -174,6 +175,51 @@ TEST_CASE("sharded: small neighbours are packed until they hold enough, the ends
   CHECK(bounds(1 << 20, PipelineKind::kZbH1) == one_each);  // they are not complete together
 }
 
+TEST_CASE("layers packed into a bucket are not more than max_live_parameters, a layer may be") {
+  using Bounds = std::vector<std::pair<int64_t, int64_t>>;
+  Plan plan = sample_plan(small_gpt2(), {.shard = 2});  // blocks of 28,272 elements
+  plan.job.parallel.sharding = Sharding::kParameters;
+  plan.job.parallel.shard_bucket_bytes = 1 << 20;
+  const auto bounds = [&](int64_t most) {
+    plan.job.parallel.max_live_parameters = most;
+    const RankLayout layout = rank_layout(plan, 0);
+    Bounds layers;
+    for (const Bucket& b : layout.buckets) layers.emplace_back(b.first_layer, b.last_layer);
+    return layers;
+  };
+  CHECK(bounds(0) == Bounds{{6, 6}, {1, 5}, {0, 0}});
+  CHECK(bounds(2 * 28'272) == Bounds{{6, 6}, {4, 5}, {2, 3}, {1, 1}, {0, 0}});
+  CHECK(bounds(2 * 28'272 - 1) == Bounds{{6, 6}, {5, 5}, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {0, 0}});
+  CHECK(bounds(1) == bounds(28'272));
+  plan.job.parallel.sharding = Sharding::kGradients;  // nothing is gathered
+  CHECK(bounds(1) == bounds(0));
+}
+
+TEST_CASE("layers all of whose tensors persist are in no bucket of other layers") {
+  ModelSpec model = small_gpt2();
+  model.tied_embeddings = false;
+  Plan plan = sample_plan(model, {.shard = 2});
+  plan.job.parallel.sharding = Sharding::kParameters;
+  plan.job.parallel.prefetch_layers = 3;
+  plan.job.parallel.param_persistence_threshold = 4 * 48 * 48 + 1;  // all of a block's
+  const RankLayout layout = rank_layout(plan, 0);
+  REQUIRE(layout.buckets.size() == 3);
+  CHECK(layout.buckets[0].first_layer == 6);  // the head
+  CHECK(layout.buckets[0].last_layer == 6);
+  CHECK(layout.buckets[1].first_layer == 0);  // the embedding
+  CHECK(layout.buckets[1].last_layer == 0);
+  CHECK(layout.weight_buffers.size() == 2);  // theirs, and that of what persists
+  CHECK(layout.gradient_buffers.size() == 2);
+  const ScheduleParameters parameters = schedule_parameters(plan);
+  const Schedule schedule = make_schedule(parameters);
+  CHECK(verify(schedule, parameters).value_or("all is well") == "all is well");
+  // The embedding is gathered for its own forward alone.
+  const auto& actions = schedule.actions.front();
+  CHECK(std::count_if(actions.begin(), actions.end(), [](const Action& action) {
+          return action.kind == ActionKind::kGather && action.bucket == 1;
+        }) == *plan.job.training.microbatches);
+}
+
 TEST_CASE("tensors below param_persistence_threshold lie in front, in a bucket of their own") {
   Plan plan = sample_plan(small_gpt2(), {.shard = 2});
   plan.job.parallel.sharding = Sharding::kParameters;
@@ -189,7 +235,7 @@ TEST_CASE("tensors below param_persistence_threshold lie in front, in a bucket o
 
   const RankLayout some = layout_of(49);  // vectors of 48: norms, and two of a block's biases
   const Bucket& small = some.buckets.back();
-  CHECK(some.persistent_bucket == 6);  // a tied head has its norm alone, and goes with block 5
+  CHECK(some.persistent_bucket == 6);  // of the tied head there is its norm alone
   CHECK(small.begin == 0);
   CHECK(small.first_layer == 0);
   CHECK(small.last_layer == 6);

@@ -54,6 +54,7 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
       buckets.insert(buckets.begin(), layers.rbegin(), layers.rend());
     }
   }
+  parameters.bucket_last_layers = parameters.bucket_first_layers;
   const auto in_turn = [&](int64_t count) {
     std::vector<std::vector<int32_t>> buffers(stages);
     for (size_t stage = 0; stage < stages; ++stage) {
@@ -71,6 +72,7 @@ inline ScheduleParameters sample_parameters(const SampleSchedule& sample) {
     std::vector<int64_t>& buckets = parameters.bucket_first_layers[stage];
     parameters.persistent_buckets.push_back(static_cast<int32_t>(buckets.size()));
     buckets.push_back(parameters.layers[stage].front().front());
+    parameters.bucket_last_layers[stage].push_back(parameters.layers[stage].back().back());
     parameters.gradient_buffers[stage].push_back(2);
     parameters.weight_buffers[stage].push_back(static_cast<int32_t>(sample.weight_buffers));
   }

@@ -225,7 +225,6 @@ const Silent kLayoutOnly = {{"model.", kScripts},
                             {"training.sequence_length", kScriptsRun},
                             {"training.attention", kScriptsRun},
                             {"parallel.prefetch_layers", kOwnDepth},
-                            {"parallel.shard_bucket_bytes", kSameNumbers},
                             {"parallel.shard_bucket_bytes", kSameNumbers}};
 
 const Silent kSmpV2 =

@@ -113,6 +113,19 @@ TEST_CASE("pinned plans become the files beside them, or the refusals") {
   }
 }
 
+TEST_CASE("offloading of more than checkpoints is ours alone") {
+  Plan plan = plan_of("gpt2-ddp");
+  plan.job.parallel.offload_activations = true;
+  plan.job.parallel.recompute = Recompute::kSelective;
+  for (const ExportTarget target : {ExportTarget::kSageMakerV1, ExportTarget::kSageMakerV2,
+                                    ExportTarget::kDeepSpeed, ExportTarget::kAccelerate}) {
+    const std::string refused = files_of(plan, target).front().second;
+    INFO(refused);
+    CHECK(refused.find(" cannot say offload_activations with recompute: selective; the nearest is "
+                       "recompute: full with it\n") != std::string::npos);
+  }
+}
+
 TEST_CASE("every exported file parses again, with the same degrees") {
   int read = 0;
   for (const std::string& name : cases()) {

@@ -108,8 +108,11 @@ TEST_CASE("a whole layout is legal, or the first broken rule is said") {
         "pipeline 1 x tensor 2 x context 1 x shard 1 x replica 4 = 8, not the world size (16)");
   choice = sixteen();
   choice.offload_activations = true;
-  CHECK(layout_problem(job, choice) ==
-        "offloading moves what recompute full keeps, and recompute is none");
+  CHECK(layout_problem(job, choice) == Problem());
+  JobSpec other = job;
+  other.parallel.profile = Profile::kDeepSpeed;
+  CHECK(layout_problem(other, choice) ==
+        "offloading of profile deepspeed moves what recompute full keeps, and recompute is none");
   choice = sixteen();
   choice.offload_parameters = true;
   CHECK(layout_problem(job, choice) ==

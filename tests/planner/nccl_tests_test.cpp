@@ -63,6 +63,31 @@ TEST_CASE("nccl-tests: points go into the cluster file, its other lines stay") {
                     "    - {ranks: 2, bytes: 1048576, seconds: 5e-05}\n"
                     "    - {ranks: 2, bytes: 4194304, seconds: 0.0001}\n");
   CHECK(with_link_points({"mine.yaml", once}, tables) == once);
+
+  NcclTable four{
+      "four", "four ranks", 4, 1, {{4, 1024, 1e-5}, {4, 1024, 2e-5, CollectiveOp::kAllToAll}}};
+  const std::string both = with_link_points({"mine.yaml", once}, {four});
+  CHECK(both == cluster.text +
+                    "  intra_host_points:\n"
+                    "    # measured before\n"
+                    "    - {ranks: 2, bytes: 1048576, seconds: 5e-05}\n"
+                    "    - {ranks: 2, bytes: 4194304, seconds: 0.0001}\n"
+                    "    # four ranks\n"
+                    "    - {ranks: 4, bytes: 1024, seconds: 1e-05}\n"
+                    "    - {ranks: 4, bytes: 1024, seconds: 2e-05, op: all_to_all}\n");
+  CHECK(read_cluster({"mine.yaml", both}).intra_host_points.back().op == CollectiveOp::kAllToAll);
+
+  // Of as many ranks another call's points stay.
+  const NcclTable again{"again", "four ranks again", 4, 1, {{4, 2048, 3e-5}}};
+  CHECK(with_link_points({"mine.yaml", both}, {again}) ==
+        cluster.text +
+            "  intra_host_points:\n"
+            "    # measured before\n"
+            "    - {ranks: 2, bytes: 1048576, seconds: 5e-05}\n"
+            "    - {ranks: 2, bytes: 4194304, seconds: 0.0001}\n"
+            "    - {ranks: 4, bytes: 1024, seconds: 2e-05, op: all_to_all}\n"
+            "    # four ranks again\n"
+            "    - {ranks: 4, bytes: 2048, seconds: 3e-05}\n");
 }
 
 TEST_CASE("nccl-tests: what is not understood is an error with its line") {

@@ -121,6 +121,49 @@ TEST_CASE("a job on CPUs gets only what the engine runs") {
   CHECK(offloaded.predictions.ranks.front().host_bytes > 0);
 }
 
+TEST_CASE("without rates sequences stay whole where they fit, and are split where they must be") {
+  JobSpec job = small_job();
+  job.model.max_positions = job.training.sequence_length = 64;
+  job.cluster.fp32_flops_per_s = 0;
+  job.parallel.tensor_parallel_degree = 2;
+  job.parallel.pipeline_parallel_degree = 2;
+  const Plan whole = plan_of(job);
+  CHECK(whole.job.parallel.sequence_parallel == false);
+  job.parallel.tensor_parallel_degree.reset();
+  const std::vector<std::string> reasons = plan_of(job).reasons;
+  CHECK(std::find(reasons.begin(), reasons.end(),
+                  "tensor 1: tensor 2 fits as well, and no rates tell their times apart") !=
+        reasons.end());
+  job.parallel.tensor_parallel_degree = 2;
+  job.parallel.sequence_parallel = true;
+  const int64_t split_bytes = plan_of(job).predictions.ranks.front().peak_bytes;
+  REQUIRE(split_bytes < whole.predictions.ranks.front().peak_bytes);
+  // Between the two, margin of memory included.
+  job.cluster.memory_per_process_bytes = split_bytes + split_bytes / 20;
+  job.parallel.sequence_parallel.reset();
+  job.parallel.recompute = Recompute::kNone;
+  CHECK(plan_of(job).job.parallel.sequence_parallel == true);
+}
+
+TEST_CASE("on CPUs the first products of MLPs are made again where that is enough") {
+  JobSpec job = small_job();
+  job.model.num_layers = 8;
+  job.model.max_positions = job.training.sequence_length = 512;
+  job.training.micro_batch = 2;
+  job.cluster.memory_bytes_per_s = 1e9;
+  job.parallel.tensor_parallel_degree = job.parallel.pipeline_parallel_degree = 1;
+  job.parallel.sharding = Sharding::kNone;
+  const auto peak_of = [&](Recompute recompute) {
+    JobSpec pinned = job;
+    pinned.parallel.recompute = recompute;
+    return plan_of(pinned).predictions.ranks.front().peak_bytes;
+  };
+  job.cluster.memory_per_process_bytes = peak_of(Recompute::kNone);  // and no margin
+  CHECK(plan_of(job).job.parallel.recompute == Recompute::kSelective);
+  job.cluster.memory_per_process_bytes = peak_of(Recompute::kSelective) * 9 / 10;
+  CHECK(plan_of(job).job.parallel.recompute == Recompute::kFull);
+}
+
 TEST_CASE("a larger cluster of the same accelerators never shards over more than fits need") {
   const int64_t alone = practical_plan_of(large_job(llama2_7b(), 1)).degrees.shard;
   const int64_t many = practical_plan_of(large_job(llama2_7b(), 8)).degrees.shard;

@@ -10,6 +10,7 @@
 #include "resolve.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/job_reader.h"
+#include "smp/planner/collective_seconds.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/time_model.h"
 #include "stage_seconds.h"
@@ -219,6 +220,31 @@ TEST_CASE("measured points replace latency and rate where they reach") {
   CHECK(all_reduce_s(1000, {2, 1, 2}, cluster) > 1);  // not measured
 }
 
+TEST_CASE("points of another call price that call, and no other") {
+  ClusterSpec cluster;
+  cluster.processes_per_host = 2;
+  cluster.intra_host_bytes_per_s = 1;  // would take for ever
+  cluster.inter_host_bytes_per_s = 1;
+  cluster.intra_host_points = {{2, 1000, 8e-4},
+                               {2, 1000, 1e-4, CollectiveOp::kAllGather},
+                               {2, 3000, 5e-4, CollectiveOp::kAllGather},
+                               {2, 1000, 2e-4, CollectiveOp::kBroadcast},
+                               {2, 1000, 3e-4, CollectiveOp::kAllToAll}};
+  cluster.inter_host_points = {{4, 1000, 6e-4, CollectiveOp::kReduceScatter}};
+  const auto seconds = [&](CollectiveOp op, double bytes, int64_t hosts = 1) {
+    return collective_seconds(op, bytes, 2 * hosts, hosts, cluster);
+  };
+  CHECK(seconds(CollectiveOp::kAllReduce, 1000) == doctest::Approx(8e-4));
+  CHECK(seconds(CollectiveOp::kAllGather, 2000) == doctest::Approx(3e-4));
+  CHECK(seconds(CollectiveOp::kReduceScatter, 1000) ==
+        doctest::Approx(4e-4));  // half an all-reduce
+  CHECK(seconds(CollectiveOp::kBroadcast, 1000) == doctest::Approx(2e-4));
+  CHECK(seconds(CollectiveOp::kAllToAll, 1000) == doctest::Approx(3e-4));
+  CHECK(seconds(CollectiveOp::kReduceScatter, 1000, 2) == doctest::Approx(6e-4));
+  CHECK(seconds(CollectiveOp::kAllReduce, 1000, 2) > 1);  // not measured
+  CHECK(seconds(CollectiveOp::kBarrier, 0) == 0);
+}
+
 TEST_CASE("where owners send their weights one after the other, a thousand ranks pay for each") {
   const auto step_of = [](const char* profile, int32_t shard) {
     JobSpec job = job_on("a800-8x", 128,
@@ -298,10 +324,72 @@ TEST_CASE("recomputing some layers costs their share, offloading what computing 
   const double none = step_s(job, choice);
   choice.recompute = Recompute::kFull;
   const double all = step_s(job, choice);
+  choice.recompute = Recompute::kSelective;  // of four products and attention one
+  CHECK(step_s(job, choice) > none + 0.1 * (all - none));
+  CHECK(step_s(job, choice) < none + 0.6 * (all - none));
+  choice.recompute = Recompute::kFull;
   choice.recompute_layers = 12;
   CHECK(step_s(job, choice) - none == doctest::Approx((all - none) / 4));
   choice.offload_activations = true;
   CHECK(step_s(job, choice) >= none);
+}
+
+TEST_CASE("on CPUs activations that are offloaded are copied out and back, and nothing hides it") {
+  const JobSpec job = read_job(
+      {{"job.yaml",
+        "model: {family: gpt2, num_layers: 3, hidden_size: 128, num_heads: 2, vocab_size: 256, "
+        "max_positions: 64}\ntraining: {sequence_length: 64, precision: fp32}\n"
+        "cluster: {device: cpu, memory_per_process: 1GiB, fp32_flops_per_s: 100G, "
+        "memory_bytes_per_s: 10G}\n"}});
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    LayoutChoice choice;
+    choice.precision = Precision::kFp32;
+    choice.microbatches = 2;
+    choice.recompute = recompute;
+    const CallBytes block = layer_bytes(job, choice).block;
+    const double kept = recompute == Recompute::kNone        ? block.saved
+                        : recompute == Recompute::kSelective ? block.selective
+                                                             : block.checkpoint;
+    const double without = step_s(job, choice);
+    choice.offload_activations = true;
+    // Read and written, out and back, of 3 blocks and 2 microbatches.
+    CHECK(step_s(job, choice) - without == doctest::Approx(2 * 2 * 3 * 2 * kept / 10e9));
+  }
+}
+
+TEST_CASE("on CPUs dropout costs what drawing takes, forward and backward") {
+  const auto seconds_of = [](const std::string& dropout, int32_t tensor = 1) {
+    const JobSpec job = read_job(
+        {{"job.yaml",
+          "model: {family: gpt2, num_layers: 2, hidden_size: 200, num_heads: 4, head_dim: 50, "
+          "vocab_size: 256, max_positions: 512" +
+              dropout +
+              "}\ntraining: {sequence_length: 512, precision: fp32}\n"
+              "cluster: {device: cpu, memory_per_process: 1GiB, fp32_flops_per_s: 100G}\n"}});
+    LayoutChoice choice;
+    choice.micro_batch = 2;
+    choice.precision = Precision::kFp32;
+    choice.tensor = tensor;
+    choice.sequence_parallel = tensor > 1;
+    return layer_seconds(job, choice);
+  };
+  const double element = 45 / 100e9 / 0.5;  // flops of a draw; the rate and its share
+  const double tokens = 2 * 512;
+  const auto more = [](const CallSeconds& with, const CallSeconds& without) {
+    CHECK(with.backward() - without.backward() ==
+          doctest::Approx(with.forward() - without.forward()));
+    return with.forward() - without.forward();
+  };
+  const LayerSeconds plain = seconds_of("");
+  const LayerSeconds hidden = seconds_of(", hidden_dropout: 0.1");
+  // Columns are drawn 128 at a time.
+  CHECK(more(hidden.block, plain.block) == doctest::Approx(2 * tokens * 256 * element));
+  CHECK(more(hidden.embedding, plain.embedding) == doctest::Approx(tokens * 256 * element));
+  CHECK(more(hidden.head, plain.head) == 0);
+  CHECK(more(seconds_of(", attention_dropout: 0.1").block, plain.block) ==
+        doctest::Approx(4 * tokens * (256 + 64) * element));
+  CHECK(more(seconds_of(", hidden_dropout: 0.1", 2).block, seconds_of("", 2).block) ==
+        doctest::Approx(tokens * 256 * element));
 }
 
 TEST_CASE("blocks of a decoder beside an encoder have a cost of their own, where they lie") {

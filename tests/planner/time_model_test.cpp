@@ -85,12 +85,9 @@ TEST_CASE("the members of a host share its links to the others") {
   ClusterSpec cluster;
   cluster.intra_host_bytes_per_s = 1e12;
   cluster.inter_host_bytes_per_s = 1e9;
-  Traffic row{
-      "shard.weights", CollectiveOp::kAllGather, Axis::kShard, 16, DType::kF32, 1'000'000, 1,
-      15 * 4'000'000};
   // 64 MB whole, 15/16 of it round eight rings, each over a link of 1 GB/s.
-  CHECK(seconds_of(row, {16, 2, 8}, cluster) == doctest::Approx(60e6 / 8e9));
-  CHECK(seconds_of(row, {16, 1, 16}, cluster) == doctest::Approx(60e6 / 1e12));
+  CHECK(all_gather_s(64e6, {16, 2, 8}, cluster) == doctest::Approx(60e6 / 8e9));
+  CHECK(all_gather_s(64e6, {16, 1, 16}, cluster) == doctest::Approx(60e6 / 1e12));
   CHECK(placement_of({0, 8, 1, 9}, 8).hosts == 2);
   CHECK(placement_of({0, 8, 1, 9}, 8).most_on_a_host == 2);
 }

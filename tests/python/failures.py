@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -27,8 +28,33 @@ def seconds(count):
     return datetime.timedelta(seconds=count)
 
 
+# What goes wrong in torch's store is told as it is; a rank that does not come is a time-out.
+def store_failures():
+    class Store(dist.Store):
+        """Torn while somebody waits, once its rank has written what it writes first."""
+        def add(self, key, amount):
+            return 1
+
+        def set(self, key, value):
+            pass
+
+        def wait(self, keys, timeout=None):
+            raise RuntimeError("the server is gone")
+
+    with tempfile.TemporaryDirectory() as folder:
+        for store, limit, text in (
+                (Store(), 0.2, r"smp: the store of process group \w+ failed in wait: .*the server is gone"),
+                (dist.HashStore(), 0.2, r"smp: timeout in process group \w+: rank 1 did not come within 0.2 s"),
+                # This one counts whole seconds.
+                (dist.FileStore(os.path.join(folder, "store"), 2), 1,
+                 r"smp: timeout in process group \w+: rank 1 did not come within 1 s")):
+            refused(lambda: dist.init_process_group("smp", store=store, rank=0, world_size=2,
+                                                    timeout=seconds(limit)), text, dist.DistBackendError)
+
+
 # The launcher must not see the death that this is about: it would end the others.
 if os.environ["RANK"] == "2" and "DIES" not in os.environ:
+    store_failures()
     done = subprocess.run([sys.executable, __file__], env=dict(os.environ, DIES="yes"))
     sys.exit(0 if done.returncode == -signal.SIGKILL else 1)
 

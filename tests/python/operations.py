@@ -2,6 +2,7 @@
 """One rank: every operation of torch.distributed on "smp" gives what it gives on "gloo", which runs
 side by side with it in this job."""
 import os
+import weakref
 from datetime import timedelta
 
 import torch
@@ -82,6 +83,19 @@ def reductions():
                                              values((5,), torch.float32, 1))).clone()
     dist.all_reduce(parts, group=gloo)
     assert torch.equal(torch.view_as_real(ours), parts)
+
+    # Tensors that are conjugated, negated or turned when somebody reads them, which torch's functions
+    # refuse or copy on their way here; programs in C++ may not.
+    backend = smp._get_backend(torch.device("cpu"))
+    whole = torch.complex(values((2, 3), torch.float32), values((2, 3), torch.float32, 1))
+    total = whole.clone()
+    dist.all_reduce(total, group=smp)
+    for of in (lambda x: x.conj(), lambda x: x.conj().imag, lambda x: x.mH):
+        tensor = of(whole.clone())
+        backend.allreduce([tensor], dist.AllreduceOptions()).wait()
+        assert torch.equal(tensor, of(total)), (tensor, total)
+        backend.reduce([tensor], dist.ReduceOptions()).wait()
+        assert rank > 0 or torch.equal(tensor, of(total) * size)
 
     either = torch.tensor([rank == 0, False, True])
     dist.all_reduce(either, group=smp)
@@ -214,6 +228,24 @@ def futures_and_coalescing():
     assert part[1].tolist() == [rank * size]
 
 
+def coalescing_left_by_an_exception():
+    cpu = torch.device("cpu")
+    smp._start_coalescing(cpu)  # and nobody ends it
+    tensors = []
+    for _ in range(3):
+        tensor = torch.ones(3)
+        tensors.append(weakref.ref(tensor))
+        smp.allreduce([tensor]).wait()
+        del tensor
+    assert [tensor() is None for tensor in tensors] == [True, True, False]
+    smp._start_coalescing(cpu)
+    assert tensors[2]() is None
+    total = torch.ones(1)
+    smp.allreduce([total])
+    smp._end_coalescing(cpu).wait()
+    assert total.item() == size
+
+
 def groups_and_objects():
     said = [None] * size
     dist.all_gather_object(said, {"rank": rank, "text": "x" * rank}, group=smp)
@@ -245,7 +277,8 @@ if hosts > 1:
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo, smp = dist.group.WORLD, dist.new_group(backend="smp")
-for test in (reductions, symmetric_memory, moves, messages, futures_and_coalescing, groups_and_objects):
+for test in (reductions, symmetric_memory, moves, messages, futures_and_coalescing,
+             coalescing_left_by_an_exception, groups_and_objects):
     test()
 dist.destroy_process_group()
 if rank == 0:

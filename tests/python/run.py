@@ -2,7 +2,7 @@
 """Runs one of the programs here under smp-launch: run.py SMP_LAUNCH PACKAGES PYTHON RANKS PROGRAM
 [HOSTS]; with HOSTS the ranks take themselves to be on so many, though all are on this one.
 
-PYTHON is empty where the backend is not built; then the test is skipped."""
+PYTHON is empty where the backend is not built, or cannot import torch; then the test is skipped."""
 import os
 import pathlib
 import subprocess
@@ -11,6 +11,10 @@ import sys
 launch, packages, python, ranks, program, *hosts = sys.argv[1:]
 if not python:
     print("skipped: python/ is not built: configure with SMP_PYTHON, a Python that has torch 2.11")
+    sys.exit(77)
+imported = subprocess.run([python, "-c", "import torch"], capture_output=True, text=True)
+if imported.returncode != 0:
+    print(f"skipped: {python} cannot import torch: {imported.stderr.strip().splitlines()[-1]}")
     sys.exit(77)
 environment = dict(os.environ, PYTHONPATH=packages, OMP_NUM_THREADS="1", TEST_HOSTS=hosts[0] if hosts else "1")
 command = [launch, "-n", ranks, "--", python, pathlib.Path(__file__).with_name(program)]

@@ -262,6 +262,20 @@ TEST_CASE("a run that is asked to end saves, ends, and goes on later") {
   CHECK(std::count(metrics.begin(), metrics.end(), '\n') == kSteps);
 }
 
+TEST_CASE("checkpoints by time: when so many minutes have passed, on all ranks alike") {
+  const Bench bench;
+  Plan plan = bench.plan({"", {.pipeline = 2, .shard = 2}});
+  const auto saved_every = [&](double minutes) {
+    const ScratchFolder folder;
+    plan.job.training.checkpoint = {.every_minutes = minutes, .keep = kSteps};
+    bench.run(plan, options_of(folder.path(), 3));
+    return CheckpointStore(folder / "checkpoints").list();
+  };
+  CHECK(saved_every(1e-12) ==
+        std::vector<std::string>{"step-00000001", "step-00000002", "step-00000003"});
+  CHECK(saved_every(1e6).empty());
+}
+
 TEST_CASE("steps that were done again after a resume have one line of metrics") {
   const Bench bench;
   const Plan plan = bench.plan({"", {}});

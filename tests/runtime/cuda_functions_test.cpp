@@ -77,6 +77,8 @@ std::vector<ModelSpec> all_models() {
   std::vector<ModelSpec> models = small_others();
   models.push_back(small_gpt2());
   models.push_back(small_llama());
+  models.push_back(small_t5());
+  models.push_back(small_t5_gated());
   return models;
 }
 
@@ -88,7 +90,7 @@ TEST_CASE("a GPU's functions: losses and gradients of every kind of block are th
     check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64);
     check_same(with_dropout(model), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
   }
-  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama()}) {
+  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama(), small_t5()}) {
     check_same(model, at::kFloat, functions, tolerance::kDeviceFunctionsF32);
     check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
     check_same(model, at::kHalf, functions, tolerance::kDeviceFunctionsBf16);
@@ -108,11 +110,12 @@ TEST_CASE("a GPU's functions: several threads a block, and a few queries' scores
   const HostFunctions functions(HostRunner(2, 2, false), 100);
   check_same(with_dropout(small_gpt2()), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
   check_same(small_llama(), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
+  check_same(with_dropout(small_t5()), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
 }
 
 TEST_CASE("a GPU's functions: tensor ranks, which exchange within the loss") {
   const HostFunctions functions(HostRunner(2, 1, false));
-  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama()}) {
+  for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama(), small_t5()}) {
     check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64, 2);
   }
 }
@@ -123,6 +126,8 @@ TEST_CASE("a GPU's functions: the way through torch's flash attention") {
     check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64);
     check_same(model, at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16);
   }
+  // A memory's keys and values go it too; scores without a scale say nothing in 16 bits.
+  check_same(small_t5(), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
 }
 
 TEST_CASE("a GPU's functions: updates and norms of flat ranges are the CPU's") {

@@ -22,8 +22,11 @@ class Bench {
  public:
   Bench() { std::ofstream(folder_ / "text.txt") << parity::sample_text(8000); }
 
+  Plan plan(const ModelSpec& model, const parity::LayoutCase& layout) const {
+    return parity::plan_of(model, layout, Precision::kFp32, folder_ / "text.txt");
+  }
   Plan plan(const ModelSpec& model, const Degrees& degrees) const {
-    return parity::plan_of(model, {"", degrees}, Precision::kFp32, folder_ / "text.txt");
+    return plan(model, parity::LayoutCase{"", degrees});
   }
 
   // Losses, then gradient norms, of five steps.
@@ -75,21 +78,37 @@ TEST_CASE("without tied weights the number of stages does not change a bit of th
 
 TEST_CASE("from the third step on a step asks the system for no memory") {
   const Bench bench;
-  for (const Degrees& degrees : {Degrees{}, Degrees{.pipeline = 2, .shard = 2}}) {
-    const Plan plan = bench.plan(parity::gpt2_model(), degrees);
-    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
-      install_counting_allocator();
-      MemoryLedger ledger(world.rank(), 0);
-      const LedgerScope scope(ledger);
-      ParallelModel model = apply_parallelism(plan, world, ledger);
-      Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
-      for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
-      const int64_t asked = ledger.system_allocations();
-      CHECK(asked > 0);
-      for (int64_t step = 3; step < 8; ++step) engine.step(step, 1e-3);
-      CHECK(ledger.system_allocations() == asked);
-      engine.settle();
-    });
+  const auto three = Sharding::kParameters;
+  std::vector<parity::LayoutCase> layouts{
+      {"one rank", {}},
+      {"p2d2 ZeRO-1", {.pipeline = 2, .shard = 2}},
+      {"t2d2 ZeRO-3", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved, three},
+      {"p2 zb_v", {.pipeline = 2}, PipelineKind::kZbV, Sharding::kNone, 2},
+      {"d2 ZeRO-3, recomputed and offloaded", {.shard = 2}, PipelineKind::kInterleaved, three},
+  };
+  layouts.back().recompute = Recompute::kFull;
+  layouts.back().offload_activations = true;
+  layouts.back().offload_optimizer = layouts.back().offload_parameters = true;
+  ModelSpec llama = parity::llama_model();
+  llama.hidden_dropout = 0.1;
+  for (const ModelSpec& model : {parity::gpt2_model(), llama}) {
+    for (const parity::LayoutCase& layout : layouts) {
+      INFO(model.name << " " << layout.name);
+      const Plan plan = bench.plan(model, layout);
+      run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+        install_counting_allocator();
+        MemoryLedger ledger(world.rank(), 0);
+        const LedgerScope scope(ledger);
+        ParallelModel share = apply_parallelism(plan, world, ledger);
+        Engine engine(plan, share, ledger, constant_samples(plan.job.training.sequence_length));
+        for (int64_t step = 0; step < 3; ++step) engine.step(step, 1e-3);
+        const int64_t asked = ledger.system_allocations();
+        CHECK(asked > 0);
+        for (int64_t step = 3; step < 8; ++step) engine.step(step, 1e-3);
+        CHECK(ledger.system_allocations() == asked);
+        engine.settle();
+      });
+    }
   }
 }
 

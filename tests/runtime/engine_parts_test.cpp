@@ -9,6 +9,7 @@
 #include "smp/runtime/groups.h"
 #include "smp/runtime/last_words.h"
 #include "smp/runtime/memory_ledger.h"
+#include "smp/runtime/parallelize.h"
 
 namespace smp {
 namespace {
@@ -26,6 +27,22 @@ LastWords words_of(const std::exception& error) {
 }
 
 }  // namespace
+
+TEST_CASE("ranks share the memory of the host that they run on, whatever the plan puts on one") {
+  Plan plan = plan_for(parity::gpt2_model(), {});
+  plan.job.cluster.host_memory_bytes = int64_t{1} << 30;
+  plan.job.cluster.processes_per_host = 4;
+  run_ranks(1, [&](Communicator& world) {
+    MemoryLedger ledger(0, 0);
+    const LedgerScope scope(ledger);
+    const auto share = [&](int64_t ranks_of_host) {
+      return apply_parallelism(plan, world, ledger, nullptr, ranks_of_host).host->limit_bytes();
+    };
+    CHECK(share(0) == (int64_t{1} << 30) / 4);
+    CHECK(share(6) == (int64_t{1} << 30) / 6);
+    CHECK(share(2) == (int64_t{1} << 30) / 2);
+  });
+}
 
 TEST_CASE("a rank is in the groups of its own coordinates, and waits on one clock") {
   const Plan plan = plan_for(parity::gpt2_model(), {.pipeline = 3, .tensor = 2});

@@ -6,33 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "parity/rounding.h"
 #include "plan/list_samples.h"
 #include "short_runs.h"
 #include "smp/planner/memory_model.h"
 #include "worst.h"
 
 namespace smp {
-namespace {
-
-// Tensors between the batch and the loss that are rounded. Each block writes eight, embedding and
-// head two each; in a list each operator writes one, and one with a matrix two: the product, and
-// with its bias.
-double rounded_tensors(const ModelSpec& model) {
-  if (!is_list(model)) return static_cast<double>(8 * model.num_layers + 4);
-  double tensors = 1;  // the images
-  for (const OperatorSpec& spec : model.operators)
-    tensors += rules_of(spec.kind).has_matrix ? 2 : 1;
-  return tensors;
-}
-
-// Every element of these is rounded by at most u, independently, so a logit is off by about
-// u sqrt(tensors) of its size, and the loss by no more.
-double tolerance(double unit_roundoff, const ModelSpec& model) {
-  return unit_roundoff * std::sqrt(rounded_tensors(model));
-}
-
-}  // namespace
-
 TEST_CASE("bf16 and fp16 train as fp32 does, within what rounding explains, in any layout") {
   const test::ShortRuns bench;
   constexpr int64_t kSteps = 20;
@@ -46,8 +26,7 @@ TEST_CASE("bf16 and fp16 train as fp32 does, within what rounding explains, in a
     const RunResult exact = run({}, Precision::kFp32);
     REQUIRE(exact.losses.back() < exact.losses.front());
     for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
-      const double unit_roundoff = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
-      const double allowed = tolerance(unit_roundoff, model);
+      const double allowed = parity::narrow_loss(precision, model);
       for (const Degrees& degrees :
            {Degrees{}, Degrees{.pipeline = 2, .shard = 2}, Degrees{.tensor = 2, .replica = 2}}) {
         const RunResult rounded = run(degrees, precision);

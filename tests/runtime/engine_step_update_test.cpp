@@ -59,10 +59,11 @@ std::vector<float> values_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-StepResult run(StepUpdate& update, int64_t step, double loss) {
+StepResult run(StepUpdate& update, const ParallelModel& model, int64_t step, double loss) {
   update.begin(step, 1e-3);
   const StepResult result = update.agree(loss);
-  update.update(-1);
+  const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
+  for (int64_t bucket = 0; bucket < buckets; ++bucket) update.update(bucket);
   return result;
 }
 
@@ -81,8 +82,8 @@ TEST_CASE("16-bit training updates fp32 master weights as fp32 training updates 
         CHECK(scale == (precision == Precision::kFp16 ? 65536 : 1));
         set_gradients(mixed, scale);
         set_gradients(plain, 1);
-        const StepResult one = run(update_mixed, step, 1);
-        const StepResult other = run(update_plain, step, 1);
+        const StepResult one = run(update_mixed, mixed, step, 1);
+        const StepResult other = run(update_plain, plain, step, 1);
         CHECK_FALSE(one.skipped);
         CHECK(one.grad_norm == doctest::Approx(other.grad_norm).epsilon(1e-12));
       }
@@ -122,7 +123,7 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the s
       model.parameters->gradients().mutable_data_ptr<float>()[owned] =
           std::numeric_limits<float>::infinity();
     }
-    const StepResult result = run(update, 0, 1.25);  // of each of two ranks
+    const StepResult result = run(update, model, 0, 1.25);  // of each of two ranks
     CHECK(result.skipped);
     CHECK(result.loss_scale == 65536);
     CHECK(result.loss == 2.5);
@@ -131,10 +132,10 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the s
     CHECK(model.loss_scale.value() == 32768);
     CHECK(model.loss_scale.state().skipped_steps == 1);
     set_gradients(model, 32768);
-    CHECK_FALSE(run(update, 1, 2.5).skipped);
+    CHECK_FALSE(run(update, model, 1, 2.5).skipped);
     CHECK(values_of(model.parameters->weights()) != before);
     // A loss that is no number is nothing that a lower scale helps against.
-    CHECK_THROWS_AS(run(update, 2, std::nan("")), NotFinite);
+    CHECK_THROWS_AS(run(update, model, 2, std::nan("")), NotFinite);
   });
 }
 

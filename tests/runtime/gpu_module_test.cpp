@@ -96,6 +96,7 @@ TEST_CASE("a GPU's blocks are in the ledger by category until they are freed, on
     std::string name() const override { return ""; }
     const DeviceFunctions& functions() const override { std::abort(); }
     DeviceMemory& memory() override { std::abort(); }
+    DeviceCollectivesLibrary& collectives() override { throw std::logic_error("unused"); }
     void listen(AllocationListener* hears) override { listener = hears; }
     int64_t cache_flushes() const override { return 0; }
     AllocationListener* listener = nullptr;

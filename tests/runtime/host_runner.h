@@ -34,7 +34,8 @@ class HostRunner {
   }
 
   bool has_flash(const AttentionShape& shape, at::ScalarType /*type*/) const {
-    return flash_ && shape.window == 0 && shape.dropout.threshold == 0;
+    return flash_ && shape.relative_buckets == 0 && shape.window == 0 &&
+           shape.dropout.threshold == 0;
   }
   // The CPU's wants as many key/value heads as others.
   std::tuple<at::Tensor, at::Tensor> flash_forward(const AttentionShape& shape, const at::Tensor& q,

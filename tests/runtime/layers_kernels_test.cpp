@@ -7,6 +7,7 @@
 
 #include "functions/block_product.h"
 #include "functions/kernels.h"
+#include "functions/transposed_sum.h"
 #include "functions/vector_math.h"
 #include "tolerances.h"
 #include "worst.h"
@@ -120,6 +121,27 @@ TEST_CASE("kernels: products of blocks of every shape") {
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("kernels: a transpose is added element by element, whatever its shape") {
+  for (const int64_t rows : {1, 15, 16, 33, 64}) {
+    for (const int64_t cols : {1, 16, 17, 48}) {
+      const int64_t stride = cols + 3;
+      const std::vector<float> x = arbitrary<float>(rows * cols);
+      std::vector<float> sums = arbitrary<float>(rows * stride);
+      std::vector<float> expected = sums;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          expected[static_cast<size_t>(r * stride + c)] +=
+              0.5F * x[static_cast<size_t>(c * rows + r)];
+        }
+      }
+      add_transposed(rows, cols, 0.5F, x.data(), sums.data(), stride);
+      CAPTURE(rows);
+      CAPTURE(cols);
+      CHECK(sums == expected);
     }
   }
 }

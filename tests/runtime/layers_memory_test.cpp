@@ -196,6 +196,11 @@ TEST_CASE("layers: counted bytes with sequences split over the tensor ranks") {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     check_memory(small_gpt2(), 2, type, 2, 70, true);
     check_memory(small_llama(), 4, type, 3, 36, true);
+    for (ModelSpec model : {small_t5(), small_t5_gated()}) {
+      check_memory(model, 2, type, 2, 70, true);
+      model.hidden_dropout = 0.1;
+      check_memory(model, 2, type, 3, 34, true);
+    }
     for (const ModelSpec& model : small_others()) check_memory(model, 2, type, 3, 34, true);
     ModelSpec drops = small_gpt2();
     drops.hidden_dropout = 0.1;
@@ -211,6 +216,7 @@ TEST_CASE("layers: counted bytes where tensor ranks share some kinds of matrices
           TensorKinds{.attention = false, .mlp = false, .embedding = false}}) {
       check_memory(small_gpt2(), 2, at::kFloat, 2, 34, split, kinds);
       check_memory(small_llama(), 4, at::kBFloat16, 2, 36, split, kinds);
+      check_memory(small_t5(), 2, at::kDouble, 2, 34, split, kinds);
     }
   }
 }

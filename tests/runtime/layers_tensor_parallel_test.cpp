@@ -103,6 +103,7 @@ TEST_CASE("layers: ranks that split sequences too compute what one rank does") {
   for (int degree : {2, 4}) {
     check_split(small_gpt2(), degree, true);
     check_split(small_llama(), degree, true);
+    for (const ModelSpec& model : {small_t5(), small_t5_gated()}) check_split(model, degree, true);
     for (const ModelSpec& model : small_others()) {
       INFO(model.name);
       check_split(model, degree, true);
@@ -111,11 +112,11 @@ TEST_CASE("layers: ranks that split sequences too compute what one rank does") {
 }
 
 TEST_CASE("layers: ranks that split sequences drop what one rank drops") {
-  for (ModelSpec model : {small_gpt2(), small_llama()}) {
+  for (ModelSpec model : {small_gpt2(), small_llama(), small_t5()}) {
     model.hidden_dropout = 0.2;
     model.attention_dropout = 0.1;
     for (int degree : {2, 4}) check_split(model, degree, true);
-    check_split(model, 2, true, {.attention = false});
+    if (model.stack == Stack::kDecoder) check_split(model, 2, true, {.attention = false});
   }
 }
 
@@ -127,6 +128,7 @@ TEST_CASE("layers: ranks that share some kinds of matrices alone compute what on
           TensorKinds{.attention = false, .mlp = false, .embedding = false}}) {
       check_split(small_gpt2(), 2, split, kinds);
       check_split(small_llama(), 4, split, kinds);
+      check_split(small_t5(), 2, split, kinds);
     }
   }
 }

@@ -1,15 +1,18 @@
-#include "smp/runtime/staged_communicator.h"
+#include "smp/comm/staged_communicator.h"
 
-#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
-#include "host_gpu.h"
+#include "late_memory.h"
 #include "smp/comm/thread_group.h"
 
-// Messages of a device's memory, whose copies come late (host_gpu.h).
+// Messages of a device's memory, whose copies come late (late_memory.h).
 using namespace smp;
 using namespace smp::test;
 
@@ -18,6 +21,12 @@ namespace {
 std::vector<int64_t> values_of(int rank, int64_t count) {
   std::vector<int64_t> values(static_cast<size_t>(count));
   std::iota(values.begin(), values.end(), 100 * rank);
+  return values;
+}
+
+std::vector<int> values_up_to(int count) {
+  std::vector<int> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), 0);
   return values;
 }
 
@@ -84,6 +93,110 @@ TEST_CASE("staged messages: every operation gives what it gives of host memory")
     CHECK(counts.to_device == 6 * size + 1);
     CHECK(counts.pinned == 0);
   }
+}
+
+TEST_CASE("staged messages: long ones go in parts, in place and not, and count as one call") {
+  constexpr int64_t kCount = 1200007;  // of 8 bytes: parts that are not equally long
+  for (const int size : {1, 2, 3}) {
+    CountedCopies counts;
+    run_ranks(size, [&](Communicator& world) {
+      LateMemory memory(counts);
+      const std::unique_ptr<Communicator> group = world.split(values_up_to(size));
+      const std::unique_ptr<Communicator> plain_group = world.split(values_up_to(size));
+      StagedCommunicator staged(*group, memory);
+      Communicator& plain = *plain_group;
+      const int rank = staged.rank(), root = size - 1;
+      for (const bool in_place : {false, true}) {
+        const std::vector<int64_t> own = values_of(rank, kCount);
+        std::vector<int64_t> in = own, out(in.size()), expected(in.size());
+        const int64_t* const sum = in_place ? in.data() : out.data();
+        staged
+            .all_reduce(in.data(), const_cast<int64_t*>(sum), kCount, DType::kI64, ReduceOp::kSum,
+                        "a")
+            ->wait();
+        plain.all_reduce(own.data(), expected.data(), kCount, DType::kI64, ReduceOp::kSum, "a")
+            ->wait();
+        CHECK(std::equal(expected.begin(), expected.end(), sum));
+
+        std::vector<int64_t> all(in.size() * static_cast<size_t>(size)), whole = all;
+        int64_t* const place = all.data() + rank * kCount;
+        if (in_place) std::copy(own.begin(), own.end(), place);
+        staged.all_gather(in_place ? place : own.data(), all.data(), kCount, DType::kI64, "b")
+            ->wait();
+        plain.all_gather(own.data(), whole.data(), kCount, DType::kI64, "b")->wait();
+        CHECK(all == whole);
+
+        std::vector<int64_t> part(in.size());
+        int64_t* const mine = in_place ? all.data() + rank * kCount : part.data();
+        staged.reduce_scatter(all.data(), mine, kCount * size, DType::kI64, ReduceOp::kMax, "c")
+            ->wait();
+        plain
+            .reduce_scatter(whole.data(), expected.data(), kCount * size, DType::kI64,
+                            ReduceOp::kMax, "c")
+            ->wait();
+        CHECK(std::equal(expected.begin(), expected.end(), mine));
+
+        out = own;
+        expected = own;
+        const WorkPtr sent = staged.broadcast(out.data(), kCount, DType::kI64, root, "d");
+        while (!sent->done()) continue;
+        plain.broadcast(expected.data(), kCount, DType::kI64, root, "d")->wait();
+        CHECK(out == expected);
+      }
+      const std::vector<TrafficCount> ours = staged.traffic(), theirs = plain.traffic();
+      REQUIRE(ours.size() == theirs.size());
+      for (size_t i = 0; i < ours.size(); ++i) {
+        CHECK(ours[i].label == theirs[i].label);
+        CHECK(ours[i].calls == theirs[i].calls);
+        CHECK(ours[i].wire_bytes == theirs[i].wire_bytes);
+      }
+    });
+    CHECK(counts.to_host > 8 * size);
+    CHECK(counts.pinned == 0);
+  }
+}
+
+TEST_CASE("staged messages: parts of calls of unlike lengths are no match, and both are named") {
+  constexpr int64_t kPart = 1 << 20;  // elements of fp32: 4 MiB
+  std::array<std::string, 2> said;
+  run_ranks(2, [&](Communicator& world) {
+    CountedCopies counts;
+    LateMemory memory(counts);
+    StagedCommunicator staged(world, memory);
+    std::vector<float> values(4 * kPart, 1);
+    try {
+      const int64_t first = staged.rank() == 0 ? 4 * kPart : 3 * kPart;
+      for (const int64_t count : {first, 4 * kPart - first})
+        staged.all_reduce(values.data(), values.data(), count, DType::kF32, ReduceOp::kSum, "x")
+            ->wait();
+    } catch (const CommError& error) {
+      said[static_cast<size_t>(staged.rank())] = error.what();
+    }
+  });
+  for (const std::string& text : said)
+    CHECK(text ==
+          "rank 0: all_reduce #1 'x, 4194304 in 4 parts' of 1048576 fp32 does not match rank 1: "
+          "all_reduce #1 'x, 3145728 in 3 parts' of 1048576 fp32");
+}
+
+TEST_CASE("staged messages: a reduce_scatter that cannot be divided is refused as host memory's") {
+  run_ranks(3, [](Communicator& world) {
+    CountedCopies counts;
+    LateMemory memory(counts);
+    StagedCommunicator staged(world, memory);
+    std::vector<float> values(8), part(3);
+    const auto text_of = [&](Communicator& comm) -> std::string {
+      try {
+        comm.reduce_scatter(values.data(), part.data(), 8, DType::kF32, ReduceOp::kSum, "x")
+            ->wait();
+      } catch (const std::invalid_argument& error) {
+        return error.what();
+      }
+      return "nothing";
+    };
+    CHECK(text_of(staged) == text_of(world));
+    CHECK(text_of(staged) != "nothing");
+  });
 }
 
 // Each rank starts its messages of two groups in another order than it waits for them, and the

@@ -1,7 +1,8 @@
-// One rank of an MPI for scripts/bench-between-hosts: times fp32 collectives as smp-bench does (the
-// slowest rank, the median of the samples) and writes {"all_reduce": {"4096": seconds}} to a file.
+// One rank of an MPI for scripts/bench-between-hosts and scripts/bench-mpi: times fp32 collectives as
+// smp-bench does (the slowest rank, the median of the samples) and writes
+// {"all_reduce": {"4096": seconds}} to a file.
 //
-//   mpirun ... mpi_between_hosts OUT BYTES ...
+//   mpirun ... mpi_collectives OUT BYTES ...
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,40 @@
+#include "allowed_cpus.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "scratch_folder.h"
+
+using namespace smp;
+using namespace smp::shm;
+
+TEST_CASE("a control group's quota says how many CPUs there are") {
+  CHECK(cpus_of_quota("200000 100000") == 2);
+  CHECK(cpus_of_quota("250000 100000") == 2);
+  CHECK(cpus_of_quota("50000 100000") == 1);
+  for (const char* text : {"max 100000", "", "0 100000", "5", "-1 100000"})
+    CHECK_FALSE(cpus_of_quota(text));
+}
+
+TEST_CASE("ranks may use the CPUs of their affinity, or fewer by the quotas of their groups") {
+  const ScratchFolder folder;
+  const std::string root = folder.path();
+  const int all = allowed_cpus(root);  // nothing says less
+  CHECK(all >= 1);
+  std::filesystem::create_directories(root + "/proc/self");
+  std::filesystem::create_directories(root + "/sys/fs/cgroup/job/step");
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::ofstream(root + file) << text << "\n";
+  };
+  write("/proc/self/cgroup", "1:memory:/else\n0::/job/step");
+  write("/sys/fs/cgroup/job/step/cpu.max", "max 100000");
+  CHECK(allowed_cpus(root) == all);
+  write("/sys/fs/cgroup/job/cpu.max", "100000 100000");
+  CHECK(allowed_cpus(root) == 1);
+  write("/proc/self/cgroup", "0::/");  // a container sees its own group as the root
+  CHECK(allowed_cpus(root) == all);
+  write("/sys/fs/cgroup/cpu.max", "100000 100000");
+  CHECK(allowed_cpus(root) == 1);
+}

@@ -1,0 +1,335 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/fake_network.h"
+#include "comm/layouts.h"
+#include "comm/processes.h"
+#include "comm/some_of_everything.h"
+#include "comm/times.h"
+
+using namespace smp;
+using namespace smp::testing;
+using std::chrono::milliseconds;
+
+// What goes wrong between hosts: who hears of it, and what is said.
+namespace {
+
+// What each rank's CommError says.
+std::vector<std::string> errors_between(int hosts, int per_host, milliseconds timeout,
+                                        const std::function<void(Communicator&)>& program) {
+  std::vector<std::string> errors(size_t(hosts * per_host));
+  std::atomic<int> ended{0};
+  HostsOptions options;
+  options.timeout = timeout;
+  run_hosts(
+      hosts, per_host,
+      [&](Communicator& comm) {
+        try {
+          program(comm);
+        } catch (const CommError& e) {
+          errors[size_t(comm.rank())] = text_of(e);
+        }
+        ended.fetch_add(1);
+        while (ended.load() < comm.size()) std::this_thread::yield();  // nobody leaves before
+      },
+      options);
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("calls that do not match between hosts end on all ranks and name both sides") {
+  auto differ = [](int odd) {
+    return [odd](Communicator& comm) {
+      std::vector<float> x(400000), y(400000);
+      const int64_t count = comm.rank() == odd ? 300000 : 400000;
+      comm.all_reduce(x.data(), y.data(), count, DType::kF32, ReduceOp::kSum, "data.gradients")
+          ->wait();
+    };
+  };
+  for (const std::string& error : errors_between(2, 1, kNever, differ(1)))
+    CHECK(error ==
+          "mismatch 1: rank 0: all_reduce #1 'data.gradients' of 400000 fp32 does not match "
+          "rank 1: all_reduce #1 'data.gradients' of 300000 fp32");
+  for (const std::string& error : errors_between(2, 2, kNever, differ(3))) {
+    CHECK(error.find("all_reduce #1 'data.gradients' of 400000 fp32 does not match") !=
+          std::string::npos);
+    CHECK(error.find("rank 3: all_reduce #1 'data.gradients' of 300000 fp32") != std::string::npos);
+  }
+  const auto messages = errors_between(2, 1, kNever, [](Communicator& comm) {
+    float x[8];
+    if (comm.rank() == 0) {
+      comm.send(x, 4, DType::kF32, 1, "m")->wait();
+      comm.barrier("after")->wait();
+    } else {
+      comm.recv(x, 5, DType::kF32, 0, "m")->wait();
+    }
+  });
+  CHECK(messages[1] ==
+        "mismatch 1: rank 0: send #1 'm' of 4 fp32 to rank 1 does not match rank 1: recv #1 'm' of "
+        "5 fp32 from rank 0");
+  CHECK(messages[0] == messages[1]);
+}
+
+namespace {
+
+// One collective of 5000 elements of its own memory, whatever it is.
+struct AnyCall {
+  CollectiveOp op = CollectiveOp::kBroadcast;
+  int root = 0;
+  int64_t count = 5000;
+  DType dtype = DType::kF32;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  std::string label = "x";
+
+  void run(Communicator& comm) const {
+    const auto all = size_t(count * bytes_of(dtype) * comm.size());
+    std::vector<std::byte> in(all), out(all);
+    void *x = in.data(), *y = out.data();
+    WorkPtr work;
+    switch (op) {
+      case CollectiveOp::kBroadcast: work = comm.broadcast(x, count, dtype, root, label); break;
+      case CollectiveOp::kReduce:
+        work = comm.reduce(x, y, count, dtype, reduce_op, root, label);
+        break;
+      case CollectiveOp::kGather: work = comm.gather(x, y, count, dtype, root, label); break;
+      case CollectiveOp::kScatter: work = comm.scatter(x, y, count, dtype, root, label); break;
+      case CollectiveOp::kAllToAll: work = comm.all_to_all(x, y, count, dtype, label); break;
+      case CollectiveOp::kAllGather: work = comm.all_gather(x, y, count, dtype, label); break;
+      default: work = comm.all_reduce(x, y, count, dtype, reduce_op, label); break;
+    }
+    work->wait();
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "whatever differs between hosts, op, root, count, dtype or order: all hear of both calls") {
+  using Op = CollectiveOp;
+  struct Case {
+    AnyCall usual, odd;
+    const char *says, *and_says;  // "@": a root's rank in the job
+  };
+  std::vector<Case> cases = {
+      {{Op::kBroadcast}, {Op::kAllGather}, "broadcast #1 'x' of", "all_gather #1 'x' of"},
+      {{Op::kGather}, {Op::kScatter}, "gather #1 'x' of", "scatter #1 'x' of"},
+      {{Op::kAllReduce}, {Op::kReduce}, "all_reduce #1 'x' of", "reduce #1 'x' of"},
+      {{Op::kBroadcast}, {Op::kBroadcast, 0, 9}, "of 5000 fp32", "of 9 fp32"},
+      {{Op::kAllToAll}, {Op::kAllToAll, 0, 9}, "of 5000 fp32", "of 9 fp32"},
+      {{Op::kScatter}, {Op::kScatter, 0, 5000, DType::kI32}, "of 5000 fp32", "of 5000 int32"},
+      {{Op::kReduce},
+       {Op::kReduce, 0, 5000, DType::kF32, ReduceOp::kMax},
+       "of 5000 fp32 to",
+       "of 5000 fp32 (max) to"},
+      {{Op::kGather, 0, 5000, DType::kF32, ReduceOp::kSum, "a"},
+       {Op::kGather, 0, 5000, DType::kF32, ReduceOp::kSum, "b"},
+       "gather #1 'a'",
+       "gather #1 'b'"}};
+  for (const Op op : {Op::kBroadcast, Op::kReduce, Op::kGather, Op::kScatter}) {
+    const bool from = op == Op::kBroadcast || op == Op::kScatter;
+    cases.push_back({{op, 0}, {op, -1}, from ? "from rank 0" : "to rank 0", "rank @"});
+  }
+  for (const Case& c : cases)
+    for (const Grid& grid : {Grid{2, 1}, Grid{2, 2}, Grid{3, 1}, Grid{4, 2}}) {
+      const int size = grid.hosts * grid.per_host;
+      for (const int odd : {0, size - 1})
+        for (const int other_root : {1, size - 1}) {
+          if (c.odd.root == 0 && other_root == 1) continue;
+          AnyCall theirs = c.odd;
+          if (theirs.root < 0) theirs.root = other_root;
+          const auto begin = std::chrono::steady_clock::now();
+          const auto errors =
+              errors_between(grid.hosts, grid.per_host, kNever, [&](Communicator& comm) {
+                (comm.rank() == odd ? theirs : c.usual).run(comm);
+                comm.barrier("after")->wait();
+              });
+          CAPTURE(c.says);
+          CAPTURE(size);
+          CAPTURE(odd);
+          CAPTURE(theirs.root);
+          CHECK(std::chrono::steady_clock::now() - begin < kSoon);
+          std::string other = c.and_says;
+          if (other.back() == '@') other.replace(other.size() - 1, 1, std::to_string(theirs.root));
+          for (const std::string& error : errors) {
+            CAPTURE(error);
+            CHECK(error.rfind("mismatch ", 0) == 0);
+            // A rank that had nothing to do with the odd one may have gone on.
+            const bool went_on = error.find(": barrier #2 'after'") != std::string::npos;
+            CHECK((went_on || error.find(c.says) != std::string::npos));
+            CHECK(error.find(other) != std::string::npos);
+          }
+        }
+    }
+}
+
+TEST_CASE("a rank of another host that does not call is named when the time is over") {
+  const auto errors = errors_between(2, 1, kNever, [](Communicator& comm) {
+    comm.barrier("start")->wait();
+    if (comm.rank() == 1) return;
+    comm.set_timeout(milliseconds(300));
+    float x = 0;
+    comm.all_reduce(&x, &x, 1, DType::kF32, ReduceOp::kSum, "x")->wait();
+  });
+  CHECK(errors[0] ==
+        "timeout 1: rank 0: all_reduce #2 'x' of 1 fp32 timed out after 0.3 s: rank 1 has not "
+        "called it (its last call: #1 barrier 'start')");
+}
+
+TEST_CASE("the failure of one rank ends the calls of all hosts; abort ends one group's alone") {
+  std::vector<std::string> others(4);
+  CHECK_THROWS_WITH_AS(run_hosts(2, 2,
+                                 [&](Communicator& comm) {
+                                   if (comm.rank() == 2) throw std::logic_error("the first cause");
+                                   try {
+                                     some_of_everything(comm, 1000);
+                                   } catch (const CommError& e) {
+                                     others[size_t(comm.rank())] = text_of(e);
+                                     throw;
+                                   }
+                                 }),
+                       "the first cause", std::logic_error);
+  for (const int rank : {0, 1, 3})
+    CHECK(others[size_t(rank)].find("rank 2 failed: the first cause") != std::string::npos);
+
+  const auto errors = errors_between(2, 2, kNever, [](Communicator& comm) {
+    const auto all = comm.split({0, 1, 2, 3});
+    if (comm.rank() == 3) all->abort("enough");
+    std::string said;
+    try {
+      all->barrier("b")->wait();
+    } catch (const CommError& e) {
+      said = e.what();
+    }
+    CHECK(said.find("rank 3 aborted: enough") != std::string::npos);
+    some_of_everything(comm, 10);  // the others go on
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("abort between hosts ends the steps inside the hosts too, before their time is over") {
+  const auto errors = errors_between(2, 2, kNever, [](Communicator& comm) {
+    const auto all = comm.split({0, 1, 2, 3});
+    all->set_timeout(milliseconds(300));
+    if (comm.rank() == 3) all->abort("enough");
+    std::vector<float> x(100000);
+    try {
+      all->all_reduce(x.data(), x.data(), 100000, DType::kF32, ReduceOp::kSum, "x")->wait();
+    } catch (const CommError&) {
+    }
+    x.clear();
+    x.shrink_to_fit();
+    std::this_thread::sleep_for(milliseconds(600));
+    some_of_everything(comm, 10);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("an exception gives up a call between hosts before it frees its buffers") {
+  std::vector<std::string> others(4);
+  CHECK_THROWS_WITH_AS(run_hosts(2, 2,
+                                 [&](Communicator& comm) {
+                                   std::vector<float> x(1 << 20);
+                                   const WorkPtr sum =
+                                       comm.all_reduce(x.data(), x.data(), 1 << 20, DType::kF32,
+                                                       ReduceOp::kSum, "x");
+                                   if (comm.rank() == 2) throw std::logic_error("out of luck");
+                                   try {
+                                     sum->wait();
+                                     comm.barrier("b")->wait();
+                                   } catch (const CommError& e) {
+                                     others[size_t(comm.rank())] = text_of(e);
+                                   }
+                                 }),
+                       "out of luck", std::logic_error);
+  for (const int rank : {0, 1, 3}) {
+    CAPTURE(others[size_t(rank)]);
+    CHECK(others[size_t(rank)].find("rank 2 failed") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that leaves and one that cannot be reached are told from each other") {
+  std::string left;
+  run_hosts(2, 1, [&](Communicator& comm) {
+    comm.barrier("b")->wait();
+    if (comm.rank() == 1) return;
+    try {
+      comm.barrier("c")->wait();
+    } catch (const CommError& e) {
+      left = text_of(e);
+    }
+  });
+  CHECK(left ==
+        "peer_lost 1: rank 0: barrier #2 'c': rank 1 has left the group without calling it (its "
+        "last call: #1 barrier 'b')");
+
+  std::vector<std::string> cut(2);
+  std::atomic<int> ended{0};
+  run_hosts(2, 1, [&](Communicator& comm, FakeNetwork& network) {
+    comm.barrier("b")->wait();
+    if (comm.rank() == 1) network.cut(1);
+    try {
+      comm.barrier("c")->wait();
+      comm.barrier("d")->wait();
+    } catch (const CommError& e) {
+      cut[size_t(comm.rank())] = e.what();
+    }
+    ended.fetch_add(1);
+    while (ended.load() < comm.size()) std::this_thread::yield();
+  });
+  for (const std::string& error : cut)
+    CHECK(error.find("any more: the wire is cut") != std::string::npos);
+}
+
+TEST_CASE("two hosts that do not reach each other are found by whoever waits, and all hear of it") {
+  std::vector<std::string> errors(4);
+  HostsOptions options;
+  options.silence = milliseconds(1200);
+  run_hosts(
+      4, 1,
+      [&](Communicator& comm, FakeNetwork& network) {
+        try {
+          comm.barrier("b")->wait();
+          network.part(1, 2);
+          for (;;) comm.barrier("c")->wait();
+        } catch (const CommError& e) {
+          errors[size_t(comm.rank())] = text_of(e);
+        }
+      },
+      options);
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string& error = errors[size_t(rank)];
+    CAPTURE(error);
+    CHECK(error.find("peer_lost ") == 0);
+    CHECK(error.find(": rank " + std::to_string(rank) + ": barrier #") != std::string::npos);
+    const bool by_one = error.find(
+                            "nothing has come from rank 2 for 1.2 s, though it lives: its "
+                            "host and that of rank 1 do not reach each other") != std::string::npos;
+    const bool by_two = error.find(
+                            "nothing has come from rank 1 for 1.2 s, though it lives: its "
+                            "host and that of rank 2 do not reach each other") != std::string::npos;
+    CHECK(by_one != by_two);
+  }
+
+  // A rank that computes answers.
+  options.silence = milliseconds(800);
+  for (const bool rings : {false, true}) {
+    options.faults.rings = rings;
+    run_hosts(
+        2, 1,
+        [](Communicator& comm) {
+          comm.barrier("b")->wait();
+          if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(1200));
+          comm.barrier("c")->wait();
+        },
+        options);
+  }
+}

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cmath>
+
+#include "smp/plan/job_spec.h"
+#include "smp/plan/operators.h"
+
+// How far a loss of 16-bit elements may be from that of fp32.
+namespace smp::parity {
+
+// Tensors between the batch and the loss that are rounded. Each block writes eight, one that
+// attends to an encoder twelve, embedding and head two each; in a list each operator writes one,
+// and one with a matrix two: the product, and with its bias.
+inline double rounded_tensors(const ModelSpec& model) {
+  if (!is_list(model)) {
+    return static_cast<double>(8 * model.num_layers + 12 * model.decoder_layers + 4);
+  }
+  double tensors = 1;  // the images
+  for (const OperatorSpec& spec : model.operators) {
+    tensors += rules_of(spec.kind).has_matrix ? 2 : 1;
+  }
+  return tensors;
+}
+
+// Every element of these is rounded by at most u, independently, so a logit is off by about
+// u sqrt(tensors) of its size, and the loss by no more.
+inline double narrow_loss(Precision precision, const ModelSpec& model) {
+  const double unit_roundoff = precision == Precision::kBf16 ? 0x1p-8 : 0x1p-11;
+  return unit_roundoff * std::sqrt(rounded_tensors(model));
+}
+
+}  // namespace smp::parity
