@@ -51,7 +51,10 @@ class FakeNetwork::End final : public Transport {
                       delay > 0 ? int(network_.random_() % uint64_t(delay)) : 0};
       Inbox& inbox = network_.inboxes_[size_t(transfer.peer)];
       auto& messages = inbox.messages[int(transfer.box)];
-      if (transfer.box == Box::kData && messages.size() >= inbox.receives[0].size())
+      // Its receiver has given a receive for it, though the network may have had no room for that
+      // yet.
+      if (transfer.box == Box::kData &&
+          messages.size() >= inbox.receives[0].size() + inbox.refused.size())
         ++network_.unexpected_;
       messages.push_back(std::move(message));
       if (inbox.bell) inbox.bell.ring();
@@ -62,8 +65,13 @@ class FakeNetwork::End final : public Transport {
 
   bool receive(Transfer& transfer) override {
     std::lock_guard guard(network_.mutex_);
-    if (refuses()) return false;
-    network_.inboxes_[size_t(rank_)].receives[int(transfer.box)].push_back(&transfer);
+    Inbox& inbox = network_.inboxes_[size_t(rank_)];
+    if (refuses()) {
+      if (transfer.box == Box::kData) inbox.refused.insert(&transfer);
+      return false;
+    }
+    inbox.refused.erase(&transfer);
+    inbox.receives[int(transfer.box)].push_back(&transfer);
     return true;
   }
 

@@ -39,7 +39,7 @@ class FakeNetwork {
 
   std::unique_ptr<shm::Transport> transport(int rank);
   std::vector<std::string> addresses() const;
-  int64_t unexpected() const;  // messages for which no receive was waiting
+  int64_t unexpected() const;  // messages for which their receiver had given no receive
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.
   void cut(int rank);
@@ -56,6 +56,7 @@ class FakeNetwork {
   struct Inbox {
     std::deque<Message> messages[2];  // by box
     std::deque<shm::Transport::Transfer*> receives[2];
+    std::set<shm::Transport::Transfer*> refused;  // receives of data that found no room so far
     shm::Doorbell bell;
   };
 

@@ -223,7 +223,7 @@ TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing
       HostsOptions options;
       options.faults = faults;
       options.afterwards = [](FakeNetwork& network) {
-        // Credits see to it that a receive waits for every message.
+        // Credits see to it that a receive has been given for every message.
         CHECK(network.unexpected() == 0);
       };
       run_hosts(
