@@ -10,11 +10,15 @@ import subprocess
 import sys
 import tempfile
 
-# SMP_NO_BUILD and SMP_FAILING name presets.
+# SMP_NO_BUILD, SMP_FAILING and SMP_AGAIN name presets.
 BUILD = '#!/bin/sh\nmkdir -p build\ntest "$1" != "$SMP_NO_BUILD" || { echo error; exit 1; }\n'
 CTEST = """#!/bin/sh
-test "$3" != -N || { echo "Total Tests: 9"; exit 0; }
+test "$3 $4" = "--repeat until-pass:2" || exit 9
+test "$5" != -N || { echo "Total Tests: 9"; exit 0; }
 echo "$2: start"
+test "$2" != "$SMP_AGAIN" || printf '%s\\n' "1/9 Test   #4: it, once .....***Failed    0.96 sec" \
+  "$SMP_REPORT" '2/9 Test  #12: a program ...Subprocess aborted***Exception:   0.01 sec' \
+  '3/9 Test #5: not here ....***Skipped   0.01 sec'
 test "$2" = "$SMP_FAILING" || { echo "100% tests passed, 0 tests failed out of 9"; exit 0; }
 printf '%s\\n' '89% tests passed, 1 tests failed out of 9' 'The following tests FAILED:' '  4 - it'
 echo 'Errors while running CTest'
@@ -24,9 +28,9 @@ PASSED = "100% tests passed, 0 tests failed out of 9\n"
 FAILED = "89% tests passed, 1 tests failed out of 9\n"
 
 
-def run_script(folder, arguments, failing="", no_build=""):
+def run_script(folder, arguments, failing="", no_build="", again="", report="it said"):
     environment = dict(os.environ, PATH=f"{folder}/bin:{os.environ['PATH']}", SMP_FAILING=failing,
-                       SMP_NO_BUILD=no_build)
+                       SMP_NO_BUILD=no_build, SMP_AGAIN=again, SMP_REPORT=report)
     return subprocess.run([f"{folder}/scripts/test", *arguments], capture_output=True, text=True,
                           env=environment)
 
@@ -51,6 +55,11 @@ def main(source):
         release = "failed, by preset:\nrelease:\n  4 - it\n"
         check("tsan: start\n" + PASSED + "\n" + 3 * PASSED, [], 0)
         check("release: start\n" + PASSED + "\n" + PASSED, ["--quick"], 0)
+        chance = "passed only when run again:\n  asan: it, once\n  asan: a program\n"
+        check(PASSED + "\n" + chance + "\n" + 3 * PASSED, [], 0, again="asan")
+        race = "WARNING: ThreadSanitizer: data race (pid=1)"
+        check("\n" + chance + "\nfailed, by preset:\nasan: a sanitizer reported\n" + race + "\n\n" +
+              3 * PASSED, [], 1, again="asan", report=race)
         check("Total Tests: 9\n\nTotal Tests: 9\n", ["-N"], 0)
         check(release + "\n" + 2 * PASSED + FAILED, [], 1, failing="release")
         check("error\n\n" + release + "asan: it does not build\n\n" + FAILED +
