@@ -1,17 +1,18 @@
-// One rank of an MPI for scripts/bench-between-hosts and scripts/bench-mpi: times fp32 collectives as
-// smp-bench does (the slowest rank, the median of the samples) and writes
-// {"all_reduce": {"4096": seconds}} to a file.
+// One rank of an MPI for scripts/bench-between-hosts and scripts/bench-collectives: times fp32
+// collectives as smp-bench does (the slowest rank, the median of the samples; --dirty: inputs are
+// rewritten before every call) and writes {"all_reduce": {"4096": seconds}} to a file.
 //
-//   mpirun ... mpi_collectives OUT BYTES ...
+//   mpirun ... mpi_collectives OUT [--dirty] BYTES ...
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { kSamples = 7, kOps = 3, kMostSizes = 32 };
 static const double kSampleSeconds = 0.02;
 static const char* const kNames[kOps] = {"all_reduce", "all_gather", "reduce_scatter"};
 
-static int ranks;
+static int ranks, is_dirty;
 
 static void call(int op, float* in, float* out, int count) {
   const int part = count / ranks;
@@ -20,13 +21,28 @@ static void call(int op, float* in, float* out, int count) {
   if (op == 2) MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static double slowest(double mine) {
+  double all;
+  MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return all;
+}
+
 static double seconds_of(int calls, int op, float* in, float* out, int count) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  const double start = MPI_Wtime();
-  for (int i = 0; i < calls; ++i) call(op, in, out, count);
-  double mine = MPI_Wtime() - start, slowest;
-  MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  return slowest;
+  double sum = 0;
+  if (!is_dirty) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    for (int i = 0; i < calls; ++i) call(op, in, out, count);
+    return slowest(MPI_Wtime() - start);
+  }
+  for (int i = 0; i < calls; ++i) {
+    memset(in, 0, (size_t)count * sizeof(float));
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    call(op, in, out, count);
+    sum += slowest(MPI_Wtime() - start);
+  }
+  return sum;
 }
 
 static int ascending(const void* a, const void* b) {
@@ -51,10 +67,12 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   double seconds[kOps][kMostSizes];
-  const int sizes = argc - 2;
+  is_dirty = argc > 2 && strcmp(argv[2], "--dirty") == 0;
+  char** const size_words = argv + 2 + is_dirty;
+  const int sizes = argc - 2 - is_dirty;
   if (sizes < 1 || sizes > kMostSizes) MPI_Abort(MPI_COMM_WORLD, 2);
   for (int i = 0; i < sizes; ++i) {
-    const int count = (int)(atol(argv[2 + i]) / 4);
+    const int count = (int)(atol(size_words[i]) / 4);
     float* in = calloc((size_t)count, sizeof(float));
     float* out = calloc((size_t)count, sizeof(float));
     if (in == NULL || out == NULL) MPI_Abort(MPI_COMM_WORLD, 1);
@@ -68,7 +86,7 @@ int main(int argc, char** argv) {
     for (int op = 0; op < kOps; ++op) {
       fprintf(file, "%s\"%s\": {", op == 0 ? "{" : ", ", kNames[op]);
       for (int i = 0; i < sizes; ++i)
-        fprintf(file, "%s\"%s\": %.9f", i == 0 ? "" : ", ", argv[2 + i], seconds[op][i]);
+        fprintf(file, "%s\"%s\": %.9f", i == 0 ? "" : ", ", size_words[i], seconds[op][i]);
       fprintf(file, "}");
     }
     fprintf(file, "}\n");

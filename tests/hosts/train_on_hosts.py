@@ -4,9 +4,11 @@ bytes sent are those of the plan, and a lost rank or host ends the job with its 
 returns 77 where such hosts may not be made.
 
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR
+  train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --eight
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --quickstart STEPS
 
-With --quickstart it trains the quickstart's job alone, for so many steps on 4 hosts, and kills a rank in the middle.
+With --eight it trains on 8 hosts alone, and with --quickstart the quickstart's job alone, for so many steps on 4 hosts,
+where it kills a rank in the middle.
 """
 import argparse
 import json
@@ -33,12 +35,17 @@ CASES = [
     (4, 2, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2,
             "sharding": "parameters"}, 1e-6),
 ]
+EIGHT = [
+    (8, 1, {"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 4, "sharding": "parameters"}, 0),
+    (8, 2, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 4,
+            "sharding": "parameters"}, 1e-6),
+]
 
 
 class Test(Checks):
-    def __init__(self, plan, launch, source):
-        self.plan, self.launch, self.source = plan, launch, pathlib.Path(source)
-        self.hosts = Hosts(self.source / "scripts/namespace-hosts", max(case[0] for case in CASES))
+    def __init__(self, plan, launch, source, cases):
+        self.plan, self.launch, self.source, self.cases = plan, launch, pathlib.Path(source), cases
+        self.hosts = Hosts(self.source / "scripts/namespace-hosts", max(case[0] for case in cases))
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="smp-train-on-hosts-"))
 
     def make_plan(self, name, hosts, per_host, layout, steps=STEPS, more=None, job="tests/faults/job.yaml"):
@@ -137,9 +144,12 @@ class Test(Checks):
         pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
         os.kill(pid, signal.SIGKILL)
 
-    def all(self):
-        for number, case in enumerate(CASES):
+    def train_all(self):
+        for number, case in enumerate(self.cases):
             self.case(number, *case)
+
+    def all(self):
+        self.train_all()
         self.restart_sharded_pipeline()
         self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
         self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"),
@@ -151,11 +161,17 @@ def main():
     parser.add_argument("plan")
     parser.add_argument("launch")
     parser.add_argument("source")
+    parser.add_argument("--eight", action="store_true")
     parser.add_argument("--quickstart", type=int, metavar="STEPS")
     options = parser.parse_args()
-    test = Test(options.plan, options.launch, options.source)
+    test = Test(options.plan, options.launch, options.source, EIGHT if options.eight else CASES)
     try:
-        test.quickstart(options.quickstart) if options.quickstart else test.all()
+        if options.eight:
+            test.train_all()
+        elif options.quickstart:
+            test.quickstart(options.quickstart)
+        else:
+            test.all()
     finally:
         test.hosts.down()
     subprocess.run(["rm", "-rf", str(test.folder)], check=True)

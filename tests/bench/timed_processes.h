@@ -1,0 +1,142 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// Processes of this host that time calls together, as smp-bench does: the slowest one's time of a
+// batch of calls between barriers, the median of the samples.
+namespace smp::bench {
+
+inline constexpr int kMostProcesses = 64;
+
+class TimedProcesses {
+ public:
+  // `program` runs in each of `size` new processes; false when one failed.
+  static bool run(int size, bool is_dirty,
+                  const std::function<void(TimedProcesses& all, int rank)>& program) {
+    TimedProcesses all(size, is_dirty);
+    for (int rank = 0; rank < size; ++rank) {
+      if (fork() != 0) continue;
+      all.rank_ = rank;
+      int code = 0;
+      try {
+        program(all, rank);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "rank {}: {}\n", rank, error.what());
+        code = 1;
+      }
+      _exit(code);
+    }
+    bool is_good = true;
+    for (int status; wait(&status) > 0;) is_good &= status == 0;
+    return is_good;
+  }
+
+  void barrier() {
+    const int epoch = shared_->epoch.load(std::memory_order_acquire);
+    if (shared_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+      shared_->arrived.store(0, std::memory_order_relaxed);
+      shared_->epoch.store(epoch + 1, std::memory_order_release);
+    }
+    while (shared_->epoch.load(std::memory_order_acquire) == epoch) sched_yield();
+  }
+
+  // Seconds of one call. Dirty: `rewrite` comes before every call, and is not counted.
+  double median_of(const std::function<void()>& call, const std::function<void()>& rewrite) {
+    constexpr int kSamples = 7;
+    constexpr double kSampleSeconds = 0.02;
+    rewrite();
+    call();
+    const double one = seconds_of(3, call, rewrite) / 3;
+    const int calls = std::clamp(int(kSampleSeconds / one), 1, 1000);
+    std::vector<double> samples;
+    for (int i = 0; i < kSamples; ++i) samples.push_back(seconds_of(calls, call, rewrite) / calls);
+    std::sort(samples.begin(), samples.end());
+    return samples[kSamples / 2];
+  }
+
+ private:
+  struct Shared {
+    alignas(64) std::atomic<int> arrived{0};
+    alignas(64) std::atomic<int> epoch{0};
+    double seconds[kMostProcesses];
+  };
+
+  TimedProcesses(int size, bool is_dirty) : size_(size), is_dirty_(is_dirty) {
+    void* const memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+    shared_ = new (memory) Shared;
+  }
+
+  static double now_s() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+  double slowest(double mine) {
+    shared_->seconds[rank_] = mine;
+    barrier();
+    const double result = *std::max_element(shared_->seconds, shared_->seconds + size_);
+    barrier();
+    return result;
+  }
+
+  double seconds_of(int calls, const std::function<void()>& call,
+                    const std::function<void()>& rewrite) {
+    double sum = 0;
+    for (int i = 0; i < (is_dirty_ ? calls : 1); ++i) {
+      if (is_dirty_) rewrite();
+      barrier();
+      const double start = now_s();
+      for (int j = 0; j < (is_dirty_ ? 1 : calls); ++j) call();
+      sum += slowest(now_s() - start);
+    }
+    return sum;
+  }
+
+  const int size_;
+  const bool is_dirty_;
+  Shared* shared_;
+  int rank_ = 0;
+};
+
+// What the programs of this folder are called with: OUT [--dirty] BYTES ..., behind `first`.
+struct TimedArguments {
+  std::string out;
+  bool is_dirty = false;
+  std::vector<int64_t> sizes;
+
+  TimedArguments(int argc, char** argv, int first) {
+    if (argc > first) out = argv[first];
+    for (int i = first + 1; i < argc; ++i)
+      if (std::string(argv[i]) == "--dirty")
+        is_dirty = true;
+      else
+        sizes.push_back(std::atoll(argv[i]));
+    if (sizes.empty() || *std::min_element(sizes.begin(), sizes.end()) < 1)
+      throw std::invalid_argument("arguments: OUT [--dirty] BYTES ...");
+  }
+};
+
+inline void write_text(const std::string& path, const std::string& text) {
+  FILE* const file = fopen(path.c_str(), "w");
+  const bool is_written = file != nullptr && fputs(text.c_str(), file) >= 0;
+  if (file == nullptr || fclose(file) != 0 || !is_written)
+    throw std::runtime_error(fmt::format("{} could not be written", path));
+}
+
+}  // namespace smp::bench
