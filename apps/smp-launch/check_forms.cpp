@@ -69,16 +69,19 @@ bool is_manifest(DryRun form) {
          form == DryRun::kLws;
 }
 
-// mpirun has started so many, or SageMaker has so many GPUs.
+// mpirun has started so many, or SageMaker has so many GPUs, or a pod takes so many.
 void take_outer_ranks(LaunchRequest& request) {
+  const MeetingRequest& meeting = request.hosts.meeting;
+  if (meeting.pods && meeting.slots == 0 && request.plan.empty() && request.ranks == 0)
+    throw UsageError("--hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
   const int outer = request.hosts.meeting.ranks;
   if (request.hosts.sagemaker && outer == 0 && request.plan.empty() && request.ranks == 0)
     throw UsageError("SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
   if (outer == 0 || !request.plan.empty()) return;
   if (request.ranks == 0) request.ranks = outer;
   if (request.ranks != outer && !request.hosts.sagemaker)
-    throw UsageError(fmt::format("-n says {} ranks, but mpirun has started {}: leave -n out",
-                                 request.ranks, outer));
+    throw UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
+                                 request.ranks, request.hosts.meeting.starter, outer));
 }
 
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "command_line.h"
+#include "host_source.h"
 #include "option_values.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/rank_environment.h"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeastSilence{500};
 constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
-// Where the hosts could come from, one day, without being named.
-constexpr std::array kSchedulers = {"k8s", "lsf", "pbs", "local"};
 
 }  // namespace
 
@@ -31,9 +30,9 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
   app.add_option(
          "--hosts", request.hosts,
          "run on these hosts, as in node[01-16,20]:8,big:4@gpu=0,2-4,user@10.0.0.1:2222:8: "
-         "name, port, ranks; or slurm: those of the allocation that this is; or sagemaker: those "
-         "of its training job, on each of which smp-launch is started (default: in "
-         "this process, on this host)")
+         "name, port, ranks; or slurm, lsf, pbs: those of the job that this is part of; or "
+         "sagemaker, k8s: those of the job, on each of which smp-launch is started; or local: "
+         "this one, in this process (default); or auto: whichever of these it is")
       ->type_name("LIST");
   app.add_option("--hostfile", request.hostfile,
                  "... on the hosts of a file, a line each, as for Open MPI, MPICH or DeepSpeed")
@@ -111,16 +110,12 @@ void HostOptions::check_meeting() const {
 }
 
 void HostOptions::finish(bool prints) {
-  if (request_.hosts == kSageMaker) {
-    request_.sagemaker = true;
-    request_.hosts.clear();
-    read_sagemaker(request_.meeting, request_.interface);
-  }
+  resolve_hosts(request_);
   const bool by_mpirun = request_.transport.via == kMpirun;
   meeting_.finish(prints, by_mpirun);
   if (request_.meeting.wanted()) {
     check_meeting();
-    request_.transport.via = "local";  // the agent of the host that leads
+    request_.transport.via = kLocal;  // the agent of the host that leads
   }
   const std::array<std::pair<const char*, bool>, 11> for_hosts = {{
       {"--exclude", !request_.exclude.empty()},
@@ -146,11 +141,6 @@ void HostOptions::finish(bool prints) {
     const auto& said = request_.topology;
     if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
       throw UsageError(fmt::format("--topology {}: alone, or files without it", word));
-  }
-  for (const char* scheduler : kSchedulers) {
-    if (request_.hosts == scheduler)
-      throw UsageError(
-          fmt::format("--hosts {}: this version does not ask for hosts: name them", scheduler));
   }
   if (request_.transport.via.empty())
     request_.transport.via = request_.hosts == kSlurm ? kSrun : "ssh";

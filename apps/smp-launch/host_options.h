@@ -15,9 +15,15 @@ class App;
 
 namespace smp {
 
-// As --hosts: those of Slurm's allocation, or of SageMaker's training job.
+// As --hosts: those of an allocation of Slurm, a job of LSF or PBS, a training job of SageMaker, a
+// job of Kubernetes; this one; or whichever of them it is.
 constexpr const char* kSlurm = "slurm";
+constexpr const char* kLsf = "lsf";
+constexpr const char* kPbs = "pbs";
 constexpr const char* kSageMaker = "sagemaker";
+constexpr const char* kKubernetes = "k8s";
+constexpr const char* kLocal = "local";  // as --via too
+constexpr const char* kAuto = "auto";
 constexpr const char* kMpirun = "mpirun";  // as --via
 constexpr const char* kSrun = "srun";
 constexpr const char* kOff = "off";  // as --topology
@@ -25,6 +31,7 @@ constexpr const char* kOff = "off";  // as --topology
 // What the user says about hosts; without any, ranks run on this one.
 struct HostRequest {
   std::string hosts, hostfile, exclude;
+  std::string found;  // what --hosts auto came to, in words for the user
   TransportOptions transport;
   std::string mpirun_arguments;
   std::vector<std::string> topology;  // files of it, or kSlurm, or kOff; none: Slurm's own

@@ -8,6 +8,7 @@
 
 #include "checks.h"
 #include "host_order.h"
+#include "host_source.h"
 #include "run_job.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
@@ -16,7 +17,6 @@
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/run_folder.h"
-#include "smp/launcher/slurm.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
@@ -56,11 +56,7 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
   const HostRequest& said = request.hosts;
   if (!said.several()) return {};
   std::vector<HostSpec> hosts =
-      said.meeting.wanted()  ? coming_hosts(said.meeting)
-      : said.hosts == kSlurm ? hosts_of_slurm(slurm_allocation(own_environment()))
-      : said.hosts.empty()
-          ? parse_host_file(said.hostfile, read_text_file(said.hostfile, "host file"))
-          : parse_hosts(said.hosts);
+      said.meeting.wanted() ? coming_hosts(said.meeting) : named_hosts(said);
   if (!said.exclude.empty()) hosts = without_hosts(std::move(hosts), said.exclude);
   spares = take_spares(hosts, request.watch.spares);
   order = order_hosts(hosts, said, request.dry_run == DryRun::kNo);
@@ -123,8 +119,8 @@ PreparedJob prepare(const LaunchRequest& request) {
   job.world_size = static_cast<int>(job.plan->degrees.world());
   if (const int outer = request.hosts.meeting.ranks;
       outer != 0 && outer != job.world_size && !request.hosts.sagemaker)
-    throw ConfigError(fmt::format("the plan has {} ranks, but mpirun has started {}: start as many",
-                                  job.world_size, outer));
+    throw ConfigError(fmt::format("the plan has {} ranks, but {} has started {}: start as many",
+                                  job.world_size, request.hosts.meeting.starter, outer));
   job.command = {own_folder() + "/" + kWorker};
   // The same text every time.
   const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kJson;

@@ -93,8 +93,34 @@ void MeetingOptions::read_mpi(bool prints) {
   request_.slots = outer->local_size;
 }
 
-void MeetingOptions::finish(bool prints, bool agents_come) {
+// What the pod's operator says was taken before: its numbers count, and only those that it does not
+// say are the user's.
+void MeetingOptions::read_pod_numbers() {
+  const int pods = request_.nnodes, order = request_.order;
+  if (!node_rank_.empty())
+    throw UsageError("--hosts k8s knows which pod this is: leave --node-rank out");
+  if (pods == 0 && nnodes_.empty())
+    throw UsageError(
+        "--hosts k8s: the number of pods is said nowhere in one of an indexed job: give --nnodes");
   read_numbers();
+  if (pods != 0 && request_.nnodes != pods)
+    throw UsageError(fmt::format("--nnodes says {} pods, but {} has {}: leave --nnodes out",
+                                 request_.nnodes, request_.starter, pods));
+  if (order >= request_.nnodes)
+    throw UsageError(fmt::format("--nnodes says {} pods, but this is number {}: there is no such",
+                                 request_.nnodes, order));
+  if (request_.nnodes > 1) return;
+  request_.nnodes = 0;  // one pod is this host, where nobody is to be met
+  request_.ranks = request_.slots;
+  request_.rendezvous.clear();
+  request_.key_file.clear();
+}
+
+void MeetingOptions::finish(bool prints, bool agents_come) {
+  if (request_.pods)
+    read_pod_numbers();
+  else
+    read_numbers();
   read_mpi(prints);
   if (!request_.wanted()) {
     const std::array<std::pair<const char*, bool>, 3> for_hosts = {{
@@ -114,6 +140,14 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
     throw UsageError(
         "--inside mpirun on several hosts needs --rendezvous and --key-file, as in --rendezvous "
         "10.0.0.1:29400 --key-file key");
+  if (request_.pods && request_.rendezvous.empty())
+    throw UsageError(
+        "--hosts k8s: this pod's name does not lead to the first one's: its job needs a subdomain "
+        "(a headless service), or give --rendezvous, as in --rendezvous gpt-host-0-0.gpt:29400");
+  if (request_.pods && request_.key_file.empty())
+    throw UsageError(
+        "--hosts k8s needs --key-file: a secret that all pods mount, as in --key-file "
+        "/etc/smp-launch/key");
   if (request_.order < 0 || request_.rendezvous.empty() || request_.key_file.empty())
     throw UsageError(
         "--nnodes needs --node-rank, --rendezvous and --key-file, as in --nnodes 4 --node-rank 2 "

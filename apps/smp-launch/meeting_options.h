@@ -17,6 +17,8 @@ struct MeetingRequest {
   std::string rendezvous, key_file;
   std::vector<std::string> names;  // of the hosts; empty: they have none yet
   int ranks = 0;                   // that the outer launcher has started; 0: not said
+  std::string starter = "mpirun";  // that launcher, in words for the user
+  bool pods = false;               // the hosts are pods of Kubernetes
 
   bool wanted() const { return nnodes > 0; }
 };
@@ -33,6 +35,7 @@ class MeetingOptions {
 
  private:
   void read_numbers();
+  void read_pod_numbers();
   void read_mpi(bool prints);
 
   MeetingRequest& request_;

@@ -229,3 +229,126 @@ TEST_CASE("a training job of SageMaker") {
     CHECK(contains(nowhere.err, "--hosts sagemaker: this is no training job of SageMaker"));
   }
 }
+
+namespace {
+
+// smp-launch with no other variables than these.
+std::vector<std::string> alone(const std::vector<std::string>& variables) {
+  return joined(
+      joined({"/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "SMP_SAGEMAKER_FOLDER=/nowhere"},
+             variables),
+      {SMP_LAUNCH});
+}
+
+std::vector<std::string> of_trainjob(int pods, int pod) {
+  return {fmt::format("PET_NNODES={}", pods), fmt::format("PET_NODE_RANK={}", pod),
+          "PET_NPROC_PER_NODE=2", "KUBERNETES_SERVICE_HOST=10.0.0.1"};
+}
+
+}  // namespace
+
+TEST_CASE("the pods of a job on Kubernetes") {
+  const Meeting meeting;
+  const auto start = [&](const std::vector<std::string>& variables,
+                         const std::vector<std::string>& options) {
+    return joined(joined(alone(variables), options),
+                  shell("echo $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE"));
+  };
+  const std::vector<std::string> meet = {"--hosts",    "k8s",       "--rendezvous", meeting.place,
+                                         "--key-file", meeting.key, "--show-ranks", "all"};
+  const std::vector<std::string> lines = {"[0] 0/4 0/2", "[1] 1/4 0/2", "[2] 2/4 1/2",
+                                          "[3] 3/4 1/2"};
+  SUBCASE("of a TrainJob") {
+    Program second(start(of_trainjob(2, 1), meet));
+    const ProgramEnd end = run_program(start(of_trainjob(2, 0), meet));
+    CHECK(sorted_lines(end.out) == lines);
+    CHECK(second.wait().code == 0);
+  }
+  SUBCASE("of an indexed job, which does not say how many") {
+    const std::vector<std::string> more = {"--nnodes", "2", "-n", "4"};
+    Program second(start({"JOB_COMPLETION_INDEX=1"}, joined(meet, more)));
+    CHECK(sorted_lines(run_program(start({"JOB_COMPLETION_INDEX=0"}, joined(meet, more))).out) ==
+          lines);
+    CHECK(second.wait().code == 0);
+  }
+  SUBCASE("one pod meets nobody") {
+    CHECK(run_program(start(of_trainjob(1, 0), {"--hosts", "k8s"})).out == "[0] 0/2 0/1\n");
+  }
+  SUBCASE("what is missing or does not agree is refused") {
+    const auto error_of = [&](const std::vector<std::string>& variables,
+                              const std::vector<std::string>& options) {
+      const ProgramEnd end = run_program(start(variables, joined({"--hosts", "k8s"}, options)));
+      CHECK(end.code == 2);
+      return end.err.substr(0, end.err.find('\n'));
+    };
+    CHECK(contains(error_of({}, {}), "smp-launch: --hosts k8s: this is no pod of a TrainJob"));
+    CHECK(error_of({"JOB_COMPLETION_INDEX=1"}, {}) ==
+          "smp-launch: --hosts k8s: the number of pods is said nowhere in one of an indexed job: "
+          "give --nnodes");
+    CHECK(error_of({"JOB_COMPLETION_INDEX=2"}, {"--nnodes", "2"}) ==
+          "smp-launch: --nnodes says 2 pods, but this is number 2: there is no such");
+    CHECK(error_of(of_trainjob(2, 0), {"--nnodes", "3"}) ==
+          "smp-launch: --nnodes says 3 pods, but this pod's job has 2: leave --nnodes out");
+    CHECK(error_of(of_trainjob(2, 0), {"--node-rank", "0"}) ==
+          "smp-launch: --hosts k8s knows which pod this is: leave --node-rank out");
+    CHECK(error_of(of_trainjob(2, 0), {}) ==
+          "smp-launch: --hosts k8s: this pod's name does not lead to the first one's: its job "
+          "needs a subdomain (a headless service), or give --rendezvous, as in --rendezvous "
+          "gpt-host-0-0.gpt:29400");
+    CHECK(error_of(joined(of_trainjob(2, 0), {"PET_MASTER_ADDR=t-0.t"}), {}) ==
+          "smp-launch: --hosts k8s needs --key-file: a secret that all pods mount, as in "
+          "--key-file /etc/smp-launch/key");
+    CHECK(error_of({"LWS_GROUP_SIZE=2", "LWS_WORKER_INDEX=0", "LWS_LEADER_ADDRESS=g-0.g"},
+                   {"--key-file", meeting.key}) ==
+          "smp-launch: --hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
+    CHECK(error_of(of_trainjob(1, 0), {"-n", "3"}) ==
+          "smp-launch: -n says 3 ranks, but this pod's job has started 2: leave -n out");
+    CHECK(error_of({"HYDRA_HOST_FILE=/etc/mpi/hostfile"}, {"--hostfile", "h"}) ==
+          "smp-launch: both --hosts and --hostfile: the hosts come from one of them");
+  }
+}
+
+TEST_CASE("the hosts of the scheduler that has started this") {
+  const ScratchFolder folder;
+  const std::string nodes = folder / "nodes";
+  std::ofstream(nodes) << "n1\nn2\nn1\nn2\n";
+  const auto start = [&](const std::vector<std::string>& variables,
+                         const std::vector<std::string>& options) {
+    return run_program(joined(joined(alone(variables), options),
+                              shell("echo $RANK $GROUP_RANK/$GROUP_WORLD_SIZE")));
+  };
+  const auto run = [&](const std::vector<std::string>& variables, const std::string& hosts) {
+    const ProgramEnd end =
+        start(variables, {"--hosts", hosts, "--via", "local", "--show-ranks", "all"});
+    std::string text = end.err;
+    for (const std::string& line : sorted_lines(end.out)) text += line + "; ";
+    return text;
+  };
+  const std::string ranks = "[0] 0 0/2; [1] 1 0/2; [2] 2 1/2; [3] 3 1/2; ";
+  CHECK(run({"LSB_MCPU_HOSTS=a 2 b 2"}, "lsf") == ranks);
+  CHECK(run({"PBS_NODEFILE=" + nodes}, "pbs") == ranks);
+  CHECK(run({"LSB_MCPU_HOSTS=a 2 b 2"}, "auto") ==
+        "smp-launch: --hosts auto: the hosts of LSF's job (LSB_MCPU_HOSTS)\n" + ranks);
+  CHECK(run({"PBS_NODEFILE=" + nodes}, "auto") ==
+        "smp-launch: --hosts auto: the hosts of PBS's job (PBS_NODEFILE)\n" + ranks);
+  CHECK(run({"SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2(x2)"}, "auto") ==
+        "smp-launch: --hosts auto: the hosts of Slurm's allocation (SLURM_JOB_NODELIST)\n" + ranks);
+  const ProgramEnd here = start({}, {"--hosts", "auto", "-n", "1"});
+  CHECK(here.err ==
+        "smp-launch: --hosts auto: this host alone, for no scheduler has started this\n");
+  CHECK(here.out == "[0] 0 0/1\n");
+  CHECK(start({"LSB_MCPU_HOSTS=a 2"}, {"--hosts", "local", "-n", "1"}).out == "[0] 0 0/1\n");
+  // A pod's variables count on Kubernetes alone.
+  CHECK(contains(start({"PET_NNODES=2", "PET_NODE_RANK=0"}, {"--hosts", "auto", "-n", "1"}).err,
+                 "this host alone"));
+  CHECK(start(of_trainjob(1, 0), {"--hosts", "auto"}).err ==
+        "smp-launch: --hosts auto: the hosts of a TrainJob (PET_NNODES)\n");
+  const ProgramEnd both =
+      start({"LSB_MCPU_HOSTS=a 2", "PBS_NODEFILE=" + nodes}, {"--hosts", "auto"});
+  CHECK(both.code == 2);
+  CHECK(contains(both.err,
+                 "smp-launch: --hosts auto: both LSB_MCPU_HOSTS and PBS_NODEFILE are set: say "
+                 "which, as in --hosts lsf\n"));
+  const ProgramEnd dry = start({"LSB_MCPU_HOSTS=a 2 b 2"}, {"--hosts", "auto", "--dry-run"});
+  CHECK(contains(dry.out, "ok  hosts        --hosts auto: the hosts of LSF's job "));
+}

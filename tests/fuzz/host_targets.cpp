@@ -5,7 +5,9 @@
 #include <exception>
 
 #include "fuzz/target.h"
+#include "smp/launcher/batch_hosts.h"
 #include "smp/launcher/host_list.h"
+#include "smp/plan/errors.h"
 
 namespace smp::fuzz {
 namespace {
@@ -42,6 +44,14 @@ void require_back(const std::vector<HostSpec>& hosts) {
 
 void read_hosts(const std::string& text) { require_back(parse_hosts(text)); }
 
-void read_host_file(const std::string& text) { require_back(parse_host_file("hosts", text)); }
+void read_host_file(const std::string& text) {
+  for (const auto& read : {parse_slot_lines, parse_slot_pairs}) {
+    try {
+      require_back(read("slots", text));
+    } catch (const ConfigError&) {
+    }
+  }
+  require_back(parse_host_file("hosts", text));
+}
 
 }  // namespace smp::fuzz

@@ -27,17 +27,6 @@ constexpr std::array<Names, 2> kMpi = {{
 }};
 constexpr std::array kOfMpi = {"OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDI_", "HYDRA_"};
 
-int number_in(const std::vector<std::string>& environment, const char* name, int least) {
-  const std::optional<std::string> text = value_in(environment, name);
-  if (!text) throw ConfigError(fmt::format("{} is not set, though others of its kind are", name));
-  int number = 0;
-  const char* last = text->data() + text->size();
-  const auto [end, error] = std::from_chars(text->data(), last, number);
-  if (error != std::errc{} || end != last || number < least)
-    throw ConfigError(fmt::format("{}='{}' is not a number as it should be", name, *text));
-  return number;
-}
-
 std::vector<std::string> texts_in(const nlohmann::json& list, const std::string& where) {
   std::vector<std::string> texts;
   if (list.is_array()) {
@@ -64,6 +53,17 @@ std::optional<std::string> value_in(const std::vector<std::string>& environment,
       return variable.substr(name.size() + 1);
   }
   return std::nullopt;
+}
+
+int number_in(const std::vector<std::string>& environment, const char* name, int least) {
+  const std::optional<std::string> text = value_in(environment, name);
+  if (!text) throw ConfigError(fmt::format("{} is not set, though others of its kind are", name));
+  int number = 0;
+  const char* last = text->data() + text->size();
+  const auto [end, error] = std::from_chars(text->data(), last, number);
+  if (error != std::errc{} || end != last || number < least)
+    throw ConfigError(fmt::format("{}='{}' is not a number as it should be", name, *text));
+  return number;
 }
 
 std::optional<OuterRank> rank_in_mpi(const std::vector<std::string>& environment) {

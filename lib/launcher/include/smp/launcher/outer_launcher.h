@@ -11,6 +11,10 @@ namespace smp {
 std::optional<std::string> value_in(const std::vector<std::string>& environment,
                                     const std::string& name);
 
+// The whole number, `least` or more, that is the value of a variable. Throws ConfigError, also
+// where it is not set.
+int number_in(const std::vector<std::string>& environment, const char* name, int least);
+
 // The place of this process among those that mpirun or mpiexec has started.
 struct OuterRank {
   int rank = 0, size = 1;              // among all

@@ -1,0 +1,125 @@
+#include "host_source.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+
+#include "command_line.h"
+#include "smp/launcher/batch_hosts.h"
+#include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/pod_place.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/slurm.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kMpiHostFile = "/etc/mpi/hostfile";  // the MPI operator mounts it there
+constexpr int kPodPort = 29400;  // where the first pod waits, unless its operator says another
+constexpr std::chrono::minutes kForAllPods{10};  // images are fetched meanwhile
+
+// What a scheduler sets, the word for it, and what its hosts are.
+struct Mark {
+  const char *variable, *word, *hosts;
+};
+constexpr std::array<Mark, 8> kMarks = {{
+    {"SLURM_JOB_NODELIST", kSlurm, "Slurm's allocation"},
+    {"LSB_MCPU_HOSTS", kLsf, "LSF's job"},
+    {"LSB_DJOB_HOSTFILE", kLsf, "LSF's job"},
+    {"PBS_NODEFILE", kPbs, "PBS's job"},
+    {"SM_HOSTS", kSageMaker, "SageMaker's training job"},
+    {"PET_NNODES", kKubernetes, "a TrainJob"},
+    {"LWS_GROUP_SIZE", kKubernetes, "a LeaderWorkerSet"},
+    {"JOB_COMPLETION_INDEX", kKubernetes, "a JobSet or an indexed job"},
+}};
+
+Mark mark_here(const std::vector<std::string>& environment) {
+  Mark found{nullptr, kLocal, nullptr};
+  for (const Mark& mark : kMarks) {
+    const bool of_pod = mark.word == std::string_view(kKubernetes);
+    if (!value_in(environment, mark.variable)) continue;
+    if (of_pod && !value_in(environment, "KUBERNETES_SERVICE_HOST")) continue;
+    if (found.variable != nullptr && found.word != std::string_view(mark.word))
+      throw UsageError(
+          fmt::format("--hosts auto: both {} and {} are set: say which, as in --hosts "
+                      "{}",
+                      found.variable, mark.variable, found.word));
+    if (found.variable == nullptr) found = mark;
+  }
+  return found;
+}
+
+void find_hosts(HostRequest& request) {
+  const std::vector<std::string> environment = own_environment();
+  const Mark mark = mark_here(environment);
+  request.hosts = mark.word;
+  request.found = mark.variable != nullptr
+                      ? fmt::format("--hosts auto: the hosts of {} ({})", mark.hosts, mark.variable)
+                      : "--hosts auto: this host alone, for no scheduler has started this";
+  std::error_code error;
+  const std::string sagemaker = sagemaker_folder(environment) + "/input/config/resourceconfig.json";
+  if (mark.variable == nullptr && std::filesystem::exists(sagemaker, error)) {
+    request.hosts = kSageMaker;
+    request.found =
+        fmt::format("--hosts auto: the hosts of SageMaker's training job ({})", sagemaker);
+  } else if (mark.variable == nullptr && value_in(environment, "KUBERNETES_SERVICE_HOST") &&
+             std::filesystem::exists(kMpiHostFile, error)) {
+    request.hosts = kKubernetes;
+    request.found = fmt::format("--hosts auto: the workers of an MPIJob ({})", kMpiHostFile);
+  }
+}
+
+// As in a start by hand on each host.
+void read_pod(HostRequest& request) {
+  PodPlace place;
+  try {
+    place = pod_place(own_environment(), own_full_name(), kMpiHostFile);
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("--hosts k8s: {}", error.what()));
+  }
+  if (!place.host_file.empty()) {
+    request.hostfile = place.host_file;
+    return;
+  }
+  MeetingRequest& meeting = request.meeting;
+  meeting.starter = "this pod's job";
+  meeting.pods = true;
+  meeting.nnodes = place.pods;
+  meeting.order = place.order;
+  meeting.slots = place.ranks;
+  if (meeting.rendezvous.empty() && !place.first.empty())
+    meeting.rendezvous = fmt::format("{}:{}", place.first, place.port == 0 ? kPodPort : place.port);
+  request.connect_timeout = kForAllPods;
+}
+
+}  // namespace
+
+void resolve_hosts(HostRequest& request) {
+  if (request.hosts == kAuto) find_hosts(request);
+  if (request.hosts == kLocal) {
+    request.hosts.clear();
+  } else if (request.hosts == kSageMaker) {
+    request.sagemaker = true;
+    request.hosts.clear();
+    read_sagemaker(request.meeting, request.interface);
+  } else if (request.hosts == kKubernetes) {
+    if (!request.hostfile.empty())
+      throw UsageError("both --hosts and --hostfile: the hosts come from one of them");
+    request.hosts.clear();
+    read_pod(request);
+  }
+}
+
+std::vector<HostSpec> named_hosts(const HostRequest& request) {
+  if (request.hosts == kSlurm) return hosts_of_slurm(slurm_allocation(own_environment()));
+  if (request.hosts == kLsf) return hosts_of_lsf(own_environment());
+  if (request.hosts == kPbs) return hosts_of_pbs(own_environment());
+  if (request.hosts.empty())
+    return parse_host_file(request.hostfile, read_text_file(request.hostfile, "host file"));
+  return parse_hosts(request.hosts);
+}
+
+}  // namespace smp

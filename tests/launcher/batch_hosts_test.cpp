@@ -1,0 +1,156 @@
+#include "smp/launcher/batch_hosts.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "scratch_folder.h"
+#include "smp/launcher/pod_place.h"
+#include "smp/plan/errors.h"
+
+using namespace smp;
+
+namespace {
+
+std::string text_of(const std::vector<HostSpec>& hosts) {
+  std::string text;
+  for (const HostSpec& host : hosts)
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", host.name,
+                        host.slots == 0 ? "" : fmt::format(":{}", host.slots));
+  return text;
+}
+
+template <typename Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct NodeFile {
+  ScratchFolder folder;
+  std::string path = folder / "nodes";
+  explicit NodeFile(const std::string& text) { std::ofstream(path) << text; }
+};
+
+std::string text_of(const PodPlace& place) {
+  return fmt::format("{}: {} of {}, {} ranks, {}:{}", place.source, place.order, place.pods,
+                     place.ranks, place.first, place.port);
+}
+
+std::string pod(const std::vector<std::string>& environment, const std::string& name = "p") {
+  return text_of(pod_place(environment, name, "/no/hostfile"));
+}
+
+std::string pod_error(const std::vector<std::string>& environment) {
+  return error_of([&] { pod(environment); });
+}
+
+}  // namespace
+
+TEST_CASE("the hosts of a job of LSF") {
+  const NodeFile file("a\na\nb\na\n");
+  const std::string hostfile = "LSB_DJOB_HOSTFILE=" + file.path;
+  CHECK(text_of(hosts_of_lsf({"LSB_MCPU_HOSTS=a 4 b 2"})) == "a:4 b:2");
+  CHECK(text_of(hosts_of_lsf({"LSB_MCPU_HOSTS=a 1 b 2 a 3"})) == "a:4 b:2");
+  CHECK(text_of(hosts_of_lsf({"LSB_MCPU_HOSTS=a 1 b 1 "})) == "a b");  // left to -n and the plan
+  CHECK(text_of(hosts_of_lsf({hostfile})) == "a:3 b:1");
+  CHECK(text_of(hosts_of_lsf({hostfile, "LSB_MCPU_HOSTS=a 3 b 1"})) == "a:3 b:1");
+  const auto error = [](const std::vector<std::string>& environment) {
+    return error_of([&] { hosts_of_lsf(environment); });
+  };
+  CHECK(error({"LSB_JOBID=1"}) ==
+        "--hosts lsf: this is no job of LSF (neither LSB_MCPU_HOSTS nor LSB_DJOB_HOSTFILE is set): "
+        "run smp-launch in a script of bsub");
+  CHECK(error({hostfile, "LSB_MCPU_HOSTS=a 4"}) ==
+        fmt::format("LSB_MCPU_HOSTS='a 4', but LSB_DJOB_HOSTFILE='{}' says 'a 3 b 1': unset the "
+                    "one that is not of this job",
+                    file.path));
+  for (const char* slots : {"", " 0", " x", " 4x", " 99999"})
+    CHECK(error({fmt::format("LSB_MCPU_HOSTS=a 1 b{}", slots)}) ==
+          fmt::format("LSB_MCPU_HOSTS='a 1 b{}' is not like 'a 4 b 4': behind host 'b' stands no "
+                      "number of slots",
+                      slots));
+  CHECK(error({"LSB_MCPU_HOSTS="}) == "LSB_MCPU_HOSTS: names no host");
+  CHECK(error({"LSB_MCPU_HOSTS=-o 1"}) == "LSB_MCPU_HOSTS: '-o' is no host's name");
+  CHECK(error({"LSB_MCPU_HOSTS=a 4096 a 1"}) ==
+        "LSB_MCPU_HOSTS: host 'a' has more than 4096 slots");
+}
+
+TEST_CASE("the hosts of a job of PBS") {
+  const NodeFile file("n2.cluster\r\nn1.cluster\n\nn2.cluster\n");
+  const std::string variable = "PBS_NODEFILE=" + file.path;
+  CHECK(text_of(hosts_of_pbs({variable})) == "n2.cluster:2 n1.cluster:1");
+  CHECK(text_of(hosts_of_pbs({variable, "PBS_NP=3"})) == "n2.cluster:2 n1.cluster:1");
+  const NodeFile single("n1\nn2\n");
+  CHECK(text_of(hosts_of_pbs({"PBS_NODEFILE=" + single.path})) == "n1 n2");
+  const auto error = [](const std::vector<std::string>& environment) {
+    return error_of([&] { hosts_of_pbs(environment); });
+  };
+  CHECK(error({}) ==
+        "--hosts pbs: this is no job of PBS (PBS_NODEFILE is not set): run smp-launch in a script "
+        "of qsub");
+  CHECK(error({variable, "PBS_NP=8"}) ==
+        fmt::format("PBS_NP=8, but PBS_NODEFILE='{}' has 3 slots: unset the one that is not of "
+                    "this job",
+                    file.path));
+  const NodeFile empty("\n"), words("n1 slots=4\n");
+  CHECK(error({"PBS_NODEFILE=" + empty.path}) ==
+        fmt::format("PBS_NODEFILE='{}': names no host", empty.path));
+  CHECK(error({"PBS_NODEFILE=" + words.path}) ==
+        fmt::format("PBS_NODEFILE='{}': 'n1 slots=4' is no host's name", words.path));
+  CHECK(error({"PBS_NODEFILE=/no/file"}).find("/no/file") != std::string::npos);
+  std::string many;
+  for (int i = 0; i <= kMostHosts; ++i) many += fmt::format("n{}\n", i);
+  CHECK(error_of([&] { parse_slot_lines("f", many); }) ==
+        fmt::format("f: more than {} hosts", kMostHosts));
+}
+
+TEST_CASE("a pod's place among those of its job") {
+  const std::vector<std::string> trainjob = {"PET_NNODES=4", "PET_NODE_RANK=2",
+                                             "PET_NPROC_PER_NODE=8", "PET_MASTER_ADDR=t-0.t",
+                                             "PET_MASTER_PORT=29500"};
+  CHECK(pod(trainjob) == "PET_NNODES: 2 of 4, 8 ranks, t-0.t:29500");
+  CHECK(pod({"PET_NNODES=4", "PET_NODE_RANK=2", "PET_NPROC_PER_NODE=auto"}) ==
+        "PET_NNODES: 2 of 4, 0 ranks, :0");
+  CHECK(pod({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=0", "LWS_LEADER_ADDRESS=g-0.g.default"}) ==
+        "LWS_GROUP_SIZE: 0 of 3, 0 ranks, g-0.g.default:0");
+  CHECK(pod({"JOB_COMPLETION_INDEX=3"}, "gpt-host-0-3.gpt.default.svc") ==
+        "JOB_COMPLETION_INDEX: 3 of 0, 0 ranks, gpt-host-0-0.gpt.default.svc:0");
+  CHECK(pod({"JOB_COMPLETION_INDEX=3"}, "gpt-3") ==
+        "JOB_COMPLETION_INDEX: 3 of 0, 0 ranks, :0");  // no subdomain
+  CHECK(pod({"JOB_COMPLETION_INDEX=3"}, "gpt-13.gpt") ==
+        "JOB_COMPLETION_INDEX: 3 of 0, 0 ranks, :0");
+  for (const char* name :
+       {"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"})
+    CHECK(pod_place({fmt::format("{}=/etc/mpi/hostfile", name)}, "p", "/no").host_file ==
+          "/etc/mpi/hostfile");
+  const NodeFile file("w-0 slots=2\n");
+  CHECK(pod_place({}, "p", file.path).host_file == file.path);
+
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), trainjob.begin(), trainjob.end());
+    return more;
+  };
+  CHECK(pod(with({"JOB_COMPLETION_INDEX=2"})) == "PET_NNODES: 2 of 4, 8 ranks, t-0.t:29500");
+  CHECK(
+      pod_error(with({"JOB_COMPLETION_INDEX=1"})) ==
+      "PET_NNODES says this pod's number is 2, but JOB_COMPLETION_INDEX says 1: unset the one that "
+      "is not of this job");
+  CHECK(pod_error(with({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=2"})) ==
+        "PET_NNODES says the number of pods is 4, but LWS_GROUP_SIZE says 3: unset the one that is "
+        "not of this job");
+  CHECK(pod_error({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=3"}) ==
+        "LWS_GROUP_SIZE is 3, but this pod is number 3: there is no such pod");
+  CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4' is not a number as it should be");
+  CHECK(pod_error({"PET_NNODES=2"}) == "PET_NODE_RANK is not set, though others of its kind are");
+  CHECK(pod_error({}) ==
+        "this is no pod of a TrainJob (PET_NNODES), LeaderWorkerSet (LWS_GROUP_SIZE), JobSet or "
+        "indexed job (JOB_COMPLETION_INDEX) or MPIJob's launcher ('/no/hostfile'): none of these "
+        "is there");
+  CHECK(!own_full_name().empty());
+}
