@@ -1,11 +1,13 @@
 #include "smp/launcher/local_host.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -25,11 +27,11 @@ struct Record : HostEvents {
   }
   void on_ended(int process, const ProcessEnd& end) override { ends[process] = end; }
   void on_stopped(int process, bool stopped) override { stops[process].push_back(stopped); }
-  void on_start_failed(int, const std::string&) override {}
+  void on_start_failed(int process, const std::string& why) override { unstarted[process] = why; }
   void on_lost(int, const Loss&) override {}
   void on_still_finishing() override { ++still_finishing; }
 
-  std::map<int, std::string> out, err;
+  std::map<int, std::string> out, err, unstarted;
   std::map<int, ProcessEnd> ends;
   std::map<int, std::vector<bool>> stops;
   int still_finishing = 0;
@@ -168,4 +170,35 @@ TEST_CASE("what cannot be started says why, and costs nothing") {
       "cannot start '/bin/true': Argument list too long (arguments and environment together)",
       StartError);
   CHECK(children_of_this_process().empty());
+}
+
+TEST_CASE("what could be started once, and no more, is told when it is known") {
+  ScratchFolder folder;
+  const std::string program = folder / "program";
+  std::filesystem::copy_file("/bin/true", program);
+  LocalHost host;
+  Record record;
+  host.start(0, {{program}, own_environment(), ""});
+  std::filesystem::remove(program);
+  host.start(1, {{program}, own_environment(), ""});
+  REQUIRE(dispatch_until(host, record,
+                         [&] { return record.ends.size() + record.unstarted.size() == 2; }));
+  CHECK(record.ends.count(0) == 1);
+  CHECK(record.unstarted[1] ==
+        fmt::format("cannot start '{}': No such file or directory", program));
+  CHECK(host.finish(record) == 0);
+}
+
+// Between its start and the first step of its own, a process is still in the session of this one.
+TEST_CASE("a signal to a group reaches processes that have just been started") {
+  LocalHost host;
+  Record record;
+  constexpr int kProcesses = 40;
+  for (int process = 0; process < kProcesses; ++process) {
+    host.start(process, {{"/bin/sleep", "100"}, own_environment(), ""});
+    host.signal(process, SIGTERM, SignalScope::kGroup);
+  }
+  REQUIRE(dispatch_until(host, record, [&] { return record.ends.size() == kProcesses; }));
+  for (int process = 0; process < kProcesses; ++process)
+    CHECK(record.ends[process].signal == SIGTERM);
 }

@@ -67,7 +67,9 @@ void watch(int epoll, int number, uint32_t events = EPOLLIN) {
 }  // namespace
 
 LocalHost::LocalHost()
-    : oom_watch_(std::make_unique<OomWatch>()), pages_(std::make_unique<ProgressPages>()) {
+    : oom_watch_(std::make_unique<OomWatch>()),
+      pages_(std::make_unique<ProgressPages>()),
+      exec_failures_(std::make_unique<ExecFailures>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -130,9 +132,11 @@ void LocalHost::start(int process, const Command& command) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &cpus);
   }
   if (!command.cpus.empty()) setup.cpus = &cpus;
-  const pid_t pid = spawn(setup);
+  // The first process of a program is waited for: where it cannot be executed, one has tried.
+  const pid_t pid = program == proven_program_ ? begin_spawn(setup, *exec_failures_) : spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
-  process_of_pid_[pid] = {process, command.error_file};
+  proven_program_ = program;
+  process_of_pid_[pid] = {process, program, command.error_file};
   pid_of_process_[process] = pid;
   if (command.reads_input) inputs_[process] = std::make_unique<InputPipe>(std::move(in_write));
   if (sampler_ != nullptr) sampler_->add(process, pid);
@@ -171,7 +175,11 @@ pid_t LocalHost::pid_of(int process) const {
 void LocalHost::signal(int process, int signal, SignalScope scope) {
   // Not yet waited for, so neither the number nor its group can be anybody else's.
   const pid_t pid = pid_of(process);
-  if (pid > 0) kill(scope == SignalScope::kGroup ? -pid : pid, signal);
+  if (pid <= 0) return;
+  if (scope == SignalScope::kGroup)
+    signal_group(pid, signal);
+  else
+    kill(pid, signal);
 }
 
 void LocalHost::give_input(int process, std::string_view bytes) {
@@ -311,6 +319,7 @@ void LocalHost::reap(HostEvents& events) {
       continue;
     }
     ProcessEnd end;
+    const std::string program = std::move(found->second.program);
     end.cpu_ms = ms_of(usage.ru_utime) + ms_of(usage.ru_stime);
     end.peak_memory_bytes = usage.ru_maxrss * 1024;
     if (!found->second.error_file.empty())
@@ -319,6 +328,12 @@ void LocalHost::reap(HostEvents& events) {
     pid_of_process_.erase(process);
     close_input(process);
     if (sampler_ != nullptr) sampler_->remove(process);
+    if (code != CLD_EXITED || status != 0) {
+      if (const auto error = exec_failures_->take(pid)) {
+        events.on_start_failed(process, cannot_start(program, *error));
+        continue;
+      }
+    }
     if (code == CLD_EXITED) {
       end.exit_code = status;
     } else {
@@ -333,7 +348,7 @@ void LocalHost::reap(HostEvents& events) {
 int LocalHost::finish(HostEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + kPatience;
-  for (const auto& [process, pid] : pid_of_process_) kill(-pid, SIGKILL);
+  for (const auto& [process, pid] : pid_of_process_) signal_group(pid, SIGKILL);
   reap(events);
   while (!process_of_pid_.empty() && Clock::now() < deadline) {
     pollfd child{child_signals_.number(), POLLIN, 0};

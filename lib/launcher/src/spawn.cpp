@@ -1,12 +1,14 @@
 #include "spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/close_range.h>
-#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <system_error>
 
 namespace smp {
 namespace {
@@ -15,6 +17,11 @@ constexpr int kExecFailed = 127;
 // The launcher ignores these; exec would hand that down.
 constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
                                       SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
+
+struct Failure {
+  pid_t child = 0;
+  int error = 0;
+};
 
 // Runs in the child. Returns only if the program cannot be executed.
 void become(const ChildSetup& setup, pid_t parent) {
@@ -37,32 +44,69 @@ void become(const ChildSetup& setup, pid_t parent) {
 
 }  // namespace
 
-pid_t spawn(const ChildSetup& setup) {
+ExecFailures::ExecFailures() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "cannot start processes: pipe");
+  read_end_ = FileDescriptor(ends[0]);
+  write_end_ = FileDescriptor(ends[1]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+}
+
+void ExecFailures::read_some() {
+  Failure failure;
+  while (read(read_end_.number(), &failure, sizeof failure) == sizeof failure)
+    errors_[failure.child] = failure.error;
+}
+
+std::optional<int> ExecFailures::take(pid_t child) {
+  read_some();
+  const auto found = errors_.find(child);
+  if (found == errors_.end()) return std::nullopt;
+  const int error = found->second;
+  errors_.erase(found);
+  return error;
+}
+
+std::optional<int> ExecFailures::wait(pid_t child) {
+  write_end_.reset();
+  fcntl(read_end_.number(), F_SETFL, 0);
+  read_some();
+  return take(child);
+}
+
+pid_t begin_spawn(const ChildSetup& setup, const ExecFailures& failures) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t parent = getpid();
-  // vfork: the child runs on our memory until it execs, so it is cheap and its errno is ours to
-  // read.
-  volatile int exec_error = 0;
-  const pid_t pid = vfork();
+  const pid_t pid = fork();
   if (pid == 0) {
     become(setup, parent);
-    exec_error = errno;
+    const Failure failure{getpid(), errno};
+    (void)!write(failures.write_end(), &failure, sizeof failure);
     _exit(kExecFailed);
   }
-  const int fork_error = errno;
+  const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) {
-    errno = fork_error;
-    return -1;
-  }
-  if (exec_error != 0) {
-    waitpid(pid, nullptr, 0);
-    errno = exec_error;
-    return -1;
-  }
+  errno = error;
   return pid;
+}
+
+pid_t spawn(const ChildSetup& setup) {
+  ExecFailures failures;
+  const pid_t pid = begin_spawn(setup, failures);
+  if (pid < 0) return -1;
+  const std::optional<int> error = failures.wait(pid);
+  if (!error) return pid;
+  waitpid(pid, nullptr, 0);
+  errno = *error;
+  return -1;
+}
+
+// Before its first step the child leads no group, so there is nobody else to tell either.
+void signal_group(pid_t pid, int signal) {
+  if (kill(-pid, signal) != 0 && errno == ESRCH) kill(pid, signal);
 }
 
 }  // namespace smp

@@ -16,6 +16,7 @@
 
 namespace smp {
 
+class ExecFailures;
 class InputPipe;
 class OomWatch;
 class ProgressPages;
@@ -53,7 +54,7 @@ class LocalHost : public ProcessHost {
  private:
   struct Child {
     int process = 0;
-    std::string error_file;
+    std::string program, error_file;
   };
   struct Pipe {
     int process = 0;
@@ -80,6 +81,8 @@ class LocalHost : public ProcessHost {
   FileDescriptor events_;         // epoll over child_signals_, output_ and full inputs
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
+  std::unique_ptr<ExecFailures> exec_failures_;
+  std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
   bool held_ = false;
   ChildOwner* neighbour_ = nullptr;
