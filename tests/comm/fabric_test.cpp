@@ -353,6 +353,32 @@ TEST_CASE("a rank that is stopped ends the calls of all hosts") {
   }
 }
 
+TEST_CASE("a rank that is stopped before a call is named with its last one, whoever waits for it") {
+  const Shared<std::atomic<int>> started;
+  auto children = start(4, 2, [&](Communicator& comm) -> std::string {
+    comm.barrier("start")->wait();
+    if (comm.rank() != 3) {
+      started->fetch_add(1);
+    } else {
+      while (started->load() < 3) std::this_thread::sleep_for(milliseconds(1));
+      raise(SIGSTOP);
+    }
+    comm.set_timeout(milliseconds(200));
+    comm.barrier("next")->wait();
+    return "good";
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string said = children[rank].join().said;
+    CAPTURE(said);
+    CHECK(said.find(fmt::format("timeout 3: rank {}: barrier #2 'next'", rank)) == 0);
+    CHECK(said.find("timed out after 0.2 s: ") != std::string::npos);
+    CHECK(said.find("rank 3") < said.find("#1 barrier 'start')"));
+    CHECK(said.find("#1 barrier 'start')") != std::string::npos);
+  }
+  kill(children[3].pid(), SIGKILL);
+  children[3].join();
+}
+
 TEST_CASE("ranks that were all stopped, as on a machine that stood still, blame nobody") {
   const Endless endless;
   auto ranks = start(3, 1, endless.program(),

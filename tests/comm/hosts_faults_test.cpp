@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -182,6 +183,116 @@ TEST_CASE("a rank of another host that does not call is named when the time is o
   CHECK(errors[0] ==
         "timeout 1: rank 0: all_reduce #2 'x' of 1 fp32 timed out after 0.3 s: rank 1 has not "
         "called it (its last call: #1 barrier 'start')");
+}
+
+TEST_CASE("of several ranks on a host the one that does not call is named on all hosts, no mate") {
+  constexpr int kAbsent = 3;
+  struct Case {
+    const char* description;
+    std::function<WorkPtr(Communicator&, std::vector<float>&)> call;
+    bool is_asked_for = true;  // before anything of it comes from others
+  };
+  const Case cases[] = {
+      {"barrier #2 'x'", [](Communicator& comm, std::vector<float>&) { return comm.barrier("x"); }},
+      {"all_reduce #2 'x' of 1 fp32",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.all_reduce(x.data(), x.data(), 1, DType::kF32, ReduceOp::kSum, "x");
+       },
+       false},
+      {"all_reduce #2 'x' of 60000 fp32",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.all_reduce(x.data(), x.data(), 60000, DType::kF32, ReduceOp::kSum, "x");
+       }},
+      {"reduce_scatter #2 'x' of 60000 fp32",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.reduce_scatter(x.data(), x.data(), 60000, DType::kF32, ReduceOp::kSum, "x");
+       }},
+      {"all_gather #2 'x' of 10000 fp32",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.all_gather(x.data() + 60000, x.data(), 10000, DType::kF32, "x");
+       },
+       false},
+      {"broadcast #2 'x' of 60000 fp32 from rank 0",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.broadcast(x.data(), 60000, DType::kF32, 0, "x");
+       },
+       false},
+      {"gather #2 'x' of 10000 fp32 to rank 1",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.gather(x.data() + 60000, x.data(), 10000, DType::kF32, 1, "x");
+       },
+       false},
+      {"all_to_all #2 'x' of 10000 fp32",
+       [](Communicator& comm, std::vector<float>& x) {
+         return comm.all_to_all(x.data() + 60000, x.data(), 10000, DType::kF32, "x");
+       }},
+  };
+  // Rank 0 alone is in a hurry where it must find out by asking.
+  auto errors_of = [&](const Case& c, const Grid& grid, milliseconds timeout) {
+    return errors_between(grid.hosts, grid.per_host, kNever, [&](Communicator& comm) {
+      comm.barrier("start")->wait();
+      if (comm.rank() == kAbsent) return;
+      if (comm.rank() == 0 || !c.is_asked_for) comm.set_timeout(timeout);
+      std::vector<float> x(120000);
+      c.call(comm, x)->wait();
+    });
+  };
+  auto is_right = [](const Case& c, int rank, const std::string& error) {
+    auto says = [&](const char* text) { return error.find(text) != std::string::npos; };
+    if (rank == kAbsent || (error.empty() && !c.is_asked_for && rank != 1)) return true;
+    if (error.rfind(fmt::format("timeout 3: rank {}: {}", rank, c.description), 0) != 0)
+      return false;
+    return (!c.is_asked_for &&
+            says(" s: rank 3 has not called it (its last call: #1 barrier 'start')")) ||
+           (says(" s: rank 2 is in it too; rank 2 waits for rank 3") &&
+            says("(its last call: #1 barrier 'start')"));
+  };
+  for (const Case& c : cases)
+    for (const Grid& grid : {Grid{2, 2}, Grid{3, 2}}) {
+      if (!c.is_asked_for && grid.hosts > 2) continue;
+      // Again with more time if the machine is too busy for others to have called meanwhile.
+      std::vector<std::string> errors;
+      size_t right = 0;
+      for (milliseconds timeout{20}; timeout < kSoon; timeout *= 8) {
+        errors = errors_of(c, grid, timeout);
+        right = 0;
+        while (right < errors.size() && is_right(c, int(right), errors[right])) ++right;
+        if (right == errors.size()) break;
+      }
+      CAPTURE(c.description);
+      CAPTURE(grid.hosts);
+      CHECK_MESSAGE(right == errors.size(), errors[std::min(right, errors.size() - 1)]);
+    }
+}
+
+TEST_CASE("whoever is asked why a call is late and does not answer is named with what is known") {
+  std::string error;
+  HostsOptions options;
+  options.silence = milliseconds(1200);
+  run_hosts(
+      2, 1,
+      [&](Communicator& comm, FakeNetwork& network) {
+        comm.barrier("start")->wait();
+        if (comm.rank() == 1) {
+          CHECK_THROWS_AS(comm.recv(nullptr, 0, DType::kU8, 0, "m")->wait(), CommError);
+          return;
+        }
+        network.part(0, 1);
+        comm.set_timeout(milliseconds(5));
+        try {
+          comm.barrier("next")->wait();
+        } catch (const CommError& e) {
+          error = text_of(e);
+        }
+      },
+      options);
+  CAPTURE(error);
+  const bool by_time =
+      error ==
+      "timeout 1: rank 0: barrier #2 'next' timed out after 0.005 s: rank 1 has not called it (it "
+      "does not answer; its last call heard of: #1 barrier 'start')";
+  // Who is kept from its CPU for long finds the silence first.
+  CHECK((by_time || error.find("nothing has come from rank 1 for 1.2 s") != std::string::npos));
 }
 
 TEST_CASE("the failure of one rank ends the calls of all hosts; abort ends one group's alone") {

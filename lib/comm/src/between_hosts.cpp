@@ -37,7 +37,7 @@ void HostsGroup::started(Operation& op, const WorkPtr& step, bool at_second_hand
   Operation& inner = *static_cast<Handle&>(*step).operation();
   inner.tally = &steps_done_;
   inner.timeout = op.timeout;
-  inner.at_second_hand = at_second_hand;
+  inner.at_second_hand = at_second_hand || op.call.peer >= 0;  // they have greeted the root's host
   ++steps_started_;
   const Call& call = inner.call;
   op.wire_bytes += wire_bytes(call.op, per_host_, place_, call.count, bytes_of(call.dtype),
@@ -54,7 +54,7 @@ Program HostsGroup::run_exchange(Operation& op, Parts parts, Program then) {
     started(op,
             local_->all_gather(from, part(host) - place_ * parts.bytes, op.call.count,
                                op.call.dtype, label),
-            host != host_ && hops.are_handed_on());
+            host != host_);
   };
   if (parts.are_for_members) {
     hand_on(host_, parts.own);
@@ -94,7 +94,7 @@ Program HostsGroup::run_exchange(Operation& op, Parts parts, Program then) {
     }
   }
   co_await all_steps_done(op);
-  op.at_second_hand = hops.are_handed_on();  // other members of the host may not be through
+  op.at_second_hand = true;  // other members of the host may not be through
   op.rest = std::move(then);
 }
 
@@ -172,9 +172,11 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
           source = reinterpret_cast<ConstBytes>(widened);
         }
         for (int host = 0; host < hosts_; ++host)
-          started(op, local_->reduce_scatter(source + host * per_host_ * n * element,
-                                             const_cast<Bytes>(partial(k + 1, host)), per_host_ * n,
-                                             dtype, partial_op(call), label));
+          started(op,
+                  local_->reduce_scatter(source + host * per_host_ * n * element,
+                                         const_cast<Bytes>(partial(k + 1, host)), per_host_ * n,
+                                         dtype, partial_op(call), label),
+                  k > 0);
         co_await all_steps_done(op);
       }
       for (int step = 1; step < hosts_; ++step) {

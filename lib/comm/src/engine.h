@@ -41,9 +41,22 @@ class Member {
   virtual void check_calls(const Operation& op) const = 0;
   // Whom an operation really waits for when it waits for a counter of `peer`.
   virtual int mover_of(const Operation&, int peer) const { return peer; }
+  // The rank of the job that an operation waits for now, itself or in a step; -1: none.
+  virtual int awaited(Operation& op) const = 0;
+  // By which the members on other hosts know the group of this call; 0: by none.
+  virtual uint64_t key_of(const Operation&) const { return 0; }
   virtual void finished(const Operation& op) = 0;  // to count its traffic
   // Why no message reaches a rank on another host, if none does.
   virtual std::optional<std::string> unreachable(int) const { return std::nullopt; }
+};
+
+// What a rank does, as it tells one whose call it holds up.
+struct Standing {
+  bool is_mute = false;     // it does not tell
+  bool has_called = false;  // the same call
+  int waits_for = -1;       // in this call if it has made it, else in whichever it waits in
+  std::string last_call;    // empty: none, or not told
+  std::string last_call_of_awaited;
 };
 
 // What moves counters of programs besides other ranks of this host: the network. Has no thread of
@@ -56,6 +69,11 @@ class Mover {
   // so already, or kNoDescriptor: to be asked each time before somebody sleeps there.
   virtual int where_to_sleep() = 0;
   virtual bool is_impatient() const = 0;  // must be polled again soon, whatever a descriptor says
+  virtual bool is_elsewhere(int rank) const = 0;  // on another host
+  // What such a rank does, asked not before `since`, about a call of the group with this key (0: in
+  // general); nothing as long as the answer is on its way.
+  virtual std::optional<Standing> ask(int rank, uint64_t key, uint64_t number,
+                                      std::chrono::steady_clock::time_point since) = 0;
 };
 
 // Operations of one lane run one after the other; lanes are independent. A group has one for its
@@ -77,6 +95,8 @@ class Operation {
   void give_up();  // touches no buffer any more when this returns
   bool finished() const { return finished_.load(); }
   bool failed() const { return error_ != nullptr; }  // for Member::finished()
+  // Whose counter its program waits for, as rank of the group; -1: nobody's. Under the lock.
+  int awaited() { return started_ && !ready() ? peer_ : -1; }
 
   // For co_await in a program: goes on when `counter`, which `peer` moves, has reached `target`.
   auto reaches(const std::atomic<uint64_t>& counter, uint64_t target, int peer) {
@@ -234,7 +254,8 @@ class Engine {
   void fail_affected();
   void fail_lane(Lane& lane, const Failure& failure);
   void report(CommError::Kind kind, int culprit, const std::string& text);
-  std::string timeout_text(const Operation& op, int* culprit) const;
+  std::optional<Failure> verdict(const Operation& op, int late, Clock::time_point since) const;
+  std::optional<Standing> standing(int rank, const Operation& op, Clock::time_point since) const;
   std::string last_call(int rank) const;
   std::string name(const Operation& op) const;  // "rank 0: all_reduce #12 ..."
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <vector>
 
 #include "engine.h"
 
@@ -80,32 +81,59 @@ void Engine::check_peer(Operation& op) {
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > limit && !op.ready()) {
-    int culprit = peer;
-    const std::string text = timeout_text(op, &culprit);
-    report(CommError::Kind::kTimeout, culprit, text);
+    if (const auto found = verdict(op, late, op.start_ + limit))
+      report(found->kind, found->culprit, found->text);
   }
 }
 
-// The rank that this operation waits for may itself wait for another one: follow the chain, so that
-// the one to blame is named.
-std::string Engine::timeout_text(const Operation& op, int* culprit) const {
+std::optional<Standing> Engine::standing(int rank, const Operation& op,
+                                         Clock::time_point since) const {
+  if (mover_ != nullptr && mover_->is_elsewhere(rank))
+    return mover_->ask(rank, op.lane.member->key_of(op), op.call.number, since);
+  Standing here;
+  here.waits_for = job_.board(rank).blocked_on.load() - 1;
+  here.last_call = load(job_.board(rank).last_call);
+  return here;
+}
+
+// The rank that this operation waits for may itself wait for another one: follow the chain, by
+// asking where it leads to other hosts, so that the one to blame is named. Nothing while an answer
+// is on its way.
+std::optional<Failure> Engine::verdict(const Operation& op, int late,
+                                       Clock::time_point since) const {
+  std::vector<int> chain;
+  std::vector<Standing> said;
+  std::set<int> seen = {rank_};
   const Member& member = *op.lane.member;
-  const int late = member.mover_of(op, op.peer_);
-  int blamed = member.global(late);
-  const char* did = member.has_abandoned(late)         ? "left the group with an exception"
-                    : member.has_called(late, op.call) ? "stopped in it"
-                                                       : "has not called it";
-  std::string text = fmt::format("{} timed out after {:g} s: rank {} {} ({})", name(op),
-                                 std::chrono::duration<double>(op.timeout).count(), blamed, did,
-                                 last_call(blamed));
-  std::set<int> seen = {rank_, blamed};
-  for (int next = job_.board(blamed).blocked_on.load() - 1; next >= 0 && seen.insert(next).second;
-       next = job_.board(next).blocked_on.load() - 1) {
-    text += fmt::format("; rank {} waits for rank {} ({})", blamed, next, last_call(next));
-    blamed = next;
+  for (int rank = member.global(late); rank >= 0 && seen.insert(rank).second;
+       rank = said.back().waits_for) {
+    const auto its = standing(rank, op, since);
+    if (!its) return std::nullopt;
+    chain.push_back(rank);
+    said.push_back(*its);
   }
-  *culprit = blamed;
-  return text;
+  auto last_call = [&](size_t i) {
+    if (!said[i].last_call.empty()) return "its last call: " + said[i].last_call;
+    if (i > 0 && !said[i - 1].last_call_of_awaited.empty())
+      return "its last call: " + said[i - 1].last_call_of_awaited;
+    if (!said[i].is_mute) return std::string("it has made no call yet");
+    const std::string heard = load(job_.board(chain[i]).last_call);
+    return "it does not answer" + (heard.empty() ? "" : "; its last call heard of: " + heard);
+  };
+  std::string text = fmt::format("{} timed out after {:g} s: rank {} ", name(op),
+                                 std::chrono::duration<double>(op.timeout).count(), chain[0]);
+  if (said[0].has_called && chain.size() > 1) {
+    text += "is in it too";
+  } else {
+    const char* did = member.has_abandoned(late) ? "left the group with an exception"
+                      : said[0].has_called || member.has_called(late, op.call)
+                          ? "stopped in it"
+                          : "has not called it";
+    text += fmt::format("{} ({})", did, last_call(0));
+  }
+  for (size_t i = 1; i < chain.size(); ++i)
+    text += fmt::format("; rank {} waits for rank {} ({})", chain[i - 1], chain[i], last_call(i));
+  return Failure{CommError::Kind::kTimeout, chain.back(), rank_, text};
 }
 
 }  // namespace smp::shm

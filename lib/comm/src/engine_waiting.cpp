@@ -88,9 +88,8 @@ void Engine::lead(const Operation& op) {
       crowded_until_ = back + kCrowdedFor;
       continue;
     }
-    if (!slept && !op.lane.operations.empty()) {
-      const Operation& head = *op.lane.operations.front();
-      board.blocked_on.store(head.peer_ < 0 ? 0 : op.lane.member->global(head.peer_) + 1);
+    if (!op.lane.operations.empty()) {
+      board.blocked_on.store(op.lane.member->awaited(*op.lane.operations.front()) + 1);
       slept = true;
     }
     const uint32_t bell = board.waiter_bell.load();

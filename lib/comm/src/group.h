@@ -21,6 +21,13 @@ class Group final : public GroupSide {
         std::vector<FailureRecord*> parents);
   ~Group() override;
 
+  // The collective that runs now, null if none does; whom it waits for, as Member's. Under the
+  // engine's lock.
+  Operation* under_way() const {
+    return collectives_.operations.empty() ? nullptr : collectives_.operations.front().get();
+  }
+  using GroupSide::awaited;
+
   // Its end tells its peers as little as that of one whom an exception ends: they hear why
   // otherwise.
   void keep_quiet() { quiet_ = true; }

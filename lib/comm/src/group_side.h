@@ -59,6 +59,10 @@ class GroupSide : public Communicator, protected Member {
   virtual Program program_of(Operation& op, ConstBytes in, Bytes out) = 0;
 
   int global(int rank) const override { return globals_[size_t(rank)]; }
+  int awaited(Operation& op) const override {
+    const int peer = op.awaited();
+    return peer < 0 ? -1 : global(mover_of(op, peer));
+  }
   std::optional<Failure> failure() const override;
   void finished(const Operation& op) override;
 

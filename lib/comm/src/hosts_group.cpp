@@ -45,6 +45,7 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
   rails_.resize(size_t(hosts_));
   heard_.resize(size_t(hosts_));
   seat_->engine.exclusively([this] {
+    seat_->port->add(key_, *this);
     for (int step = 1; step < hosts_; ++step) {
       const int host = (host_ + step) % hosts_, peer = global(member(host, place_));
       rails_[size_t(host)] = std::make_unique<Channel>(
@@ -63,6 +64,7 @@ HostsGroup::~HostsGroup() {
   // Peers that have not heard of a failure yet shall not take this for the cause.
   const bool quiet = abandoned || failure();
   if (quiet && local_) local_->keep_quiet();
+  seat_->engine.exclusively([&] { seat_->port->remove(key_); });
   local_.reset();  // steps in the host use what follows
   seat_->engine.exclusively([&] {
     for (auto& [peer, pair] : pairs_) {
@@ -95,6 +97,22 @@ bool HostsGroup::has_left(int rank) const {
 bool HostsGroup::has_called(int rank, const Call& call) const {
   const bool message = call.op == CollectiveOp::kSend || call.op == CollectiveOp::kRecv;
   return !message && heard_[size_t(rank / per_host_)] >= call.number;
+}
+
+// A member of this host that has not begun its step is waited for first; but one that takes part in
+// what others have sent may wait for them itself.
+int HostsGroup::awaited(Operation& op) const {
+  const int peer = GroupSide::awaited(op);
+  Operation* const step = local_ && &op.lane == &collectives_ ? local_->under_way() : nullptr;
+  const int mate = step == nullptr ? -1 : local_->awaited(*step);
+  return peer < 0 || (mate >= 0 && !step->at_second_hand) ? mate : peer;
+}
+
+std::optional<int> HostsGroup::awaited_in(uint64_t number) const {
+  if (collectives_.last_number < number) return std::nullopt;
+  if (collectives_.operations.empty()) return -1;
+  Operation& op = *collectives_.operations.front();
+  return op.call.number > number ? -1 : awaited(op);
 }
 
 std::optional<std::string> HostsGroup::unreachable(int rank) const {

@@ -55,6 +55,11 @@ class HostsGroup final : public GroupSide, public Reader {
   void check_calls(const Operation&) const override {}  // each message says what was called
   std::optional<std::string> unreachable(int rank) const override;
   void came(const MessageHeader& header) override;
+  int awaited(Operation& op) const override;
+  uint64_t key_of(const Operation& op) const override {
+    return &op.lane == &collectives_ ? key_ : 0;
+  }
+  std::optional<int> awaited_in(uint64_t number) const override;
 
   WorkPtr begin(std::shared_ptr<Operation> op, Program program);
   Program program_of(Operation& op, ConstBytes in, Bytes out) override;

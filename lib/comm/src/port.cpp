@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "smp/plan/check.h"
 
@@ -19,6 +20,7 @@ constexpr int64_t kNoteReceives = 64;  // for the notes of all channels; more fo
 constexpr int64_t kNotesPerChannel = 4;
 constexpr milliseconds kGrace{300};  // for a better reason than an error of the network
 constexpr milliseconds kAskEvery{500};
+constexpr int kMute = 4;  // who says nothing for this part of the silence tells nothing more
 
 }  // namespace
 
@@ -113,6 +115,8 @@ bool Port::try_again() {
 
 bool Port::poll() {
   bool moved = !again_.empty() && try_again();
+  // Programs have had a turn since it was asked, so that they have begun what was called before.
+  for (const MessageHeader& question : std::exchange(questions_, {})) answer(question);
   complete_.clear();
   transport_->poll(complete_);
   for (Transfer* transfer : complete_) completed(*transfer);
@@ -154,13 +158,10 @@ void Port::received(Transfer& transfer) {
   if (const auto asked = asked_.find(header.from); asked != asked_.end())
     asked->second.are_open = false;
   if (header.kind == MessageHeader::kAsk || header.kind == MessageHeader::kHere) {
-    const int from = header.from;
-    const bool asks = header.kind == MessageHeader::kAsk;
+    const MessageHeader said = header;
     recycle(transfer);
-    if (!asks) return;
-    MessageHeader answer{};
-    answer.kind = MessageHeader::kHere;
-    return note(answer, from);
+    if (said.kind == MessageHeader::kHere) return answered(said);
+    return questions_.push_back(said);
   }
   const auto found = channels_.find(header.channel);
   if (header.kind == MessageHeader::kData) {
@@ -262,6 +263,64 @@ std::optional<std::string> Port::unreachable(int rank) {
   question.kind = MessageHeader::kAsk;
   note(question, rank);
   return std::nullopt;
+}
+
+void Port::introduce(std::vector<int> host_of, Witness witness) {
+  host_of_ = std::move(host_of);
+  witness_ = std::move(witness);
+}
+
+// One text has to do: that of whoever must be named.
+void Port::answer(const MessageHeader& question) {
+  MessageHeader answer{};
+  answer.kind = MessageHeader::kHere;
+  answer.index = question.index;
+  if (question.index != 0) {
+    const auto group = groups_.find(question.channel);
+    const Standing own = witness_(
+        group == groups_.end() ? std::nullopt : group->second->awaited_in(question.number));
+    const bool of_awaited = own.has_called && own.waits_for >= 0;
+    const std::string& text = of_awaited ? own.last_call_of_awaited : own.last_call;
+    answer.op = own.has_called;
+    answer.root = own.waits_for;
+    memcpy(answer.label, text.data(), std::min(text.size(), kLabelBytes - 1));
+  }
+  note(answer, question.from);
+}
+
+void Port::answered(const MessageHeader& header) {
+  for (auto& [about, inquiry] : inquiries_) {
+    if (header.index == 0 || inquiry.question != header.index) continue;
+    Standing said;
+    said.has_called = header.op != 0;
+    said.waits_for = header.root;
+    const bool of_awaited = said.has_called && said.waits_for >= 0;
+    (of_awaited ? said.last_call_of_awaited : said.last_call) = header.label;
+    inquiry.standing = said;
+  }
+}
+
+std::optional<Standing> Port::ask(int rank, uint64_t key, uint64_t number,
+                                  Clock::time_point since) {
+  Inquiry& inquiry = inquiries_[{rank, key, number}];
+  if (inquiry.question == 0 || inquiry.asked < since) {
+    inquiry = {++inquired_, Clock::now(), std::nullopt};
+    MessageHeader question{};
+    question.kind = MessageHeader::kAsk;
+    question.channel = key;
+    question.number = number;
+    question.index = inquiry.question;
+    note(question, rank);
+  }
+  if (inquiry.standing) return inquiry.standing;
+  // One that has not answered for a while will not now.
+  const auto asked = asked_.find(rank);
+  const bool is_open = asked != asked_.end() && asked->second.are_open;
+  const auto open_since = is_open ? asked->second.since : inquiry.asked;
+  if (Clock::now() - std::min(open_since, inquiry.asked) < silence_ / kMute) return std::nullopt;
+  Standing mute;
+  mute.is_mute = true;
+  return mute;
 }
 
 Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "call.h"
@@ -21,14 +23,15 @@ namespace smp::shm {
 struct alignas(kLineBytes) MessageHeader {
   enum Kind : uint32_t { kData, kGrant, kClosed, kAsk, kHere };
   uint64_t secret;   // of the job: what comes without it is no message of ours
-  uint64_t channel;  // which of the channels between these two ranks; 0 of kAsk and kHere
-  uint64_t index;    // among the data messages of the channel in this direction, from 0
+  uint64_t channel;  // which of the channels between these two ranks; of kAsk the group's key
+  uint64_t index;    // among the data messages of the channel in this direction, from 0; of kAsk
+                     // and kHere which question it is, 0 if all that it asks for is an answer
   uint64_t granted;  // how many its sender is ready to take in the other direction, all in all
   uint64_t fingerprint, number;  // of the call
   int64_t count;
   uint32_t kind;
-  int32_t from;  // global rank
-  int32_t root;
+  int32_t from;    // global rank
+  int32_t root;    // of kHere the rank that is waited for
   uint32_t bytes;  // that follow
   uint8_t op, dtype, reduce_op;
   char label[kLabelBytes];
@@ -42,6 +45,9 @@ class Reader {
  public:
   virtual ~Reader() = default;
   virtual void came(const MessageHeader& header) = 0;
+  // Whom this rank waits for in its group's call of that number, or in an earlier one: a rank of
+  // the job, -1 for none. Nothing if it has not made the call.
+  virtual std::optional<int> awaited_in(uint64_t number) const = 0;
 };
 
 // Messages in both directions between this rank and one of another host, for one purpose of one
@@ -109,9 +115,22 @@ class Port final : public Mover {
 
   bool poll() override;
   int where_to_sleep() override {
-    return again_.empty() ? transport_->where_to_sleep() : kPollAgain;
+    return is_impatient() ? kPollAgain : transport_->where_to_sleep();
   }
-  bool is_impatient() const override { return !again_.empty(); }
+  bool is_impatient() const override { return !again_.empty() || !questions_.empty(); }
+  bool is_elsewhere(int rank) const override {
+    return host_of_[size_t(rank)] != host_of_[size_t(rank_)];
+  }
+  std::optional<Standing> ask(int rank, uint64_t key, uint64_t number,
+                              std::chrono::steady_clock::time_point since) override;
+
+  // What this rank does; in a call that it is asked about and has made it waits for `awaited`.
+  using Witness = std::function<Standing(std::optional<int> awaited)>;
+  // Before anything else. `host_of`: of all ranks.
+  void introduce(std::vector<int> host_of, Witness witness);
+  // The group with this key, which speaks for this rank's calls in it.
+  void add(uint64_t key, const Reader& group) { groups_[key] = &group; }
+  void remove(uint64_t key) { groups_.erase(key); }
   // Waits until what was sent has left, or the limit has passed.
   void flush(std::chrono::milliseconds limit);
 
@@ -145,6 +164,8 @@ class Port final : public Mover {
   bool try_again();
   void completed(Transfer& transfer);
   void received(Transfer& transfer);
+  void answer(const MessageHeader& question);
+  void answered(const MessageHeader& header);
 
   std::unique_ptr<Transport> transport_;
   const int rank_;
@@ -181,6 +202,17 @@ class Port final : public Mover {
     bool are_open = false;
   };
   std::map<int, Questions> asked_;
+  std::vector<MessageHeader> questions_;  // to be answered
+  std::vector<int> host_of_;
+  Witness witness_;
+  std::map<uint64_t, const Reader*> groups_;
+  struct Inquiry {
+    uint64_t question = 0;
+    Clock::time_point asked;
+    std::optional<Standing> standing;
+  };
+  std::map<std::tuple<int, uint64_t, uint64_t>, Inquiry> inquiries_;  // by rank, group and call
+  uint64_t inquired_ = 0;
   Counts counts_;
 };
 

@@ -40,7 +40,7 @@ struct Seat {
        Fleet its_fleet = {}, std::unique_ptr<Port> its_port = nullptr)
       : job(std::move(shared_job)),
         fleet(std::move(its_fleet)),
-        port(std::move(its_port)),
+        port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, rank)),
         engine(*job, rank, timeout, fleet.spans_hosts() ? fleet.ranks_here : job->size(),
                port.get()) {}
@@ -63,6 +63,19 @@ struct Seat {
     for (const auto& [key, known] : records)
       if (known.get() == &record) return key;
     return std::nullopt;
+  }
+
+  std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
+    if (its_port == nullptr) return its_port;
+    its_port->introduce(fleet.host_of, [job = job, rank](std::optional<int> awaited) {
+      Standing own;
+      own.has_called = awaited.has_value();
+      own.waits_for = awaited.value_or(job->board(rank).blocked_on.load() - 1);
+      own.last_call = load(job->board(rank).last_call);
+      if (own.waits_for >= 0) own.last_call_of_awaited = load(job->board(own.waits_for).last_call);
+      return own;
+    });
+    return its_port;
   }
 
   std::shared_ptr<Job> job;
