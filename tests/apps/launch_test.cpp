@@ -196,7 +196,7 @@ TEST_CASE("the report of a failure comes last and holds cause, evidence and cons
       run_program(launch({"-n", "4", "--run-dir", run},
                          "test $RANK = 3 && { echo $$ > " + (folder / "three") +
                              "; exit 0; }; test $RANK = 2 || exec sleep 300; "
-                             "i=0; while [ $i -lt 30 ]; do echo \"line $i\" >&2; i=$((i+1)); done; "
+                             "i=0; while [ $i -lt 60 ]; do echo \"line $i\" >&2; i=$((i+1)); done; "
                              "printf 'no end' >&2; " +
                              wait_for_end_of(folder / "three") + "exit 9"));
   CHECK(end.code == 9);
@@ -205,7 +205,7 @@ TEST_CASE("the report of a failure comes last and holds cause, evidence and cons
       "smp-launch: rank 2 ended with exit code 9, T after the start\n"
       "  last lines of its standard error (" +
       run + "/logs/rank-2.err):\n";
-  for (int line = 11; line < 30; ++line) expected += fmt::format("    line {}\n", line);
+  for (int line = 21; line < 60; ++line) expected += fmt::format("    line {}\n", line);
   expected +=
       "    no end\n"
       "  consequence: ranks 0, 1 ended by smp-launch\n"

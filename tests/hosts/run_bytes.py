@@ -15,6 +15,7 @@ import sys
 
 from namespace_hosts import Hosts
 
+LONGEST = (128 << 10) - len("FUZZ_39=") - 1  # the kernel takes no longer text: MAX_ARG_STRLEN
 SETS_A_JOB = 50  # a rank each: starting smp-launch for every set would measure that
 NASTY = [b"", b" ", b"$HOME", b"`x`", b"'", b'"', b"\\", b"*", b"\n", b"\r", b"\xff\xfe", b"--", b"-n", b"=", b"{rank}",
          b"\x1esmp-agent\x1e", b"%s", b"~", b"!!", b"\t", b"#"]
@@ -30,8 +31,8 @@ def text(chance):
         return chance.choice(NASTY)
     if kind < 0.5:
         return b"".join(chance.choice(NASTY) for _ in range(chance.randrange(12)))
-    size = chance.randrange(64) if kind < 0.97 else chance.randrange(128 << 10)
-    return bytes(chance.randrange(1, 256) for _ in range(min(size, 300))) * (1 + size // 300)
+    size = chance.randrange(64) if kind < 0.97 else chance.randrange(LONGEST)
+    return (bytes(chance.randrange(1, 256) for _ in range(min(size, 300))) * (1 + size // 300))[:size]
 
 
 def main():

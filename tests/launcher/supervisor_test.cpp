@@ -217,6 +217,22 @@ TEST_CASE_FIXTURE(Fixture, "a lost host is a cause that explains itself") {
   CHECK(json.find("\"lost\": \"nothing was heard from it for 3.0 s\"") != json.npos);
 }
 
+TEST_CASE_FIXTURE(Fixture, "errors of GPUs that were logged stand under the cause") {
+  const Job two = job(2);
+  host.then([](HostEvents& events) {
+    ProcessEnd end = code(1);
+    end.gpu_errors = {"GPU 3: Xid (PCI:0000:3b:00): 79, pid=9, GPU has fallen off the bus."};
+    events.on_ended(1, end);
+  });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(report_text(two, result)
+            .find("  meanwhile the kernel of its host has logged:\n"
+                  "    GPU 3: Xid (PCI:0000:3b:00): 79, pid=9, GPU has fallen "
+                  "off the bus.\n") != std::string::npos);
+  CHECK(report_json(two, result).find("\"gpu_errors\": [\n      \"GPU 3: Xid (PCI:0000:3b:00)") !=
+        std::string::npos);
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "blame of a rank whose host is silent waits until the host is heard of") {
   Job two = job(2);

@@ -249,6 +249,7 @@ std::string encode_end(int process, const ProcessEnd& end) {
       .text(end.last_words)
       .number(static_cast<uint64_t>(end.cpu_ms))
       .number(static_cast<uint64_t>(end.peak_memory_bytes))
+      .list(end.gpu_errors)
       .bytes();
 }
 
@@ -300,6 +301,7 @@ ProcessEnd decode_end(PayloadReader& reader) {
   end.last_words = reader.text();
   end.cpu_ms = static_cast<int64_t>(reader.number());
   end.peak_memory_bytes = static_cast<int64_t>(reader.number());
+  end.gpu_errors = reader.list();
   return end;
 }
 

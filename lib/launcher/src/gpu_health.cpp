@@ -10,38 +10,30 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "detached_thread.h"
 #include "nvml.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/file_descriptor.h"
+#include "xid.h"
 
 namespace smp {
 namespace {
 
 constexpr int kUncorrectable = 1, kSinceLoaded = 0;
-constexpr const char* kMark = "NVRM: Xid ";
 // Those that are the fault of the GPU, its memory or its links, not of a program (NVIDIA, "Xid
 // Errors": double-bit ECC, failed row remapping, NVLink, off the bus, contained and uncontained
 // ECC, GSP). Not 63, a row that was remapped: that has mended it.
 constexpr std::array kOfHardware = {48, 64, 74, 79, 94, 95, 119, 120};
 
-// "4,339,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=123, GPU has fallen off the bus."
-std::string xid_in(const std::string& line) {
-  const size_t at = line.find(kMark);
-  const size_t number_at = at == line.npos ? at : line.find("): ", at);
-  if (number_at == line.npos) return "";
-  int number = 0;
-  const char* const end = line.data() + line.size();
-  std::from_chars(line.data() + number_at + 3, end, number);
-  if (std::find(kOfHardware.begin(), kOfHardware.end(), number) == kOfHardware.end()) return "";
-  return line.substr(at + std::string_view("NVRM: ").size(), line.find('\n', at) - at - 6);
+bool is_of_hardware(const Xid& xid) {
+  return std::find(kOfHardware.begin(), kOfHardware.end(), xid.number) != kOfHardware.end();
 }
 
 // The third field: microseconds since the machine was started.
@@ -61,39 +53,25 @@ std::string text_of_age(double seconds) {
   return fmt::format(", {} days ago", static_cast<int>(seconds / 86400));
 }
 
-// nvidia-smi numbers GPUs in the order of their places on the PCI bus.
-int gpu_of(const std::string& xid, const std::string& root) {
-  std::vector<std::string> places;
-  std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", error))
-    places.push_back(entry.path().filename().string());
-  std::sort(places.begin(), places.end());
-  for (size_t gpu = 0; gpu < places.size(); ++gpu) {
-    const std::string place = places[gpu].substr(0, places[gpu].find('.'));
-    if (xid.find(fmt::format("(PCI:{})", place)) != xid.npos) return static_cast<int>(gpu);
-  }
-  return -1;
-}
-
 // Each read of /dev/kmsg gives one message; an error is the end, or a message that was overwritten.
 std::vector<GpuNote> logged_xids(const std::string& root) {
   const std::string path = root + "/dev/kmsg";
   const FileDescriptor log(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  std::map<std::string, double> last;  // when each was logged
+  std::map<std::string, std::pair<Xid, double>> last;  // when each was logged
   std::array<char, 8192> bytes;
   for (ssize_t size = 0;
        log.is_open() && ((size = read(log.number(), bytes.data(), bytes.size())) > 0 ||
                          (size < 0 && errno == EPIPE));) {
     if (size < 0) continue;
     const std::string line(bytes.data(), static_cast<size_t>(size));
-    if (const std::string xid = xid_in(line); !xid.empty()) last[xid] = logged_at_s(line);
+    const std::optional<Xid> xid = xid_in(line);
+    if (xid && is_of_hardware(*xid)) last[xid->text] = {*xid, logged_at_s(line)};
   }
   double now_s = 0;
   std::ifstream(root + "/proc/uptime") >> now_s;
   std::vector<GpuNote> notes;
-  for (const auto& [xid, at_s] : last)
-    notes.push_back({gpu_of(xid, root), xid + text_of_age(now_s - at_s)});
+  for (const auto& [text, logged] : last)
+    notes.push_back({gpu_of(logged.first, root), text + text_of_age(now_s - logged.second)});
   return notes;
 }
 

@@ -27,6 +27,7 @@
 #include "smp/launcher/rank_environment.h"
 #include "spawn.h"
 #include "usage_sampler.h"
+#include "xid.h"
 
 namespace smp {
 namespace {
@@ -69,7 +70,8 @@ void watch(int epoll, int number, uint32_t events = EPOLLIN) {
 LocalHost::LocalHost()
     : oom_watch_(std::make_unique<OomWatch>()),
       pages_(std::make_unique<ProgressPages>()),
-      exec_failures_(std::make_unique<ExecFailures>()) {
+      exec_failures_(std::make_unique<ExecFailures>()),
+      xid_watch_(std::make_unique<XidWatch>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -136,6 +138,7 @@ void LocalHost::start(int process, const Command& command) {
   const pid_t pid = program == proven_program_ ? begin_spawn(setup, *exec_failures_) : spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
   proven_program_ = program;
+  xid_watch_->add(pid);
   process_of_pid_[pid] = {process, program, command.error_file};
   pid_of_process_[process] = pid;
   if (command.reads_input) inputs_[process] = std::make_unique<InputPipe>(std::move(in_write));
@@ -333,6 +336,7 @@ void LocalHost::reap(HostEvents& events) {
         events.on_start_failed(process, cannot_start(program, *error));
         continue;
       }
+      end.gpu_errors = xid_watch_->about(pid);
     }
     if (code == CLD_EXITED) {
       end.exit_code = status;

@@ -95,6 +95,10 @@ std::string evidence_text(const Job& job, const JobResult& result) {
     text += fmt::format("  last lines of its standard error{}:\n", where);
     for (const std::string& line : result.last_lines) text += "    " + line + "\n";
   }
+  if (state.failed_by_itself() && !state.end.gpu_errors.empty()) {
+    text += "  meanwhile the kernel of its host has logged:\n";
+    for (const std::string& error : state.end.gpu_errors) text += "    " + error + "\n";
+  }
   if (state.failed_by_itself() && state.end.out_of_memory)
     text +=
         "  the memory of its control group, or of the machine, ran out: smaller batches, or more "
@@ -256,6 +260,7 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
     cause["alive"] = result.cause->alive;
     cause["log"] = job.files[result.cause->rank].err_log;
     cause["last_lines"] = result.last_lines;
+    cause["gpu_errors"] = result.ranks[result.cause->rank].end.gpu_errors;
   }
   if (result.hang) {
     Json places = Json::array();

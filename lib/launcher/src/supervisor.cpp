@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kQuotedLines = 20;
+constexpr size_t kQuotedLines = 40;
 constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a hung system call
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
 constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again

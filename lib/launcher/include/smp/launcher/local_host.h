@@ -21,6 +21,7 @@ class InputPipe;
 class OomWatch;
 class ProgressPages;
 class UsageSampler;
+class XidWatch;
 
 // This machine. Each process leads a session of its own, reads /dev/null or what it is given,
 // inherits no other open file, and dies with the thread that made this object (PDEATHSIG). Orphans
@@ -82,6 +83,7 @@ class LocalHost : public ProcessHost {
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
   std::unique_ptr<ExecFailures> exec_failures_;
+  std::unique_ptr<XidWatch> xid_watch_;
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
   bool held_ = false;
