@@ -79,7 +79,7 @@ void take_outer_ranks(LaunchRequest& request) {
     throw UsageError("SageMaker's hosts have no GPUs: how many ranks? Give -n, as in -n 4");
   if (outer == 0 || !request.plan.empty()) return;
   if (request.ranks == 0) request.ranks = outer;
-  if (request.ranks != outer && !request.hosts.sagemaker)
+  if (request.ranks != outer && (!request.hosts.sagemaker || meeting.slots != 0))
     throw UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
                                  request.ranks, request.hosts.meeting.starter, outer));
 }

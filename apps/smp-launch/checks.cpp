@@ -272,7 +272,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back(
         of_this_machine(run_check("program", [&] { return check_program(job.command.front()); })));
   }
-  if (!job.request.hosts.found.empty()) checks.push_back({"hosts", true, job.request.hosts.found});
+  for (const std::string& note : job.request.hosts.notes) checks.push_back({"hosts", true, note});
   if (!job.host_order.empty()) checks.push_back({"order", true, job.host_order});
   if (!job.request.hosts.push.empty())
     checks.push_back(

@@ -23,6 +23,13 @@ namespace {
 constexpr std::chrono::milliseconds kLeastSilence{500};
 constexpr int kMostFanOut = 1024;  // each agent that is reached is a process here
 
+VisibleGpus visible_gpus_of(const std::string& text) {
+  if (text == "none") return VisibleGpus::kNone;
+  if (text == "all-local") return VisibleGpus::kAllLocal;
+  if (text == "one") return VisibleGpus::kOne;
+  throw UsageError(fmt::format("--visible-gpus '{}': it is none, all-local or one", text));
+}
+
 }  // namespace
 
 HostOptions::HostOptions(CLI::App& app, HostRequest& request)
@@ -87,6 +94,15 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
                "ranks of other hosts get all of smp-launch's environment, but what looks secret "
                "(default: PATH, LD_LIBRARY_PATH, PYTHON*, NCCL_*, TORCH_*, OMP_*, CUDA_* and the "
                "like)")
+      ->disable_flag_override();
+  app.add_option("--visible-gpus", visible_gpus_,
+                 "which GPUs of its host a rank sees (CUDA_VISIBLE_DEVICES): all-local (default: "
+                 "those of gpu=, or as inherited), one (the one of its own, which is then its "
+                 "first), or none")
+      ->type_name("none|all-local|one");
+  app.add_flag("--sagemaker-env", request.sagemaker_variables,
+               "ranks get SM_HOSTS, SM_CURRENT_HOST and SM_NUM_GPUS, as scripts for SageMaker read "
+               "them")
       ->disable_flag_override();
 }
 
@@ -174,10 +190,17 @@ void HostOptions::finish(bool prints) {
     throw UsageError(error.what());
   }
   read_env_file();
+  check_variables();
+  if (!visible_gpus_.empty()) request_.visible_gpus = visible_gpus_of(visible_gpus_);
+}
+
+void HostOptions::check_variables() const {
   for (const std::string& variable : request_.forward.named) {
     const std::string name = variable.substr(0, variable.find('='));
     if (is_set_by_launcher(name))
       throw UsageError(fmt::format("--env {}: smp-launch sets it itself: leave it out", name));
+    if (request_.sagemaker_variables && is_of_sagemaker(name))
+      throw UsageError(fmt::format("both --env {} and --sagemaker-env: leave one out", name));
   }
 }
 

@@ -28,10 +28,13 @@ constexpr const char* kMpirun = "mpirun";  // as --via
 constexpr const char* kSrun = "srun";
 constexpr const char* kOff = "off";  // as --topology
 
+// The GPUs of a host that a rank sees: none, all that the host's ranks use, or the one of its own.
+enum class VisibleGpus { kNone, kAllLocal, kOne };
+
 // What the user says about hosts; without any, ranks run on this one.
 struct HostRequest {
   std::string hosts, hostfile, exclude;
-  std::string found;  // what --hosts auto came to, in words for the user
+  std::vector<std::string> notes;  // what --hosts auto came to, and the like, for the user
   TransportOptions transport;
   std::string mpirun_arguments;
   std::vector<std::string> topology;  // files of it, or kSlurm, or kOff; none: Slurm's own
@@ -40,7 +43,9 @@ struct HostRequest {
   std::chrono::milliseconds connect_timeout{30'000};
   std::optional<int> fan_out;  // agents that one of them reaches; not said: 32 above 64
   ForwardRules forward;
-  std::vector<std::string> push;  // files and folders that the hosts get
+  VisibleGpus visible_gpus = VisibleGpus::kAllLocal;
+  bool sagemaker_variables = false;  // ranks get SM_HOSTS and the like
+  std::vector<std::string> push;     // files and folders that the hosts get
 
   MeetingRequest meeting;
   bool sagemaker = false;  // this is a training job of SageMaker
@@ -61,9 +66,10 @@ class HostOptions {
  private:
   void check_meeting() const;
   void read_env_file();
+  void check_variables() const;
 
   HostRequest& request_;
-  std::string silence_, connect_timeout_, env_file_, fan_out_;
+  std::string silence_, connect_timeout_, env_file_, fan_out_, visible_gpus_;
   MeetingOptions meeting_;
 };
 

@@ -7,9 +7,11 @@
 
 #include "command_line.h"
 #include "smp/launcher/batch_hosts.h"
+#include "smp/launcher/forwarding.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/pod_place.h"
 #include "smp/launcher/rank_environment.h"
+#include "smp/launcher/sagemaker_mpi.h"
 #include "smp/launcher/slurm.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
@@ -18,6 +20,7 @@ namespace smp {
 namespace {
 
 constexpr const char* kMpiHostFile = "/etc/mpi/hostfile";  // the MPI operator mounts it there
+constexpr int kSageMakerPort = 7777;                       // the one that its own launchers take
 constexpr int kPodPort = 29400;  // where the first pod waits, unless its operator says another
 constexpr std::chrono::minutes kForAllPods{10};  // images are fetched meanwhile
 
@@ -56,20 +59,67 @@ void find_hosts(HostRequest& request) {
   const std::vector<std::string> environment = own_environment();
   const Mark mark = mark_here(environment);
   request.hosts = mark.word;
-  request.found = mark.variable != nullptr
-                      ? fmt::format("--hosts auto: the hosts of {} ({})", mark.hosts, mark.variable)
-                      : "--hosts auto: this host alone, for no scheduler has started this";
+  std::string found =
+      mark.variable != nullptr
+          ? fmt::format("--hosts auto: the hosts of {} ({})", mark.hosts, mark.variable)
+          : "--hosts auto: this host alone, for no scheduler has started this";
   std::error_code error;
   const std::string sagemaker = sagemaker_folder(environment) + "/input/config/resourceconfig.json";
   if (mark.variable == nullptr && std::filesystem::exists(sagemaker, error)) {
     request.hosts = kSageMaker;
-    request.found =
-        fmt::format("--hosts auto: the hosts of SageMaker's training job ({})", sagemaker);
+    found = fmt::format("--hosts auto: the hosts of SageMaker's training job ({})", sagemaker);
   } else if (mark.variable == nullptr && value_in(environment, "KUBERNETES_SERVICE_HOST") &&
              std::filesystem::exists(kMpiHostFile, error)) {
     request.hosts = kKubernetes;
-    request.found = fmt::format("--hosts auto: the workers of an MPIJob ({})", kMpiHostFile);
+    found = fmt::format("--hosts auto: the workers of an MPIJob ({})", kMpiHostFile);
   }
+  request.notes.push_back(std::move(found));
+}
+
+// What the SDK's distribution={"mpi": ...} says, in our own terms.
+void read_mpi_of_sagemaker(HostRequest& request, MeetingRequest& meeting, int hosts) {
+  const SageMakerMpi mpi = sagemaker_mpi(sagemaker_folder(own_environment()));
+  if (mpi.processes_per_host != 0) {
+    meeting.slots = mpi.processes_per_host;
+    meeting.ranks = mpi.processes_per_host * hosts;
+    meeting.starter = "SageMaker's mpi";
+  }
+  for (const std::string& variable : mpi.variables) {
+    check_variable("sagemaker_mpi_custom_mpi_options: -x", variable);
+    request.forward.named.push_back(variable);
+  }
+  if (!mpi.dropped.empty())
+    request.notes.push_back(
+        fmt::format("sagemaker_mpi_custom_mpi_options: '{}' says nothing to the "
+                    "ranks, which do not talk through MPI",
+                    fmt::join(mpi.dropped, "', '")));
+}
+
+void read_sagemaker(HostRequest& request) {
+  MeetingRequest& meeting = request.meeting;
+  SageMakerJob job;
+  try {
+    job = sagemaker_job(own_environment());
+    meeting.ranks = job.gpus * static_cast<int>(job.hosts.size());
+    read_mpi_of_sagemaker(request, meeting, static_cast<int>(job.hosts.size()));
+  } catch (const ConfigError& error) {
+    throw UsageError(fmt::format("--hosts sagemaker: {}", error.what()));
+  }
+  if (job.hosts.size() == 1) {  // the same command as on several, where nobody is to be met
+    meeting.rendezvous.clear();
+    meeting.key_file.clear();
+    return;
+  }
+  meeting.nnodes = static_cast<int>(job.hosts.size());
+  meeting.order = job.current;
+  if (meeting.rendezvous.empty())
+    meeting.rendezvous = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
+  if (meeting.key_file.empty())
+    throw UsageError(
+        "--hosts sagemaker on several hosts needs --key-file: a secret that all of them have, in "
+        "the image or in an input channel");
+  if (request.interface.empty()) request.interface = job.interface;
+  meeting.names = job.hosts;
 }
 
 // As in a start by hand on each host.
@@ -104,7 +154,7 @@ void resolve_hosts(HostRequest& request) {
   } else if (request.hosts == kSageMaker) {
     request.sagemaker = true;
     request.hosts.clear();
-    read_sagemaker(request.meeting, request.interface);
+    read_sagemaker(request);
   } else if (request.hosts == kKubernetes) {
     if (!request.hostfile.empty())
       throw UsageError("both --hosts and --hostfile: the hosts come from one of them");

@@ -9,7 +9,7 @@
 namespace smp {
 
 // What --hosts says by a word instead of names. `auto` becomes the word of whose variables are
-// here, and request.found says which; `sagemaker` and `k8s` become a start by hand on each host,
+// here, and request.notes say which; `sagemaker` and `k8s` become a start by hand on each host,
 // `local` this host. Throws UsageError.
 void resolve_hosts(HostRequest& request);
 

@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "host_order.h"
 #include "host_source.h"
+#include "rank_places.h"
 #include "run_job.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
@@ -26,7 +27,6 @@ namespace smp {
 namespace {
 
 constexpr const char* kWorker = "smp-worker";
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 constexpr size_t kMostGuests = 1024;  // each has a connection to the host that leads
 
 std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
@@ -76,20 +76,6 @@ std::vector<HostSpec> hosts_of(const LaunchRequest& request, const std::optional
   return hosts;
 }
 
-// What --env says of GPUs would be lost.
-void check_gpus(const PreparedJob& job) {
-  const auto says_gpus = [](const std::string& variable) {
-    return variable.substr(0, variable.find('=')) == kVisibleGpus;
-  };
-  const auto& named = job.request.hosts.forward.named;
-  for (const HostSpec& host : job.hosts) {
-    if (!host.gpus.empty() && std::any_of(named.begin(), named.end(), says_gpus))
-      throw ConfigError(
-          fmt::format("both --env {} and gpu= of host '{}' say which GPUs: leave one out",
-                      kVisibleGpus, host.name));
-  }
-}
-
 }  // namespace
 
 std::string own_folder() { return own_program().parent_path().string(); }
@@ -118,7 +104,8 @@ PreparedJob prepare(const LaunchRequest& request) {
   }
   job.world_size = static_cast<int>(job.plan->degrees.world());
   if (const int outer = request.hosts.meeting.ranks;
-      outer != 0 && outer != job.world_size && !request.hosts.sagemaker)
+      outer != 0 && outer != job.world_size &&
+      (!request.hosts.sagemaker || request.hosts.meeting.slots != 0))
     throw ConfigError(fmt::format("the plan has {} ranks, but {} has started {}: start as many",
                                   job.world_size, request.hosts.meeting.starter, outer));
   job.command = {own_folder() + "/" + kWorker};

@@ -16,12 +16,6 @@
 #include "smp/plan/errors.h"
 
 namespace smp {
-namespace {
-
-constexpr int kSageMakerPort = 7777;  // the one that its own launchers take
-
-}  // namespace
-
 MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request_(request) {
   app.add_option("--nnodes", nnodes_,
                  "smp-launch is started by hand, or by a scheduler, on each of N hosts, with the "
@@ -157,31 +151,6 @@ void MeetingOptions::finish(bool prints, bool agents_come) {
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }
-}
-
-void read_sagemaker(MeetingRequest& request, std::string& interface) {
-  SageMakerJob job;
-  try {
-    job = sagemaker_job(own_environment());
-  } catch (const ConfigError& error) {
-    throw UsageError(fmt::format("--hosts sagemaker: {}", error.what()));
-  }
-  request.ranks = job.gpus * static_cast<int>(job.hosts.size());
-  if (job.hosts.size() == 1) {  // the same command as on several, where nobody is to be met
-    request.rendezvous.clear();
-    request.key_file.clear();
-    return;
-  }
-  request.nnodes = static_cast<int>(job.hosts.size());
-  request.order = job.current;
-  if (request.rendezvous.empty())
-    request.rendezvous = fmt::format("{}:{}", job.hosts.front(), kSageMakerPort);
-  if (request.key_file.empty())
-    throw UsageError(
-        "--hosts sagemaker on several hosts needs --key-file: a secret that all of them have, in "
-        "the image or in an input channel");
-  if (interface.empty()) interface = job.interface;
-  request.names = job.hosts;
 }
 
 }  // namespace smp

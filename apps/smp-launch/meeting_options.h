@@ -42,7 +42,4 @@ class MeetingOptions {
   std::string nnodes_, node_rank_, inside_;
 };
 
-// Takes the place among the hosts from what SageMaker says. Throws UsageError.
-void read_sagemaker(MeetingRequest& request, std::string& interface);
-
 }  // namespace smp

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reach_hosts.h"
+#include "rank_places.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/environment.h"
@@ -41,12 +41,11 @@ RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank)
     const size_t equals = variable.find('=');
     const std::string name = variable.substr(0, equals);
     const bool drawn = name == env::kMasterPort ||
-                       (!job.hosts.empty() && (name == env::kMasterAddr || name == kOmpThreads));
+                       (!job.hosts.empty() && (name == env::kMasterAddr || name == kOmpThreads)) ||
+                       (is_of_sagemaker(name) && equals + 1 == variable.size());
     preview.environment.emplace_back(name, drawn ? kDrawnAtStart : variable.substr(equals + 1));
   }
-  if (job.plan)
-    preview.coordinates =
-        Mesh(job.plan->degrees, job.plan->job.parallel.placement_strategy).coord_of(rank);
+  preview.coordinates = place.coordinates;
   return preview;
 }
 

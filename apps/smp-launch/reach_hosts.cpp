@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "rank_places.h"
 #include "smp/launcher/agent.h"
 #include "smp/launcher/binding.h"
 #include "smp/launcher/host_group.h"
@@ -93,6 +95,21 @@ void warn_of_gpus(const std::string& host, const HostHealth& health, const std::
     reached.warnings.push_back(fmt::format("host {}: {}: {}", host, finding.name, finding.text));
 }
 
+bool asks_health(const PreparedJob& job) {
+  return uses_gpus(job) || job.request.hosts.sagemaker_variables;
+}
+
+// What was not known of a host before it was asked.
+void tell_sagemaker(const HostHealth& health, int host, ReachedHosts& reached) {
+  for (RankPlace& place : reached.places) {
+    if (place.host != host || !place.sagemaker) continue;
+    SageMakerHost& said = *place.sagemaker;
+    if (said.hosts.empty()) said.hosts = nlohmann::json{health.name}.dump();
+    if (said.current.empty()) said.current = health.name;
+    if (said.gpus.empty()) said.gpus = std::to_string(health.gpus.size());
+  }
+}
+
 // Binds the ranks of a host, which are the next of the job.
 void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHosts& reached) {
   const size_t first = reached.cpus.size();
@@ -143,20 +160,6 @@ std::set<int> ending_signals(const PreparedJob& job) {
   return job.plan ? job.request.watch.checkpoint_signals : std::set<int>{};
 }
 
-std::vector<RankPlace> planned_places(const PreparedJob& job) {
-  if (job.hosts.empty()) {
-    std::vector<RankPlace> places = places_on({job.world_size});
-    const int cpus = available_cpus();
-    for (RankPlace& place : places) place.cpus = cpus;
-    return places;
-  }
-  std::vector<int> slots;
-  for (const HostSpec& host : job.hosts) slots.push_back(host.slots);
-  std::vector<RankPlace> places = places_on(slots);
-  for (RankPlace& place : places) place.gpus = job.hosts[static_cast<size_t>(place.host)].gpus;
-  return places;
-}
-
 std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const ReservedPort& port,
                                                   int control_fd) {
   ReachedHosts reached;
@@ -167,9 +170,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
   try {
     if (job.hosts.empty()) {
       if (binds) bind_ranks(job, own_topology(), reached);
-      if (uses_gpus(job)) {
+      if (asks_health(job)) {
         const HostHealth health = own_health();
-        warn_of_gpus(health.name, health, {}, reached);
+        if (uses_gpus(job)) warn_of_gpus(health.name, health, {}, reached);
+        tell_sagemaker(health, 0, reached);
       }
       auto host = std::make_unique<LocalHost>();
       if (const auto every = usage_interval(job); every.count() > 0) host->sample_usage(every);
@@ -198,7 +202,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     }
     HostGroupOptions options = group_options(request, job.hosts.size());
     options.asks_topology = binds;
-    options.asks_health = uses_gpus(job);
+    options.asks_health = asks_health(job);
     options.ending_signals = ending_signals(job);
     options.usage_interval = usage_interval(job);
     options.runs_here = request.push.empty();
@@ -220,8 +224,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       bind_ranks(job, parse_topology(group->about(static_cast<int>(i)).topology), reached);
     for (size_t i = 0; i < job.hosts.size(); ++i) {
       const std::string& name = job.hosts[i].name;
-      if (const auto& health = group->about(static_cast<int>(i)).health)
-        warn_of_gpus(name, *health, job.hosts[i].gpus, reached);
+      if (const auto& health = group->about(static_cast<int>(i)).health) {
+        if (uses_gpus(job)) warn_of_gpus(name, *health, job.hosts[i].gpus, reached);
+        tell_sagemaker(*health, static_cast<int>(i), reached);
+      }
       reached.names.push_back(
           meeting ? fmt::format("{} ({})", name, group->about(static_cast<int>(i)).name) : name);
     }

@@ -50,7 +50,4 @@ std::vector<SharedFile> shared_files(const PreparedJob& job, const std::string& 
 // job.
 std::set<int> ending_signals(const PreparedJob& job);
 
-// As far as it is known without asking any host.
-std::vector<RankPlace> planned_places(const PreparedJob& job);
-
 }  // namespace smp

@@ -160,9 +160,10 @@ void Run::start(const Attempt& attempt) {
   } else {
     const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
     job_ = job_of(prepared_, folder_, hosts, attempt);
-    if (const std::string& found = prepared_.request.hosts.found;
-        attempt.restarts == 0 && !found.empty())
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", found));
+    for (const std::string& note : prepared_.request.hosts.notes) {
+      if (attempt.restarts == 0)
+        console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", note));
+    }
     if (attempt.restarts == 0 && !prepared_.host_order.empty())
       console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
     for (const std::string& warning : hosts.warnings)

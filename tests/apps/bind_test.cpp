@@ -95,3 +95,29 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
         "smp-launch: the plan has 8 ranks, but the hosts have 7 slots: make them agree, or plan "
         "again\n");
 }
+
+TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
+  const auto seen = [](const std::vector<std::string>& options,
+                       const std::vector<std::string>& environment = {}) {
+    const ProgramEnd end =
+        run_program(joined(joined({SMP_LAUNCH, "--show-ranks", "all"}, options),
+                           {"--", "/bin/sh", "-c",
+                            "echo ${CUDA_VISIBLE_DEVICES-unset} $SM_HOSTS $SM_CURRENT_HOST"}),
+                    environment);
+    std::string text = end.code == 0 ? "" : end.err;
+    for (const std::string& line : sorted_lines(end.out)) text += line + "; ";
+    return text;
+  };
+  const std::vector<std::string> two = {"--hosts", "a:1,b@gpu=3,5", "--via", "local"};
+  const std::vector<std::string> own = {"CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"};
+  CHECK(seen(joined(two, {"--visible-gpus", "one"})) == "[0] 0; [1] 3; [2] 5; ");
+  CHECK(contains(seen(joined(two, {"--visible-gpus", "all-local"})), "[1] 3,5; [2] 3,5; "));
+  CHECK(seen({"-n", "2", "--visible-gpus", "one"}, own) == "[0] GPU-a; [1] GPU-b; ");
+  CHECK(seen({"-n", "2"}, own) == "[0] GPU-a,GPU-b; [1] GPU-a,GPU-b; ");
+  CHECK(seen({"-n", "1", "--visible-gpus", "none"}, own) == "[0] ; ");
+  CHECK(seen({"-n", "3", "--visible-gpus", "one"}, own) ==
+        "smp-launch: --visible-gpus one: this host has 3 ranks, but "
+        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b names 2: fewer ranks, or unset it\n");
+  CHECK(seen({"--hosts", "a:1,b:1", "--via", "local", "--sagemaker-env", "--visible-gpus",
+              "none"}) == "[0] [\"a\",\"b\"] a; [1] [\"a\",\"b\"] b; ");
+}

@@ -201,6 +201,27 @@ TEST_CASE("a training job of SageMaker") {
   CHECK(failure.starts_with("smp-launch: rank 3 on host algo-2 ("));
   CHECK(contains(failure, "    oops\n"));
   second.wait();
+  SUBCASE("the SDK's distribution of mpi says ranks and variables") {
+    std::filesystem::create_directories(root + "/input/config");
+    std::ofstream(root + "/input/config/hyperparameters.json")
+        << R"({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2",)"
+        << R"( "sagemaker_mpi_custom_mpi_options": "\"-verbose -x WHAT=this\""})";
+    const std::vector<std::string> one = {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1",
+                                          "SM_NUM_GPUS=8", "SMP_SAGEMAKER_FOLDER=" + root};
+    const auto start = [&](const std::vector<std::string>& options) {
+      return run_program(joined(joined({SMP_LAUNCH, "--hosts", "sagemaker"}, options),
+                                shell("echo $WORLD_SIZE $WHAT")),
+                         one);
+    };
+    const ProgramEnd said = start({});
+    CHECK(said.out == "[0] 2 this\n");
+    CHECK(said.err ==
+          "smp-launch: sagemaker_mpi_custom_mpi_options: '-verbose' says nothing to the ranks, "
+          "which do not talk through MPI\n");
+    CHECK(contains(start({"-n", "8"}).err,
+                   "smp-launch: -n says 8 ranks, but SageMaker's mpi has started 2: leave -n "
+                   "out\n"));
+  }
   SUBCASE("one host needs no meeting") {
     const ProgramEnd alone = run_program(
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),

@@ -229,6 +229,17 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
                3) ==
       "smp-launch: both --env CUDA_VISIBLE_DEVICES and gpu= of host 'a' say which GPUs: leave "
       "one out");
+  CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "one", "--env",
+                  "CUDA_VISIBLE_DEVICES=1", "--", "true"},
+                 3) ==
+        "smp-launch: both --env CUDA_VISIBLE_DEVICES and --visible-gpus say which GPUs: leave one "
+        "out");
+  CHECK(error_of({"--dry-run", "--hosts", "a@gpu=0", "--visible-gpus", "none", "--", "true"}, 3) ==
+        "smp-launch: --visible-gpus none, but gpu= of host 'a' names some: leave one out");
+  CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "two", "--", "true"}, 2) ==
+        "smp-launch: --visible-gpus 'two': it is none, all-local or one");
+  CHECK(error_of({"--dry-run", "-n", "1", "--sagemaker-env", "--env", "SM_HOSTS=[]", "--", "true"},
+                 2) == "smp-launch: both --env SM_HOSTS and --sagemaker-env: leave one out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
         "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
 }

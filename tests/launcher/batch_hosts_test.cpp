@@ -7,6 +7,7 @@
 
 #include "scratch_folder.h"
 #include "smp/launcher/pod_place.h"
+#include "smp/launcher/sagemaker_mpi.h"
 #include "smp/plan/errors.h"
 
 using namespace smp;
@@ -153,4 +154,49 @@ TEST_CASE("a pod's place among those of its job") {
         "indexed job (JOB_COMPLETION_INDEX) or MPIJob's launcher ('/no/hostfile'): none of these "
         "is there");
   CHECK(!own_full_name().empty());
+}
+
+TEST_CASE("what SageMaker's SDK says of mpirun is taken in our own terms, or refused") {
+  const auto read = [](const std::string& processes, const std::string& options) {
+    return parse_sagemaker_mpi("h.json", fmt::format(R"({{"sagemaker_mpi_enabled": "true",
+                                   "sagemaker_mpi_num_of_processes_per_host": {},
+                                   "sagemaker_mpi_custom_mpi_options": {}}})",
+                                                     processes, options));
+  };
+  const SageMakerMpi mpi = read(
+      R"("8")",
+      R"("\"-verbose --mca btl_vader_single_copy_mechanism none -x A=b -x C --NCCL_DEBUG=INFO --NCCL_DEBUG WARN\"")");
+  CHECK(mpi.processes_per_host == 8);
+  CHECK(mpi.variables ==
+        std::vector<std::string>{"A=b", "C", "NCCL_DEBUG=INFO", "NCCL_DEBUG=WARN"});
+  CHECK(mpi.dropped ==
+        std::vector<std::string>{"-verbose", "--mca btl_vader_single_copy_mechanism none"});
+  CHECK(read("4", R"("-x A=1")").variables == std::vector<std::string>{"A=1"});  // as older SDKs
+  CHECK(read("null", "null").processes_per_host == 0);
+  for (const char* text : {"{}", R"({"sagemaker_mpi_enabled": "false", "epochs": "3"})",
+                           R"({"sagemaker_mpi_enabled": false,
+                               "sagemaker_mpi_num_of_processes_per_host": "x"})"}) {
+    const SageMakerMpi none = parse_sagemaker_mpi("h.json", text);
+    CHECK(none.processes_per_host == 0);
+    CHECK(none.variables.empty());
+  }
+  CHECK(sagemaker_mpi("/no/folder").processes_per_host == 0);
+  const auto error = [&](const std::string& processes, const std::string& options) {
+    return error_of([&] { read(processes, options); });
+  };
+  const std::string option = "h.json: sagemaker_mpi_custom_mpi_options: ";
+  CHECK(error("1", R"("--bind-to core")") ==
+        option + "'--bind-to' is for mpirun, which does not run here: it is --bind");
+  CHECK(error("1", R"("-rf ranks")") ==
+        option + "'-rf' is for mpirun, which does not run here: leave it out");
+  CHECK(error("1", R"("core")") == option + "'core' is no option of mpirun");
+  CHECK(error("1", R"("-mca a")") == option + "a value is missing behind '-mca'");
+  CHECK(error("1", "7") == option + "it is a text");
+  CHECK(error(R"("x")", "null") ==
+        "h.json: sagemaker_mpi_num_of_processes_per_host: 'x' is not a whole number from 1 to "
+        "4096");
+  CHECK(error_of([] { parse_sagemaker_mpi("h.json", "["); }) ==
+        "h.json: this is no object of JSON");
+  CHECK(error_of([] { parse_sagemaker_mpi("h.json", R"({"sagemaker_mpi_enabled": "yes"})"); }) ==
+        "h.json: sagemaker_mpi_enabled: 'yes' is neither true nor false");
 }

@@ -105,10 +105,18 @@ TEST_CASE("ranks fill host after host; GPUs that were named are those they see")
   CHECK(places[2].local_rank == 0);
   CHECK(places[2].local_world_size == 1);
   RankPlace place = places[0];
-  place.gpus = {0, 3};
+  place.visible_gpus = "0,3";
+  place.coordinates = Coord{.pipeline = 1, .tensor = 2, .shard = 3, .replica = 4, .context = 5};
+  place.sagemaker = SageMakerHost{"[\"a\"]", "a", "8"};
   const auto variables = variables_of_rank({}, place, 0, "", {});
-  CHECK(std::find(variables.begin(), variables.end(), "CUDA_VISIBLE_DEVICES=0,3") !=
-        variables.end());
+  for (const char* variable :
+       {"CUDA_VISIBLE_DEVICES=0,3", "SMP_PIPELINE_RANK=1", "SMP_TENSOR_RANK=2", "SMP_SHARD_RANK=3",
+        "SMP_REPLICA_RANK=4", "SMP_CONTEXT_RANK=5", "SM_HOSTS=[\"a\"]", "SM_CURRENT_HOST=a",
+        "SM_NUM_GPUS=8"})
+    CHECK(std::find(variables.begin(), variables.end(), variable) != variables.end());
+  place.visible_gpus.reset();
+  for (const std::string& variable : variables_of_rank({}, place, 0, "", {}))
+    CHECK(!variable.starts_with("CUDA_VISIBLE_DEVICES"));
 }
 
 TEST_CASE("job keys are 256 bits and differ; ports are reserved") {

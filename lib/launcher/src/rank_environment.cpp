@@ -18,12 +18,13 @@ namespace smp {
 namespace {
 
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kOfSageMaker[] = {"SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"};
 // Meaningful only when this launcher sets them.
-constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,    env::kResume,
-                                 env::kJobId,          env::kJobKey,    env::kErrorFile,
-                                 env::kConsoleColumns, env::kBuildOnly, env::kTorchErrorFile,
-                                 env::kProgressPage};
+constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,       env::kResume,
+                                 env::kJobId,          env::kJobKey,       env::kErrorFile,
+                                 env::kConsoleColumns, env::kBuildOnly,    env::kTorchErrorFile,
+                                 env::kProgressPage,   env::kPipelineRank, env::kTensorRank,
+                                 env::kContextRank,    env::kShardRank,    env::kReplicaRank};
 
 constexpr const char* kOfEveryRank[] = {
     env::kRank,      env::kLocalRank,      env::kWorldSize,  env::kLocalWorldSize,
@@ -93,11 +94,23 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, const Rank
   add(env::kRestartCount, job.restarts);
   add(env::kMaxRestarts, job.max_restarts);
   if (!error_file.empty()) add(env::kTorchErrorFile, error_file);
-  if (!place.gpus.empty()) add(kVisibleGpus, fmt::format("{}", fmt::join(place.gpus, ",")));
+  if (place.visible_gpus) add(kVisibleGpus, *place.visible_gpus);
   const bool has_omp = std::any_of(inherited.begin(), inherited.end(), [](const auto& variable) {
     return name_in(variable) == kOmpThreads;
   });
   if (!has_omp) add(kOmpThreads, std::max(1, place.cpus / place.local_world_size));
+  if (place.sagemaker) {
+    add(kOfSageMaker[0], place.sagemaker->hosts);
+    add(kOfSageMaker[1], place.sagemaker->current);
+    add(kOfSageMaker[2], place.sagemaker->gpus);
+  }
+  if (const auto& at = place.coordinates) {
+    add(env::kPipelineRank, at->pipeline);
+    add(env::kTensorRank, at->tensor);
+    add(env::kContextRank, at->context);
+    add(env::kShardRank, at->shard);
+    add(env::kReplicaRank, at->replica);
+  }
   add(env::kJobId, job.job_id);
   add(env::kJobKey, job.job_key);
   if (!job.plan.empty()) add(env::kPlan, job.plan);
@@ -105,6 +118,11 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, const Rank
   if (!job.resume.empty()) add(env::kResume, job.resume);
   if (!error_file.empty()) add(env::kErrorFile, error_file);
   return set;
+}
+
+bool is_of_sagemaker(std::string_view name) {
+  return std::find(std::begin(kOfSageMaker), std::end(kOfSageMaker), name) !=
+         std::end(kOfSageMaker);
 }
 
 bool is_set_by_launcher(std::string_view name) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "smp/launcher/file_descriptor.h"
+#include "smp/plan/mesh.h"
 
 namespace smp {
 
@@ -35,14 +37,27 @@ struct JobEnvironment {
   int max_restarts = 0;
 };
 
+struct SageMakerHost {
+  std::string hosts;    // of the job: ["algo-1","algo-2"]
+  std::string current;  // this one
+  std::string gpus;     // how many it has
+};
+
 // Where a rank runs.
 struct RankPlace {
   int host = 0;
   int local_rank = 0;
   int local_world_size = 1;
-  int cpus = 1;           // of its host, that the ranks may use
-  std::vector<int> gpus;  // of its host, that they are to use; empty: all
+  int cpus = 1;                               // of its host, that the ranks may use
+  std::vector<int> gpus{};                    // of its host, that they are to use; empty: all
+  std::optional<std::string> visible_gpus{};  // for CUDA_VISIBLE_DEVICES; none: not set
+  std::optional<Coord> coordinates{};         // of a plan's rank
+  // What SageMaker says of the rank's host; none: nobody asked for it.
+  std::optional<SageMakerHost> sagemaker{};
 };
+
+// As CUDA's runtime reads it.
+inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
 // CPUs that this process may run on.
 int available_cpus();
@@ -50,12 +65,15 @@ int available_cpus();
 // Ranks in order, host after host; cpus and gpus are left to the caller.
 std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts);
 
-// The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, and
-// OMP_NUM_THREADS = max(1, cpus / ranks of the host) unless `inherited` has it. `error_file` may be
-// empty.
+// The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, the
+// GPUs that it is to see, those of SageMaker where they are asked for, and OMP_NUM_THREADS = max(1,
+// cpus / ranks of the host) unless `inherited` has it. `error_file` may be empty.
 std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
                                            int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited);
+
+// SM_HOSTS, SM_CURRENT_HOST and SM_NUM_GPUS.
+bool is_of_sagemaker(std::string_view name);
 
 // Whether smp-launch sets the variable itself for every rank, whatever anybody else says.
 bool is_set_by_launcher(std::string_view name);

@@ -25,6 +25,12 @@ inline constexpr const char* kPlan = "SMP_PLAN";       // path of the plan file
 inline constexpr const char* kRunDir = "SMP_RUN_DIR";  // folder of this run
 inline constexpr const char* kJobId = "SMP_JOB_ID";    // public name of the job, 16 hex digits
 inline constexpr const char* kJobKey = "SMP_JOB_KEY";  // secret of the job, 64 hex digits
+// The place of a plan's rank on the axes of its mesh, from 0.
+inline constexpr const char* kPipelineRank = "SMP_PIPELINE_RANK";
+inline constexpr const char* kTensorRank = "SMP_TENSOR_RANK";
+inline constexpr const char* kContextRank = "SMP_CONTEXT_RANK";
+inline constexpr const char* kShardRank = "SMP_SHARD_RANK";
+inline constexpr const char* kReplicaRank = "SMP_REPLICA_RANK";
 inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank leaves its last words
 // Between hosts: the libfabric provider to take, the first that works otherwise; and the network
 // whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
