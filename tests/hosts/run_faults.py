@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seeded faults of twelve kinds, on four hosts of two ranks whose agents run as children of this machine: the
+"""Seeded faults of thirteen kinds, on four hosts of two ranks whose agents run as children of this machine: the
 cause has to be the right rank and host with the right reason, the exit code the right one, and nothing may be
 left. Prints one line for each kind.
 
@@ -19,6 +19,39 @@ import time
 HOSTS, PER_HOST = 4, 2
 RANKS = HOSTS * PER_HOST
 SIGNALS = {"SEGV": 139, "ABRT": 134, "KILL": 137, "FPE": 136, "BUS": 135, "ILL": 132}
+
+
+class Skipped(Exception):
+    pass
+
+
+class MemoryGroup:
+    """A control group whose processes may take 256 MiB together; a sanitized smp-launch takes a hundred."""
+
+    def __init__(self, name):
+        for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+            self.path = pathlib.Path(root, name)
+            try:
+                self.path.mkdir()
+            except OSError:
+                continue
+            try:
+                self.path.joinpath(limit).write_text(str(256 << 20))
+                return
+            except OSError:
+                self.path.rmdir()
+        raise Skipped("no control group may be made here")
+
+    def remove(self):
+        """When its last process has gone."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return self.path.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
 
 class Run:
@@ -125,6 +158,16 @@ class Run:
         self.go('printf \'{"message":{"message":"ValueError: y"}}\' > $TORCHELASTIC_ERROR_FILE; exit 1;')
         return self.problem(1, "ValueError: y")
 
+    def out_of_memory(self):
+        group = MemoryGroup(f"smp-faults-{self.mark}")
+        try:
+            self.via = f"exec:[ $SMP_HOST != {self.host} ] || echo $$ > {group.path}/cgroup.procs; exec $SMP_AGENT --agent"
+            self.go("exec python3 -c 'bytearray(1 << 30)';")
+        finally:
+            group.remove()
+        return self.problem(137, f"rank {self.rank} on host {self.host} was killed by SIGKILL (Killed) by the kernel: "
+                            "out of memory")
+
     def stuck(self):
         blame = (f'printf \'{{"kind":"timeout","culprit":{self.rank},"message":"waited"}}\' > $SMP_ERROR_FILE; '
                  f"exit 124;")
@@ -181,10 +224,15 @@ def main():
     options = parser.parse_args()
     failures = total = 0
     for kind in options.kind or KINDS:
-        wrong, seconds = 0, time.monotonic()
+        wrong, seconds, skipped = 0, time.monotonic(), ""
         for number in range(options.runs):
             run = Run(options.launch, kind, options.seed * 100000 + number)
-            problem = getattr(run, kind)()
+            try:
+                problem = getattr(run, kind)()
+            except Skipped as reason:
+                skipped = str(reason)
+                run.folder.cleanup()
+                break
             deadline = time.monotonic() + 20
             while run.left() and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -194,6 +242,9 @@ def main():
                 wrong += 1
                 print(f"{kind} {number}: {problem}\n{getattr(run, 'errors', '')}")
             run.folder.cleanup()
+        if skipped:
+            print(f"{kind:20} skipped: {skipped}")
+            continue
         seconds = time.monotonic() - seconds
         print(f"{kind:20} {options.runs - wrong} of {options.runs} right, {seconds / options.runs:.2f} s each",
               flush=True)
