@@ -6,19 +6,18 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/on_paths.h"
 #include "comm/processes.h"
 #include "comm/sweep.h"
 #include "comm/symmetric_buffer.h"
 #include "comm/times.h"
 #include "held_port.h"
-#include "smp/comm/fabric.h"
 
 // A rank is killed at a random moment of a call, on each path that bytes take. A few trials here;
 // scripts/sweep-collectives deaths makes a thousand and prints when and what the survivors heard.
@@ -26,40 +25,6 @@ using namespace smp;
 using namespace smp::testing;
 
 namespace {
-
-constexpr int kRanks = 4, kPerHost = 2;
-constexpr int64_t kCount = 30000;  // of each rank's part
-
-enum class Path { kStaged, kDirect, kBetweenHosts };
-constexpr Path kPaths[] = {Path::kStaged, Path::kDirect, Path::kBetweenHosts};
-const char* name_of(Path path) {
-  switch (path) {
-    case Path::kStaged: return "private memory";
-    case Path::kDirect: return "symmetric memory";
-    case Path::kBetweenHosts: break;
-  }
-  return "libfabric, 2 hosts x 2";
-}
-
-constexpr const char* kCalls[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                  "broadcast",  "all_to_all", "send"};
-
-void make(const std::string& call, Communicator& comm, float* in, float* out) {
-  const DType f32 = DType::kF32;
-  const int64_t all = kCount * kRanks;
-  if (call == "all_reduce") comm.all_reduce(in, out, all, f32, ReduceOp::kSum, "x")->wait();
-  if (call == "all_gather") comm.all_gather(in, out, kCount, f32, "x")->wait();
-  if (call == "reduce_scatter") comm.reduce_scatter(in, out, all, f32, ReduceOp::kSum, "x")->wait();
-  if (call == "broadcast") comm.broadcast(out, all, f32, 1, "x")->wait();
-  if (call == "all_to_all") comm.all_to_all(in, out, kCount, f32, "x")->wait();
-  if (call == "send") {
-    const WorkPtr sent = comm.send(in, kCount, f32, (comm.rank() + 1) % kRanks, "x");
-    comm.recv(out, kCount, f32, (comm.rank() + kRanks - 1) % kRanks, "x")->wait();
-    sent->wait();
-  }
-}
-
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 struct Moments {
   std::atomic<int> running{0};
@@ -95,25 +60,8 @@ class Trial {
   }
 
  private:
-  std::unique_ptr<Communicator> connect(int rank, const std::string& job_id, int port) const {
-    const auto with = [&](auto options) {
-      options.rank = rank;
-      options.size = kRanks;
-      options.job_id = job_id;
-      options.job_key = "the key of the tests";
-      options.timeout = kNever;
-      return options;
-    };
-    if (path_ != Path::kBetweenHosts) return connect_shared_memory(with(SharedMemoryOptions()));
-    FabricOptions options = with(FabricOptions());
-    options.master_address = "127.0.0.1";
-    options.master_port = port;
-    options.host_identity = fmt::format("host {}", rank / kPerHost);
-    return connect_fabric(options);
-  }
-
   std::string call_until_it_fails(int rank, const std::string& job_id, int port) const {
-    const auto comm = connect(rank, job_id, port);
+    const auto comm = connect_on(path_, rank, job_id, port, kNever);
     Buffer in(*comm, kCount * kRanks, path_ == Path::kDirect);
     Buffer out(*comm, kCount * kRanks, path_ == Path::kDirect);
     try {
@@ -150,14 +98,12 @@ class Trial {
 
 TEST_CASE("processes: death at a random moment of each call, on each path") {
   const int64_t trials = swept("SMP_COMM_SWEEP_DEATHS", 0);
-  const char* const provider = std::getenv("SMP_FABRIC_PROVIDER");
-  const bool has_network = provider == nullptr || std::string(provider) != "none";
   constexpr int64_t kCases = std::size(kPaths) * std::size(kCalls);
   std::map<std::string, std::vector<double>> times;
   int64_t survivors = 0, wrongly_told = 0;
   for (int64_t i = 0; i < std::max(trials, kCases); ++i) {
     const Path path = kPaths[i % std::size(kPaths)];
-    if (path == Path::kBetweenHosts && !has_network) continue;
+    if (!is_here(path)) continue;
     const char* const call = kCalls[i / std::size(kPaths) % std::size(kCalls)];
     std::vector<std::string> wrong;
     const std::vector<double> heard = Trial(path, call, uint32_t(i)).run(wrong);

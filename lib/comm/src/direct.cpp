@@ -139,11 +139,12 @@ void Group::close_sums(const Operation& op) {
   using std::chrono::steady_clock;
   const RankControl& control = block_.control(rank_);
   const uint64_t claim = block_.control(rank_).claimed.value.exchange(kNoMoreClaims);
-  if (claim == kNoMoreClaims || number_of_claim(claim) < op.call.number ||
-      int(claim % uint64_t(kMaxRanks)) == rank_)
-    return;
+  const int holder = int(claim % uint64_t(kMaxRanks));
+  if (claim == kNoMoreClaims || number_of_claim(claim) < op.call.number || holder == rank_) return;
+  const std::atomic<uint32_t>& died = seat_->job->board(global(holder)).died;
   const auto give_up = steady_clock::now() + std::chrono::seconds(1);
-  while (control.summed.value.load() < op.call.number && steady_clock::now() < give_up)
+  while (control.summed.value.load() < op.call.number && died.load() == 0 &&
+         steady_clock::now() < give_up)
     sched_yield();
 }
 

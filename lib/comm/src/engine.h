@@ -177,7 +177,7 @@ class Operation {
   bool wanted_ = false;  // somebody waits for it or for one behind it
   int budget_ = 0;       // waits that it may still pass before other lanes get their turn
   bool started_ = false;
-  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point start_, overdue_since_;
   std::exception_ptr error_;
   std::atomic<bool> finished_{false};
 };

@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 // A peer that hands on what others send may wait for one of those, and is not to blame: whoever
 // waits for that one directly, as somebody does, shall say so first.
 constexpr milliseconds kPatience{10000};
+// Within this a rank that waits looks again, even on a busy machine.
+constexpr milliseconds kLookWithin{150};
 
 }  // namespace
 
@@ -81,7 +83,8 @@ void Engine::check_peer(Operation& op) {
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > limit && !op.ready()) {
-    if (const auto found = verdict(op, late, op.start_ + limit))
+    if (op.overdue_since_ == Clock::time_point()) op.overdue_since_ = Clock::now();
+    if (const auto found = verdict(op, late, op.overdue_since_))
       report(found->kind, found->culprit, found->text);
   }
 }
@@ -91,7 +94,13 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op,
   if (mover_ != nullptr && mover_->is_elsewhere(rank))
     return mover_->ask(rank, op.lane.member->key_of(op), op.call.number, since);
   Standing here;
-  here.waits_for = job_.board(rank).blocked_on.load() - 1;
+  const RankBoard& board = job_.board(rank);
+  here.waits_for = board.blocked_on.load() - 1;
+  // One that was stopped while it waited has not looked since, and waits for nobody.
+  if (here.waits_for >= 0 && board.looked_ns.load() < since.time_since_epoch().count()) {
+    if (Clock::now() < since + kLookWithin) return std::nullopt;
+    here.waits_for = -1;
+  }
   here.last_call = load(job_.board(rank).last_call);
   return here;
 }

@@ -90,6 +90,7 @@ void Engine::lead(const Operation& op) {
     }
     if (!op.lane.operations.empty()) {
       board.blocked_on.store(op.lane.member->awaited(*op.lane.operations.front()) + 1);
+      board.looked_ns.store(now.time_since_epoch().count());
       slept = true;
     }
     const uint32_t bell = board.waiter_bell.load();

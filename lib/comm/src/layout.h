@@ -142,7 +142,9 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> waiter_bell;
   std::atomic<uint64_t> waits_for;  // a bit of each rank whose counters may let the sleeper go on
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;  // 1 + global rank that a waiter waits for
-  std::atomic<uint32_t> gone;                           // ended without dying
+  std::atomic<int64_t> looked_ns;  // when a waiter last did: one that is stopped does not
+  std::atomic<uint32_t> gone;      // ended without dying
+  std::atomic<uint32_t> died;      // ... or not, as a peer of its host saw
   LooseText last_call;
 };
 

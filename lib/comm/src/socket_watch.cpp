@@ -47,9 +47,10 @@ void SocketWatch::run() {
       char byte;
       if (is_socket && recv(events[i].fd, &byte, 1, MSG_DONTWAIT) > 0) continue;
       events[i].fd = -1;
-      if (job_->board(ranks[i]).gone.load() == 0)
-        job_->fail(job_->failure(), {CommError::Kind::kPeerLost, ranks[i], rank_,
-                                     fmt::format("rank {} died", ranks[i])});
+      if (job_->board(ranks[i]).gone.load() != 0) continue;
+      job_->board(ranks[i]).died.store(1);
+      job_->fail(job_->failure(), {CommError::Kind::kPeerLost, ranks[i], rank_,
+                                   fmt::format("rank {} died", ranks[i])});
     }
   }
 }
