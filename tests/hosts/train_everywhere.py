@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""One job, started by smp-launch alone, by two agents of this machine (exec), by mpirun (--via mpirun) and inside a real
-Slurm of this machine: the losses have to be equal to the bit. What is not installed is said and left out.
+"""One job, started by smp-launch alone, by two agents of this machine (exec), by mpirun (--via mpirun), under mpirun (--inside
+mpirun) and inside a real Slurm of this machine: the losses have to be equal to the bit. What is not installed is said and left out.
 
   train_everywhere.py SMP_PLAN SMP_LAUNCH SOURCE_DIR [--job FILE] [--steps N]
 """
@@ -23,9 +23,9 @@ class Test:
         self.expected = self.losses("alone", [])
 
     def losses(self, name, launch, before=(), **environment):
-        run = self.folder / name
+        run = self.folder / name.replace(" ", "-")
         done = subprocess.run([*before, self.options.launch, *launch, "--run-dir", str(run), self.plan],
-                              capture_output=True, text=True, timeout=600, env={**os.environ, **environment})
+                              capture_output=True, text=True, timeout=1200, env={**os.environ, **environment})
         if done.returncode != 0:
             raise RuntimeError(f"{name}: {done.stdout}\n{done.stderr}")
         return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -41,8 +41,9 @@ class Test:
         self.same("exec", ["--hosts", "a:2,b:2", "--via", "exec:exec $SMP_AGENT --agent"])
         if shutil.which("mpirun") and "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True,
                                                                    text=True).stdout:
-            self.same("mpirun", ["--via", "mpirun", "--hosts", "localhost:4"], OMPI_ALLOW_RUN_AS_ROOT="1",
-                      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            self.same("by mpirun", ["--via", "mpirun", "--hosts", "localhost:4"], **root)
+            self.same("under mpirun", ["--inside", "mpirun"], ["mpirun", "--oversubscribe", "-n", "4"], **root)
         else:
             print("left out: there is no mpirun of Open MPI")
         script = str(pathlib.Path(self.options.source, "scripts/slurm-hosts"))

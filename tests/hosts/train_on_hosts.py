@@ -7,14 +7,15 @@ returns 77 where such hosts may not be made.
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --eight
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --quickstart STEPS
 
-With --eight it trains on 8 hosts alone, and with --quickstart the quickstart's job alone, for so many steps on 4 hosts,
-where it kills a rank in the middle.
+With --eight it trains on 8 hosts alone. With --quickstart it trains the quickstart's job alone, for so many steps on 4
+hosts, in the layout that smp-plan chooses for them and as ZeRO-3 x pipeline; a rank is killed in the middle of each.
 """
 import argparse
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,7 @@ EIGHT = [
     (8, 2, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 4,
             "sharding": "parameters"}, 1e-6),
 ]
+ZERO3_PIPELINE = {"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2, "sharding": "parameters"}
 
 
 class Test(Checks):
@@ -69,7 +71,7 @@ class Test(Checks):
 
     def train(self, plan, run, hosts=0):
         start = time.monotonic()
-        done = subprocess.run(self.command(plan, run, hosts), capture_output=True, text=True, timeout=600)
+        done = subprocess.run(self.command(plan, run, hosts), capture_output=True, text=True, timeout=1200)
         if done.returncode != 0:
             raise RuntimeError(f"{done.stdout}\n{done.stderr}")
         lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -110,35 +112,43 @@ class Test(Checks):
         self.check(f"{what}: the job ends after {seconds:.1f} s and says why",
                    program.returncode != 0 and seconds < 30 and re.search(expected, errors), errors)
 
+    def launch_with_a_death(self, step):
+        """An smp-launch of its own whose rank 1 dies at the start of that step, but in no run that goes on from a
+        checkpoint: the worker beside it says so."""
+        folder = self.folder / f"death-at-{step}"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(self.launch, folder / "smp-launch")
+        worker = pathlib.Path(self.launch).resolve().parent / "smp-worker"
+        (folder / "smp-worker").write_text(f"#!/bin/sh\ntest $SMP_RESUME || export SMP_FAULT=rank=1,step={step},kind=kill\n"
+                                           f"exec {worker}\n")
+        (folder / "smp-worker").chmod(0o755)
+        return str(folder / "smp-launch")
+
     def restart(self, what, plan, kill_at):
-        """On 4 hosts, a rank killed behind a checkpoint: the losses of an undisturbed run."""
-        name = what.split()[0]
+        """On 4 hosts, a rank killed behind two checkpoints, for they are written in the background and the second began
+        when the first was whole: the losses of an undisturbed run."""
+        name = what.replace(" ", "-")
         expected, _, _, _ = self.train(plan, self.folder / f"{name}-undisturbed.run", 4)
         run = self.folder / f"{name}-disturbed.run"
-        program = subprocess.Popen([*self.command(plan, run, 4)[:-1], "--max-restarts", "1", "--restart-pause", "100ms",
-                                    str(plan)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        metrics, until = run / "metrics.jsonl", time.monotonic() + 300
-        saved = run / "checkpoints/latest"  # which is written in the background
-        while time.monotonic() < until and not (saved.exists() and metrics.read_text().count("\n") >= kill_at):
-            time.sleep(0.01)
-        self.kill_a_rank()
-        _, errors = program.communicate(timeout=600)
-        losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
-        told = re.search("restart 1 of 1, from step-[0-9]+", errors)
+        done = subprocess.run([self.launch_with_a_death(kill_at), *self.command(plan, run, 4)[1:-1], "--max-restarts",
+                               "1", "--restart-pause", "100ms", str(plan)], capture_output=True, text=True, timeout=1200)
+        losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        told = re.search("restart 1 of 1, from step-[0-9]+", done.stderr)
         self.check(f"{what} on 4 hosts, a killed rank: {told[0] if told else 'no restart'}, the same {len(losses)} "
-                   "losses", program.returncode == 0 and told and losses == expected, errors + f"{losses}\n{expected}")
+                   f"losses, {losses[0]:.3f} -> {losses[-1]:.3f}",
+                   done.returncode == 0 and "was killed by SIGKILL" in done.stderr and told and losses == expected,
+                   done.stderr + f"{losses}\n{expected}")
 
     def restart_sharded_pipeline(self):
-        layout = {"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2, "sharding": "parameters"}
-        plan = self.make_plan("restart", 4, 1, layout, 24, {"training.checkpoint.every_steps": 8})
-        self.restart("ZeRO-3 x pipeline", plan, 12)
+        plan = self.make_plan("restart", 4, 1, ZERO3_PIPELINE, 24, {"training.checkpoint.every_steps": 8})
+        self.restart("ZeRO-3 x pipeline", plan, 20)
 
     def quickstart(self, steps):
-        """The quickstart's job, in the layout that smp-plan chooses for 4 hosts."""
-        layout = {f"{name}_degree": "auto" for name in ("tensor_parallel", "pipeline_parallel", "sharded_data_parallel")}
-        plan = self.make_plan("quickstart", 4, 1, layout, steps, {"training.checkpoint.every_steps": steps // 3},
-                              "configs/jobs/quickstart.yaml")
-        self.restart("quickstart", plan, steps // 2)
+        auto = {f"{name}_degree": "auto" for name in ("tensor_parallel", "pipeline_parallel", "sharded_data_parallel")}
+        for what, layout in (("quickstart", auto), ("quickstart as ZeRO-3 x pipeline", ZERO3_PIPELINE)):
+            plan = self.make_plan(what.replace(" ", "-"), 4, 1, layout, steps,
+                                  {"training.checkpoint.every_steps": steps // 4}, "configs/jobs/quickstart.yaml")
+            self.restart(what, plan, steps * 5 // 8)
 
     def kill_a_rank(self):
         pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
@@ -159,7 +169,7 @@ class Test(Checks):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("plan")
-    parser.add_argument("launch")
+    parser.add_argument("launch", type=os.path.abspath)
     parser.add_argument("source")
     parser.add_argument("--eight", action="store_true")
     parser.add_argument("--quickstart", type=int, metavar="STEPS")
