@@ -78,10 +78,22 @@ DeviceCalls::~DeviceCalls() {
   thread_.join();
 }
 
-WorkPtr DeviceCalls::make(Call call) {
-  Job job{std::make_shared<Relayed>(), std::move(call), nullptr, nullptr};
+WorkPtr DeviceCalls::pass(const Call& call) {
+  Job job;
+  job.call = call;
+  job.label = call.label;
+  return add(std::move(job));
+}
+
+void DeviceCalls::set_timeout(std::chrono::milliseconds timeout) {
+  Job job;
+  job.timeout = timeout;
+  add(std::move(job));
+}
+
+WorkPtr DeviceCalls::add(Job job) {
+  const auto work = job.work = std::make_shared<Relayed>();
   if (on_device_) job.after = device_->now();
-  const WorkPtr work = job.work;
   std::lock_guard lock(mutex_);
   arrived_.push_back(std::move(job));
   filled_.notify_one();
@@ -102,12 +114,16 @@ void DeviceCalls::run() {
       if (broken) std::rethrow_exception(broken);
       memory.on_device = job.after != nullptr;
       if (job.after) job.after->follow();
-      job.under_way = job.call(staged);
+      if (job.timeout) {
+        staged.set_timeout(*job.timeout);
+      } else {
+        job.call.label = job.label;
+        job.under_way = make(job.call, staged);
+      }
     } catch (...) {
       job.work->end(std::current_exception(), nullptr);
       job.work = nullptr;
     }
-    job.call = nullptr;
   };
   const auto is_over = [&](Job& job) {
     if (!job.work) return true;
@@ -140,86 +156,6 @@ void DeviceCalls::run() {
     if (std::erase_if(jobs, is_over) > 0) nap.moved();
     lock.lock();
   }
-}
-
-WorkPtr DeviceCalls::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                                std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.all_reduce(in, out, count, dtype, op, name);
-  });
-}
-
-WorkPtr DeviceCalls::all_gather(const void* in, void* out, int64_t count, DType dtype,
-                                std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.all_gather(in, out, count, dtype, name);
-  });
-}
-
-WorkPtr DeviceCalls::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                                    ReduceOp op, std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.reduce_scatter(in, out, count, dtype, op, name);
-  });
-}
-
-WorkPtr DeviceCalls::broadcast(void* buffer, int64_t count, DType dtype, int root,
-                               std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.broadcast(buffer, count, dtype, root, name);
-  });
-}
-
-WorkPtr DeviceCalls::reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                            int root, std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.reduce(in, out, count, dtype, op, root, name);
-  });
-}
-
-WorkPtr DeviceCalls::gather(const void* in, void* out, int64_t count, DType dtype, int root,
-                            std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.gather(in, out, count, dtype, root, name);
-  });
-}
-
-WorkPtr DeviceCalls::scatter(const void* in, void* out, int64_t count, DType dtype, int root,
-                             std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.scatter(in, out, count, dtype, root, name);
-  });
-}
-
-WorkPtr DeviceCalls::all_to_all(const void* in, void* out, int64_t count, DType dtype,
-                                std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.all_to_all(in, out, count, dtype, name);
-  });
-}
-
-WorkPtr DeviceCalls::send(const void* in, int64_t count, DType dtype, int peer,
-                          std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.send(in, count, dtype, peer, name);
-  });
-}
-
-WorkPtr DeviceCalls::recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) {
-  return make([=, name = std::string(label)](Communicator& to) {
-    return to.recv(out, count, dtype, peer, name);
-  });
-}
-
-WorkPtr DeviceCalls::barrier(std::string_view label) {
-  return make([name = std::string(label)](Communicator& to) { return to.barrier(name); });
-}
-
-void DeviceCalls::set_timeout(std::chrono::milliseconds timeout) {
-  make([timeout](Communicator& to) -> WorkPtr {
-    to.set_timeout(timeout);
-    return nullptr;
-  });
 }
 
 std::unique_ptr<Communicator> DeviceCalls::split(const std::vector<int>& /*members*/) {

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,41 +33,24 @@ class DeviceCalls final : public WrappedCommunicator {
   // Whether the calls from now on are of the device's memory, or of the host's.
   void set_on_device(bool on_device) { on_device_ = on_device; }
 
-  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                     std::string_view label) override;
-  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                         std::string_view label) override;
-  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
-                    std::string_view label) override;
-  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
-                 std::string_view label) override;
-  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
-                 std::string_view label) override;
-  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
-                  std::string_view label) override;
-  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
-               std::string_view label) override;
-  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
-  WorkPtr barrier(std::string_view label) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
   // A process group of torch makes its parts by meeting anew.
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
 
  private:
   class Relayed;
-  using Call = std::function<WorkPtr(Communicator&)>;  // null: nothing to wait for
+  // A call, or a time-out for those after it.
   struct Job {
     std::shared_ptr<Relayed> work;
     Call call;
+    std::string label;  // the call's
+    std::optional<std::chrono::milliseconds> timeout;
     std::unique_ptr<Device::Point> after;  // of those of the device
     WorkPtr under_way;
   };
 
-  WorkPtr make(Call call);
+  WorkPtr pass(const Call& call) override;
+  WorkPtr add(Job job);
   void run();
 
   const std::unique_ptr<Device> device_;

@@ -81,11 +81,6 @@ class LateBarriers final : public WrappedCommunicator {
       : WrappedCommunicator(std::move(group)), failed_(failed) {}
   ~LateBarriers() override { call(); }
 
-  WorkPtr barrier(std::string_view label) override {
-    if (label == "GPUs' group") return inner().barrier(label);
-    late_.emplace_back(label);
-    return std::make_shared<LateWork>(*this);
-  }
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
     return std::make_unique<LateBarriers>(inner().split(members), failed_);
   }
@@ -97,6 +92,13 @@ class LateBarriers final : public WrappedCommunicator {
     void wait() override { barriers.call(); }
     LateBarriers& barriers;
   };
+
+  WorkPtr pass(const Call& call) override {
+    if (call.op != CollectiveOp::kBarrier || call.label == "GPUs' group")
+      return WrappedCommunicator::pass(call);
+    late_.emplace_back(call.label);
+    return std::make_shared<LateWork>(*this);
+  }
 
   void call() {
     for (const std::string& label : std::exchange(late_, {})) {

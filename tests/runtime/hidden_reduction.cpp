@@ -37,15 +37,15 @@ class SerialCommunicator final : public WrappedCommunicator {
   }
 
  private:
-  void begin(const Passed&) override { start_s_ = now_s(); }
-  WorkPtr wrap(WorkPtr work, const Passed&) override {
+  WorkPtr pass(const Call& call) override {
+    const double start_s = now_s();
+    WorkPtr work = WrappedCommunicator::pass(call);
     work->wait();
-    waited_s_ += now_s() - start_s_;
+    waited_s_ += now_s() - start_s;
     return work;
   }
 
   double& waited_s_;
-  double start_s_ = 0;
 };
 
 // 20 blocks of 3.2 MB, two to a bucket.

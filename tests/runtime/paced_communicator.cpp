@@ -63,9 +63,10 @@ class PacedWork final : public Work {
 std::unique_ptr<BenchClock> virtual_clock() { return std::make_unique<VirtualClock>(); }
 std::unique_ptr<BenchClock> wall_clock() { return std::make_unique<WallClock>(); }
 
-WorkPtr PacedCommunicator::wrap(WorkPtr work, const Passed& call) {
+WorkPtr PacedCommunicator::pass(const Call& call) {
+  WorkPtr work = WrappedCommunicator::pass(call);
   const int64_t bytes =
-      wire_bytes(call.op, size(), rank(), call.count, bytes_of(call.dtype), call.root);
+      wire_bytes(call.op, size(), rank(), call.count, bytes_of(call.dtype), call.peer);
   const double seconds = link_.latency_s + static_cast<double>(bytes) / link_.bytes_per_s;
   link_.free_at_s = std::max(link_.free_at_s, link_.clock.now_s()) + seconds;
   link_.busy_s += seconds;

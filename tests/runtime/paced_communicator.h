@@ -45,7 +45,7 @@ class PacedCommunicator final : public WrappedCommunicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
 
  private:
-  WorkPtr wrap(WorkPtr work, const Passed& call) override;
+  WorkPtr pass(const Call& call) override;
 
   PacedLink& link_;
 };

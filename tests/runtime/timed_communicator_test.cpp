@@ -25,7 +25,10 @@ class PageReader final : public WrappedCommunicator {
   std::unique_ptr<Communicator> split(const std::vector<int>&) override { return nullptr; }
 
  private:
-  void begin(const Passed&) override { seen_ = read_progress(page_).value().collective; }
+  WorkPtr pass(const Call& call) override {
+    seen_ = read_progress(page_).value().collective;
+    return WrappedCommunicator::pass(call);
+  }
 
   const ProgressPage& page_;
   std::string seen_;

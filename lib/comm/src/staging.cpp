@@ -135,12 +135,6 @@ WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part> part
   return message;
 }
 
-WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, Part part) {
-  std::vector<Part> parts;
-  parts.push_back(std::move(part));
-  return queue(bytes, std::move(parts));
-}
-
 void StagedCommunicator::Staging::start_due() {
   while (!queue_.empty() && queue_.front()->begin_due()) queue_.pop_front();
 }

@@ -28,6 +28,8 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
     int64_t offset = 0;
     int64_t bytes = 0;
     int64_t rows = 1, apart = 0;
+
+    int64_t end() const { return offset + rows * bytes; }  // in the buffer
   };
   static Piece rows(void* device, int64_t offset, int64_t bytes, int64_t count, int64_t apart) {
     if (apart == bytes) return {device, offset, count * bytes};
@@ -46,7 +48,6 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   // Queues a message with a buffer of `bytes`. While one of its parts is on its way between the
   // ranks, the next one is copied to the host and the one before to the device.
   WorkPtr queue(int64_t bytes, std::vector<Part> parts);
-  WorkPtr queue(int64_t bytes, Part part);
   void start_due();  // those, in order, whose bytes are here
   void start_all();  // waits for their bytes
 

@@ -1,72 +1,136 @@
 #include "smp/comm/wrapped_communicator.h"
 
+#include <stdexcept>
+
 namespace smp {
 
-WorkPtr WrappedCommunicator::wrap(WorkPtr work, const Passed&) { return work; }
+WorkPtr WrappedCommunicator::make(const Call& call, Communicator& on) {
+  const auto& [op, in, out, count, dtype, reduce_op, peer, label] = call;
+  switch (op) {
+    case CollectiveOp::kAllReduce: return on.all_reduce(in, out, count, dtype, reduce_op, label);
+    case CollectiveOp::kAllGather: return on.all_gather(in, out, count, dtype, label);
+    case CollectiveOp::kReduceScatter:
+      return on.reduce_scatter(in, out, count, dtype, reduce_op, label);
+    case CollectiveOp::kBroadcast: return on.broadcast(out, count, dtype, peer, label);
+    case CollectiveOp::kReduce: return on.reduce(in, out, count, dtype, reduce_op, peer, label);
+    case CollectiveOp::kGather: return on.gather(in, out, count, dtype, peer, label);
+    case CollectiveOp::kScatter: return on.scatter(in, out, count, dtype, peer, label);
+    case CollectiveOp::kAllToAll: return on.all_to_all(in, out, count, dtype, label);
+    case CollectiveOp::kSend: return on.send(in, count, dtype, peer, label);
+    case CollectiveOp::kRecv: return on.recv(out, count, dtype, peer, label);
+    case CollectiveOp::kBarrier: return on.barrier(label);
+  }
+  throw std::logic_error("no such call");
+}
 
 WorkPtr WrappedCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
                                         ReduceOp op, std::string_view label) {
-  return pass({CollectiveOp::kAllReduce, count, dtype, label},
-              [&] { return inner_.all_reduce(in, out, count, dtype, op, label); });
+  return pass({.op = CollectiveOp::kAllReduce,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .reduce_op = op,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
                                         std::string_view label) {
-  return pass({CollectiveOp::kAllGather, count, dtype, label},
-              [&] { return inner_.all_gather(in, out, count, dtype, label); });
+  return pass({.op = CollectiveOp::kAllGather,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
                                             ReduceOp op, std::string_view label) {
-  return pass({CollectiveOp::kReduceScatter, count, dtype, label},
-              [&] { return inner_.reduce_scatter(in, out, count, dtype, op, label); });
+  return pass({.op = CollectiveOp::kReduceScatter,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .reduce_op = op,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::broadcast(void* buffer, int64_t count, DType dtype, int root,
                                        std::string_view label) {
-  return pass({CollectiveOp::kBroadcast, count, dtype, label, root},
-              [&] { return inner_.broadcast(buffer, count, dtype, root, label); });
+  return pass({.op = CollectiveOp::kBroadcast,
+               .out = buffer,
+               .count = count,
+               .dtype = dtype,
+               .peer = root,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::reduce(const void* in, void* out, int64_t count, DType dtype,
                                     ReduceOp op, int root, std::string_view label) {
-  return pass({CollectiveOp::kReduce, count, dtype, label, root},
-              [&] { return inner_.reduce(in, out, count, dtype, op, root, label); });
+  return pass({.op = CollectiveOp::kReduce,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .reduce_op = op,
+               .peer = root,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::gather(const void* in, void* out, int64_t count, DType dtype, int root,
                                     std::string_view label) {
-  return pass({CollectiveOp::kGather, count, dtype, label, root},
-              [&] { return inner_.gather(in, out, count, dtype, root, label); });
+  return pass({.op = CollectiveOp::kGather,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .peer = root,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::scatter(const void* in, void* out, int64_t count, DType dtype,
                                      int root, std::string_view label) {
-  return pass({CollectiveOp::kScatter, count, dtype, label, root},
-              [&] { return inner_.scatter(in, out, count, dtype, root, label); });
+  return pass({.op = CollectiveOp::kScatter,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .peer = root,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::all_to_all(const void* in, void* out, int64_t count, DType dtype,
                                         std::string_view label) {
-  return pass({CollectiveOp::kAllToAll, count, dtype, label},
-              [&] { return inner_.all_to_all(in, out, count, dtype, label); });
+  return pass({.op = CollectiveOp::kAllToAll,
+               .in = in,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::send(const void* in, int64_t count, DType dtype, int peer,
                                   std::string_view label) {
-  return pass({CollectiveOp::kSend, count, dtype, label},
-              [&] { return inner_.send(in, count, dtype, peer, label); });
+  return pass({.op = CollectiveOp::kSend,
+               .in = in,
+               .count = count,
+               .dtype = dtype,
+               .peer = peer,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::recv(void* out, int64_t count, DType dtype, int peer,
                                   std::string_view label) {
-  return pass({CollectiveOp::kRecv, count, dtype, label},
-              [&] { return inner_.recv(out, count, dtype, peer, label); });
+  return pass({.op = CollectiveOp::kRecv,
+               .out = out,
+               .count = count,
+               .dtype = dtype,
+               .peer = peer,
+               .label = label});
 }
 
 WorkPtr WrappedCommunicator::barrier(std::string_view label) {
-  return pass({CollectiveOp::kBarrier, 0, DType::kU8, label},
-              [&] { return inner_.barrier(label); });
+  return pass({.op = CollectiveOp::kBarrier, .label = label});
 }
 
 }  // namespace smp

@@ -89,8 +89,17 @@ DeviceCommunicator::~DeviceCommunicator() {
   session_->watch.forget(*group_);
 }
 
-bool DeviceCommunicator::goes_here(const void* data) const {
-  return size() > 1 && session_->memory.holds(data);
+bool DeviceCommunicator::goes_here(const Call& call) const {
+  const DeviceMemory& memory = session_->memory;
+  switch (call.op) {
+    case CollectiveOp::kAllReduce:
+    case CollectiveOp::kAllGather:
+    case CollectiveOp::kReduceScatter:
+      SMP_CHECK_EQ(memory.holds(call.in), memory.holds(call.out));
+      [[fallthrough]];
+    case CollectiveOp::kBroadcast: return size() > 1 && memory.holds(call.out);
+    default: return false;
+  }
 }
 
 DeviceGroup& DeviceCommunicator::group() {
@@ -116,22 +125,34 @@ DeviceGroup& DeviceCommunicator::group() {
   return *group_;
 }
 
-template <class Start>
-WorkPtr DeviceCommunicator::call(CollectiveOp op, int64_t count, DType dtype,
-                                 std::string_view label, int root, const Start& start) {
+CopyPtr DeviceCommunicator::start(const Call& call, DeviceCollectives& on) {
+  const auto& [op, in, out, count, dtype, reduce_op, root, label] = call;
+  switch (op) {
+    case CollectiveOp::kAllReduce: return on.all_reduce(in, out, count, dtype, reduce_op);
+    case CollectiveOp::kAllGather: return on.all_gather(in, out, count, dtype);
+    case CollectiveOp::kReduceScatter: return on.reduce_scatter(in, out, count, dtype, reduce_op);
+    case CollectiveOp::kBroadcast: return on.broadcast(out, count, dtype, root);
+    default: throw std::logic_error("not a call of GPUs");
+  }
+}
+
+WorkPtr DeviceCommunicator::pass(const Call& call) {
+  if (!goes_here(call)) return WrappedCommunicator::pass(call);
+  const auto& [op, in, out, count, dtype, reduce_op, root, label] = call;
   group().throw_if_failed();
   auto made = std::make_shared<DeviceCall>();
   made->group = group_;
   made->text = fmt::format("rank {}: {} '{}' of {} {} on GPUs", global_rank(rank()), name_of(op),
                            label, count, name_of(dtype));
   const std::string named =
-      root < 0 ? fmt::format("{} {} {}", name_of(op), count, name_of(dtype))
-               : fmt::format("{} {} {} root {}", name_of(op), count, name_of(dtype), root);
+      op == CollectiveOp::kBroadcast
+          ? fmt::format("{} {} {} root {}", name_of(op), count, name_of(dtype), root)
+          : fmt::format("{} {} {}", name_of(op), count, name_of(dtype));
   made->guard = last_guard_ = guards_->barrier(fmt::format("{}: {}", label, named));
   made->timeout = timeout_;
   made->deadline = std::chrono::steady_clock::now() + timeout_;
   try {
-    made->end = start(group_->calls());
+    made->end = start(call, group_->calls());
   } catch (const std::exception& error) {
     group_->fail({CommError::Kind::kAborted, global_rank(rank()),
                   fmt::format("{}: {}", made->text, error.what())});
@@ -139,43 +160,9 @@ WorkPtr DeviceCommunicator::call(CollectiveOp op, int64_t count, DType dtype,
   }
   Counts::Sum& sum = counts_->sums[{std::string(label), op}];
   ++sum.calls;
-  sum.wire_bytes += wire_bytes(op, size(), rank(), count, bytes_of(dtype), root < 0 ? 0 : root);
+  sum.wire_bytes += wire_bytes(op, size(), rank(), count, bytes_of(dtype), root);
   session_->watch.add(made);
   return std::make_shared<DeviceWork>(std::move(made));
-}
-
-WorkPtr DeviceCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype,
-                                       ReduceOp op, std::string_view label) {
-  SMP_CHECK_EQ(session_->memory.holds(in), session_->memory.holds(out));
-  if (!goes_here(in)) return inner().all_reduce(in, out, count, dtype, op, label);
-  return call(CollectiveOp::kAllReduce, count, dtype, label, -1, [&](DeviceCollectives& calls) {
-    return calls.all_reduce(in, out, count, dtype, op);
-  });
-}
-
-WorkPtr DeviceCommunicator::all_gather(const void* in, void* out, int64_t count, DType dtype,
-                                       std::string_view label) {
-  SMP_CHECK_EQ(session_->memory.holds(in), session_->memory.holds(out));
-  if (!goes_here(in)) return inner().all_gather(in, out, count, dtype, label);
-  return call(CollectiveOp::kAllGather, count, dtype, label, -1,
-              [&](DeviceCollectives& calls) { return calls.all_gather(in, out, count, dtype); });
-}
-
-WorkPtr DeviceCommunicator::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                                           ReduceOp op, std::string_view label) {
-  SMP_CHECK_EQ(session_->memory.holds(in), session_->memory.holds(out));
-  if (!goes_here(in)) return inner().reduce_scatter(in, out, count, dtype, op, label);
-  return call(CollectiveOp::kReduceScatter, count, dtype, label, -1, [&](DeviceCollectives& calls) {
-    return calls.reduce_scatter(in, out, count, dtype, op);
-  });
-}
-
-WorkPtr DeviceCommunicator::broadcast(void* buffer, int64_t count, DType dtype, int root,
-                                      std::string_view label) {
-  if (!goes_here(buffer)) return inner().broadcast(buffer, count, dtype, root, label);
-  return call(CollectiveOp::kBroadcast, count, dtype, label, root, [&](DeviceCollectives& calls) {
-    return calls.broadcast(buffer, count, dtype, root);
-  });
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(const std::vector<int>& members) {

@@ -39,14 +39,6 @@ class DeviceCommunicator final : public WrappedCommunicator {
                      DeviceCollectivesLibrary& library, std::chrono::milliseconds timeout);
   ~DeviceCommunicator() override;
 
-  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                     std::string_view label) override;
-  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                         std::string_view label) override;
-  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
-                    std::string_view label) override;
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
@@ -58,11 +50,10 @@ class DeviceCommunicator final : public WrappedCommunicator {
   DeviceCommunicator(std::unique_ptr<Communicator> inner, std::unique_ptr<Communicator> guards,
                      std::shared_ptr<Session> session, std::chrono::milliseconds timeout);
 
-  bool goes_here(const void* data) const;
+  WorkPtr pass(const Call& call) override;
+  bool goes_here(const Call& call) const;
+  static CopyPtr start(const Call& call, DeviceCollectives& on);
   DeviceGroup& group();  // comes together at the first call
-  template <class Start>
-  WorkPtr call(CollectiveOp op, int64_t count, DType dtype, std::string_view label, int root,
-               const Start& start);
 
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<Communicator> guards_;

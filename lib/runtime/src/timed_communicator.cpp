@@ -71,10 +71,9 @@ TimedCommunicator::TimedCommunicator(std::unique_ptr<Communicator> inner, WaitCl
 TimedCommunicator::TimedCommunicator(Communicator& inner, WaitClock& clock)
     : WrappedCommunicator(inner), clock_(clock) {}
 
-void TimedCommunicator::begin(const Passed& call) { post_call(clock_, call.label); }
-
-WorkPtr TimedCommunicator::wrap(WorkPtr work, const Passed&) {
-  return std::make_shared<TimedWork>(std::move(work), clock_);
+WorkPtr TimedCommunicator::pass(const Call& call) {
+  post_call(clock_, call.label);
+  return std::make_shared<TimedWork>(WrappedCommunicator::pass(call), clock_);
 }
 
 std::unique_ptr<PeerWindow> TimedCommunicator::open_window(const void* memory, int64_t count,

@@ -44,26 +44,6 @@ class StagedCommunicator final : public WrappedCommunicator {
   StagedCommunicator(Communicator& inner, DeviceMemory& memory, Allocate allocate = {});
   ~StagedCommunicator() override;
 
-  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                     std::string_view label) override;
-  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                         std::string_view label) override;
-  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
-                    std::string_view label) override;
-  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
-                 std::string_view label) override;
-  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
-                 std::string_view label) override;
-  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
-                  std::string_view label) override;
-  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
-               std::string_view label) override;
-  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
-  WorkPtr barrier(std::string_view label) override;
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   // Of the calls that have not started, too, it is what it was when they were made.
   void set_timeout(std::chrono::milliseconds timeout) override;
@@ -74,8 +54,12 @@ class StagedCommunicator final : public WrappedCommunicator {
   class Staging;  // of all groups of the rank
   StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging);
 
-  // The parts of a call of `count` elements of `element_bytes` in the buffer, which begin at whole
-  // multiples of `unit` elements, and the label of all of them.
+  WorkPtr pass(const Call& call) override;
+  bool is_of_device(const Call& call) const;
+  WorkPtr stage(const Call& call);
+
+  // The parts of a call, as elements of what one rank has or of the whole where ranks have equal
+  // buffers, and the label of all of them.
   struct Cut {
     int64_t begin, count;
   };
@@ -83,8 +67,9 @@ class StagedCommunicator final : public WrappedCommunicator {
     std::string label;
     std::vector<Cut> parts;
   };
-  Cuts cut(CollectiveOp op, std::string_view label, int64_t count, int64_t element_bytes,
-           int64_t unit);
+  Cuts cut(const Call& call);
+  struct Sides;
+  Sides sides_of(const Call& call, Cut part) const;
 
   std::shared_ptr<Staging> staging_;
   struct Whole {

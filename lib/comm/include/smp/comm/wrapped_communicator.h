@@ -9,9 +9,8 @@
 
 namespace smp {
 
-// A communicator that passes every call on to another one: the base of those that add something to
-// the calls on their way, which override begin(), wrap(), or single calls. Windows it does not pass
-// on.
+// A communicator that passes every call on to another one: the base of those that do something to
+// the calls on their way, which override pass(). Windows it does not pass on.
 // Thread rule of the Communicator behind it.
 class WrappedCommunicator : public Communicator {
  public:
@@ -19,25 +18,24 @@ class WrappedCommunicator : public Communicator {
   int size() const override { return inner_.size(); }
   int global_rank(int rank) const override { return inner_.global_rank(rank); }
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                     std::string_view label) override;
+                     std::string_view label) final;
   WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
+                     std::string_view label) final;
   WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
-                         std::string_view label) override;
+                         std::string_view label) final;
   WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
-                    std::string_view label) override;
+                    std::string_view label) final;
   WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
-                 std::string_view label) override;
+                 std::string_view label) final;
   WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
-                 std::string_view label) override;
+                 std::string_view label) final;
   WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
-                  std::string_view label) override;
+                  std::string_view label) final;
   WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
-                     std::string_view label) override;
-  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
-               std::string_view label) override;
-  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override;
-  WorkPtr barrier(std::string_view label) override;
+                     std::string_view label) final;
+  WorkPtr send(const void* in, int64_t count, DType dtype, int peer, std::string_view label) final;
+  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) final;
+  WorkPtr barrier(std::string_view label) final;
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
   Survivors shrink(std::chrono::milliseconds limit) override { return inner_.shrink(limit); }
@@ -49,14 +47,19 @@ class WrappedCommunicator : public Communicator {
   }
 
  protected:
-  // A call that is passed on; the root of one that has one.
-  struct Passed {
-    CollectiveOp op;
-    int64_t count;
-    DType dtype;
+  // A call as data, so that it can be made at another time and place. The label lives as long as
+  // the call of this communicator.
+  struct Call {
+    CollectiveOp op = CollectiveOp::kBarrier;
+    const void* in = nullptr;  // null: none
+    void* out = nullptr;       // of a broadcast: its buffer
+    int64_t count = 0;
+    DType dtype = DType::kU8;
+    ReduceOp reduce_op = ReduceOp::kSum;
+    int peer = 0;  // the root, or the other side of a send or recv
     std::string_view label;
-    int root = 0;
   };
+  static WorkPtr make(const Call& call, Communicator& on);
 
   explicit WrappedCommunicator(std::unique_ptr<Communicator> inner)
       : owned_(std::move(inner)), inner_(*owned_) {}
@@ -64,17 +67,10 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
 
   Communicator& inner() { return inner_; }
-  virtual void begin(const Passed&) {}  // the call is about to be passed on
-  // The Work that the caller gets.
-  virtual WorkPtr wrap(WorkPtr work, const Passed& call);
+  // What a call does, and the Work that the caller gets: makes it on inner().
+  virtual WorkPtr pass(const Call& call) { return make(call, inner_); }
 
  private:
-  template <typename Call>
-  WorkPtr pass(const Passed& call, const Call& inner_call) {
-    begin(call);
-    return wrap(inner_call(), call);
-  }
-
   const std::unique_ptr<Communicator> owned_;
   Communicator& inner_;
 };

@@ -33,8 +33,7 @@ class TimedCommunicator final : public WrappedCommunicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
 
  private:
-  void begin(const Passed& call) override;
-  WorkPtr wrap(WorkPtr work, const Passed& call) override;
+  WorkPtr pass(const Call& call) override;
 
   WaitClock& clock_;
 };
