@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
 """One rank: DDP, FSDP2 and DTensor of PyTorch, unmodified, train on "smp" as they do on "gloo"."""
-import os
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -74,18 +72,18 @@ def tensor_parallel():
 
 
 def losses_on(backend):
-    dist.init_process_group(backend)
+    # One store for both: no other port is known to be free.
+    dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=size)
     losses = {"DDP": ddp(), "DDP, gradients as views": ddp(gradient_as_bucket_view=True),
               "FSDP2": fsdp2(), "FSDP2 in the group's memory": fsdp2(backend == "smp"),
               "FSDP2 in bf16": mixed(), "DTensor": tensor_parallel()}
     if size % 2 == 0 and size > 2:
         losses["FSDP2 over a mesh of two axes"] = hybrid()
     dist.destroy_process_group()
-    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)  # the next store's
     return losses
 
 
-rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store, rank, size = next(dist.rendezvous("env://"))
 gloo, smp = losses_on("gloo"), losses_on("smp")
 for name, theirs in gloo.items():
     # Sums of two numbers are the same in any order; of bf16 they are rounded by each hop of gloo.
