@@ -1,27 +1,17 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <sstream>
 
-#include "program.h"
+#include "launching.h"
 
 // What smp-launch makes of the ranks' output, from outside.
 
 using namespace smp;
 namespace fs = std::filesystem;
-
-namespace {
-
-// smp-launch, its options, then "-- sh -c script".
-std::vector<std::string> launch(const std::vector<std::string>& options,
-                                const std::string& script) {
-  std::vector<std::string> words = {SMP_LAUNCH};
-  words.insert(words.end(), options.begin(), options.end());
-  for (const char* word : {"--", "/bin/sh", "-c", script.c_str()}) words.push_back(word);
-  return words;
-}
-
-}  // namespace
 
 TEST_CASE("64 ranks that say the same say it once") {
   const ProgramEnd end =
@@ -65,4 +55,66 @@ TEST_CASE("a log for each host alone, of a limited size") {
   CHECK(old.size() > 63 << 10);
   CHECK(old.ends_with("xyz\n"));
   CHECK(read_file(run + "/logs/algo-1.log").starts_with("["));
+}
+
+TEST_CASE("lines stay whole under load, on the console and in the logs") {
+  ScratchFolder folder;
+  const std::string run = folder / "run";
+  const ProgramEnd end = run_program(launch(
+      {"-n", "4", "--show-ranks", "all", "--run-dir", run},
+      "i=0; while [ $i -lt 3000 ]; do echo \"$RANK:$i:abcdefghijklmnopqrstuvwxyz\"; "
+      "echo \"$RANK:$i:error\" >&2; i=$((i+1)); done; printf 'rank %s has no line end' $RANK"));
+  CHECK(end.code == 0);
+  std::map<std::string, int> next;
+  std::istringstream lines(end.out);
+  int whole = 0, last = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string rank = line.substr(1, 1);
+    if (line == "[" + rank + "] rank " + rank + " has no line end") {
+      ++last;
+      continue;
+    }
+    REQUIRE(line == fmt::format("[{0}] {0}:{1}:abcdefghijklmnopqrstuvwxyz", rank, next[rank]++));
+    ++whole;
+  }
+  CHECK(whole == 12000);
+  CHECK(last == 4);
+  CHECK(std::count(end.err.begin(), end.err.end(), '\n') == 12000);
+  CHECK(contains(read_file(run + "/logs/rank-3.out"), "3:2999:abcdefghijklmnopqrstuvwxyz\n"));
+  CHECK(contains(read_file(run + "/logs/rank-3.out"), "rank 3 has no line end"));
+  CHECK(contains(read_file(run + "/logs/rank-2.err"), "2:0:error\n"));
+}
+
+TEST_CASE("--show-ranks chooses what reaches the console") {
+  const std::string script = "echo $RANK";
+  CHECK(run_program(launch({"-n", "4"}, script)).out == "[0] 0\n");
+  CHECK(run_program(launch({"-n", "4", "--show-ranks", "none"}, script)).out == "");
+  CHECK(sorted_lines(run_program(launch({"-n", "4", "--show-ranks", "1,2-3"}, script)).out) ==
+        std::vector<std::string>{"[1] 1", "[2] 2", "[3] 3"});
+}
+
+TEST_CASE("a reader of the console that has gone does not end the ranks") {
+  ScratchFolder folder;
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c",
+       fmt::format("{} -n 1 -- sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); "
+                   "done; echo done > {}' | head -1",
+                   SMP_LAUNCH, folder / "done")});
+  CHECK(end.out == "[0] line 0\n");
+  CHECK(wait_for_lines(folder / "done", 1).front() == "done");
+}
+
+TEST_CASE("a log that cannot be written ends the job") {
+  ScratchFolder folder;
+  const std::string run = folder / "run";
+  // The limit on file size stands for a full disk.
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c",
+       fmt::format(
+           "ulimit -f 1; exec {} -n 2 --show-ranks none --run-dir {} -- sh -c 'head -c 100000 "
+           "/dev/zero; sleep 300'",
+           SMP_LAUNCH, run)});
+  CHECK(end.code == 125);
+  CHECK(contains(end.err, "smp-launch: cannot write log '" + run + "/logs/rank-"));
+  CHECK(contains(end.err, ".out': File too large\n"));
 }

@@ -1,0 +1,123 @@
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/processes.h"
+#include "comm/times.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+using std::chrono::milliseconds;
+
+TEST_CASE("processes: the death of a rank ends every call soon and is named") {
+  for (const int victim : {0, 1, 2}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Shared<std::atomic<int>> past_start;  // ranks
+    const auto outcomes = run_processes(3, [&](Communicator& comm) {
+      std::vector<int> others;
+      for (int rank = 0; rank < 3; ++rank)
+        if (rank != victim) others.push_back(rank);
+      std::unique_ptr<Communicator> pair;
+      if (comm.rank() != victim) pair = comm.split(others);
+      comm.barrier("start")->wait();
+      past_start->fetch_add(1);
+      while (comm.rank() == victim && past_start->load() < 3)
+        std::this_thread::sleep_for(milliseconds(1));
+      if (comm.rank() == victim) raise(SIGKILL);
+      // One survivor waits for the dead rank, the other one for the first.
+      std::vector<float> x(1 << 20);
+      if (comm.rank() == others[0])
+        comm.all_reduce(x.data(), x.data(), 1 << 20, DType::kF32, ReduceOp::kSum, "x")->wait();
+      pair->barrier("b")->wait();
+      return std::string("went on");
+    });
+    CHECK(std::chrono::steady_clock::now() - start < kSoon);
+    const int first = victim == 0 ? 1 : 0, second = victim == 2 ? 1 : 2;
+    const std::string v = std::to_string(victim);
+    CHECK(WTERMSIG(outcomes[size_t(victim)].status) == SIGKILL);
+    CHECK(outcomes[size_t(first)].said == "peer_lost " + v + ": rank " + std::to_string(first) +
+                                              ": all_reduce #2 'x' of 1048576 fp32: rank " + v +
+                                              " died");
+    CHECK(outcomes[size_t(second)].said == "peer_lost " + v + ": rank " + std::to_string(second) +
+                                               ": barrier #1 'b': rank " + v + " died");
+  }
+}
+
+TEST_CASE("processes: an exception that ends a rank is not a departure in good order") {
+  const auto outcomes = run_processes(3, [](Communicator& comm) -> std::string {
+    struct Pause {
+      ~Pause() { std::this_thread::sleep_for(milliseconds(200)); }
+    };
+    const Pause before_the_end;
+    const auto pair = comm.split(comm.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2});
+    if (comm.rank() == 1) throw std::logic_error("the first cause");
+    if (comm.rank() == 0) pair->barrier("p")->wait();
+    comm.barrier("w")->wait();
+    return "went on";
+  });
+  CHECK(outcomes[0].said == "aborted 1: rank 0: barrier #1 'p': rank 1 ended with an exception");
+  CHECK(outcomes[1].said == "exception: the first cause");
+  CHECK(outcomes[2].said == "aborted 1: rank 2: barrier #1 'w': rank 1 ended with an exception");
+}
+
+TEST_CASE(
+    "processes: a rank that exits without a word counts as dead, one that says goodbye does not") {
+  const auto outcomes = run_processes(2, [](Communicator& comm) {
+    comm.barrier("b")->wait();
+    if (comm.rank() == 1) _exit(3);
+    comm.barrier("c")->wait();
+    return std::string("went on");
+  });
+  CHECK(outcomes[0].said == "peer_lost 1: rank 0: barrier #2 'c': rank 1 died");
+  CHECK(WEXITSTATUS(outcomes[1].status) == 3);
+}
+
+TEST_CASE("processes: a stopped rank is named when the time is over") {
+  std::vector<Child> children;
+  const std::string job_id = fresh_job_id();
+  for (int rank = 0; rank < 3; ++rank)
+    children.emplace_back([&, rank] {
+      SharedMemoryOptions own;
+      own.rank = rank;
+      own.size = 3;
+      own.job_id = job_id;
+      own.job_key = "the key of the tests";
+      const auto world = connect_shared_memory(own);
+      const auto pair = rank == 1 ? nullptr : world->split({0, 2});
+      world->barrier("start")->wait();
+      if (rank == 1) raise(SIGSTOP);
+      if (rank == 0) {
+        pair->barrier("rank 2 has called")->wait();
+        world->set_timeout(milliseconds(600));
+      }
+      const auto start = std::chrono::steady_clock::now();
+      const WorkPtr next = world->barrier("next");
+      if (rank == 2) pair->barrier("rank 2 has called")->wait();
+      try {
+        next->wait();
+      } catch (const CommError& e) {
+        const auto took = std::chrono::steady_clock::now() - start;
+        const bool in_time = (rank == 2 || took > milliseconds(500)) && took < kSoon;
+        return text_of(e) + (in_time ? "" : " (not in time)");
+      }
+      return std::string("went on");
+    });
+  const std::string said[] = {children[0].join().said, children[2].join().said};
+  kill(children[1].pid(), SIGKILL);
+  children[1].join();
+  const std::string cause =
+      "barrier #2 'next' timed out after 0.6 s: rank 1 has not called it (its last call: #1 "
+      "barrier 'start')";
+  for (const std::string& s : said) {
+    CHECK(s.rfind("timeout 1: rank ", 0) == 0);
+    CHECK(s.find(cause) != std::string::npos);
+    CHECK(s.find("(not in time)") == std::string::npos);
+  }
+}

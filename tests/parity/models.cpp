@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include "parity/layouts.h"
+#include "plan/list_samples.h"
+#include "smp/plan/model_family.h"
+
+// The models of the parity tests, and what they train on.
+namespace smp::parity {
+
+ModelSpec gpt2_model() {
+  ModelSpec model;
+  model.name = "gpt2-like";
+  set_family(model, ModelFamily::kGpt2);
+  model.num_layers = 5;
+  model.hidden_size = 48;
+  model.num_heads = 4;
+  model.num_kv_heads = 4;
+  model.head_dim = 12;
+  model.ffn_hidden_size = 192;
+  model.vocab_size = 259;
+  model.max_positions = 40;
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec gpt2_untied_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "gpt2-like-untied";
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec llama_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "llama-like";
+  set_family(model, ModelFamily::kLlama);
+  model.num_kv_heads = 2;
+  model.ffn_hidden_size = 132;
+  model.vocab_size = 257;
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec llama_tied_model() {
+  ModelSpec model = llama_model();
+  model.name = "llama-like-tied";
+  model.tied_embeddings = true;
+  return model;
+}
+
+ModelSpec qwen2_model() {
+  ModelSpec model = llama_model();
+  model.name = "qwen2-like";
+  model.qkv_bias = true;
+  return model;
+}
+
+ModelSpec qwen3_model() {
+  ModelSpec model = llama_model();
+  model.name = "qwen3-like";
+  model.qk_norm = true;
+  model.head_dim = 10;
+  return model;
+}
+
+ModelSpec phi_model() {
+  ModelSpec model = gpt2_untied_model();
+  model.name = "phi-like";
+  model.position_embedding = PositionKind::kRotary;
+  model.head_bias = model.parallel_residual = model.shared_norm = true;
+  return model;
+}
+
+ModelSpec t5_model() {
+  ModelSpec model = gpt2_model();
+  model.name = "t5-like";
+  model.stack = Stack::kEncoderDecoder;
+  model.num_layers = 2;
+  model.decoder_layers = 3;
+  model.norm = NormKind::kRmsNorm;
+  model.mlp = MlpKind::kRelu;
+  model.position_embedding = PositionKind::kRelative;
+  model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+  model.head_dim = 10;
+  return model;
+}
+
+ModelSpec t5_gated_model() {
+  ModelSpec model = t5_model();
+  model.name = "t5-1.1-like";
+  model.mlp = MlpKind::kGeglu;
+  model.ffn_hidden_size = 132;
+  model.tied_embeddings = false;
+  return model;
+}
+
+ModelSpec wider(ModelSpec model) {
+  model.name += "-wide";
+  model.hidden_size *= 2;
+  model.num_heads *= 2;
+  model.num_kv_heads *= 2;
+  model.ffn_hidden_size *= 2;
+  return model;
+}
+
+ModelSpec image_model() { return small_list(); }
+
+std::string sample_text(int64_t bytes) {
+  static const char* const kWords[] = {"the ", "model ",  "of ",  "a ",      "layer ",    "reads ",
+                                       "its ", "tokens ", "and ", "writes ", "numbers.\n"};
+  std::string text;
+  uint64_t state = 88172645463325252u;  // xorshift64, Marsaglia 2003
+  while (static_cast<int64_t>(text.size()) < bytes) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    text += kWords[state % 11];
+  }
+  text.resize(static_cast<size_t>(bytes));
+  return text;
+}
+
+std::string sample_images(const ModelSpec& model, int64_t count) {
+  const int64_t numbers = elements_of(input_of(model));
+  std::string text;
+  for (int64_t image = 0; image < count; ++image) {
+    const int64_t label = image % model.vocab_size;
+    for (int64_t i = 0; i < numbers; ++i) {
+      text += fmt::format("{},", (i * (label + 2) * 37 + image * 11) % 256);
+    }
+    text += fmt::format("{}\n", label);
+  }
+  return text;
+}
+
+std::string sample_data(const ModelSpec& model) {
+  return is_list(model) ? sample_images(model, 2 * model.vocab_size) : sample_text(20000);
+}
+
+}  // namespace smp::parity

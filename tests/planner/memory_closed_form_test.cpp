@@ -1,0 +1,152 @@
+#include <doctest/doctest.h>
+
+#include "plan/plan_samples.h"
+#include "smp/plan/layers.h"
+#include "smp/plan/rank_groups.h"
+#include "smp/planner/habits.h"
+#include "smp/planner/memory_estimate.h"
+#include "smp/planner/memory_model.h"
+#include "stage_terms.h"
+
+// The planner's quick answer against a walk over the schedule.
+
+using namespace smp;
+
+namespace {
+
+// The choice that a sample plan states.
+LayoutChoice choice_of(const SampleLayout& layout) {
+  LayoutChoice choice;
+  choice.pipeline = static_cast<int32_t>(layout.pipeline);
+  choice.tensor = static_cast<int32_t>(layout.tensor);
+  choice.shard = static_cast<int32_t>(layout.shard);
+  choice.replica = static_cast<int32_t>(layout.replica);
+  choice.sharding = layout.shard > 1 ? Sharding::kOptimizerState : Sharding::kNone;
+  choice.schedule = layout.pipeline_kind;
+  choice.precision = layout.precision;
+  choice.micro_batch = 2;
+  choice.microbatches = static_cast<int32_t>(layout.microbatches);
+  return choice;
+}
+
+}  // namespace
+
+TEST_CASE("the closed form agrees with the walk of the engine's schedule within a percent") {
+  ModelSpec model = gpt2_sized(12, 256, 8);
+  model.vocab_size = 4096;
+  for (const SampleLayout& layout :
+       {SampleLayout{}, SampleLayout{.tensor = 4}, SampleLayout{.shard = 4},
+        SampleLayout{.pipeline = 2}, SampleLayout{.pipeline = 3, .microbatches = 9},
+        SampleLayout{.pipeline = 4, .tensor = 2, .microbatches = 8},
+        SampleLayout{.pipeline = 2, .pipeline_kind = PipelineKind::kSimple},
+        SampleLayout{.pipeline = 4, .shard = 2, .microbatches = 16}}) {
+    Plan plan = sample_plan(model, layout);
+    plan.job.training.sequence_length = 512;
+    const LayoutChoice choice = choice_of(layout);
+    const LayerBytes layers = layer_bytes(plan.job, choice);
+    for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
+      const RankPrediction walked = predict_memory(plan, stage, 0);
+      const MemoryEstimate closed = estimate_memory(plan.job, choice, layers, stage);
+      CAPTURE(stage);
+      CHECK(closed.peak_bytes ==
+            doctest::Approx(static_cast<double>(walked.peak_bytes)).epsilon(0.01));
+    }
+  }
+}
+
+TEST_CASE("the closed form has packed layers and what stays gathered as the walk has them") {
+  ModelSpec model = gpt2_sized(12, 256, 8);  // blocks of 3.2 MB
+  model.vocab_size = 4096;
+  for (const Sharding sharding : {Sharding::kGradients, Sharding::kParameters}) {
+    for (const int64_t bucket_bytes : {1, 4 << 20, 64 << 20}) {
+      for (const int64_t threshold : {0, 1000, 100'000, 500'000, 10'000'000}) {
+        const SampleLayout layout{.pipeline = 2, .shard = 4, .microbatches = 8};
+        Plan plan = sample_plan(model, layout);
+        plan.job.training.sequence_length = 64;
+        plan.job.parallel.sharding = sharding;
+        plan.job.parallel.shard_bucket_bytes = bucket_bytes;
+        plan.job.parallel.param_persistence_threshold = threshold;
+        LayoutChoice choice = choice_of(layout);
+        choice.sharding = sharding;
+        const LayerBytes layers = layer_bytes(plan.job, choice);
+        CAPTURE(bucket_bytes);
+        CAPTURE(threshold);
+        for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
+          CHECK(estimate_memory(plan.job, choice, layers, stage).peak_bytes ==
+                doctest::Approx(static_cast<double>(predict_memory(plan, stage, 0).peak_bytes))
+                    .epsilon(0.01));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the closed form has the groups' memory as the walk has it, on one host and on several") {
+  for (const SampleLayout& layout :
+       {SampleLayout{.pipeline = 2, .tensor = 4, .shard = 2, .replica = 4},
+        SampleLayout{.pipeline = 4, .shard = 16}, SampleLayout{.tensor = 8, .replica = 8},
+        SampleLayout{.pipeline = 8, .tensor = 8}, SampleLayout{.shard = 64},
+        SampleLayout{.pipeline = 4, .shard = 16, .pipeline_kind = PipelineKind::kZbV}}) {
+    for (const int64_t hosts : {1, 4, 8, 16, 64}) {
+      for (const char* placement : {"cluster", "PDT"}) {
+        Plan plan = sample_plan(gpt2_sized(16, 256, 8), layout);
+        plan.job.model.num_kv_heads = 2;
+        plan.job.cluster.hosts = hosts;
+        plan.job.cluster.processes_per_host = plan.degrees.world() / hosts;
+        plan.job.parallel.placement_strategy = placement;
+        plan.job.parallel.tensor_parallel.attention = hosts % 8 != 0;
+        int64_t bytes = 0;
+        for (const RankGroup& group : rank_groups(plan, 0))
+          bytes += communication_bytes(plan, group);
+        const LayoutChoice choice = choice_of(layout);
+        CAPTURE(hosts);
+        CAPTURE(placement);
+        CHECK(StateRules(plan.job, choice).communicators == static_cast<double>(bytes));
+      }
+    }
+  }
+}
+
+TEST_CASE("the closed form agrees with the walk on accelerators, schedule by schedule") {
+  for (const Profile profile : {Profile::kMegatron, Profile::kDeepSpeed, Profile::kFsdp}) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const PipelineKind kind :
+           {PipelineKind::kSimple, PipelineKind::kInterleaved, PipelineKind::kVirtual,
+            PipelineKind::kZbH1, PipelineKind::kZbV}) {
+        SampleLayout layout{.pipeline = 4,
+                            .tensor = 2,
+                            .shard = 2,
+                            .microbatches = 8,
+                            .pipeline_kind = kind,
+                            .precision = Precision::kBf16};
+        Plan plan = sample_plan(llama2_7b(), layout);
+        plan.job.cluster.device = DeviceKind::kCuda;
+        plan.job.training.sequence_length = 2048;
+        plan.job.parallel.profile = profile;
+        plan.job.parallel.recompute = recompute;
+        plan.job.parallel.virtual_pipeline_degree = kind == PipelineKind::kVirtual ? 2 : 1;
+        LayoutChoice choice = choice_of(layout);
+        choice.recompute = recompute;
+        choice.virtual_stages =
+            kind == PipelineKind::kVirtual || kind == PipelineKind::kZbV ? 2 : 1;
+        const LayerBytes layers = layer_bytes(plan.job, choice);
+        for (int64_t stage = 0; stage < layout.pipeline; ++stage) {
+          const RankPrediction walked = predict_memory(plan, stage, 0);
+          const MemoryEstimate closed = estimate_memory(plan.job, choice, layers, stage);
+          CAPTURE(name_of(closed.phase));
+          CAPTURE(walked.peak_phase);
+          CAPTURE(static_cast<int>(kind));
+          CAPTURE(static_cast<int>(recompute));
+          CAPTURE(static_cast<int>(profile));
+          CAPTURE(stage);
+          // With weights' gradients put off, the stage with the head has made some of them by the
+          // time of its loss: the closed form is then up to a tenth above the walk.
+          const bool put_off = kind == PipelineKind::kZbH1 || kind == PipelineKind::kZbV;
+          const auto exact = static_cast<double>(walked.peak_bytes);
+          CHECK(closed.peak_bytes >= 0.99 * exact);
+          CHECK(closed.peak_bytes <= (put_off ? 1.1 : 1.01) * exact);
+        }
+      }
+    }
+  }
+}
