@@ -271,6 +271,7 @@ class Engine {
 
   std::atomic<bool> locked_{false};
   std::atomic<int> waiters_{0};
+  std::atomic<Clock::time_point> waited_until_{};  // by whoever came back last
   std::atomic<int> followers_{0};
   std::atomic<uint32_t> turn_{0};  // moves when a follower should look again
 

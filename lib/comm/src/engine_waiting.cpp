@@ -28,6 +28,7 @@ constexpr milliseconds kThreadNap{100};
 // Where nobody rings when a message of another host has come.
 constexpr microseconds kNetworkNap{100};
 constexpr milliseconds kBesideWaiter{1};
+constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -45,6 +46,7 @@ void Engine::set_patience(int ranks_here) {
 }
 
 void Engine::wait(Operation& op) {
+  const bool is_soon_back = doorbell_ != nullptr && Clock::now() - waited_until_.load() < kSoonBack;
   waiters_.fetch_add(1);
   while (!op.finished()) {
     if (try_lock()) {
@@ -54,8 +56,14 @@ void Engine::wait(Operation& op) {
       follow(op);
     }
   }
-  // The thread keeps away from the network while somebody waits.
-  if (waiters_.fetch_sub(1) == 1 && doorbell_ != nullptr &&
+  if (doorbell_ == nullptr) {
+    waiters_.fetch_sub(1);
+    return;
+  }
+  waited_until_.store(Clock::now());
+  // The thread keeps away from the network while somebody waits. Between the calls of one who comes
+  // back at once it would only be in the way; should that one stay away, it looks by itself.
+  if (waiters_.fetch_sub(1) == 1 && !is_soon_back &&
       job_.board(rank_).sleeper.load() == RankBoard::kThread)
     wake_thread();
 }
