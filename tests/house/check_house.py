@@ -24,7 +24,7 @@ MAY_INCLUDE = {
 CONFINED = [
     (re.compile(r"(torch|ATen|c10)/"), ("lib/runtime/", "tests/runtime/", "tests/parity/", "python/")),
     (re.compile(r"CLI/"), ("apps/",)),
-    (re.compile(r"rdma/"), ("lib/comm/",)),
+    (re.compile(r"rdma/"), ("lib/comm/", "tests/bench/")),
 ]
 # public headers keep these out altogether
 FOREIGN_IN_PUBLIC = re.compile(r"(torch|ATen|c10|CLI|nlohmann|yaml-cpp|rdma)/")
