@@ -1,15 +1,23 @@
 #include "check_hosts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "reach_hosts.h"
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/host_health.h"
+#include "smp/launcher/network_probe.h"
 #include "smp/launcher/transport.h"
+#include "smp/plan/errors.h"
 
 namespace smp {
 namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr std::chrono::seconds kPatience{5};  // with a connection between two hosts
 
 HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
   HealthWish wish;
@@ -23,6 +31,45 @@ HealthWish wish_of(const PreparedJob& job, int64_t ranks) {
   for (const auto& rank : job.plan->predictions.ranks) most = std::max(most, rank.peak_bytes);
   wish.memory_bytes = ranks * most;
   return wish;
+}
+
+// The address of each host that is reached at which the others would reach its ranks.
+std::vector<std::string> meeting_addresses(const PreparedJob& job, const std::vector<HostSpec>& all,
+                                           const HostGroup& group,
+                                           std::vector<CheckedHost>& hosts) {
+  const std::string& interface = job.request.hosts.interface;
+  std::vector<std::string> addresses(all.size());
+  std::set<std::string> networks;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (hosts[i].why_not.empty()) networks.insert(group.about(static_cast<int>(i)).network);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!hosts[i].why_not.empty()) continue;
+    try {
+      addresses[i] = networks.size() == 1 && interface.empty()
+                         ? kLoopback
+                         : address_of(all[i], group.about(static_cast<int>(i)), interface);
+    } catch (const ConfigError& error) {
+      hosts[i].unreached.push_back(fmt::format("the others: {}", error.what()));
+    }
+  }
+  return addresses;
+}
+
+// Which hosts can connect to which others.
+void probe(const PreparedJob& job, const std::vector<HostSpec>& all, HostGroup& group,
+           std::vector<CheckedHost>& hosts) {
+  std::vector<std::string> names;
+  for (const HostSpec& host : all) names.push_back(host.name);
+  std::vector<ProbedHost> probed =
+      probe_network(group, names, meeting_addresses(job, all, group, hosts),
+                    job.request.hosts.transport.agent, kPatience);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].reached_us = std::move(probed[i].reached_us);
+    hosts[i].link = text_of(probed[i].link);
+    hosts[i].link_mbps = probed[i].link.speed_mbps;
+    for (std::string& other : probed[i].unreached) hosts[i].unreached.push_back(std::move(other));
+  }
 }
 
 std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
@@ -57,6 +104,7 @@ std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
     host.clock_skew_ms = facts.clock_skew_ms;
     hosts.push_back(std::move(host));
   }
+  if (all.size() > 1) probe(job, all, group, hosts);
   return hosts;
 }
 

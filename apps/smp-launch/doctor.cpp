@@ -10,6 +10,7 @@
 #include "command_line.h"
 #include "launch.h"
 #include "smp/launcher/host_health.h"
+#include "smp/launcher/network_probe.h"
 
 namespace smp {
 namespace {
@@ -40,8 +41,18 @@ HealthFinding fabric() {
           library != nullptr ? "" : "install libfabric1 for plans of several hosts", true};
 }
 
+// The interfaces whose addresses others can reach, with the state of their links.
+HealthFinding network() {
+  const std::vector<std::string> links = own_links();
+  return {"network", !links.empty(),
+          links.empty() ? "no address that others can reach"
+                        : fmt::format("{}", fmt::join(links, "; ")),
+          links.empty() ? "jobs of several hosts need one" : "", true};
+}
+
 std::vector<HealthFinding> all_findings(const HostHealth& health) {
   std::vector<HealthFinding> all = findings_of(health, {});
+  all.push_back(network());
   all.push_back(worker());
   all.push_back(fabric());
   all.push_back(optional_program("ssh", "--hosts"));

@@ -17,6 +17,7 @@
 #include "run_status_of.h"
 #include "smp/launcher/agent.h"
 #include "smp/launcher/mpirun_transport.h"
+#include "smp/launcher/network_probe.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();
+    if (argc == 2 && std::string_view(argv[1]) == "--probe") return smp::run_probe();
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--node-rank")
       return smp::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));

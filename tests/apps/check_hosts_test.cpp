@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "held_port.h"
 #include "program.h"
 
 // smp-launch --check and doctor, from outside. The hosts are this machine.
@@ -18,6 +19,8 @@ TEST_CASE("--check shows every host in one table, and says which was not reached
   CHECK(contains(good.out, "host  reached  clock"));
   CHECK(contains(good.out, "\na     yes      "));
   CHECK_FALSE(contains(good.out, "-0.0 s"));
+  CHECK(contains(good.out, "\nranks of 2 hosts meet over lo"));
+  CHECK(contains(good.out, "\n2 connections between hosts: 0."));
   CHECK(contains(good.out, "\nb     yes      "));
   CHECK(good.code == (contains(good.out, "2 hosts: nothing is wrong\n") ? 0 : 1));
   const ProgramEnd bad = run_program(
@@ -32,6 +35,38 @@ TEST_CASE("--check shows every host in one table, and says which was not reached
   CHECK(many.code == 1);
   CHECK(contains(many.out, " for 4000 ranks: ranks that share a core wait for each other"));
   CHECK(contains(run_program({SMP_LAUNCH, "--check"}).out, "reached"));
+}
+
+TEST_CASE("the probe of a host says whom it reaches, and why not") {
+  const HeldPort refusing, silent;
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // accepts nobody
+  const int on = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(silent.number()));
+  REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(listener, 8) == 0);
+  const std::string script = fmt::format(
+      "coproc P {{ {} --probe; }}; say() {{ echo \"$@\" >&${{P[1]}}; }}\n"
+      "say listen 0123456789 127.0.0.1 200; read -u ${{P[0]}} here port rest; echo $here\n"
+      "say peer 0 127.0.0.1 $port; say peer 1 127.0.0.1 {}; say peer 2 127.0.0.1 {}\n"
+      "say peer 3 nowhere 1; say go\n"
+      "while read -u ${{P[0]}} line; do echo $line; test \"$line\" = done && break; done",
+      SMP_LAUNCH, refusing.number(), silent.number());
+  const ProgramEnd end = run_program({"/bin/bash", "-c", script});
+  close(listener);
+  CHECK(contains(end.out, "here\n"));
+  CHECK(contains(end.out, "\nreached 0 "));
+  CHECK(contains(end.out, "\nunreached 1 Connection refused\n"));
+  CHECK(contains(end.out, "\nunreached 2 no answer in 0.2 s\n"));
+  CHECK(contains(end.out, "\nunreached 3 'nowhere': Name or service not known\n"));
+  CHECK(end.out.ends_with("\ndone\n"));
+  const ProgramEnd nowhere = run_program(
+      {"/bin/sh", "-c", fmt::format("echo listen 01 nowhere 200 | {} --probe", SMP_LAUNCH)});
+  CHECK(nowhere.code == 1);
+  CHECK(nowhere.out == "'nowhere': Name or service not known\n");
 }
 
 TEST_CASE("GPUs that somebody holds, or that have failed, are told by a check and at the start") {

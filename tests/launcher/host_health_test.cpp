@@ -10,6 +10,7 @@
 
 #include "gpu_health.h"
 #include "scratch_folder.h"
+#include "smp/launcher/network_probe.h"
 
 using namespace smp;
 
@@ -181,4 +182,42 @@ TEST_CASE("the hosts of a check stand beside each other, and differences are fou
         "3 things are wrong\n");
   CHECK(table_of({host("a", "H100"), host("b", "A100"), host("c", "H100")})
             .text.find("host b: GPUs 'A100', but 'H100' on 2 others") != std::string::npos);
+}
+
+TEST_CASE("a check tells which links are slower, and which hosts do not reach each other") {
+  CheckedHost a = host("a"), b = host("b"), c = host("c");
+  a.link = "eth0, up, 25 Gb/s";
+  a.link_mbps = 25'000;
+  a.reached_us = {80, 120};
+  b.link = "eth0, up, 1 Gb/s";
+  b.link_mbps = 1'000;
+  b.reached_us = {210};
+  c.link = "eth0";  // not known: not judged
+  b.unreached = {"host c at 10.0.0.3: no answer in 5 s"};
+  const HostTable table = table_of({a, b, c});
+  CHECK(!table.ok);
+  CHECK(table.text.substr(table.text.find("\n\n") + 2) ==
+        "ranks of 1 host meet over eth0\n"
+        "ranks of 1 host meet over eth0, up, 1 Gb/s\n"
+        "ranks of 1 host meet over eth0, up, 25 Gb/s\n"
+        "3 connections between hosts: 0.08 ms to 0.21 ms, half of them below 0.12 ms\n"
+        "host b: eth0, up, 1 Gb/s, but host a has eth0, up, 25 Gb/s: look at its cable and switch, "
+        "or leave it out (--exclude)\n"
+        "host b: does not reach host c at 10.0.0.3: no answer in 5 s: is a firewall between them, "
+        "or is it another network (--interface)?\n"
+        "2 things are wrong\n");
+}
+
+TEST_CASE("the link of an address is what the kernel tells of its interface") {
+  const ScratchFolder folder;
+  write_file(folder / "sys/class/net/lo/operstate", "up\n");
+  write_file(folder / "sys/class/net/lo/speed", "25000\n");
+  const LinkFacts link = link_of_address("127.0.0.1", folder.path());
+  CHECK(text_of(link) == "lo, up, 25 Gb/s");
+  CHECK(link.speed_mbps == 25'000);
+  write_file(folder / "sys/class/net/lo/operstate", "unknown\n");
+  write_file(folder / "sys/class/net/lo/speed", "-1\n");
+  CHECK(text_of(link_of_address("127.0.0.1", folder.path())) == "lo");
+  CHECK(text_of(LinkFacts{"ib0", "down", 100}) == "ib0, down, 100 Mb/s");
+  CHECK(link_of_address("192.0.2.255", folder.path()).name.empty());
 }

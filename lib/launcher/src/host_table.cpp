@@ -64,6 +64,39 @@ void find_differing(const std::vector<CheckedHost>& hosts, const char* what,
   }
 }
 
+// One slow link holds all up.
+void find_slower_links(const std::vector<CheckedHost>& hosts, std::vector<std::string>& wrong) {
+  const auto fastest = std::max_element(
+      hosts.begin(), hosts.end(),
+      [](const CheckedHost& a, const CheckedHost& b) { return a.link_mbps < b.link_mbps; });
+  for (const CheckedHost& host : hosts) {
+    if (host.link_mbps != 0 && host.link_mbps < fastest->link_mbps)
+      wrong.push_back(
+          fmt::format("host {}: {}, but host {} has {}: look at its cable and switch, or "
+                      "leave it out (--exclude)",
+                      host.name, host.link, fastest->name, fastest->link));
+  }
+}
+
+std::string text_of_network(const std::vector<CheckedHost>& hosts) {
+  std::string text;
+  std::map<std::string, int> links;
+  std::vector<int> times;
+  for (const CheckedHost& host : hosts) {
+    if (!host.link.empty()) ++links[host.link];
+    times.insert(times.end(), host.reached_us.begin(), host.reached_us.end());
+  }
+  for (const auto& [link, count] : links)
+    text += fmt::format("ranks of {} host{} meet over {}\n", count, count == 1 ? "" : "s", link);
+  if (times.empty()) return text;
+  std::sort(times.begin(), times.end());
+  const auto ms = [](int us) { return static_cast<double>(us) / 1000; };
+  return text + fmt::format(
+                    "{} connections between hosts: {:.2f} ms to {:.2f} ms, half of them below "
+                    "{:.2f} ms\n",
+                    times.size(), ms(times.front()), ms(times.back()), ms(times[times.size() / 2]));
+}
+
 }  // namespace
 
 HostTable table_of(const std::vector<CheckedHost>& hosts) {
@@ -92,9 +125,18 @@ HostTable table_of(const std::vector<CheckedHost>& hosts) {
       hosts, "GPUs",
       [](const HostHealth& health) { return health.gpus.empty() ? "none" : health.gpus.front(); },
       wrong);
+  find_slower_links(hosts, wrong);
+  for (const CheckedHost& host : hosts) {
+    for (const std::string& other : host.unreached)
+      wrong.push_back(
+          fmt::format("host {}: does not reach {}: is a firewall between them, or is it "
+                      "another network (--interface)?",
+                      host.name, other));
+  }
   HostTable table;
   table.ok = wrong.empty();
   table.text = text_of_rows(rows) + "\n";
+  table.text += text_of_network(hosts);
   for (const std::string& line : wrong) table.text += line + "\n";
   for (const std::string& line : notes) table.text += "note: " + line + "\n";
   table.text +=

@@ -66,6 +66,10 @@ struct CheckedHost {
   HostHealth health;
   HealthWish wish;
   int64_t clock_skew_ms = 0;  // its clock ahead of this one's
+  std::string link{};         // at whose address the ranks meet: "eth0, up, 25 Gb/s"; may be empty
+  int link_mbps = 0;          // 0: not known
+  std::vector<int> reached_us{};         // times to connect to the hosts that it can connect to
+  std::vector<std::string> unreached{};  // the others, and why
 };
 
 struct HostTable {
