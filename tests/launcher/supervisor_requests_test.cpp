@@ -96,7 +96,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended whe
   }
 }
 
-TEST_CASE_FIXTURE(SupervisedJob, "what is shown of ranks that stand still is no sign of their life") {
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "what is shown of ranks that stand still is no sign of their life") {
   const ScratchFolder folder;
   const std::string path = folder / "console";
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
