@@ -1,8 +1,10 @@
 #include "manifests.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "job_shape.h"
@@ -15,9 +17,12 @@ constexpr size_t kLongestLabel = 63;                    // of DNS, RFC 1035
 constexpr const char* kHostFile = "/etc/mpi/hostfile";  // the MPI operator mounts it there
 constexpr const char* kKeyFolder = "/etc/smp-launch";   // the key's secret is mounted there
 constexpr const char* kKeyName = "key";
-constexpr int kPort = 29400;                    // where host 0 waits for the others
-constexpr const char* kForAllPods = "10m";      // images are fetched meanwhile
-constexpr const char* kProgram = "smp-launch";  // in the image's PATH
+constexpr int kPort = 29400;                            // where host 0 waits for the others
+constexpr const char* kForAllPods = "10m";              // images are fetched meanwhile
+constexpr const char* kProgram = "smp-launch";          // in the image's PATH
+constexpr std::chrono::seconds kGraceOfKubernetes{30};  // that a pod has by itself
+// For what follows the ranks' own time: hung processes are reported after 10 s.
+constexpr std::chrono::seconds kForLastWords{15};
 // Which of its job's pods a pod is: of an indexed job, and of a LeaderWorkerSet.
 constexpr const char* kJobNumber = "$(JOB_COMPLETION_INDEX)";
 constexpr const char* kGroupNumber = "$(LWS_WORKER_INDEX)";
@@ -76,6 +81,23 @@ std::string gpu_limits(const JobShape& shape, int indent) {
   if (shape.gpus_per_host == 0) return "";
   return fmt::format("{0:{1}}resources:\n{0:{1}}  limits:\n{0:{1}}    nvidia.com/gpu: {2}\n", "",
                      indent, shape.gpus_per_host);
+}
+
+// How long a pod has after SIGTERM before it is killed: as long as smp-launch gives its ranks.
+// Nothing where Kubernetes' own time is enough.
+std::string grace_of_pod(const PreparedJob& job, int indent) {
+  const WatchRequest& watch = job.request.watch;
+  std::chrono::milliseconds time = job.request.grace;
+  if (job.plan && watch.checkpoint_signals.count(SIGTERM) != 0) {
+    if (!watch.checkpoint_grace)
+      throw ConfigError(
+          "--checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: say with "
+          "--checkpoint-grace how long a checkpoint may take");
+    time += *watch.checkpoint_grace;
+  }
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(time) + kForLastWords;
+  if (seconds <= kGraceOfKubernetes) return "";
+  return fmt::format("{0:{1}}terminationGracePeriodSeconds: {2}\n", "", indent, seconds.count());
 }
 
 // As in a start by hand, in each pod: which of them it is, and where the first of them waits.
@@ -165,6 +187,7 @@ std::string jobset_manifest(const PreparedJob& job) {
              "          template:\n"
              "            spec:\n"
              "              restartPolicy: Never\n"
+             "{7}"
              "              containers:\n"
              "                - name: ranks\n"
              "                  image: {2}\n"
@@ -172,7 +195,7 @@ std::string jobset_manifest(const PreparedJob& job) {
              "{4}{5}{6}",
              name, shape.hosts, yaml_text(job.request.image),
              command_in_pod(job, shape, kJobNumber, name + "-host-0-0." + name),
-             gpu_limits(shape, 18), mounts(18), volumes(name, 14));
+             gpu_limits(shape, 18), mounts(18), volumes(name, 14), grace_of_pod(job, 14));
 }
 
 std::string trainjob_manifest(const PreparedJob& job) {
@@ -207,12 +230,13 @@ std::string trainjob_manifest(const PreparedJob& job) {
              "                  spec:\n"
              "                    template:\n"
              "                      spec:\n"
+             "{8}"
              "                        containers:\n"
              "                          - name: node\n"
              "{6}{7}",
              name, yaml_text(job.request.image),
              command_in_pod(job, shape, kJobNumber, name + "-node-0-0." + name), shape.hosts,
-             shape.ranks_per_host, resources, mounts(28), volumes(name, 24));
+             shape.ranks_per_host, resources, mounts(28), volumes(name, 24), grace_of_pod(job, 24));
 }
 
 std::string lws_manifest(const PreparedJob& job) {
@@ -235,6 +259,7 @@ std::string lws_manifest(const PreparedJob& job) {
              "    restartPolicy: RecreateGroupOnPodRestart\n"
              "    workerTemplate:\n"
              "      spec:\n"
+             "{7}"
              "        containers:\n"
              "          - name: ranks\n"
              "            image: {2}\n"
@@ -242,7 +267,7 @@ std::string lws_manifest(const PreparedJob& job) {
              "{4}{5}{6}",
              name, shape.hosts, yaml_text(job.request.image),
              command_in_pod(job, shape, kGroupNumber, "$(LWS_LEADER_ADDRESS)"),
-             gpu_limits(shape, 12), mounts(12), volumes(name, 8));
+             gpu_limits(shape, 12), mounts(12), volumes(name, 8), grace_of_pod(job, 8));
 }
 
 std::string mpijob_manifest(const PreparedJob& job) {
@@ -267,6 +292,7 @@ std::string mpijob_manifest(const PreparedJob& job) {
       "      restartPolicy: Never\n"
       "      template:\n"
       "        spec:\n"
+      "{6}"
       "          containers:\n"
       "            - name: launcher\n"
       "              image: {2}\n"
@@ -276,13 +302,15 @@ std::string mpijob_manifest(const PreparedJob& job) {
       "      restartPolicy: Never\n"
       "      template:\n"
       "        spec:\n"
+      "{6}"
       "          containers:\n"
       "            - name: worker\n"
       "              image: {2}\n"
       "              command: [\"/usr/sbin/sshd\", \"-De\"]\n"
       "{5}",
       name, shape.ranks_per_host, yaml_text(job.request.image),
-      command_list({kProgram, "--hostfile", kHostFile}, job), shape.hosts, gpu_limits(shape, 14));
+      command_list({kProgram, "--hostfile", kHostFile}, job), shape.hosts, gpu_limits(shape, 14),
+      grace_of_pod(job, 10));
 }
 
 }  // namespace smp

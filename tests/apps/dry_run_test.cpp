@@ -75,6 +75,14 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
        {"--dry-run=trainjob", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
       {"program.lws.yaml",
        {"--dry-run=lws", "--nnodes", "2", "-n", "4", "--image", "registry.example/job:1"}},
+      {"grace.jobset.yaml",
+       {"--dry-run=jobset", "-n", "4", "--image", "registry.example/job:1", "--grace", "1m"}},
+      {"grace.trainjob.yaml",
+       {"--dry-run=trainjob", "-n", "4", "--image", "registry.example/job:1", "--grace", "1m"}},
+      {"grace.lws.yaml",
+       {"--dry-run=lws", "-n", "4", "--image", "registry.example/job:1", "--grace", "1m"}},
+      {"grace.mpijob.yaml",
+       {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1", "--grace", "1m"}},
       {"program.mpijob.yaml", {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1"}},
   };
   for (const auto& [name, options] : cases) {
@@ -106,6 +114,13 @@ TEST_CASE("a dry run shows what --env gives the ranks, and no secret") {
 TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
   const ScratchFolder folder;
   const std::string plan = plan_in(folder, {"--set", "name=My_plan.v2"});
+  const std::vector<std::string> saving = {"--dry-run=jobset",    "--image",   "i",
+                                           "--checkpoint-signal", "USR1,TERM", plan};
+  CHECK(error_of(saving, 3) ==
+        "smp-launch: --checkpoint-signal TERM: Kubernetes kills a pod some time after SIGTERM: say "
+        "with --checkpoint-grace how long a checkpoint may take");
+  const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
+  CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
   for (const std::string form : {"jobset", "lws", "mpijob", "trainjob"})
     check_golden("plan." + form + ".yaml",
                  printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
