@@ -34,6 +34,8 @@ constexpr const char* kExamples =
   smp-bench collectives -n 2 --ops all_gather,all_to_all --dtypes bf16 -b 4Ki -e 64Mi --dirty
   smp-bench collectives -n 4 --calibrate --cluster cpu-4 -o mine.yaml
                                                             a cluster file with these links, for smp-plan
+  smp-launch --hosts a,b,c -- smp-bench collectives --calibrate --cluster mine.yaml -o mine.yaml
+                                                            between hosts, for their exchanges too
   smp-bench collectives -n 4 --ops all_reduce,all_gather -b 8Ki --predict mine.yaml
                                                             how well it predicts other sizes
 
@@ -126,7 +128,9 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
       }
   }
   NetworkCost network;
-  if (request.measures_network) network = measure_network(*comm, ranks, request.options.samples);
+  const bool calibrates_network = request.calibrates && hosts_among(ranks) > 1;
+  if (request.measures_network || calibrates_network)
+    network = measure_network(*comm, ranks, request.options.samples);
   if (!speaks) return 0;
   if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
@@ -137,7 +141,8 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
                                            call_name(result.measured.op),
                                            name_of(result.measured.dtype), result.wrong()));
   if (request.calibrates)
-    write_or_print(request.output, with_links(cluster_source(request.cluster), results, ranks));
+    write_or_print(request.output,
+                   with_links(cluster_source(request.cluster), results, ranks, network));
   if (!request.predictions.empty()) {
     const LinkComparison comparison =
         compare_links(read_cluster(cluster_source(request.predictions)), results, ranks);

@@ -7,7 +7,10 @@
 #include "network_cost.h"
 #include "size_range.h"
 #include "smp/comm/job_environment.h"
+#include "smp/comm/network_cost.h"
+#include "smp/plan/cluster_catalog.h"
 #include "smp/plan/collective.h"
+#include "smp/planner/nccl_tests.h"
 
 namespace smp {
 namespace {
@@ -15,6 +18,7 @@ namespace {
 constexpr const char* kExamples =
     R"(Examples:
   smp-bench exchanges --hosts 16
+  smp-bench exchanges --hosts 16 --cluster mine.yaml          as `smp-bench collectives --calibrate` wrote it
   SMP_FABRIC_COST=1.5e-05,1e-06,1e-10,8e-11 smp-bench exchanges --hosts 64 --ranks-per-host 8
 
 Needs no network. Sizes are of a rank's full buffer; times are of the network alone. What a network costs says
@@ -27,6 +31,7 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
   struct Request {
     int64_t hosts = 2, ranks_per_host = 1;
     SizeRange sizes;
+    std::string cluster;
   };
   auto request = std::make_shared<Request>();
   CLI::App* command = app.add_subcommand(
@@ -40,11 +45,19 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
       ->type_name("N")
       ->check(CLI::Range(1, kMaxRanks));
   add_size_options(*command, request->sizes);
+  command
+      ->add_option("--cluster", request->cluster,
+                   "what its network costs, as a run of a plan for it reckons; SMP_FABRIC_COST "
+                   "comes before it")
+      ->type_name("NAME|FILE");
   command->callback([request, &run] {
     check(request->sizes);
     run = [request] {
+      ExchangeRule rule = read_exchange_rule();
+      if (!rule.cost && !request->cluster.empty())
+        rule.cost = network_cost_of(read_cluster(cluster_source(request->cluster)));
       fmt::print("{}", exchange_table(request->hosts, request->ranks_per_host,
-                                      sizes_in(request->sizes), read_exchange_rule()));
+                                      sizes_in(request->sizes), rule));
       return 0;
     };
   });

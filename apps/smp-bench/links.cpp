@@ -35,10 +35,26 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// A file keeps what is unknown, or too little to be measured, as it has it.
+std::vector<LinkConstant> constants_of(const NetworkCost& network, int64_t hosts,
+                                       int64_t ranks_per_host) {
+  const std::string source =
+      fmt::format("smp-bench collectives --calibrate, between {} hosts", hosts);
+  std::vector<LinkConstant> constants = {{"inter_host_latency_s", network.hop_s, source}};
+  if (hosts > 2 && network.message_s > 0)
+    constants.push_back({"inter_host_message_s", network.message_s, source});
+  const auto share = [&](double byte_s) { return 1 / (byte_s * double(ranks_per_host)); };
+  if (network.byte_s > 0)
+    constants.push_back({"inter_host_bytes_per_s", share(network.byte_s), source});
+  if (hosts > 2 && network.next_byte_s > 0)
+    constants.push_back({"inter_host_next_bytes_per_s", share(network.next_byte_s), source});
+  return constants;
+}
+
 }  // namespace
 
 std::string with_links(const JobSource& cluster, const std::vector<BenchResult>& results,
-                       const std::vector<BenchRank>& ranks) {
+                       const std::vector<BenchRank>& ranks, const NetworkCost& network) {
   NcclTable table;
   table.path = "smp-bench";
   table.source = "smp-bench collectives --calibrate, out of place";
@@ -47,7 +63,11 @@ std::string with_links(const JobSource& cluster, const std::vector<BenchResult>&
   for (const BenchResult& result : moving(results)) {
     table.points.push_back({table.ranks, bytes_of(result), seconds_of(result), result.measured.op});
   }
-  return with_link_points(cluster, {table});
+  const std::string text = with_link_points(cluster, {table});
+  return table.hosts == 1
+             ? text
+             : with_link_constants({cluster.path, text},
+                                   constants_of(network, table.hosts, table.ranks / table.hosts));
 }
 
 LinkComparison compare_links(const ClusterSpec& cluster, const std::vector<BenchResult>& results,

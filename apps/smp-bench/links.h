@@ -4,15 +4,18 @@
 #include <vector>
 
 #include "measure.h"
+#include "smp/comm/exchange.h"
 #include "smp/plan/job_reader.h"
 #include "tables.h"
 
 // What was measured, and the links of a cluster file: written into one, and predicted from one.
 namespace smp {
 
-// The cluster file with the results as its points; all are of kPointOps.
+// The cluster file with the results as its points; all are of kPointOps. Of several hosts also with
+// what their network costs, of which each rank of a host has its share: the planner prices by it
+// what no point reaches, and a run chooses its exchanges by it.
 std::string with_links(const JobSource& cluster, const std::vector<BenchResult>& results,
-                       const std::vector<BenchRank>& ranks);
+                       const std::vector<BenchRank>& ranks, const NetworkCost& network);
 
 // A call's median error beyond which a prediction is no good.
 inline constexpr double kMostLinkError = 0.15;

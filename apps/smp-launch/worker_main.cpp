@@ -23,6 +23,7 @@
 #include "memory_signal.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/job_environment.h"
+#include "smp/comm/network_cost.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/environment_reader.h"
 #include "smp/plan/errors.h"
@@ -118,22 +119,13 @@ void write_timeline(const StepTimeline& timeline, const std::string& run_dir) {
   }
 }
 
-// What the cluster file says of the links between hosts. A mesh and a ring use them alike there.
-NetworkCost network_of(const ClusterSpec& cluster) {
-  NetworkCost cost;
-  if (cluster.inter_host_latency_s > 0) cost.hop_s = cluster.inter_host_latency_s;
-  if (cluster.inter_host_bytes_per_s > 0)
-    cost.byte_s = cost.next_byte_s = 1 / cluster.inter_host_bytes_per_s;
-  return cost;
-}
-
 ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemorySignal& signal,
               std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
   JobEnvironment job = environment.job;
-  if (!job.exchange.cost) job.exchange.cost = network_of(plan.job.cluster);
+  if (!job.exchange.cost) job.exchange.cost = network_cost_of(plan.job.cluster);
   const std::unique_ptr<Communicator> world = connect(job, [](const std::string& line) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);

@@ -136,6 +136,23 @@ TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no l
   CHECK(nlohmann::json::parse(read_file(folder / "out.json"))["hosts"] == 2);
 }
 
+TEST_CASE("smp-bench --calibrate between hosts also says what their exchanges are chosen by") {
+  const ScratchFolder folder;
+  const std::string cluster = folder / "mine.yaml";
+  const std::string script = "SMP_HOST_IDENTITY=h$RANK exec \"$0\" \"$@\"";
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "-n",          "3",         "--",    "/bin/sh", "-c",   script,
+                   SMP_BENCH,  "collectives", "-b",        "16Ki",  "-e",      "16Ki", "--samples",
+                   "1",        "--calibrate", "--cluster", "cpu-4", "-o",      cluster});
+  CAPTURE(end.err);
+  REQUIRE(end.code == 0);
+  const std::string written = read_file(cluster);
+  CHECK(written.find("  inter_host_points:\n") != std::string::npos);
+  CHECK(written.find("  inter_host_latency_s: ") != std::string::npos);
+  CHECK(written.find("  # smp-bench collectives --calibrate, between 3 hosts\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("smp-bench exchanges says which way hosts would take, without a network") {
   const auto run = [](const std::string& variables, const std::string& words) {
     return run_program({"/bin/sh", "-c", variables + " exec \"$0\" exchanges " + words, SMP_BENCH});
@@ -153,6 +170,14 @@ TEST_CASE("smp-bench exchanges says which way hosts would take, without a networ
         "      all_gather      8388608       7405.03       3789.02       7423.03  ring\n"
         "      all_reduce         8192         73.34         98.67         87.34  mesh\n"
         "# longer all_reduces and all other calls: mesh\n");
+  // The same of a cluster file.
+  const ScratchFolder folder;
+  std::ofstream(folder / "mine.yaml") << "cluster:\n  name: mine\n  inter_host_latency_s: 1e-5\n"
+                                         "  inter_host_message_s: 1e-6\n"
+                                         "  inter_host_bytes_per_s: 1e9\n"
+                                         "  inter_host_next_bytes_per_s: 2e9\n";
+  CHECK(run("", "--hosts 8 -b 8Ki -e 8Mi -f 1024 --cluster " + (folder / "mine.yaml")).out ==
+        end.out);
   CHECK(run("SMP_FABRIC_EXCHANGE=ring", "--hosts 8 -b 1Ki -e 1Ki").out.find("  mesh\n") ==
         std::string::npos);
   const ProgramEnd star = run("SMP_FABRIC_EXCHANGE=star", "--hosts 8");

@@ -21,7 +21,7 @@
 
 // When ranks hear of what is no death, in every call and on each path that bytes take. For
 // scripts/sweep-collectives faults alone: the times are those of a quiet machine, and
-// faults_test.cpp, hosts_faults_test.cpp and shrink_test.cpp try the same without them.
+// processes_faults_test.cpp, mismatch_test.cpp and shrink_test.cpp try the same without them.
 using namespace smp;
 using namespace smp::testing;
 using std::chrono::milliseconds;

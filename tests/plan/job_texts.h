@@ -82,6 +82,8 @@ cluster:
   intra_host_latency_s: 3e-06
   inter_host_bytes_per_s: 6250000000
   inter_host_latency_s: 2e-05
+  inter_host_message_s: 3e-06
+  inter_host_next_bytes_per_s: 12500000000
   intra_host_points: [{ranks: 8, bytes: 1048576, seconds: 0.0001}, {ranks: 8, bytes: 2097152, seconds: 0.00015}]
   inter_host_points: [{ranks: 16, bytes: 1024, seconds: 2.5e-05, op: reduce_scatter}]
   collective_multiprocessors: 24

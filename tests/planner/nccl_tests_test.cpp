@@ -90,6 +90,20 @@ TEST_CASE("nccl-tests: points go into the cluster file, its other lines stay") {
             "    - {ranks: 4, bytes: 2048, seconds: 3e-05}\n");
 }
 
+TEST_CASE("nccl-tests: measured constants take the place of those that a cluster file has") {
+  const JobSource cluster{"mine.yaml",
+                          "# mine\ncluster:\n  name: x\n  inter_host_latency_s: 1e-5  # a guess\n"
+                          "  hosts: 2\n"};
+  const std::string text =
+      with_link_constants(cluster, {{"inter_host_latency_s", 6e-6, "measured"},
+                                    {"inter_host_next_bytes_per_s", 3e9, "measured too"}});
+  CHECK(text ==
+        "# mine\ncluster:\n  name: x\n  hosts: 2\n"
+        "  inter_host_latency_s: 6e-06  # measured\n"
+        "  inter_host_next_bytes_per_s: 3e+09  # measured too\n");
+  CHECK(read_cluster({"mine.yaml", text}).inter_host_next_bytes_per_s == 3e9);
+}
+
 TEST_CASE("nccl-tests: what is not understood is an error with its line") {
   CHECK(error_of("hello\n") == "reduce.txt:1: a measured size before the line of column names");
   CHECK(error_of("") ==

@@ -96,6 +96,17 @@ void add_cluster_fields(std::vector<Field>& out) {
        SMP_AT(cluster.inter_host_latency_s),
        "start of a transfer between hosts",
        {.unit = Unit::kSeconds, .max = kMostLatency}},
+      {kCluster,
+       "inter_host_message_s",
+       SMP_AT(cluster.inter_host_message_s),
+       "what each more of several messages between hosts takes that a rank sends at once; 0 = "
+       "unknown",
+       {.unit = Unit::kSeconds, .max = kMostLatency}},
+      {kCluster,
+       "inter_host_next_bytes_per_s",
+       SMP_AT(cluster.inter_host_next_bytes_per_s),
+       "inter_host_bytes_per_s to the next host, with which a switch may be shared; 0 = as to any",
+       {.unit = Unit::kBytesPerS}},
       {kCluster, "intra_host_points", SMP_AT(cluster.intra_host_points),
        "measured collectives inside a host, sizes as nccl-tests count, in place of latency and "
        "rate "

@@ -184,13 +184,15 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "bucket_bytes",
        SMP_AT(parallel.bucket_bytes),
-       "gradients that one reduction carries",
+       "gradients that one reduction carries; auto = 25MiB, and on several hosts 128KiB for each "
+       "data-parallel rank, but no more than a quarter of a rank's gradients",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
       {kParallel,
        "shard_bucket_bytes",
        SMP_AT(parallel.shard_bucket_bytes),
        "with sharding: gradients and parameters, neighbouring layers smaller than this are reduced "
-       "and gathered together",
+       "and gathered together; auto = 256KiB, and on several hosts 128KiB for each rank of the "
+       "shard group, but no more than the largest layer",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes}},
       {kTensorParallel, "attention", SMP_AT(parallel.tensor_parallel.attention),
        "projections of attention, by heads"},

@@ -169,7 +169,7 @@ std::string default_text(const Field& field) {
   if (!field.rule.computed.empty()) return std::string(field.rule.computed);
   const auto text = value_text(field, JobSpec{});
   if (!text) return "none";
-  if (field.rule.unit == Unit::kBytes && *text != "0") {
+  if (field.rule.unit == Unit::kBytes && *text != "0" && *text != "auto") {
     return fmt::format("`{}`", readable_bytes(std::stoll(*text)));
   }
   return fmt::format("`{}`", *text);

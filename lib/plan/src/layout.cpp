@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/parameter_counts.h"
@@ -76,18 +77,36 @@ bool is_end(const LayerSpec& layer) {
   return layer.kind == LayerKind::kEmbedding || layer.kind == LayerKind::kHead;
 }
 
-// Bytes at which a bucket is closed. Where gradients are sharded it is reduced and gathered by
+// At how many elements a bucket is closed, and how many one of several layers may have.
+struct BucketLimits {
+  int64_t enough = 1, most = std::numeric_limits<int64_t>::max() / 2;
+};
+
+// `sizes` are the layers' elements. Where gradients are sharded a bucket is reduced and gathered by
 // microbatch and layer, so it is small; layers whose gradients are put off are not complete
 // together.
-int64_t enough_bytes(const Plan& plan) {
-  if (!shards_gradients(plan)) return plan.job.parallel.bucket_bytes;
-  return puts_weights_off(chunks_of(plan).kind) ? 1 : plan.job.parallel.shard_bucket_bytes;
-}
-
-// Elements that one bucket of several layers may have.
-int64_t most_elements(const Plan& plan) {
-  const int64_t most = shards_weights(plan) ? plan.job.parallel.max_live_parameters : 0;
-  return most > 0 ? most : std::numeric_limits<int64_t>::max() / 2;
+BucketLimits limits_of(const Plan& plan, const std::vector<LayerSpec>& layers,
+                       const std::vector<int64_t>& sizes) {
+  BucketLimits limits;
+  const int64_t element = bytes_of(compute_dtype(plan));
+  if (!shards_gradients(plan)) {
+    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    limits.enough =
+        div_up(bucket_bytes_of(plan.job, plan.degrees.shard * plan.degrees.replica, all * element),
+               element);
+    return limits;
+  }
+  int64_t largest = 0;
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (!is_end(layers[i])) largest = std::max(largest, sizes[i]);
+  if (!puts_weights_off(chunks_of(plan).kind)) {
+    const int64_t bytes = shard_bucket_bytes_of(plan.job, plan.degrees.shard, largest * element);
+    limits.enough = div_up(bytes, element);
+    if (!plan.job.parallel.shard_bucket_bytes && bytes > kShardBucketBytes) limits.most = largest;
+  }
+  const int64_t live = shards_weights(plan) ? plan.job.parallel.max_live_parameters : 0;
+  if (live > 0) limits.most = std::min(limits.most, live);
+  return limits;
 }
 
 // Index ranges [begin, end) of `layers`, in the order of reduction. A bucket is closed as soon as
@@ -111,8 +130,7 @@ std::vector<std::pair<size_t, size_t>> bucket_ranges(const Plan& plan,
     return begins_chunk[i] ||
            (shards_gradients(plan) && (is_end(layers[i]) || is_end(layers[i - 1])));
   };
-  const int64_t enough = div_up(enough_bytes(plan), bytes_of(compute_dtype(plan)));
-  const int64_t most = most_elements(plan);
+  const auto [enough, most] = limits_of(plan, layers, sizes);
   std::vector<std::pair<size_t, size_t>> ranges;
   size_t end = layers.size();
   int64_t elements = 0, of_neighbour = 0;

@@ -21,7 +21,7 @@ std::string plan_hash(std::string_view body);
 
 // Keys of the job that are still open, by path. A plan has none. (Where auto has one meaning that
 // follows from other keys, auto may stand: recompute_layers, accumulate_gradients_in_fp32,
-// data_collectives, partition.)
+// data_collectives, bucket_bytes, shard_bucket_bytes, partition.)
 std::vector<std::string> open_keys(const JobSpec& job);
 
 }  // namespace smp

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "export_view.h"
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/job_names.h"
 
@@ -73,7 +74,8 @@ Json zero_block(const ExportView& view) {
   zero["overlap_comm"] = true;
   zero["contiguous_gradients"] = true;
   const int64_t element_bytes = view.is_half() ? 2 : 4;
-  zero["reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / element_bytes, 1);
+  zero["reduce_bucket_size"] =
+      std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / element_bytes, 1);
   if (view.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
   if (view.sharding == Sharding::kParameters) {
     if (view.parallel.max_live_parameters > 0) {

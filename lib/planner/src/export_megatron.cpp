@@ -224,8 +224,8 @@ void layout_flags(const ExportView& view, Refusals& refusals, Flags& flags) {
   } else {
     refusals.note_order("PDT", "Megatron has this one and, with --use-tp-pp-dp-mapping, DPT");
   }
-  if (view.parallel.bucket_bytes != ParallelSpec{}.bucket_bytes) {
-    flags.value("ddp-bucket-size", view.parallel.bucket_bytes / 4);  // elements of fp32
+  if (view.parallel.bucket_bytes) {
+    flags.value("ddp-bucket-size", *view.parallel.bucket_bytes / 4);  // elements of fp32
   }
   if (view.sharding == Sharding::kNone) return;
   flags.flag("use-distributed-optimizer");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "export_view.h"
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/job_names.h"
 
 // SageMaker's dictionaries. Rules of v1: smd_model_parallel_general.rst and validate_mp_config of
@@ -88,7 +89,8 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
   if (view.sharding == Sharding::kParameters) {
     const int64_t bytes = view.is_half() ? 2 : 4;
     parameters["sharded_data_parallel_degree"] = degrees.shard;
-    parameters["sdp_reduce_bucket_size"] = std::max<int64_t>(view.parallel.bucket_bytes / bytes, 1);
+    parameters["sdp_reduce_bucket_size"] =
+        std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / bytes, 1);
     if (view.parallel.max_live_parameters > 0) {
       parameters["sdp_max_live_parameters"] = view.parallel.max_live_parameters;
     }

@@ -196,6 +196,49 @@ std::vector<std::string> block_of(const std::string& key, const std::vector<Nccl
   return block;
 }
 
+// The section cluster of a file, line by line.
+class ClusterLines {
+ public:
+  explicit ClusterLines(const JobSource& cluster) : path_(cluster.path) {
+    std::istringstream in(cluster.text);
+    for (std::string line; std::getline(in, line);) lines_.push_back(line);
+    const auto section = std::find_if(lines_.begin(), lines_.end(), [](const std::string& line) {
+      return line.starts_with("cluster:");
+    });
+    if (section == lines_.end() || section + 1 == lines_.end())
+      throw ConfigError(fmt::format("{}: no section 'cluster' to add points to", path_));
+    begin_ = static_cast<size_t>(section - lines_.begin()) + 1;
+    indent_ = std::string(lines_[begin_].find_first_not_of(' '), ' ');
+  }
+
+  const std::string& indent() const { return indent_; }
+
+  // `block` takes the place of the key's value, at the section's end.
+  void replace(const std::string& key, const std::vector<std::string>& block) {
+    lines_ = lines_without(lines_, key);
+    size_t end = begin_;  // behind the section's last line
+    for (size_t i = begin_; i < lines_.size(); ++i) {
+      if (!lines_[i].empty() && lines_[i][0] != ' ' && lines_[i][0] != '#') break;
+      if (!lines_[i].empty() && lines_[i][0] == ' ') end = i + 1;
+    }
+    lines_.insert(lines_.begin() + static_cast<std::ptrdiff_t>(end), block.begin(), block.end());
+  }
+
+  // Refuses what is no cluster file.
+  std::string text() const {
+    std::string text;
+    for (const std::string& line : lines_) text += line + "\n";
+    (void)read_cluster({path_, text});
+    return text;
+  }
+
+ private:
+  const std::string path_;
+  std::vector<std::string> lines_;
+  size_t begin_ = 0;
+  std::string indent_;
+};
+
 }  // namespace
 
 NcclTable parse_nccl_tests(const std::string& path, const std::string& text) {
@@ -220,35 +263,25 @@ std::string with_link_points(const JobSource& cluster, const std::vector<NcclTab
                                     other->second));
     }
   }
-  std::vector<std::string> lines;
-  std::istringstream in(cluster.text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  const auto section = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
-    return line.starts_with("cluster:");
-  });
-  if (section == lines.end() || section + 1 == lines.end()) {
-    throw ConfigError(fmt::format("{}: no section 'cluster' to add points to", cluster.path));
-  }
-  const auto at = static_cast<size_t>(section - lines.begin());
+  ClusterLines lines(cluster);
   const ClusterSpec had = read_cluster(cluster);
-  const std::string indent(lines[at + 1].find_first_not_of(' '), ' ');
   for (const bool one_host : {true, false}) {
     const std::string key = one_host ? "intra_host_points" : "inter_host_points";
-    const std::vector<std::string> block = block_of(
-        key, tables, one_host, one_host ? had.intra_host_points : had.inter_host_points, indent);
-    if (block.empty()) continue;
-    lines = lines_without(lines, key);
-    size_t end = at + 1;  // behind the section's last line
-    for (size_t i = at + 1; i < lines.size(); ++i) {
-      if (!lines[i].empty() && lines[i][0] != ' ' && lines[i][0] != '#') break;
-      if (!lines[i].empty() && lines[i][0] == ' ') end = i + 1;
-    }
-    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(end), block.begin(), block.end());
+    const std::vector<std::string> block =
+        block_of(key, tables, one_host, one_host ? had.intra_host_points : had.inter_host_points,
+                 lines.indent());
+    if (!block.empty()) lines.replace(key, block);
   }
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  read_cluster({cluster.path, text});  // refuses what is no cluster file
-  return text;
+  return lines.text();
+}
+
+std::string with_link_constants(const JobSource& cluster,
+                                const std::vector<LinkConstant>& constants) {
+  ClusterLines lines(cluster);
+  for (const LinkConstant& constant : constants)
+    lines.replace(constant.key, {fmt::format("{}{}: {:.9g}  # {}", lines.indent(), constant.key,
+                                             constant.value, constant.source)});
+  return lines.text();
 }
 
 }  // namespace smp

@@ -5,6 +5,7 @@
 
 #include "engine_bytes.h"
 #include "rank_order.h"
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/layout.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/plan/schedule.h"
@@ -147,7 +148,9 @@ double blocks_of_bucket(const JobSpec& job, const LayoutChoice& choice, const La
   const double elements = layers.largest_block_parameters();
   if (!runs_in_engine(job) || puts_weights_off(choice.schedule) || elements <= 0) return 1;
   const double bytes = elements * state_bytes(job, choice).weight;
-  const double enough = std::ceil(static_cast<double>(job.parallel.shard_bucket_bytes) / bytes);
+  const auto of_block = static_cast<int64_t>(bytes);
+  const int64_t bucket = shard_bucket_bytes_of(job, choice.shard, of_block);
+  const double enough = std::ceil(static_cast<double>(bucket) / bytes);
   const auto most = static_cast<double>(job.parallel.max_live_parameters);
   if (choice.sharding != Sharding::kParameters || most == 0) return enough;
   return std::min(enough, std::max(1.0, std::floor(most / elements)));

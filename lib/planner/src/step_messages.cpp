@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine_bytes.h"
 #include "layer_parameters.h"
 #include "link_model.h"
 #include "rank_order.h"
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 #include "stage_terms.h"
@@ -51,15 +53,23 @@ CollectivesKind collectives_of(const JobSpec& job) {
   return job.parallel.data_collectives.value_or(CollectivesKind::kNccl);
 }
 
-// Calls of one rank for `elements` in buckets.
-double calls_of(double elements, int64_t bucket) {
-  const double size = bucket > 0 ? static_cast<double>(bucket) : kBucketElements;
-  return std::max(1.0, std::ceil(elements / size));
+// Calls of one rank for `elements` in buckets; 0: of the usual size.
+double calls_of(double elements, double bucket) {
+  return std::max(1.0, std::ceil(elements / (bucket > 0 ? bucket : kBucketElements)));
+}
+
+// Elements of one reduction of a rank's gradients.
+double bucket_elements(const JobSpec& job, const LayoutChoice& choice, double elements) {
+  if (!runs_in_engine(job)) return static_cast<double>(habits_of(job).bucket_elements);
+  const double bytes = elements * width_of(choice.precision);
+  return kBucketElements *
+         static_cast<double>(bucket_bytes_of(job, choice.data(), static_cast<int64_t>(bytes))) /
+         kBucketBytes;
 }
 
 // One reduction of all gradients of `elements`, and one gather of all weights.
 double reduction_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
-                   int64_t bucket) {
+                   double bucket) {
   const CollectivesKind kind = collectives_of(job);
   const double calls = calls_of(elements, bucket);
   const double bytes = elements * width / calls;
@@ -93,7 +103,7 @@ double updated_weights_s(const JobSpec& job, const LayoutChoice& choice, double 
   const Habits& habits = habits_of(job);
   if (!habits.owners_broadcast) {
     return gather_s(job, choice, elements, width,
-                    calls_of(elements, habits.all_gather_bucket_elements));
+                    calls_of(elements, static_cast<double>(habits.all_gather_bucket_elements)));
   }
   const double blocks =
       static_cast<double>(block_count(job.model)) / static_cast<double>(choice.pipeline);
@@ -205,16 +215,17 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
   const double elements = held.dense + held.experts;
   StepMessages messages;
 
+  const double bucket = bucket_elements(job, choice, elements);
   double reduce = 0;
   if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
-    reduce = reduction_s(job, choice, elements, gradient, habits.bucket_elements);
+    reduce = reduction_s(job, choice, elements, gradient, bucket);
   } else if (choice.data() > 1 && choice.replica > 1) {
     reduce = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
                           job.cluster, collectives_of(job));
   }
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
   if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
-    const double last = reduce / calls_of(elements, habits.bucket_elements);
+    const double last = reduce / calls_of(elements, bucket);
     const double hidden = std::min(reduce - last, backward_s);
     messages.reduce_s = reduce - hidden + slowdown_of(job) * hidden;
   } else {

@@ -149,6 +149,8 @@ struct ClusterSpec {
   double intra_host_latency_s = 0;
   double inter_host_bytes_per_s = 0;  // one process to other hosts, NICs shared out
   double inter_host_latency_s = 0;
+  double inter_host_message_s = 0;         // that each more of a rank's messages takes
+  double inter_host_next_bytes_per_s = 0;  // ... to the next host alone
   // Measured collectives, that replace latency + bytes / bandwidth where they reach.
   std::vector<LinkPoint> intra_host_points;
   std::vector<LinkPoint> inter_host_points;
@@ -286,11 +288,9 @@ struct ParallelSpec {
   std::optional<Profile> profile;
   std::optional<CollectivesKind> data_collectives;
   std::optional<bool> delayed_parameter_initialization;
-  bool prescaled_batch = true;      // a tensor group reads one batch, which micro_batch counts
-  int64_t bucket_bytes = 25 << 20;  // gradient bucket; PyTorch DDP's cap
-  // The same of sharded gradients and weights. Each bucket is a meeting: 8 ranks on 2 CPUs lost
-  // 0.3 ms by one (AlexNet of configs/jobs/digits.yaml, measured), in which they sum about as much.
-  int64_t shard_bucket_bytes = 256 << 10;
+  bool prescaled_batch = true;          // a tensor group reads one batch, which micro_batch counts
+  std::optional<int64_t> bucket_bytes;  // of gradients; auto: bucket_size.h
+  std::optional<int64_t> shard_bucket_bytes;  // of sharded gradients and weights
 };
 
 struct JobSpec {

@@ -27,6 +27,18 @@ NcclTable parse_nccl_tests(const std::string& path, const std::string& text);
 // measure the same.
 std::string with_link_points(const JobSource& cluster, const std::vector<NcclTable>& tables);
 
+// One key of a cluster file, such as inter_host_latency_s, and what was measured for it.
+struct LinkConstant {
+  std::string key;
+  double value = 0;
+  std::string source;  // what the cluster file says of it
+};
+
+// The cluster file with these constants in the place of those it has. Comments and other lines
+// stay. Throws ConfigError when the result is no cluster file.
+std::string with_link_constants(const JobSource& cluster,
+                                const std::vector<LinkConstant>& constants);
+
 // What a cluster file says. Throws ConfigError when it is none.
 ClusterSpec read_cluster(const JobSource& cluster);
 
