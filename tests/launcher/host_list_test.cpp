@@ -184,22 +184,24 @@ TEST_CASE("the hosts of a Slurm allocation") {
         "smp-launch under salloc or in a script of sbatch");
 }
 
-TEST_CASE("100,000 hosts are read in less than 50 ms") {
-  const auto processor_ms = [] {  // other work on the machine does not count
-    return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+// A hundred times as many would take ten thousand times as long, were each compared with the
+// others.
+TEST_CASE("100,000 hosts are read in about the time of 100 times 1,000") {
+  const auto processor_ms = [](int times, const std::string& text) {  // other work does not count
+    const std::clock_t start = std::clock();
+    for (int i = 0; i < times; ++i) CHECK(!parse_hosts(text).empty());
+    return 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   };
-  double ms = 1e9;  // the best of some: whoever shares the processor's caches slows it down
-  std::vector<HostSpec> all;
-  for (int i = 0; i < 10 && ms >= 50; ++i) {
-    all.clear();
-    const double start = processor_ms();
-    all = parse_hosts("rack[001-100]node[0001-1000]:8");
-    ms = std::min(ms, processor_ms() - start);
-  }
+  const std::string many = "rack[001-100]node[0001-1000]:8";
+  const std::vector<HostSpec> all = parse_hosts(many);
   CHECK(all.size() == 100'000);
   CHECK(all.back().name == "rack100node1000");
-  MESSAGE("100,000 hosts in ", ms, " ms");
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  CHECK(ms < 50);
-#endif
+  constexpr double kMostTimes = 20;    // 1 to 3 in truth, 100 if it were quadratic
+  double of_many = 1e9, of_few = 1e9;  // the best of some: others disturb the caches
+  for (int i = 0; i == 0 || (i < 10 && of_many > kMostTimes * of_few); ++i) {
+    of_many = std::min(of_many, processor_ms(1, many));
+    of_few = std::min(of_few, processor_ms(100, "rack[001]node[0001-1000]:8"));
+  }
+  MESSAGE("100,000 hosts in ", of_many, " ms, 100 times 1,000 in ", of_few, " ms");
+  CHECK(of_many <= kMostTimes * of_few);
 }
