@@ -148,6 +148,13 @@ TEST_CASE("a pod's place among those of its job") {
   CHECK(pod_error({"LWS_GROUP_SIZE=3", "LWS_WORKER_INDEX=3"}) ==
         "LWS_GROUP_SIZE is 3, but this pod is number 3: there is no such pod");
   CHECK(pod_error({"PET_NNODES=2:4"}) == "PET_NNODES='2:4' is not a number as it should be");
+  const std::string most = fmt::format("is more than {}, the most here", kMostHosts);
+  CHECK(pod_error({"PET_NNODES=131073"}) == "PET_NNODES='131073' " + most);
+  CHECK(pod_error({"LWS_GROUP_SIZE=2147483647"}) == "LWS_GROUP_SIZE='2147483647' " + most);
+  CHECK(pod_error({"PET_NNODES=2", "PET_NODE_RANK=0", "PET_NPROC_PER_NODE=4097"}) ==
+        "PET_NPROC_PER_NODE='4097' is more than 4096, the most here");
+  CHECK(pod_error({"PET_NNODES=2", "PET_NODE_RANK=0", "PET_MASTER_PORT=65536"}) ==
+        "PET_MASTER_PORT='65536' is more than 65535, the most here");
   CHECK(pod_error({"PET_NNODES=2"}) == "PET_NODE_RANK is not set, though others of its kind are");
   CHECK(pod_error({}) ==
         "this is no pod of a TrainJob (PET_NNODES), LeaderWorkerSet (LWS_GROUP_SIZE), JobSet or "
@@ -165,12 +172,13 @@ TEST_CASE("what SageMaker's SDK says of mpirun is taken in our own terms, or ref
   };
   const SageMakerMpi mpi = read(
       R"("8")",
-      R"("\"-verbose --mca btl_vader_single_copy_mechanism none -x A=b -x C --NCCL_DEBUG=INFO --NCCL_DEBUG WARN\"")");
+      R"("\"-verbose --mca btl_vader_single_copy_mechanism none -x A=b -x C -tag-output=1 --NCCL_DEBUG=INFO --NCCL_DEBUG WARN\"")");
   CHECK(mpi.processes_per_host == 8);
   CHECK(mpi.variables ==
         std::vector<std::string>{"A=b", "C", "NCCL_DEBUG=INFO", "NCCL_DEBUG=WARN"});
-  CHECK(mpi.dropped ==
-        std::vector<std::string>{"-verbose", "--mca btl_vader_single_copy_mechanism none"});
+  CHECK(mpi.dropped == std::vector<std::string>{"-verbose",
+                                                "--mca btl_vader_single_copy_mechanism none",
+                                                "-tag-output=1"});
   CHECK(read("4", R"("-x A=1")").variables == std::vector<std::string>{"A=1"});  // as older SDKs
   CHECK(read("null", "null").processes_per_host == 0);
   for (const char* text : {"{}", R"({"sagemaker_mpi_enabled": "false", "epochs": "3"})",
@@ -187,8 +195,13 @@ TEST_CASE("what SageMaker's SDK says of mpirun is taken in our own terms, or ref
   const std::string option = "h.json: sagemaker_mpi_custom_mpi_options: ";
   CHECK(error("1", R"("--bind-to core")") ==
         option + "'--bind-to' is for mpirun, which does not run here: it is --bind");
-  CHECK(error("1", R"("-rf ranks")") ==
-        option + "'-rf' is for mpirun, which does not run here: leave it out");
+  CHECK(error("1", R"("--bind-to=core")") ==
+        option + "'--bind-to=core' is for mpirun, which does not run here: it is --bind");
+  CHECK(error("1", R"("-timeout=60")") ==
+        option + "'-timeout=60' is for mpirun, which does not run here: it is --timeout");
+  for (const char* word : {"-rf", "--NCCL_DEBUG_SUBSYS=ALL", "-x=A", "--mca=a"})
+    CHECK(error("1", fmt::format(R"("{} ranks")", word)) ==
+          fmt::format("{}'{}' is for mpirun, which does not run here: leave it out", option, word));
   CHECK(error("1", R"("core")") == option + "'core' is no option of mpirun");
   CHECK(error("1", R"("-mca a")") == option + "a value is missing behind '-mca'");
   CHECK(error("1", "7") == option + "it is a text");

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "smp/launcher/host_list.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
@@ -55,7 +56,7 @@ std::optional<std::string> value_in(const std::vector<std::string>& environment,
   return std::nullopt;
 }
 
-int number_in(const std::vector<std::string>& environment, const char* name, int least) {
+int number_in(const std::vector<std::string>& environment, const char* name, int least, int most) {
   const std::optional<std::string> text = value_in(environment, name);
   if (!text) throw ConfigError(fmt::format("{} is not set, though others of its kind are", name));
   int number = 0;
@@ -63,6 +64,8 @@ int number_in(const std::vector<std::string>& environment, const char* name, int
   const auto [end, error] = std::from_chars(text->data(), last, number);
   if (error != std::errc{} || end != last || number < least)
     throw ConfigError(fmt::format("{}='{}' is not a number as it should be", name, *text));
+  if (number > most)
+    throw ConfigError(fmt::format("{}='{}' is more than {}, the most here", name, *text, most));
   return number;
 }
 
@@ -123,7 +126,8 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
   } catch (const nlohmann::json::exception&) {
     throw ConfigError(fmt::format("{}: this is no JSON", where));
   }
-  if (value_in(environment, "SM_NUM_GPUS")) job.gpus = number_in(environment, "SM_NUM_GPUS", 0);
+  if (value_in(environment, "SM_NUM_GPUS"))
+    job.gpus = number_in(environment, "SM_NUM_GPUS", 0, kMostSlots);
   std::sort(job.hosts.begin(), job.hosts.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);  // algo-2 before algo-10
   });

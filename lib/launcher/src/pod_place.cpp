@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "smp/launcher/host_list.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
 
@@ -22,6 +23,7 @@ constexpr std::array kHostFileNames = {"OMPI_MCA_orte_default_hostfile", "I_MPI_
 constexpr const char* kIndex = "JOB_COMPLETION_INDEX";
 constexpr const char* kNodes = "PET_NNODES";
 constexpr const char* kGroupSize = "LWS_GROUP_SIZE";
+constexpr int kMostPort = 65535;
 
 using Environment = std::vector<std::string>;
 
@@ -36,22 +38,22 @@ std::string host_file_of(const Environment& environment, const std::string& othe
 PodPlace place_in_trainjob(const Environment& environment) {
   PodPlace place;
   place.source = kNodes;
-  place.pods = number_in(environment, kNodes, 1);
+  place.pods = number_in(environment, kNodes, 1, kMostHosts);
   place.order = number_in(environment, "PET_NODE_RANK", 0);
   // Else "auto", "cpu" or "gpu", which torchrun counts.
   const std::string ranks = value_in(environment, "PET_NPROC_PER_NODE").value_or("");
   if (!ranks.empty() && ranks.find_first_not_of("0123456789") == ranks.npos)
-    place.ranks = number_in(environment, "PET_NPROC_PER_NODE", 1);
+    place.ranks = number_in(environment, "PET_NPROC_PER_NODE", 1, kMostSlots);
   place.first = value_in(environment, "PET_MASTER_ADDR").value_or("");
   if (value_in(environment, "PET_MASTER_PORT"))
-    place.port = number_in(environment, "PET_MASTER_PORT", 1);
+    place.port = number_in(environment, "PET_MASTER_PORT", 1, kMostPort);
   return place;
 }
 
 PodPlace place_in_group(const Environment& environment) {
   PodPlace place;
   place.source = kGroupSize;
-  place.pods = number_in(environment, kGroupSize, 1);
+  place.pods = number_in(environment, kGroupSize, 1, kMostHosts);
   place.order = number_in(environment, "LWS_WORKER_INDEX", 0);
   place.first = value_in(environment, "LWS_LEADER_ADDRESS").value_or("");
   return place;

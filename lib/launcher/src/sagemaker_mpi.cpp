@@ -106,11 +106,11 @@ class OptionReader {
     if (word.size() < 2 || word.front() != '-')
       refuse(fmt::format("'{}' is no option of mpirun", word));
     const size_t equals = word.find('=');
-    const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()),
-                                         equals == word.npos ? word.npos : equals);
-    if (name == "x") {
+    const std::string option = word.substr(0, equals);  // as in --bind-to=core
+    const std::string name = option.substr(std::min(option.find_first_not_of('-'), option.size()));
+    if (word == "-x" || word == "--x") {
       mpi_.variables.push_back(take_value(word));
-    } else if (word.starts_with("--NCCL_DEBUG")) {  // SageMaker's own addition
+    } else if (option == "--NCCL_DEBUG") {  // SageMaker's own addition
       mpi_.variables.push_back(fmt::format(
           "NCCL_DEBUG={}", equals == word.npos ? take_value(word) : word.substr(equals + 1)));
     } else {
@@ -126,7 +126,7 @@ class OptionReader {
     }
     const auto known = std::find_if(kForMpiAlone.begin(), kForMpiAlone.end(),
                                     [&](const MpiOption& one) { return name == one.name; });
-    if (known == kForMpiAlone.end())
+    if (known == kForMpiAlone.end() || (known->values > 0 && word.find('=') != word.npos))
       refuse(fmt::format("'{}' is for mpirun, which does not run here: leave it out", word));
     std::vector<std::string> said = {word};
     for (int i = 0; i < known->values; ++i) said.push_back(take_value(word));

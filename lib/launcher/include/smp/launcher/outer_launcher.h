@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,9 +12,10 @@ namespace smp {
 std::optional<std::string> value_in(const std::vector<std::string>& environment,
                                     const std::string& name);
 
-// The whole number, `least` or more, that is the value of a variable. Throws ConfigError, also
+// The whole number from `least` to `most` that is the value of a variable. Throws ConfigError, also
 // where it is not set.
-int number_in(const std::vector<std::string>& environment, const char* name, int least);
+int number_in(const std::vector<std::string>& environment, const char* name, int least,
+              int most = std::numeric_limits<int>::max());
 
 // The place of this process among those that mpirun or mpiexec has started.
 struct OuterRank {
