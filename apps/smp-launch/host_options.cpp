@@ -108,8 +108,6 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
 
 // Hosts that come by themselves are not reached.
 void HostOptions::check_meeting() const {
-  if (!request_.hosts.empty() || !request_.hostfile.empty())
-    throw UsageError("the hosts come by themselves: leave --hosts and --hostfile out");
   const std::array<std::pair<const char*, bool>, 6> for_reached = {{
       {"--exclude", !request_.exclude.empty()},
       {"--via", !request_.transport.via.empty()},
@@ -126,7 +124,12 @@ void HostOptions::check_meeting() const {
 }
 
 void HostOptions::finish(bool prints) {
+  const bool says_hosts = !request_.hosts.empty() || !request_.hostfile.empty();
   resolve_hosts(request_);
+  if (says_hosts && meeting_.by_hand())
+    throw UsageError(
+        "--nnodes, --node-rank and --inside are for hosts that come by themselves: leave them out, "
+        "or --hosts and --hostfile");
   const bool by_mpirun = request_.transport.via == kMpirun;
   meeting_.finish(prints, by_mpirun);
   if (request_.meeting.wanted()) {
@@ -151,8 +154,6 @@ void HostOptions::finish(bool prints) {
       throw UsageError(
           fmt::format("{} is for other hosts: name them with --hosts or --hostfile", option));
   }
-  if (!request_.hosts.empty() && !request_.hostfile.empty())
-    throw UsageError("both --hosts and --hostfile: the hosts come from one of them");
   for (const char* word : {kSlurm, kOff}) {
     const auto& said = request_.topology;
     if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
@@ -198,9 +199,11 @@ void HostOptions::check_variables() const {
   for (const std::string& variable : request_.forward.named) {
     const std::string name = variable.substr(0, variable.find('='));
     if (is_set_by_launcher(name))
-      throw UsageError(fmt::format("--env {}: smp-launch sets it itself: leave it out", name));
+      throw UsageError(fmt::format("{} {}: smp-launch sets it itself: leave it out",
+                                   request_.option_of(name), name));
     if (request_.sagemaker_variables && is_of_sagemaker(name))
-      throw UsageError(fmt::format("both --env {} and --sagemaker-env: leave one out", name));
+      throw UsageError(fmt::format("both {} {} and --sagemaker-env: leave one out",
+                                   request_.option_of(name), name));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ constexpr const char* kMpirun = "mpirun";  // as --via
 constexpr const char* kSrun = "srun";
 constexpr const char* kOff = "off";  // as --topology
 
+constexpr const char* kMpiVariable = "sagemaker_mpi_custom_mpi_options: -x";
+
 // The GPUs of a host that a rank sees: none, all that the host's ranks use, or the one of its own.
 enum class VisibleGpus { kNone, kAllLocal, kOne };
 
@@ -43,6 +46,7 @@ struct HostRequest {
   std::chrono::milliseconds connect_timeout{30'000};
   std::optional<int> fan_out;  // agents that one of them reaches; not said: 32 above 64
   ForwardRules forward;
+  std::set<std::string> mpi_variables;  // names that kMpiVariable has added to forward.named
   VisibleGpus visible_gpus = VisibleGpus::kAllLocal;
   bool sagemaker_variables = false;  // ranks get SM_HOSTS and the like
   std::vector<std::string> push;     // files and folders that the hosts get
@@ -53,6 +57,10 @@ struct HostRequest {
   // One mpirun starts all agents, and only smp-launch's own srun: a step inside a step would lack
   // the allocation's variables.
   bool starts_all() const { return transport.via == kSrun || transport.via == kMpirun; }
+  // What has named a variable of forward.named, in the user's words.
+  const char* option_of(const std::string& variable) const {
+    return mpi_variables.count(variable) != 0 ? kMpiVariable : "--env";
+  }
   bool several() const { return !hosts.empty() || !hostfile.empty() || meeting.wanted(); }
 };
 

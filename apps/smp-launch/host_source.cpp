@@ -84,10 +84,19 @@ void read_mpi_of_sagemaker(HostRequest& request, MeetingRequest& meeting, int ho
     meeting.ranks = mpi.processes_per_host * hosts;
     meeting.starter = "SageMaker's mpi";
   }
+  std::vector<std::string> variables;
   for (const std::string& variable : mpi.variables) {
-    check_variable("sagemaker_mpi_custom_mpi_options: -x", variable);
-    request.forward.named.push_back(variable);
+    check_variable(kMpiVariable, variable);
+    if (variable.find('=') == variable.npos && !value_in(own_environment(), variable)) {
+      request.notes.push_back(fmt::format("{} {}: it is not set here, so the ranks do not get it",
+                                          kMpiVariable, variable));
+      continue;
+    }
+    request.mpi_variables.insert(variable.substr(0, variable.find('=')));
+    variables.push_back(variable);
   }
+  // The command line comes last, and so counts.
+  request.forward.named.insert(request.forward.named.begin(), variables.begin(), variables.end());
   if (!mpi.dropped.empty())
     request.notes.push_back(
         fmt::format("sagemaker_mpi_custom_mpi_options: '{}' says nothing to the "
@@ -148,6 +157,8 @@ void read_pod(HostRequest& request) {
 }  // namespace
 
 void resolve_hosts(HostRequest& request) {
+  if (!request.hosts.empty() && !request.hostfile.empty())
+    throw UsageError("both --hosts and --hostfile: the hosts come from one of them");
   if (request.hosts == kAuto) find_hosts(request);
   if (request.hosts == kLocal) {
     request.hosts.clear();
@@ -156,8 +167,6 @@ void resolve_hosts(HostRequest& request) {
     request.hosts.clear();
     read_sagemaker(request);
   } else if (request.hosts == kKubernetes) {
-    if (!request.hostfile.empty())
-      throw UsageError("both --hosts and --hostfile: the hosts come from one of them");
     request.hosts.clear();
     read_pod(request);
   }

@@ -43,7 +43,8 @@ std::string named_text(const PreparedJob& job) {
     const bool is_word = std::all_of(
         name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     if (!is_word || std::isdigit(static_cast<unsigned char>(name.front())) != 0)
-      throw ConfigError(fmt::format("--env {}: the shell has no variables of such names", name));
+      throw ConfigError(fmt::format("{} {}: the shell has no variables of such names",
+                                    job.request.hosts.option_of(name), name));
     text +=
         equals == variable.npos || looks_secret(name)
             ? fmt::format(": \"${{{0}?export {0}}}\"; export {0}\n", name)

@@ -95,14 +95,16 @@ PreparedJob prepare(const LaunchRequest& request) {
     named_variables(own_environment(), request.hosts.forward.named);
   if (!request.plan.empty()) job.plan = read_plan(request.plan);
   job.hosts = hosts_of(request, job.plan, job.spares, job.host_order);
-  check_gpus(job);
-  if (!job.plan) {
+  if (job.plan)
+    job.world_size = static_cast<int>(job.plan->degrees.world());
+  else
     job.world_size =
         job.hosts.empty() ? std::max(1, request.ranks) : static_cast<int>(slots_of(job.hosts));
+  check_gpus(job);
+  if (!job.plan) {
     job.command = request.program;
     return job;
   }
-  job.world_size = static_cast<int>(job.plan->degrees.world());
   if (const int outer = request.hosts.meeting.ranks;
       outer != 0 && outer != job.world_size &&
       (!request.hosts.sagemaker || request.hosts.meeting.slots != 0))

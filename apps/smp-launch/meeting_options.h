@@ -33,6 +33,11 @@ class MeetingOptions {
   // throws Information. Throws UsageError.
   void finish(bool prints, bool agents_come);
 
+  // Words that no other source of the hosts leaves room for; one of pods may need their number.
+  bool by_hand() const {
+    return !inside_.empty() || (!request_.pods && (!nnodes_.empty() || !node_rank_.empty()));
+  }
+
  private:
   void read_numbers();
   void read_pod_numbers();

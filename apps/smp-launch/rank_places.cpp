@@ -59,8 +59,11 @@ SageMakerHost sagemaker_host(const PreparedJob& job, const RankPlace& place,
                              const std::string& all) {
   SageMakerHost host;
   if (job.hosts.empty()) return host;
-  host.hosts = all;
-  host.current = job.hosts[static_cast<size_t>(place.host)].name;
+  const MeetingRequest& meeting = job.request.hosts.meeting;
+  if (!meeting.wanted() || !meeting.names.empty()) {  // else they bring their names
+    host.hosts = all;
+    host.current = job.hosts[static_cast<size_t>(place.host)].name;
+  }
   if (!place.gpus.empty()) host.gpus = std::to_string(place.gpus.size());
   return host;
 }
@@ -101,23 +104,26 @@ void check_gpus(const PreparedJob& job) {
     return variable.substr(0, variable.find('=')) == kVisibleGpus;
   };
   const auto& named = job.request.hosts.forward.named;
+  const char* option = job.request.hosts.option_of(kVisibleGpus);
   const bool in_env = std::any_of(named.begin(), named.end(), says_gpus);
   const VisibleGpus policy = job.request.hosts.visible_gpus;
   if (in_env && policy != VisibleGpus::kAllLocal)
-    throw ConfigError(fmt::format("both --env {} and --visible-gpus say which GPUs: leave one out",
-                                  kVisibleGpus));
+    throw ConfigError(fmt::format("both {} {} and --visible-gpus say which GPUs: leave one out",
+                                  option, kVisibleGpus));
   if (policy == VisibleGpus::kNone && job.plan && job.plan->job.cluster.device == DeviceKind::kCuda)
     throw ConfigError(
         "--visible-gpus none: the plan's ranks run on GPUs (cluster.device: cuda): leave it out");
   for (const HostSpec& host : job.hosts) {
     if (!host.gpus.empty() && in_env)
       throw ConfigError(
-          fmt::format("both --env {} and gpu= of host '{}' say which GPUs: leave one out",
+          fmt::format("both {} {} and gpu= of host '{}' say which GPUs: leave one out", option,
                       kVisibleGpus, host.name));
     if (!host.gpus.empty() && policy == VisibleGpus::kNone)
       throw ConfigError(fmt::format(
           "--visible-gpus none, but gpu= of host '{}' names some: leave one out", host.name));
   }
+  // Before there is a run folder; where others will run the job, what is set here says nothing.
+  if (policy == VisibleGpus::kOne && job.request.dry_run == DryRun::kNo) planned_places(job);
 }
 
 }  // namespace smp

@@ -11,8 +11,8 @@ namespace smp {
 // without asking any host. Throws ConfigError where --visible-gpus cannot be honoured.
 std::vector<RankPlace> planned_places(const PreparedJob& job);
 
-// What --env and --visible-gpus say of GPUs beside gpu= and the plan, and would be lost. Throws
-// ConfigError.
+// What --env and --visible-gpus say of GPUs beside gpu= and the plan, and would be lost, or cannot
+// be honoured. Throws ConfigError.
 void check_gpus(const PreparedJob& job);
 
 }  // namespace smp

@@ -99,13 +99,14 @@ bool asks_health(const PreparedJob& job) {
   return uses_gpus(job) || job.request.hosts.sagemaker_variables;
 }
 
-// What was not known of a host before it was asked.
-void tell_sagemaker(const HostHealth& health, int host, ReachedHosts& reached) {
+// What was not known of a host before it was asked; `names` are those of all.
+void tell_sagemaker(const HostHealth& health, int host, const std::vector<std::string>& names,
+                    ReachedHosts& reached) {
   for (RankPlace& place : reached.places) {
     if (place.host != host || !place.sagemaker) continue;
     SageMakerHost& said = *place.sagemaker;
-    if (said.hosts.empty()) said.hosts = nlohmann::json{health.name}.dump();
-    if (said.current.empty()) said.current = health.name;
+    if (said.hosts.empty()) said.hosts = nlohmann::json(names).dump();
+    if (said.current.empty()) said.current = names[static_cast<size_t>(host)];
     if (said.gpus.empty()) said.gpus = std::to_string(health.gpus.size());
   }
 }
@@ -173,7 +174,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       if (asks_health(job)) {
         const HostHealth health = own_health();
         if (uses_gpus(job)) warn_of_gpus(health.name, health, {}, reached);
-        tell_sagemaker(health, 0, reached);
+        tell_sagemaker(health, 0, {health.name}, reached);
       }
       auto host = std::make_unique<LocalHost>();
       if (const auto every = usage_interval(job); every.count() > 0) host->sample_usage(every);
@@ -213,8 +214,12 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       if (const auto number = group->push(files, control_fd)) return interrupted_by(*number);
     }
     std::vector<int> cpus;
-    for (size_t i = 0; i < job.hosts.size(); ++i)
-      cpus.push_back(group->about(static_cast<int>(i)).cpus);
+    std::vector<std::string> own_names;
+    for (size_t i = 0; i < job.hosts.size(); ++i) {
+      const HostFacts about = group->about(static_cast<int>(i));
+      cpus.push_back(about.cpus);
+      own_names.push_back(about.name);
+    }
     for (size_t rank = 0; rank < reached.places.size(); ++rank) {
       RankPlace& place = reached.places[rank];
       place.cpus = cpus[static_cast<size_t>(place.host)];
@@ -226,10 +231,9 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       const std::string& name = job.hosts[i].name;
       if (const auto& health = group->about(static_cast<int>(i)).health) {
         if (uses_gpus(job)) warn_of_gpus(name, *health, job.hosts[i].gpus, reached);
-        tell_sagemaker(*health, static_cast<int>(i), reached);
+        tell_sagemaker(*health, static_cast<int>(i), own_names, reached);
       }
-      reached.names.push_back(
-          meeting ? fmt::format("{} ({})", name, group->about(static_cast<int>(i)).name) : name);
+      reached.names.push_back(meeting ? fmt::format("{} ({})", name, own_names[i]) : name);
     }
     reached.master_address =
         meeting && request.interface.empty() ? meeting->address() : meeting_address(job, *group);

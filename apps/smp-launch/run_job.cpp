@@ -79,6 +79,7 @@ class Run {
   int report();
   BoardPlaces places();
   void tell_trouble();
+  void tell_notes();
 
   PreparedJob prepared_;  // its hosts change when one is replaced
   const RunFolder* folder_;
@@ -113,6 +114,14 @@ BoardPlaces Run::places() {
 void Run::tell_trouble() {
   if (const std::string trouble = board_.take_trouble(); !trouble.empty())
     console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", trouble));
+}
+
+// They count most where the hosts do not answer.
+void Run::tell_notes() {
+  for (const std::string& note : prepared_.request.hosts.notes)
+    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", note));
+  if (!prepared_.host_order.empty())
+    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
 }
 
 int Run::run() {
@@ -154,18 +163,13 @@ int Run::run() {
 
 void Run::start(const Attempt& attempt) {
   if (attempt.restarts > 0) board_.set_state("starting");
+  if (attempt.restarts == 0) tell_notes();
   auto reached = reach_hosts(prepared_, port_, control_fd_);
   if (const JobResult* ended = std::get_if<JobResult>(&reached)) {
     result_ = without_ranks(*ended);
   } else {
     const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
     job_ = job_of(prepared_, folder_, hosts, attempt);
-    for (const std::string& note : prepared_.request.hosts.notes) {
-      if (attempt.restarts == 0)
-        console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", note));
-    }
-    if (attempt.restarts == 0 && !prepared_.host_order.empty())
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
     for (const std::string& warning : hosts.warnings)
       console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
     if (prepared_.request.report_bindings) console_.write(Stream::kErr, text_of_bindings(job_));

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "program.h"
@@ -99,11 +100,11 @@ TEST_CASE("a plan on hosts with unequal slots: its ranks fill them in order") {
 TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
   const auto seen = [](const std::vector<std::string>& options,
                        const std::vector<std::string>& environment = {}) {
-    const ProgramEnd end =
-        run_program(joined(joined({SMP_LAUNCH, "--show-ranks", "all"}, options),
-                           {"--", "/bin/sh", "-c",
-                            "echo ${CUDA_VISIBLE_DEVICES-unset} $SM_HOSTS $SM_CURRENT_HOST"}),
-                    environment);
+    const std::vector<std::string> without = {"/usr/bin/env", "-u", "CUDA_VISIBLE_DEVICES", "-u",
+                                              "SM_HOSTS",     "-u", "SM_CURRENT_HOST"};
+    const ProgramEnd end = run_program(joined(
+        joined(joined(joined(without, environment), {SMP_LAUNCH, "--show-ranks", "all"}), options),
+        {"--", "/bin/sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset} $SM_HOSTS $SM_CURRENT_HOST"}));
     std::string text = end.code == 0 ? "" : end.err;
     for (const std::string& line : sorted_lines(end.out)) text += line + "; ";
     return text;
@@ -118,6 +119,10 @@ TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
   CHECK(seen({"-n", "3", "--visible-gpus", "one"}, own) ==
         "smp-launch: --visible-gpus one: this host has 3 ranks, but "
         "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b names 2: fewer ranks, or unset it\n");
+  const ScratchFolder folder;
+  const std::string unused = folder / "run";
+  CHECK(contains(seen({"-n", "3", "--visible-gpus", "one", "--run-dir", unused}, own), "names 2"));
+  CHECK(!std::filesystem::exists(unused));
   CHECK(seen({"--hosts", "a:1,b:1", "--via", "local", "--sagemaker-env", "--visible-gpus",
               "none"}) == "[0] [\"a\",\"b\"] a; [1] [\"a\",\"b\"] b; ");
 }

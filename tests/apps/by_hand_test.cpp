@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -68,6 +71,14 @@ TEST_CASE("a start by hand on each of three hosts is one job") {
     CHECK(second.wait().code == 0);
     CHECK(third.wait().code == 0);
   }
+  SUBCASE("SageMaker's variables say the names that the hosts bring") {
+    std::array<char, HOST_NAME_MAX + 1> name{};
+    gethostname(name.data(), name.size() - 1);
+    const std::vector<std::string> first =
+        joined(meeting.words(3, 0), {"-n", "3", "--sagemaker-env", "--show-ranks", "2"});
+    CHECK(run_program(joined(first, shell("echo $SM_CURRENT_HOST $SM_HOSTS"))).out ==
+          fmt::format("[2] {0} [\"{0}\",\"{0}\",\"{0}\"]\n", name.data()));
+  }
   SUBCASE("a failure") {
     const ProgramEnd end = run_program(start(0, "test $RANK = 5 && exit 9; sleep 300"));
     CHECK(end.code == 9);
@@ -111,10 +122,13 @@ TEST_CASE("a start by hand that is not whole is refused") {
         "smp-launch: --node-rank '2': the 2 hosts are numbers 0 to 1");
   CHECK(error_of({"-n", "2", "--node-rank", "1", "--", "true"}, 2) ==
         "smp-launch: --node-rank is for a start by hand on each host: add --nnodes");
-  CHECK(error_of({"--nnodes", "2", "--hosts", "a", "--node-rank", "0", "--rendezvous", "h:1",
-                  "--key-file", "k", "--", "true"},
-                 2) ==
-        "smp-launch: the hosts come by themselves: leave --hosts and --hostfile out");
+  const std::vector<std::string> second = {"--nnodes",     "2",   "--node-rank", "1",
+                                           "--rendezvous", "h:1", "--key-file",  "k"};
+  for (const std::vector<std::string>& hosts : std::vector<std::vector<std::string>>{
+           {"--hosts", "a"}, {"--hosts", "local"}, {"--hosts", "auto"}, {"--hostfile", "h"}})
+    CHECK(error_of(joined(joined(second, hosts), {"--", "true"}), 2) ==
+          "smp-launch: --nnodes, --node-rank and --inside are for hosts that come by themselves: "
+          "leave them out, or --hosts and --hostfile");
   CHECK(error_of({"--nnodes", "2", "--via", "ssh", "--node-rank", "0", "--rendezvous", "h:1",
                   "--key-file", "k", "--", "true"},
                  2) ==
@@ -177,6 +191,9 @@ TEST_CASE("one job over all that mpirun has started") {
           "--rendezvous 10.0.0.1:29400 --key-file key");
     CHECK(error_of({"--inside", "mpirun", "--nnodes", "2"}, of_mpi(0, 4, 2)) ==
           "smp-launch: --inside mpirun knows its hosts: leave --nnodes and --node-rank out");
+    CHECK(error_of({"--inside", "mpirun", "--hosts", "local"}, of_mpi(0, 4, 4)) ==
+          "smp-launch: --nnodes, --node-rank and --inside are for hosts that come by themselves: "
+          "leave them out, or --hosts and --hostfile");
   }
 }
 
@@ -205,7 +222,7 @@ TEST_CASE("a training job of SageMaker") {
     std::filesystem::create_directories(root + "/input/config");
     std::ofstream(root + "/input/config/hyperparameters.json")
         << R"({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2",)"
-        << R"( "sagemaker_mpi_custom_mpi_options": "\"-verbose -x WHAT=this\""})";
+        << R"( "sagemaker_mpi_custom_mpi_options": "\"-verbose -x WHAT=this -x NOT_SET_HERE\""})";
     const std::vector<std::string> one = {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1",
                                           "SM_NUM_GPUS=8", "SMP_SAGEMAKER_FOLDER=" + root};
     const auto start = [&](const std::vector<std::string>& options) {
@@ -215,18 +232,32 @@ TEST_CASE("a training job of SageMaker") {
     };
     const ProgramEnd said = start({});
     CHECK(said.out == "[0] 2 this\n");
-    CHECK(said.err ==
-          "smp-launch: sagemaker_mpi_custom_mpi_options: '-verbose' says nothing to the ranks, "
-          "which do not talk through MPI\n");
+    CHECK(
+        said.err ==
+        "smp-launch: sagemaker_mpi_custom_mpi_options: -x NOT_SET_HERE: it is not set here, so the "
+        "ranks do not get it\n"
+        "smp-launch: sagemaker_mpi_custom_mpi_options: '-verbose' says nothing to the ranks, "
+        "which do not talk through MPI\n");
+    CHECK(start({"--env", "WHAT=that"}).out == "[0] 2 that\n");  // what the user types counts
     CHECK(contains(start({"-n", "8"}).err,
                    "smp-launch: -n says 8 ranks, but SageMaker's mpi has started 2: leave -n "
                    "out\n"));
+    std::ofstream(root + "/input/config/hyperparameters.json")
+        << R"({"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": "-x RANK=1"})";
+    CHECK(contains(start({}).err,
+                   "smp-launch: sagemaker_mpi_custom_mpi_options: -x RANK: smp-launch sets it "
+                   "itself: leave it out\n"));
   }
   SUBCASE("one host needs no meeting") {
     const ProgramEnd alone = run_program(
         joined({SMP_LAUNCH, "--hosts", "sagemaker", "-n", "3"}, shell("echo $WORLD_SIZE")),
         {"SM_HOSTS=[\"algo-1\"]", "SM_CURRENT_HOST=algo-1", "SM_NUM_GPUS=0"});
     CHECK(alone.out == "[0] 3\n");
+    const ProgramEnd more = run_program(
+        joined({SMP_LAUNCH, "--hosts", "sagemaker", "--key-file", meeting.key, "--nnodes", "2"},
+               shell("true")),
+        on_host(1));
+    CHECK(contains(more.err, "smp-launch: --nnodes, --node-rank and --inside are for hosts that "));
   }
   SUBCASE("hosts without GPUs say nothing about ranks") {
     const ProgramEnd refused = run_program(
@@ -324,6 +355,8 @@ TEST_CASE("the pods of a job on Kubernetes") {
           "smp-launch: --hosts k8s: how many ranks have the pods together? Give -n, as in -n 32");
     CHECK(error_of(of_trainjob(1, 0), {"-n", "3"}) ==
           "smp-launch: -n says 3 ranks, but this pod's job has started 2: leave -n out");
+    CHECK(error_of({"PET_NNODES=131073", "PET_NODE_RANK=0"}, {}) ==
+          "smp-launch: --hosts k8s: PET_NNODES='131073' is more than 131072, the most here");
     CHECK(error_of({"HYDRA_HOST_FILE=/etc/mpi/hostfile"}, {"--hostfile", "h"}) ==
           "smp-launch: both --hosts and --hostfile: the hosts come from one of them");
   }
@@ -359,6 +392,15 @@ TEST_CASE("the hosts of the scheduler that has started this") {
         "smp-launch: --hosts auto: this host alone, for no scheduler has started this\n");
   CHECK(here.out == "[0] 0 0/1\n");
   CHECK(start({"LSB_MCPU_HOSTS=a 2"}, {"--hosts", "local", "-n", "1"}).out == "[0] 0 0/1\n");
+  for (const char* word : {"local", "auto"}) {
+    const ProgramEnd two = start({}, {"--hosts", word, "--hostfile", nodes});
+    CHECK(two.code == 2);
+    CHECK(contains(two.err, "smp-launch: both --hosts and --hostfile: the hosts come from one"));
+  }
+  const ProgramEnd away = start({"LSB_MCPU_HOSTS=a 1"}, {"--hosts", "auto", "--via", "exec:false"});
+  CHECK(
+      away.err.starts_with("smp-launch: --hosts auto: the hosts of LSF's job (LSB_MCPU_HOSTS)\n"));
+  CHECK(contains(away.err, "host a"));
   // A pod's variables count on Kubernetes alone.
   CHECK(contains(start({"PET_NNODES=2", "PET_NODE_RANK=0"}, {"--hosts", "auto", "-n", "1"}).err,
                  "this host alone"));

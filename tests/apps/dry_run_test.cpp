@@ -253,6 +253,11 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
         "smp-launch: --visible-gpus none, but gpu= of host 'a' names some: leave one out");
   CHECK(error_of({"--dry-run", "-n", "1", "--visible-gpus", "two", "--", "true"}, 2) ==
         "smp-launch: --visible-gpus 'two': it is none, all-local or one");
+  const std::string coming = run_program({SMP_LAUNCH, "--dry-run", "--nnodes", "2", "-n", "2",
+                                          "--sagemaker-env", "--", "true"})
+                                 .out;
+  CHECK(contains(coming, "SM_HOSTS='<drawn at the start>'"));
+  CHECK(contains(coming, "SM_CURRENT_HOST='<drawn at the start>'"));
   CHECK(error_of({"--dry-run", "-n", "1", "--sagemaker-env", "--env", "SM_HOSTS=[]", "--", "true"},
                  2) == "smp-launch: both --env SM_HOSTS and --sagemaker-env: leave one out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
