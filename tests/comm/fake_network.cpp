@@ -4,6 +4,7 @@
 #include <barrier>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -35,6 +36,8 @@ class FakeNetwork::End final : public Transport {
       std::byte* data() const override { return const_cast<std::byte*>(bytes.data()); }
       std::vector<std::byte> bytes;
     };
+    std::lock_guard guard(network_.mutex_);
+    if (network_.full_[size_t(rank_)]) throw std::bad_alloc();
     return std::make_unique<Heap>(bytes);
   }
 
@@ -135,7 +138,11 @@ class FakeNetwork::End final : public Transport {
 };
 
 FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
-    : faults_(faults), random_(faults.seed), inboxes_(size_t(size)), cut_(size_t(size)) {
+    : faults_(faults),
+      random_(faults.seed),
+      inboxes_(size_t(size)),
+      cut_(size_t(size)),
+      full_(size_t(size)) {
   if (!faults.rings || faults.deaf) return;
   for (Inbox& inbox : inboxes_) inbox.bell = shm::Doorbell::make();
 }
@@ -157,6 +164,11 @@ void FakeNetwork::cut(int rank) {
 void FakeNetwork::part(int a, int b) {
   std::lock_guard guard(mutex_);
   parted_.insert(std::minmax(a, b));
+}
+
+void FakeNetwork::fill(int rank) {
+  std::lock_guard guard(mutex_);
+  full_[size_t(rank)] = true;
 }
 
 namespace {

@@ -45,6 +45,8 @@ class FakeNetwork {
   void cut(int rank);
   // Nothing passes between these two any more, and nothing says so.
   void part(int a, int b);
+  // There is no memory for more messages of this rank.
+  void fill(int rank);
 
  private:
   class End;
@@ -64,7 +66,7 @@ class FakeNetwork {
   const NetworkFaults faults_;
   std::mt19937_64 random_;
   std::vector<Inbox> inboxes_;
-  std::vector<bool> cut_;
+  std::vector<bool> cut_, full_;
   std::set<std::pair<int, int>> parted_;
   int64_t unexpected_ = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "comm/calls_apart.h"
 #include "comm/times.h"
+#include "looking.h"
 #include "smp/comm/thread_group.h"
 
 using namespace smp;
@@ -21,6 +22,14 @@ TEST_CASE("a call that one rank does not make times out and names that rank and 
         "timeout 1: rank 0: all_reduce #1 'data.gradients' of 4096 fp32 timed out after 0.4 s: "
         "rank 1 has not called it (it has made no call yet)");
   CHECK(errors[1] == "");
+}
+
+TEST_CASE("a rank that had no CPU itself has not looked at its mates meanwhile") {
+  shm::Looking looking;
+  const auto start = shm::Looking::Clock::now();
+  for (const int ms : {0, 20, 100, 10'000, 10'020}) looking.look(start + milliseconds(ms));
+  CHECK(looking.since() == start);
+  CHECK(looking.looked_for() == milliseconds(20 + 50 + 50 + 20));
 }
 
 TEST_CASE("a group and those split off it may have a time-out of their own") {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -183,6 +184,33 @@ TEST_CASE("a rank of another host that does not call is named when the time is o
   CHECK(errors[0] ==
         "timeout 1: rank 0: all_reduce #2 'x' of 1 fp32 timed out after 0.3 s: rank 1 has not "
         "called it (its last call: #1 barrier 'start')");
+}
+
+TEST_CASE(
+    "a group for whose messages there is no memory is not made, and its rank answers when it is "
+    "asked about it") {
+  std::atomic<bool> has_thrown{false};
+  run_hosts(2, 1, [&](Communicator& comm, FakeNetwork& network) {
+    comm.barrier("start")->wait();
+    std::string said;
+    try {
+      if (comm.rank() == 1) {
+        network.fill(1);
+        CHECK_THROWS_AS(comm.split({0, 1}), std::bad_alloc);
+        has_thrown.store(true);
+        comm.barrier("end")->wait();  // answers meanwhile
+      } else {
+        const auto both = comm.split({0, 1});
+        while (!has_thrown.load()) std::this_thread::yield();
+        both->set_timeout(milliseconds(300));
+        both->barrier("x")->wait();
+      }
+    } catch (const CommError& e) {
+      said = text_of(e);
+    }
+    CHECK(said.find("rank 0: barrier #1 'x' timed out after 0.3 s: rank 1 has not called it") !=
+          std::string::npos);
+  });
 }
 
 TEST_CASE("of several ranks on a host the one that does not call is named on all hosts, no mate") {

@@ -16,6 +16,7 @@
 #include "call.h"
 #include "doorbell.h"
 #include "job.h"
+#include "looking.h"
 #include "program.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
@@ -177,7 +178,8 @@ class Operation {
   bool wanted_ = false;  // somebody waits for it or for one behind it
   int budget_ = 0;       // waits that it may still pass before other lanes get their turn
   bool started_ = false;
-  std::chrono::steady_clock::time_point start_, overdue_since_;
+  std::chrono::steady_clock::time_point start_;
+  Looking overdue_;  // at whom it waits for
   std::exception_ptr error_;
   std::atomic<bool> finished_{false};
 };
@@ -254,8 +256,8 @@ class Engine {
   void fail_affected();
   void fail_lane(Lane& lane, const Failure& failure);
   void report(CommError::Kind kind, int culprit, const std::string& text);
-  std::optional<Failure> verdict(const Operation& op, int late, Clock::time_point since) const;
-  std::optional<Standing> standing(int rank, const Operation& op, Clock::time_point since) const;
+  std::optional<Failure> verdict(const Operation& op, int late) const;
+  std::optional<Standing> standing(int rank, const Operation& op) const;
   std::string last_call(int rank) const;
   std::string name(const Operation& op) const;  // "rank 0: all_reduce #12 ..."
 

@@ -15,8 +15,11 @@ using std::chrono::milliseconds;
 // A peer that hands on what others send may wait for one of those, and is not to blame: whoever
 // waits for that one directly, as somebody does, shall say so first.
 constexpr milliseconds kPatience{10000};
-// Within this a rank that waits looks again, even on a busy machine.
-constexpr milliseconds kLookWithin{150};
+// Within this a rank that waits looks again, unless it is stopped; where there is time for it, one
+// that others keep from its CPU shall not be taken for stopped.
+milliseconds look_within(const Operation& op) {
+  return std::clamp<milliseconds>(op.timeout / 20, milliseconds(150), milliseconds(2000));
+}
 
 }  // namespace
 
@@ -83,14 +86,13 @@ void Engine::check_peer(Operation& op) {
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > limit && !op.ready()) {
-    if (op.overdue_since_ == Clock::time_point()) op.overdue_since_ = Clock::now();
-    if (const auto found = verdict(op, late, op.overdue_since_))
-      report(found->kind, found->culprit, found->text);
+    op.overdue_.look(Clock::now());
+    if (const auto found = verdict(op, late)) report(found->kind, found->culprit, found->text);
   }
 }
 
-std::optional<Standing> Engine::standing(int rank, const Operation& op,
-                                         Clock::time_point since) const {
+std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
+  const Clock::time_point since = op.overdue_.since();
   if (mover_ != nullptr && mover_->is_elsewhere(rank))
     return mover_->ask(rank, op.lane.member->key_of(op), op.call.number, since);
   Standing here;
@@ -98,7 +100,7 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op,
   here.waits_for = board.blocked_on.load() - 1;
   // One that was stopped while it waited has not looked since, and waits for nobody.
   if (here.waits_for >= 0 && board.looked_ns.load() < since.time_since_epoch().count()) {
-    if (Clock::now() < since + kLookWithin) return std::nullopt;
+    if (op.overdue_.looked_for() < look_within(op)) return std::nullopt;
     here.waits_for = -1;
   }
   here.last_call = load(job_.board(rank).last_call);
@@ -108,15 +110,14 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op,
 // The rank that this operation waits for may itself wait for another one: follow the chain, by
 // asking where it leads to other hosts, so that the one to blame is named. Nothing while an answer
 // is on its way.
-std::optional<Failure> Engine::verdict(const Operation& op, int late,
-                                       Clock::time_point since) const {
+std::optional<Failure> Engine::verdict(const Operation& op, int late) const {
   std::vector<int> chain;
   std::vector<Standing> said;
   std::set<int> seen = {rank_};
   const Member& member = *op.lane.member;
   for (int rank = member.global(late); rank >= 0 && seen.insert(rank).second;
        rank = said.back().waits_for) {
-    const auto its = standing(rank, op, since);
+    const auto its = standing(rank, op);
     if (!its) return std::nullopt;
     chain.push_back(rank);
     said.push_back(*its);

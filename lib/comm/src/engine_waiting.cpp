@@ -80,6 +80,8 @@ void Engine::lead(const Operation& op) {
     if (!op.lane.operations.empty()) op.lane.operations.front()->wanted_ = true;
     if (pass()) {
       spins = 0;
+      // Other lanes may move for long; whoever follows a chain shall not take it for stopped.
+      if (slept) board.looked_ns.store(Clock::now().time_since_epoch().count());
       continue;
     }
     if (spins++ < spins_) {

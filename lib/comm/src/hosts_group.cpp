@@ -45,11 +45,18 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
   rails_.resize(size_t(hosts_));
   heard_.resize(size_t(hosts_));
   seat_->engine.exclusively([this] {
-    seat_->port->add(key_, *this);
-    for (int step = 1; step < hosts_; ++step) {
-      const int host = (host_ + step) % hosts_, peer = global(member(host, place_));
-      rails_[size_t(host)] = std::make_unique<Channel>(
-          *seat_->port, channel_id(key_, global(rank_), peer, Purpose::kCollectives), peer, this);
+    try {
+      for (int step = 1; step < hosts_; ++step) {
+        const int host = (host_ + step) % hosts_, peer = global(member(host, place_));
+        rails_[size_t(host)] = std::make_unique<Channel>(
+            *seat_->port, channel_id(key_, global(rank_), peer, Purpose::kCollectives), peer, this);
+      }
+      seat_->port->add(key_, *this);
+    } catch (...) {  // memory of the network; channels end under the lock
+      for (const auto& rail : rails_)
+        if (rail) rail->keep_quiet();
+      rails_.clear();
+      throw;
     }
   });
 }
@@ -184,11 +191,12 @@ HostsGroup::Pair& HostsGroup::pair(int peer) {
   if (const auto known = pairs_.find(peer); known != pairs_.end()) return known->second;
   Pair* made = nullptr;
   seat_->engine.exclusively([&] {
+    const int to = global(peer);
+    auto channel = std::make_unique<Channel>(
+        *seat_->port, channel_id(key_, global(rank_), to, Purpose::kMessages), to);
     made = &pairs_[peer];
     made->sends.member = made->recvs.member = this;
-    const int to = global(peer);
-    made->channel = std::make_unique<Channel>(
-        *seat_->port, channel_id(key_, global(rank_), to, Purpose::kMessages), to);
+    made->channel = std::move(channel);
   });
   return *made;
 }

@@ -52,8 +52,8 @@ Port::Block Port::make_block(int64_t transfers, size_t bytes, Transport::Box box
 }
 
 void Port::open(Channel& channel) {
-  SMP_CHECK(channels_.emplace(channel.id_, &channel).second);
   add_receives(1);
+  SMP_CHECK(channels_.emplace(channel.id_, &channel).second);
   if (const auto early = early_.find(channel.id_); early != early_.end()) {
     channel.credits_.store(early->second.granted);
     channel.closed_ = early->second.closed;
@@ -76,12 +76,12 @@ void Port::add_receives(int64_t channels) {
     return;
   }
   Block data = make_block(channels * kCredits, kMessageSpace, Transport::Box::kData);
-  for (const auto& transfer : data.transfers) recycle(*transfer);
-  blocks_.push_back(std::move(data));
   Block notes =
       make_block(channels * kNotesPerChannel, sizeof(MessageHeader), Transport::Box::kNotes);
-  for (const auto& transfer : notes.transfers) recycle(*transfer);
+  blocks_.push_back(std::move(data));
   blocks_.push_back(std::move(notes));
+  for (auto block = blocks_.end() - 2; block != blocks_.end(); ++block)
+    for (const auto& transfer : block->transfers) recycle(*transfer);
 }
 
 // Makes a receive wait for the next message.
@@ -326,7 +326,13 @@ std::optional<Standing> Port::ask(int rank, uint64_t key, uint64_t number,
 Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)
     : port_(port), id_(id), peer_(peer), reader_(reader) {
   port_.open(*this);
-  grant();
+  try {
+    grant();
+  } catch (...) {
+    quiet_ = true;
+    port_.close(*this);
+    throw;
+  }
 }
 
 Channel::~Channel() { port_.close(*this); }
