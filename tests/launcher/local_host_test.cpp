@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -64,6 +65,35 @@ TEST_CASE("a process leads its own session and group") {
   CHECK(record.out[5].find(pid) != std::string::npos);
   CHECK(record.out[5].rfind(pid) > record.out[5].find(pid));
   CHECK(!record.ends[5].failed());
+}
+
+TEST_CASE("where descriptors run out a process is not started, with the reason") {
+  LocalHost host;
+  Record record;
+  rlimit before, few;
+  getrlimit(RLIMIT_NOFILE, &before);
+  few = before;
+  int refused = 0;
+  for (few.rlim_cur = 3; record.ends.empty(); ++few.rlim_cur) {
+    REQUIRE(few.rlim_cur < before.rlim_cur);
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::string why;
+    try {
+      host.start(0, shell("exit 7"));
+    } catch (const StartError& error) {
+      why = error.what();
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    if (why.empty()) {
+      REQUIRE(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
+    } else {
+      ++refused;
+      CHECK(why ==
+            "cannot start '/bin/sh': Too many open files (limit of open files, see ulimit -n)");
+    }
+  }
+  CHECK(record.ends[0].exit_code == 7);
+  CHECK(refused >= 6);  // three pipes
 }
 
 TEST_CASE("every exit code and every deadly signal arrives as it is") {

@@ -22,10 +22,22 @@ struct Machine {
     for (const char* gpu : {"0000:02:00.0", "0000:3b:00.0"})
       std::filesystem::create_directories(
           fmt::format("{}/proc/driver/nvidia/gpus/{}", folder.path(), gpu));
+    see_pids_of("pid:[4026531836]");
     log("4,1,1,-;NVRM: Xid (PCI:0000:3b:00): 48, pid=7, of a job before\n");
   }
   void log(const std::string& message) {
     std::ofstream(folder / "dev/kmsg", std::ios::app) << message;
+  }
+  void see_pids_of(const char* space) {
+    const std::filesystem::path ns = folder / "proc/self/ns";
+    std::filesystem::create_directories(ns);
+    std::filesystem::remove(ns / "pid");
+    std::filesystem::create_symlink(space, ns / "pid");
+  }
+  void process(int pid, int parent, int session) {
+    const std::string of = folder / fmt::format("proc/{}", pid);
+    std::filesystem::create_directories(of);
+    std::ofstream(of + "/stat") << fmt::format("{} (a) b) S {} 1 {} 0\n", pid, parent, session);
   }
   ScratchFolder folder;
 };
@@ -64,6 +76,35 @@ TEST_CASE("a rank is told the Xids of its time, but for those of other ranks") {
   const Texts last = watch.about(124);
   CHECK(last.size() == 5);
   CHECK(last.back() == "GPU 0: Xid (PCI:0000:02:00): 13, pid=99, 8");
+}
+
+TEST_CASE("an Xid that names what a rank has started is that rank's") {
+  Machine machine;
+  machine.process(200, 1, 123);    // its parent has gone
+  machine.process(300, 124, 300);  // leads a session of its own,
+  machine.process(301, 300, 300);  // as torchrun's workers do
+  XidWatch watch(machine.folder.path());
+  watch.add(123);
+  watch.add(124);
+  machine.log("4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=200, a\n");
+  CHECK(watch.about(124).empty());
+  std::filesystem::remove_all(machine.folder / "proc/200");  // known by now
+  CHECK(watch.about(124).empty());
+  CHECK(watch.about(123) == Texts{"GPU 1: Xid (PCI:0000:3b:00): 31, pid=200, a"});
+  machine.log("4,3,3,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=301, b\n");
+  CHECK(watch.about(123).size() == 1);
+  CHECK(watch.about(124) == Texts{"GPU 1: Xid (PCI:0000:3b:00): 31, pid=301, b"});
+}
+
+TEST_CASE("in a pid namespace the processes that the driver names are not known") {
+  Machine machine;
+  machine.see_pids_of("pid:[4026532555]");
+  XidWatch watch(machine.folder.path());
+  watch.add(123);
+  machine.log("4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=123, of whom\n");
+  CHECK(watch.about(123).empty());
+  machine.log("4,3,3,-;NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', off the bus\n");
+  CHECK(watch.about(123) == Texts{"GPU 0: Xid (PCI:0000:02:00): 79, pid='<unknown>', off the bus"});
 }
 
 TEST_CASE("where the kernel's log may not be read, no rank is told of Xids") {

@@ -17,17 +17,11 @@
 #include "smp/launcher/file_descriptor.h"
 
 namespace smp {
-namespace {
 
-struct Kin {
-  pid_t parent = 0, session = 0;  // 0: it has gone; a dead one that nobody has waited for has both
-  bool dead = false;
-};
-
-// From /proc/<pid>/stat: "pid (name) state ppid pgrp session ...". The name may hold anything, so
-// the fields start behind the last parenthesis.
-Kin kin_of(const char* pid) {
-  FileDescriptor file(open(("/proc/" + std::string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+// From its file stat: "pid (name) state ppid pgrp session ...". The name may hold anything, so the
+// fields start behind the last parenthesis.
+Kin kin_of(const std::string& folder) {
+  FileDescriptor file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) return {};
   char text[512];
   const ssize_t size = read(file.number(), text, sizeof text - 1);
@@ -43,6 +37,8 @@ Kin kin_of(const char* pid) {
   return kin;
 }
 
+namespace {
+
 template <typename Wanted>
 std::vector<pid_t> processes(const Wanted& wanted) {
   std::vector<pid_t> found;
@@ -50,7 +46,8 @@ std::vector<pid_t> processes(const Wanted& wanted) {
   if (proc == nullptr) return found;
   while (const dirent* entry = readdir(proc.get())) {
     if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
-    if (wanted(kin_of(entry->d_name))) found.push_back(std::atoi(entry->d_name));
+    if (wanted(kin_of(std::string("/proc/") + entry->d_name)))
+      found.push_back(std::atoi(entry->d_name));
   }
   return found;
 }

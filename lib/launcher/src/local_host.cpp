@@ -72,6 +72,8 @@ LocalHost::LocalHost()
       pages_(std::make_unique<ProgressPages>()),
       exec_failures_(std::make_unique<ExecFailures>()),
       xid_watch_(std::make_unique<XidWatch>()) {
+  if (!exec_failures_->is_open())
+    throw std::system_error(errno, std::generic_category(), "cannot start processes: pipe");
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -84,6 +86,7 @@ LocalHost::LocalHost()
   child_signals_ = checked(signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
   watch(events_.number(), child_signals_.number());
   watch(events_.number(), output_.number());
+  if (xid_watch_->log() >= 0) watch(events_.number(), xid_watch_->log());
 }
 
 LocalHost::~LocalHost() {
@@ -266,6 +269,7 @@ void LocalHost::dispatch(HostEvents& events) {
     inputs_.at(process)->pass_on();
     watch_input(process);
   }
+  xid_watch_->read_on();  // while those whom it names are there
   signalfd_siginfo info;
   bool child_changed = false;
   while (read(child_signals_.number(), &info, sizeof info) > 0) child_changed = true;

@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <system_error>
-
 namespace smp {
 namespace {
 
@@ -46,8 +44,7 @@ void become(const ChildSetup& setup, pid_t parent) {
 
 ExecFailures::ExecFailures() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw std::system_error(errno, std::generic_category(), "cannot start processes: pipe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return;
   read_end_ = FileDescriptor(ends[0]);
   write_end_ = FileDescriptor(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -95,6 +92,7 @@ pid_t begin_spawn(const ChildSetup& setup, const ExecFailures& failures) {
 
 pid_t spawn(const ChildSetup& setup) {
   ExecFailures failures;
+  if (!failures.is_open()) return -1;
   const pid_t pid = begin_spawn(setup, failures);
   if (pid < 0) return -1;
   const std::optional<int> error = failures.wait(pid);

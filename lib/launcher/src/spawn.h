@@ -16,7 +16,8 @@ namespace smp {
 // and executing a program closes it.
 class ExecFailures {
  public:
-  ExecFailures();  // throws std::system_error
+  ExecFailures();
+  bool is_open() const { return write_end_.is_open(); }  // false: errno says why
   int write_end() const { return write_end_.number(); }
   // errno of the child, which has ended: none if its program was executed.
   std::optional<int> take(pid_t child);
@@ -48,7 +49,8 @@ struct ChildSetup {
 // the child to get one, and for one child after the other.
 pid_t begin_spawn(const ChildSetup& setup, const ExecFailures& failures);
 
-// The same, but waits, and returns -1 with errno set also when the program cannot be executed.
+// The same, but waits, and returns -1 with errno set also when the program cannot be executed, and
+// where no descriptors are left to hear of that.
 pid_t spawn(const ChildSetup& setup);
 
 // To the process that begin_spawn() made, which nobody has waited for yet, and to its group.

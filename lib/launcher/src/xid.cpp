@@ -12,17 +12,26 @@
 #include <string_view>
 #include <utility>
 
+#include "smp/launcher/descendants.h"
+
 namespace smp {
 namespace {
 
 constexpr std::string_view kDriver = "NVRM: ", kMark = "NVRM: Xid ", kPid = "pid=";
 constexpr size_t kMostTold = 5;
+constexpr std::string_view kMachinesOwnPids = "pid:[4026531836]";  // PROC_PID_INIT_INO in Linux
+constexpr int kMostAncestors = 1000;
 
 template <typename Number>
 Number number_at(const std::string& text, size_t at) {
   Number number = 0;
   std::from_chars(text.data() + at, text.data() + text.size(), number);
   return number;
+}
+
+bool has_machines_pids(const std::string& root) {
+  std::error_code error;
+  return std::filesystem::read_symlink(root + "/proc/self/ns/pid", error) == kMachinesOwnPids;
 }
 
 }  // namespace
@@ -58,7 +67,8 @@ int gpu_of(const Xid& xid, const std::string& root) {
 
 XidWatch::XidWatch(std::string root)
     : root_(std::move(root)),
-      log_(open((root_ + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+      log_(open((root_ + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)),
+      knows_processes_(has_machines_pids(root_)) {
   if (log_.is_open()) lseek(log_.number(), 0, SEEK_END);
 }
 
@@ -69,18 +79,31 @@ void XidWatch::read_on() {
     const ssize_t size = read(log_.number(), bytes.data(), bytes.size());
     if (size < 0 && errno == EPIPE) continue;
     if (size <= 0) return;
-    if (auto xid = xid_in(std::string(bytes.data(), static_cast<size_t>(size))))
-      seen_.push_back(std::move(*xid));
+    if (auto xid = xid_in(std::string(bytes.data(), static_cast<size_t>(size)))) {
+      const pid_t rank = rank_of(xid->pid);
+      seen_.push_back({std::move(*xid), rank});
+    }
   }
+}
+
+// A rank leads a session, which outlives the parents in it; torchrun's workers lead their own.
+pid_t XidWatch::rank_of(pid_t process) const {
+  for (int i = 0; process > 1 && i < kMostAncestors; ++i) {
+    if (ranks_.count(process) != 0) return process;
+    const Kin kin = kin_of(fmt::format("{}/proc/{}", root_, process));
+    if (ranks_.count(kin.session) != 0) return kin.session;
+    process = kin.parent;
+  }
+  return 0;
 }
 
 std::vector<std::string> XidWatch::about(pid_t rank) {
   read_on();
   std::vector<std::string> told;
-  for (auto xid = seen_.rbegin(); xid != seen_.rend() && told.size() < kMostTold; ++xid) {
-    if (xid->pid != rank && ranks_.count(xid->pid) != 0) continue;
-    const int gpu = gpu_of(*xid, root_);
-    told.push_back(gpu < 0 ? xid->text : fmt::format("GPU {}: {}", gpu, xid->text));
+  for (auto seen = seen_.rbegin(); seen != seen_.rend() && told.size() < kMostTold; ++seen) {
+    if (knows_processes_ ? seen->rank != 0 && seen->rank != rank : seen->xid.pid != 0) continue;
+    const int gpu = gpu_of(seen->xid, root_);
+    told.push_back(gpu < 0 ? seen->xid.text : fmt::format("GPU {}: {}", gpu, seen->xid.text));
   }
   std::reverse(told.begin(), told.end());
   return told;

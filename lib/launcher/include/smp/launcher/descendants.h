@@ -5,9 +5,18 @@
 #include <chrono>
 #include <functional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace smp {
+
+struct Kin {
+  pid_t parent = 0, session = 0;  // 0: it has gone; a dead one that nobody has waited for has both
+  bool dead = false;
+};
+
+// Of the process with this folder of /proc.
+Kin kin_of(const std::string& folder);
 
 // Processes whose parent is this process, dead ones that nobody has waited for included.
 std::vector<pid_t> children_of_this_process();

@@ -33,7 +33,8 @@ struct ProcessEnd {
   // of one of them.
   int64_t cpu_ms = 0, peak_memory_bytes = 0;
   // Of one that failed: errors of GPUs that its host's kernel has logged since its host began to
-  // start processes, but for those of other ranks. "GPU 3: Xid (PCI:0000:3b:00): 79, ..."
+  // start processes, but for those of other ranks as far as that can be told. "GPU 3: Xid
+  // (PCI:0000:3b:00): 79, ..."
   std::vector<std::string> gpu_errors{};
 
   bool failed() const { return exit_code != 0 || signal != 0; }
