@@ -60,18 +60,24 @@ TEST_CASE("a rank that a signal kills is named with it") {
 }
 
 TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
-  // A control group of 256 MiB for smp-launch (a sanitized one takes a hundred) and its ranks,
-  // where this user may make one.
+  // A control group of 256 MiB and no swap for smp-launch (a sanitized one takes a hundred) and its
+  // ranks, where this user may make one.
   std::string group;
   for (const char* root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
     const std::string path = fmt::format("{}/smp-test-{}", root, getpid());
     const bool v1 = std::string(root).ends_with("memory");
     if (access((std::string(root) + "/cgroup.procs").c_str(), W_OK) != 0) continue;
     if (mkdir(path.c_str(), 0755) != 0) continue;
-    std::ofstream limit(path + (v1 ? "/memory.limit_in_bytes" : "/memory.max"));
-    limit << (256 << 20);
-    limit.close();
-    if (limit) {
+    auto set = [&path](const char* limit, const std::string& most) {
+      std::ofstream file(path + limit);
+      file << most << std::flush;
+      return file.good();
+    };
+    const std::string most = std::to_string(256 << 20);
+    const char* const swap = v1 ? "/memory.memsw.limit_in_bytes" : "/memory.swap.max";
+    if (access((path + "/cgroup.procs").c_str(), W_OK) == 0 &&
+        set(v1 ? "/memory.limit_in_bytes" : "/memory.max", most) &&
+        (access((path + swap).c_str(), F_OK) != 0 || set(swap, v1 ? most : "0"))) {
       group = path;
       break;
     }
@@ -84,8 +90,7 @@ TEST_CASE("a rank that the kernel kills for lack of memory is named so") {
   const ProgramEnd end = run_program(
       {"/bin/sh", "-c",
        fmt::format("echo $$ > {}/cgroup.procs && exec {} -n 2 -- /bin/sh -c 'test $RANK = 1 && "
-                   "{{ sleep 0.2; exec python3 -c \"x = bytearray(1 << 30); import time; "
-                   "time.sleep(300)\"; }}; sleep 300'",
+                   "{{ sleep 0.2; exec python3 -c \"bytearray(1 << 30)\"; }}; sleep 60'",
                    group, SMP_LAUNCH)});
   CHECK(end.code == 137);
   CHECK(contains(

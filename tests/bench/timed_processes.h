@@ -1,8 +1,11 @@
 #pragma once
 
+#include <errno.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,9 +14,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 // Processes of this host that time calls together, as smp-bench does: the slowest one's time of a
@@ -24,12 +29,24 @@ inline constexpr int kMostProcesses = 64;
 
 class TimedProcesses {
  public:
-  // `program` runs in each of `size` new processes; false when one failed.
+  // `program` runs in each of `size` new processes, which end with this one; false when one failed,
+  // which ends the others.
   static bool run(int size, bool is_dirty,
                   const std::function<void(TimedProcesses& all, int rank)>& program) {
     TimedProcesses all(size, is_dirty);
-    for (int rank = 0; rank < size; ++rank) {
-      if (fork() != 0) continue;
+    std::vector<pid_t> children;
+    const pid_t parent = getpid();
+    bool is_good = true;
+    for (int rank = 0; rank < size && is_good; ++rank) {
+      const pid_t child = fork();
+      if (child < 0) {
+        fmt::print(stderr, "rank {} cannot be started: {}\n", rank, strerror(errno));
+        is_good = false;
+      }
+      if (child > 0) children.push_back(child);
+      if (child != 0) continue;
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
       all.rank_ = rank;
       int code = 0;
       try {
@@ -40,8 +57,17 @@ class TimedProcesses {
       }
       _exit(code);
     }
-    bool is_good = true;
-    for (int status; wait(&status) > 0;) is_good &= status == 0;
+    // They would wait for one that has failed, or was never there, in the next barrier for ever.
+    auto end_all = [&] {
+      for (const pid_t child : children) kill(child, SIGKILL);
+    };
+    if (!is_good) end_all();
+    int status = 0;
+    for (pid_t ended; (ended = wait(&status)) > 0;) {
+      std::erase(children, ended);
+      if (status == 0 || !std::exchange(is_good, false)) continue;
+      end_all();
+    }
     return is_good;
   }
 

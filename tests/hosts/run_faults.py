@@ -26,20 +26,30 @@ class Skipped(Exception):
 
 
 class MemoryGroup:
-    """A control group whose processes may take 256 MiB together; a sanitized smp-launch takes a hundred."""
+    """A control group whose processes may take 256 MiB together, and no swap; a sanitized smp-launch takes a
+    hundred."""
+    MOST = str(256 << 20)
+    LIMITS = {
+        "/sys/fs/cgroup/memory": {"memory.limit_in_bytes": MOST, "memory.memsw.limit_in_bytes": MOST},
+        "/sys/fs/cgroup": {"memory.max": MOST, "memory.swap.max": "0"},
+    }
 
     def __init__(self, name):
-        for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        for root, limits in self.LIMITS.items():
             self.path = pathlib.Path(root, name)
             try:
                 self.path.mkdir()
             except OSError:
                 continue
             try:
-                self.path.joinpath(limit).write_text(str(256 << 20))
-                return
+                if os.access(self.path / "cgroup.procs", os.W_OK):
+                    for number, (limit, most) in enumerate(limits.items()):
+                        if number == 0 or self.path.joinpath(limit).exists():  # that of swap may not
+                            self.path.joinpath(limit).write_text(most)
+                    return
             except OSError:
-                self.path.rmdir()
+                pass
+            self.path.rmdir()
         raise Skipped("no control group may be made here")
 
     def remove(self):
