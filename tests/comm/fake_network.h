@@ -38,7 +38,6 @@ class FakeNetwork {
   FakeNetwork(int size, NetworkFaults faults);
 
   std::unique_ptr<shm::Transport> transport(int rank);
-  std::vector<std::string> addresses() const;
   int64_t unexpected() const;  // messages for which their receiver had given no receive
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.

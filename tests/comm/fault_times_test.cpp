@@ -91,9 +91,13 @@ struct Row {
   }
 };
 
+// Only scripts/sweep-collectives faults runs them.
+const doctest::skip is_sweep(swept("SMP_COMM_SWEEP_FAULTS", 0) == 0);
+
 }  // namespace
 
-TEST_CASE("processes: a rank that is stopped in any call is named when the time is over") {
+TEST_CASE("processes: a rank that is stopped in any call is named when the time is over" *
+          is_sweep) {
   const int64_t trials = swept("SMP_COMM_SWEEP_FAULTS", 0);
   for (const Path path : kPaths) {
     if (!is_here(path)) continue;
@@ -136,7 +140,8 @@ TEST_CASE("processes: a rank that is stopped in any call is named when the time 
   }
 }
 
-TEST_CASE("processes: a call that does not match is heard of by all, with both descriptions") {
+TEST_CASE("processes: a call that does not match is heard of by all, with both descriptions" *
+          is_sweep) {
   const int64_t trials = swept("SMP_COMM_SWEEP_FAULTS", 0);
   for (const Path path : kPaths) {
     if (!is_here(path)) continue;
@@ -176,7 +181,8 @@ TEST_CASE("processes: a call that does not match is heard of by all, with both d
   }
 }
 
-TEST_CASE("processes: the survivors of a death in any call go on in the same processes") {
+TEST_CASE("processes: the survivors of a death in any call go on in the same processes" *
+          is_sweep) {
   const int64_t trials = swept("SMP_COMM_SWEEP_FAULTS", 0);
   for (const Path path : kPaths) {
     if (!is_here(path)) continue;
