@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "comm/values.h"
@@ -48,33 +50,144 @@ int64_t different(DType dtype, const std::vector<std::byte>& a, const std::vecto
   return count;
 }
 
+// The kernels that this CPU can run, the one without any instruction set first.
+struct NamedKernel {
+  std::string name;
+  ReduceKernel (*of)(DType, ReduceOp);
+};
+std::vector<NamedKernel> kernels_here() {
+  std::vector<NamedKernel> kernels = {{"generic", generic_kernel}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    kernels.push_back({"avx2", avx2_kernel});
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+    kernels.push_back({"avx512", avx512_kernel});
+#endif
+  return kernels;
+}
+
+std::vector<const std::byte*> addresses_of(const std::vector<std::vector<std::byte>>& data) {
+  std::vector<const std::byte*> addresses;
+  for (const auto& d : data) addresses.push_back(d.data());
+  return addresses;
+}
+
+// What a 16-bit sum must be: an fp32 number rounded once, by its distances to its neighbours.
+double value_of(DType dtype, uint16_t bits) {
+  if (dtype == DType::kBF16) return double(bf16_value(bits));
+  if ((bits & 0x7c00) < 0x7c00) return f16_value(bits);
+  return bits & 0x3ff ? double(NAN) : bits & 0x8000 ? -double(INFINITY) : double(INFINITY);
+}
+uint16_t rounded_once(DType dtype, float sum) {
+  const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
+  const auto sign = uint16_t(std::signbit(sum) ? 0x8000 : 0);
+  const double size = std::fabs(double(sum));
+  if (std::isnan(sum)) return infinity + 1;
+  if (std::isinf(sum)) return sign | infinity;
+  uint16_t below = 0;  // the largest magnitude that is not above
+  for (uint16_t bit = 0x4000; bit != 0; bit >>= 1)
+    if ((below | bit) < infinity && value_of(dtype, below | bit) <= size) below |= bit;
+  // Above the largest number the next one would lie as far away as the one below.
+  const double low = value_of(dtype, below);
+  const double high = below + 1 < infinity ? value_of(dtype, uint16_t(below + 1))
+                                           : 2 * low - value_of(dtype, uint16_t(below - 1));
+  const bool up = size - low > high - size || (size - low == high - size && below % 2 == 1);
+  return uint16_t(sign | (below + up));
+}
+
 }  // namespace
 
-TEST_CASE("every instruction set gives the same bits") {
-  constexpr int64_t kCount = 20011;
-  constexpr int kRanks = 6;  // of an average: some inputs are sums
+TEST_CASE("every instruction set gives the same bits, in all results, around the cache or not") {
+  constexpr int64_t kCount = 2011;
+  constexpr int kRanks = 6;       // of an average: some inputs are sums
+  constexpr int64_t kSkewed = 3;  // elements that some results lie off a line of the cache
   for (const DType dtype : kDTypes)
     for (const ReduceOp op : kReduceOps)
       for (const int inputs : {2, 3, 4, 7}) {
         std::vector<std::vector<std::byte>> data;
-        std::vector<const std::byte*> from;
         for (int i = 0; i < inputs; ++i)
           data.push_back(random_bits(dtype, kCount, uint32_t(i + 1)));
-        for (const auto& d : data) from.push_back(d.data());
-        std::vector<std::byte> plain(data[0].size()), wide(data[0].size());
-        generic_kernel(dtype, op)(plain.data(), from.data(), inputs, kCount, kRanks);
-        // The best of this CPU.
-        reduce_inputs(wide.data(), from.data(), inputs, kCount, dtype, op, kRanks);
-        CAPTURE(name_of(dtype));
-        CAPTURE(name_of(op));
-        CHECK(different(dtype, plain, wide) == 0);
-#if defined(__x86_64__)
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
-          avx2_kernel(dtype, op)(wide.data(), from.data(), inputs, kCount, kRanks);
-          CHECK(different(dtype, plain, wide) == 0);
-        }
-#endif
+        const std::vector<const std::byte*> from = addresses_of(data);
+        const size_t bytes = data[0].size();
+        std::vector<std::byte> plain(bytes);
+        std::byte* const only = plain.data();
+        generic_kernel(dtype, op)({&only, 1, from.data(), inputs, kRanks}, int64_t(bytes));
+        for (const NamedKernel& kernel : kernels_here())
+          for (const bool stream : {false, true})
+            for (const int64_t skew : {int64_t{0}, kSkewed}) {
+              std::vector<std::byte> first(bytes + 64), second(bytes + 64);
+              const int64_t off = skew * bytes_of(dtype);
+              std::byte* const to[] = {first.data() + off, second.data() + (stream ? off : 0)};
+              kernel.of(dtype, op)({to, 2, from.data(), inputs, kRanks, stream}, int64_t(bytes));
+              CAPTURE(name_of(dtype));
+              CAPTURE(name_of(op));
+              CAPTURE(kernel.name);
+              for (std::byte* result : to)
+                CHECK(different(dtype, plain, {result, result + bytes}) == 0);
+            }
       }
+}
+
+TEST_CASE("a result takes the place of any input, at any address and of any length") {
+  for (const NamedKernel& kernel : kernels_here())
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kU8})
+      for (const bool stream : {false, true})
+        for (int64_t count = 0; count < 300; count += count < 70 ? 1 : 23) {
+          const int64_t element = bytes_of(dtype), begin = count % 5 * element;
+          const auto a = random_bits(dtype, count + 5, 1), b = random_bits(dtype, count + 5, 2);
+          std::vector<std::byte> expected(size_t(count * element));
+          const std::byte* const from[] = {a.data() + begin, b.data() + begin};
+          std::byte* to = expected.data();
+          generic_kernel(dtype, ReduceOp::kSum)({&to, 1, from, 2, 2}, count * element);
+          for (const bool second : {false, true}) {
+            auto own = second ? b : a;
+            const auto before = own;
+            const std::byte* const inputs[] = {second ? from[0] : own.data() + begin,
+                                               second ? own.data() + begin : from[1]};
+            to = own.data() + begin;
+            kernel.of(dtype, ReduceOp::kSum)({&to, 1, inputs, 2, 2, stream}, count * element);
+            CAPTURE(kernel.name);
+            CAPTURE(count);
+            CHECK(different(dtype, expected, {to, to + count * element}) == 0);
+            auto rest = before;  // nothing beside it is written
+            std::copy(to, to + count * element, rest.begin() + begin);
+            CHECK(rest == own);
+          }
+        }
+}
+
+TEST_CASE("16-bit sums are sums in fp32, rounded once, of all values and with all specials") {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
+    const auto one = uint16_t(dtype == DType::kF16 ? 0x3c00 : 0x3f80);
+    std::vector<uint16_t> values(65536), seconds(65536), results(65536), expected(65536);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = uint16_t(i);
+    // Zeros, the least and the largest subnormals, normals, ties, infinities and NaNs.
+    for (const uint16_t second :
+         {uint16_t(0), uint16_t(0x8000), uint16_t(1), uint16_t(0x8001), one, uint16_t(one + 1),
+          uint16_t(0x8000 | one), uint16_t(infinity - 1), uint16_t(0x8000 | (infinity - 1)),
+          infinity, uint16_t(0x8000 | infinity), uint16_t(infinity + 1), uint16_t(0x7fff),
+          uint16_t(dtype == DType::kF16 ? 0x03ff : 0x007f)}) {
+      std::fill(seconds.begin(), seconds.end(), second);
+      for (size_t i = 0; i < values.size(); ++i)
+        expected[i] =
+            rounded_once(dtype, float(value_of(dtype, values[i])) + float(value_of(dtype, second)));
+      const std::byte* const from[] = {reinterpret_cast<const std::byte*>(values.data()),
+                                       reinterpret_cast<const std::byte*>(seconds.data())};
+      const auto bytes_of_all = [](const std::vector<uint16_t>& all) {
+        const auto* at = reinterpret_cast<const std::byte*>(all.data());
+        return std::vector<std::byte>(at, at + 2 * all.size());
+      };
+      for (const NamedKernel& kernel : kernels_here()) {
+        auto* to = reinterpret_cast<std::byte*>(results.data());
+        kernel.of(dtype, ReduceOp::kSum)({&to, 1, from, 2, 2}, 2 * 65536);
+        CAPTURE(name_of(dtype));
+        CAPTURE(kernel.name);
+        CAPTURE(second);
+        CHECK(different(dtype, bytes_of_all(expected), bytes_of_all(results)) == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("16-bit sums round to the nearest, ties to even, for every value") {
@@ -84,8 +197,8 @@ TEST_CASE("16-bit sums round to the nearest, ties to even, for every value") {
     for (size_t i = 0; i < values.size(); ++i) values[i] = uint16_t(i);
     const std::byte* from[] = {reinterpret_cast<const std::byte*>(values.data()),
                                reinterpret_cast<const std::byte*>(zeros.data())};
-    generic_kernel(dtype, ReduceOp::kSum)(reinterpret_cast<std::byte*>(sums.data()), from, 2, 65536,
-                                          2);
+    auto* to = reinterpret_cast<std::byte*>(sums.data());
+    generic_kernel(dtype, ReduceOp::kSum)({&to, 1, from, 2, 2}, 2 * 65536);
     int64_t wrong = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       const auto* at = reinterpret_cast<const std::byte*>(&values[i]);

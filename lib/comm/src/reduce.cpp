@@ -17,12 +17,16 @@ ReduceKernel choose(DType dtype, ReduceOp op) {
 
 }  // namespace
 
-void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
-                   DType dtype, ReduceOp op, int ranks) {
+void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op) {
   if (count == 0) return;
   const ReduceKernel kernel = choose(dtype, op);
   SMP_CHECK(kernel != nullptr);
-  kernel(out, from, inputs, count, ranks);
+  kernel(reduction, count * bytes_of(dtype));
+}
+
+void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
+                   DType dtype, ReduceOp op, int ranks, bool stream) {
+  reduce_inputs({&out, 1, from, inputs, ranks, stream}, count, dtype, op);
 }
 
 }  // namespace smp::shm

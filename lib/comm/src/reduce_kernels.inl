@@ -48,158 +48,264 @@ inline F16 narrow_f16(float value) {
 }
 #endif
 
-constexpr long kBlock = 1024;  // elements of an accumulator that stays in the first-level cache
+#if defined(__AVX512F__)
+constexpr int kWidth = 64;  // bytes of a vector
+#elif defined(__AVX2__)
+constexpr int kWidth = 32;
+#else
+constexpr int kWidth = 16;
+#endif
 
-// What is done with each further input, and at last with the result.
-template <class T>
+// Vectors of what is reduced as it is. An average is that of `Divided`: integers are added as
+// unsigned ones, whose sums wrap around, and divided as signed ones.
+template <class T, class Divided = T>
+struct Lanes {
+  typedef T Vector __attribute__((vector_size(kWidth)));
+  using Sums = Vector;
+
+  static Sums load(const std::byte* from) {
+    Vector v;
+    __builtin_memcpy(&v, from, kWidth);
+    return v;
+  }
+  static Vector packed(Sums v) { return v; }
+  template <class Op>
+  static Sums applied(Sums x, Sums y) {
+    return Op::apply(x, y);
+  }
+  static Sums divided(Sums v, int ranks) {
+    for (int i = 0; i < kWidth / int(sizeof(T)); ++i) v[i] = T(Divided(v[i]) / Divided(ranks));
+    return v;
+  }
+};
+using Floats = Lanes<float>::Vector;
+using Words = Lanes<Bits32>::Vector;
+
+// 16-bit floats are reduced in fp32.
+struct TwoVectors {
+  Floats a, b;
+};
+struct HalfLanes {
+  using Sums = TwoVectors;
+  template <class Op>
+  static Sums applied(Sums x, Sums y) {
+    return {Op::apply(x.a, y.a), Op::apply(x.b, y.b)};
+  }
+  static Sums divided(Sums v, int ranks) { return {v.a / float(ranks), v.b / float(ranks)}; }
+};
+
+// a has the elements 0, 2, 4, ..., which are the lower halves of words, b the others.
+template <>
+struct Lanes<BF16> : HalfLanes {
+  static Sums load(const std::byte* from) {
+    const Words both = Lanes<Bits32>::load(from);
+    return {Floats(both << 16), Floats(both & 0xffff0000u)};
+  }
+  static Words packed(Sums v) { return rounded(v.a) >> 16 | (rounded(v.b) & 0xffff0000u); }
+
+ private:
+  static Words rounded(Floats v) {
+    const Words bits = Words(v);
+    return v == v ? bits + 0x7fffu + (bits >> 16 & 1u) : bits | 0x400000u;
+  }
+};
+
+// a has the first half of the elements.
+template <>
+struct Lanes<F16> : HalfLanes {
+#if defined(__AVX512F__)
+  static Sums load(const std::byte* from) {
+    const auto* halves = reinterpret_cast<const __m256i_u*>(from);
+    return {Floats(_mm512_maskz_cvtph_ps(kAll, halves[0])),
+            Floats(_mm512_maskz_cvtph_ps(kAll, halves[1]))};
+  }
+  static Words packed(Sums v) {
+    const __m512i low = _mm512_castsi256_si512(_mm512_maskz_cvtps_ph(kAll, __m512(v.a), 0));
+    const __m256i high = _mm512_maskz_cvtps_ph(kAll, __m512(v.b), 0);
+    return Words(_mm512_maskz_inserti64x4(0xff, low, high, 1));
+  }
+
+ private:
+  // gcc 12 warns of what its forms without a mask leave open.
+  static constexpr __mmask16 kAll = 0xffff;
+
+ public:
+#elif defined(__AVX2__)
+  static Sums load(const std::byte* from) {
+    const auto* halves = reinterpret_cast<const __m128i_u*>(from);
+    return {Floats(_mm256_cvtph_ps(halves[0])), Floats(_mm256_cvtph_ps(halves[1]))};
+  }
+  static Words packed(Sums v) {
+    const __m256i low = _mm256_castsi128_si256(_mm256_cvtps_ph(__m256(v.a), 0));
+    return Words(_mm256_inserti128_si256(low, _mm256_cvtps_ph(__m256(v.b), 0), 1));
+  }
+#else
+  static constexpr int kFloats = kWidth / int(sizeof(float));
+  static Sums load(const std::byte* from) {
+    F16 halves[2 * kFloats];
+    __builtin_memcpy(halves, from, kWidth);
+    Sums v{};
+    for (int i = 0; i < kFloats; ++i) v.a[i] = widen(halves[i]);
+    for (int i = 0; i < kFloats; ++i) v.b[i] = widen(halves[kFloats + i]);
+    return v;
+  }
+  static Words packed(Sums v) {
+    F16 halves[2 * kFloats];
+    for (int i = 0; i < kFloats; ++i) halves[i] = narrow_f16(v.a[i]);
+    for (int i = 0; i < kFloats; ++i) halves[kFloats + i] = narrow_f16(v.b[i]);
+    Words both;
+    __builtin_memcpy(&both, halves, kWidth);
+    return both;
+  }
+#endif
+};
+
+// What is done with each further input, of scalars or vectors.
 struct Sum {
-  static T apply(T a, T b) { return a + b; }
-  static T end(T a, int) { return a; }
+  template <class V>
+  static V apply(V a, V b) {
+    return a + b;
+  }
 };
-template <class T>
-struct Average : Sum<T> {
-  static T end(T a, int ranks) { return a / T(ranks); }
-};
-// Integer sums wrap around, which is defined for unsigned types only; the average of a signed type
-// is signed.
-template <class Signed, class Unsigned>
-struct SignedAverage {
-  static Unsigned apply(Unsigned a, Unsigned b) { return a + b; }
-  static Unsigned end(Unsigned a, int ranks) { return Unsigned(Signed(a) / Signed(ranks)); }
-};
-template <class T>
-using AverageI32 = SignedAverage<int, T>;
-template <class T>
-using AverageU8 = SignedAverage<int, T>;  // in int: there may be more ranks than a byte counts
-template <class T>
-using AverageI64 = SignedAverage<long, T>;
-template <class T>
+struct Average : Sum {};
 struct Product {
-  static T apply(T a, T b) { return a * b; }
-  static T end(T a, int) { return a; }
+  template <class V>
+  static V apply(V a, V b) {
+    return a * b;
+  }
 };
-template <class T>
 struct Max {
-  static T apply(T a, T b) { return b > a || b != b ? b : a; }
-  static T end(T a, int) { return a; }
+  template <class V>
+  static V apply(V a, V b) {
+    return ((b > a) | (b != b)) ? b : a;
+  }
 };
-template <class T>
 struct Min {
-  static T apply(T a, T b) { return b < a || b != b ? b : a; }
-  static T end(T a, int) { return a; }
+  template <class V>
+  static V apply(V a, V b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
 };
+template <class Op>
+constexpr bool kIsAverage = false;
+template <>
+constexpr bool kIsAverage<Average> = true;
 
-// Types that are reduced as they are.
-template <class T, template <class> class Op>
-void reduce_plain(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count,
-                  int ranks) {
-  T* out = reinterpret_cast<T*>(out_bytes);
-  auto in = [from](int k) { return reinterpret_cast<const T*>(from[k]); };
-  const T *a = in(0), *b = in(1);
-  if (inputs == 2) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) out[i] = Op<T>::end(Op<T>::apply(a[i], b[i]), ranks);
-    return;
-  }
-  if (inputs == 4) {
-    const T *c = in(2), *d = in(3);
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i)
-      out[i] = Op<T>::end(Op<T>::apply(Op<T>::apply(Op<T>::apply(a[i], b[i]), c[i]), d[i]), ranks);
-    return;
-  }
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t n = count - at < kBlock ? count - at : kBlock;
-    T sum[kBlock];
-    for (int64_t i = 0; i < n; ++i) sum[i] = Op<T>::apply(a[at + i], b[at + i]);
-    for (int k = 2; k < inputs; ++k) {
-      const T* x = in(k) + at;
-      for (int64_t i = 0; i < n; ++i) sum[i] = Op<T>::apply(sum[i], x[i]);
-    }
-    for (int64_t i = 0; i < n; ++i) out[at + i] = Op<T>::end(sum[i], ranks);
-  }
-}
-
-void widen_block(float* to, const BF16* from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i]);
-}
-void narrow_block(BF16* to, const float* from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = narrow_bf16(from[i]);
-}
-
-void widen_block(float* to, const F16* from, int64_t n) {
-  int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+// `to` is aligned if the cache is to be passed by.
+template <bool kStream, class Vector>
+inline void put(std::byte* to, Vector v) {
+#if defined(__AVX512F__)
+  if constexpr (kStream) return _mm512_stream_si512(reinterpret_cast<__m512i*>(to), __m512i(v));
+#elif defined(__AVX2__)
+  if constexpr (kStream) return _mm256_stream_si256(reinterpret_cast<__m256i*>(to), __m256i(v));
+#elif defined(__SSE2__)
+  if constexpr (kStream) return _mm_stream_si128(reinterpret_cast<__m128i*>(to), __m128i(v));
 #endif
-  for (; i < n; ++i) to[i] = widen(from[i]);
+  __builtin_memcpy(to, &v, kWidth);
 }
-void narrow_block(F16* to, const float* from, int64_t n) {
-  int64_t i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+
+// Vectors of each input that are reduced side by side, in the registers that there are.
+#if defined(__AVX512F__)
+constexpr int kUnrolled = 4;
+#else
+constexpr int kUnrolled = 2;
 #endif
-  for (; i < n; ++i) to[i] = narrow_f16(from[i]);
-}
+constexpr int64_t kTile = kUnrolled * kWidth;
 
-// 16-bit floats: all inputs are summed in fp32 and rounded once.
-template <class T, template <class> class Op>
-void reduce_widened(std::byte* out_bytes, const std::byte* const* from, int inputs, int64_t count,
-                    int ranks) {
-  T* out = reinterpret_cast<T*>(out_bytes);
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const int64_t n = count - at < kBlock ? count - at : kBlock;
-    float sum[kBlock], next[kBlock];
-    widen_block(sum, reinterpret_cast<const T*>(from[0]) + at, n);
-    for (int k = 1; k < inputs; ++k) {
-      widen_block(next, reinterpret_cast<const T*>(from[k]) + at, n);
-      for (int64_t i = 0; i < n; ++i) sum[i] = Op<float>::apply(sum[i], next[i]);
+using smp::shm::Reduction;
+
+// The bytes [at, at + kTile) or, if they are not `whole`, the first `bytes` of them.
+template <class L, class Op, bool kWhole, bool kStream>
+[[gnu::always_inline]] inline void reduce_tile(const Reduction& r, int64_t at, int64_t bytes) {
+  std::byte edge[kWhole ? 1 : kTile] = {};
+  auto begin = [&](int k) {
+    if constexpr (kWhole) return r.from[k] + at;
+    __builtin_memcpy(edge, r.from[k] + at, size_t(bytes));
+    return static_cast<const std::byte*>(edge);
+  };
+  typename L::Sums sums[kUnrolled];
+  const std::byte* from = begin(0);
+#pragma GCC unroll 4
+  for (int u = 0; u < kUnrolled; ++u) sums[u] = L::load(from + u * kWidth);
+  for (int k = 1; k < r.inputs; ++k) {
+    from = begin(k);
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnrolled; ++u)
+      sums[u] = L::template applied<Op>(sums[u], L::load(from + u * kWidth));
+  }
+  if constexpr (kIsAverage<Op>) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnrolled; ++u) sums[u] = L::divided(sums[u], r.ranks);
+  }
+  decltype(L::packed(sums[0])) results[kUnrolled];
+#pragma GCC unroll 4
+  for (int u = 0; u < kUnrolled; ++u) results[u] = L::packed(sums[u]);
+  for (int k = 0; k < r.outputs; ++k) {
+    std::byte* const to = r.to[k] + at;
+    if constexpr (!kWhole) {
+      __builtin_memcpy(to, results, size_t(bytes));
+    } else {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnrolled; ++u) put<kStream>(to + u * kWidth, results[u]);
     }
-    for (int64_t i = 0; i < n; ++i) sum[i] = Op<float>::end(sum[i], ranks);
-    narrow_block(out + at, sum, n);
   }
 }
 
-template <template <class> class Op>
-smp::shm::ReduceKernel kernel_of_floats(smp::DType dtype) {
-  switch (dtype) {
-    case smp::DType::kF32: return reduce_plain<float, Op>;
-    case smp::DType::kF64: return reduce_plain<double, Op>;
-    case smp::DType::kBF16: return reduce_widened<BF16, Op>;
-    default: return reduce_widened<F16, Op>;
-  }
+// Bytes before the first one of the results at which whole vectors may be written; nothing if that
+// is elsewhere in each.
+inline int64_t bytes_to_aligned(const Reduction& r) {
+  auto misaligned = [&](int k) { return -reinterpret_cast<uintptr_t>(r.to[k]) & (kWidth - 1); };
+  for (int k = 1; k < r.outputs; ++k)
+    if (misaligned(k) != misaligned(0)) return -1;
+  return int64_t(misaligned(0));
 }
 
-// Sums and products are the same bits for signed and unsigned integers.
-template <class Signed, class Unsigned, template <class> class Mean>
-smp::shm::ReduceKernel kernel_of_integers(smp::ReduceOp op) {
+template <class L, class Op, bool kStream>
+void reduce_from(const Reduction& r, int64_t at, int64_t end) {
+  for (; at + kTile <= end; at += kTile) reduce_tile<L, Op, true, kStream>(r, at, kTile);
+  if (at < end) reduce_tile<L, Op, false, false>(r, at, end - at);
+}
+
+template <class L, class Op>
+void reduce(const Reduction& r, int64_t bytes) {
+  const int64_t head = r.stream ? bytes_to_aligned(r) : -1;
+  if (head < 0 || head >= bytes) return reduce_from<L, Op, false>(r, 0, bytes);
+  if (head > 0) reduce_tile<L, Op, false, false>(r, 0, head);
+  reduce_from<L, Op, true>(r, head, bytes);
+#if defined(__SSE2__)
+  _mm_sfence();  // before a counter says that the bytes are there
+#endif
+}
+
+template <class L>
+smp::shm::ReduceKernel kernel_of(smp::ReduceOp op) {
   switch (op) {
-    case smp::ReduceOp::kSum: return reduce_plain<Unsigned, Sum>;
-    case smp::ReduceOp::kMax: return reduce_plain<Signed, Max>;
-    case smp::ReduceOp::kMin: return reduce_plain<Signed, Min>;
-    case smp::ReduceOp::kProduct: return reduce_plain<Unsigned, Product>;
-    case smp::ReduceOp::kAverage: return reduce_plain<Unsigned, Mean>;
+    case smp::ReduceOp::kSum: return reduce<L, Sum>;
+    case smp::ReduceOp::kMax: return reduce<L, Max>;
+    case smp::ReduceOp::kMin: return reduce<L, Min>;
+    case smp::ReduceOp::kProduct: return reduce<L, Product>;
+    case smp::ReduceOp::kAverage: return reduce<L, Average>;
   }
   return nullptr;
 }
 
+// Sums and products are the same bits for signed and unsigned integers.
+template <class Signed, class Unsigned, class Divided = Signed>
+smp::shm::ReduceKernel kernel_of_integers(smp::ReduceOp op) {
+  if (op == smp::ReduceOp::kMax || op == smp::ReduceOp::kMin) return kernel_of<Lanes<Signed>>(op);
+  return kernel_of<Lanes<Unsigned, Divided>>(op);
+}
+
 smp::shm::ReduceKernel kernel(smp::DType dtype, smp::ReduceOp op) {
   switch (dtype) {
-    case smp::DType::kI32: return kernel_of_integers<int, unsigned int, AverageI32>(op);
-    case smp::DType::kI64: return kernel_of_integers<long, unsigned long, AverageI64>(op);
-    case smp::DType::kU8: return kernel_of_integers<unsigned char, unsigned char, AverageU8>(op);
-    default: break;
-  }
-  switch (op) {
-    case smp::ReduceOp::kSum: return kernel_of_floats<Sum>(dtype);
-    case smp::ReduceOp::kMax: return kernel_of_floats<Max>(dtype);
-    case smp::ReduceOp::kMin: return kernel_of_floats<Min>(dtype);
-    case smp::ReduceOp::kProduct: return kernel_of_floats<Product>(dtype);
-    case smp::ReduceOp::kAverage: return kernel_of_floats<Average>(dtype);
+    case smp::DType::kF32: return kernel_of<Lanes<float>>(op);
+    case smp::DType::kF64: return kernel_of<Lanes<double>>(op);
+    case smp::DType::kBF16: return kernel_of<Lanes<BF16>>(op);
+    case smp::DType::kF16: return kernel_of<Lanes<F16>>(op);
+    case smp::DType::kI32: return kernel_of_integers<int, unsigned int>(op);
+    case smp::DType::kI64: return kernel_of_integers<long, unsigned long>(op);
+    // Divided in int: there may be more ranks than a byte counts.
+    case smp::DType::kU8: return kernel_of<Lanes<unsigned char, int>>(op);
   }
   return nullptr;
 }
