@@ -115,9 +115,9 @@ template <>
 struct Lanes<F16> : HalfLanes {
 #if defined(__AVX512F__)
   static Sums load(const std::byte* from) {
-    const auto* halves = reinterpret_cast<const __m256i_u*>(from);
-    return {Floats(_mm512_maskz_cvtph_ps(kAll, halves[0])),
-            Floats(_mm512_maskz_cvtph_ps(kAll, halves[1]))};
+    const auto* halves = reinterpret_cast<const __m256i*>(from);
+    return {Floats(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves))),
+            Floats(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves + 1)))};
   }
   static Words packed(Sums v) {
     const __m512i low = _mm512_castsi256_si512(_mm512_maskz_cvtps_ph(kAll, __m512(v.a), 0));
@@ -132,8 +132,9 @@ struct Lanes<F16> : HalfLanes {
  public:
 #elif defined(__AVX2__)
   static Sums load(const std::byte* from) {
-    const auto* halves = reinterpret_cast<const __m128i_u*>(from);
-    return {Floats(_mm256_cvtph_ps(halves[0])), Floats(_mm256_cvtph_ps(halves[1]))};
+    const auto* halves = reinterpret_cast<const __m128i*>(from);
+    return {Floats(_mm256_cvtph_ps(_mm_loadu_si128(halves))),
+            Floats(_mm256_cvtph_ps(_mm_loadu_si128(halves + 1)))};
   }
   static Words packed(Sums v) {
     const __m256i low = _mm256_castsi128_si256(_mm256_cvtps_ph(__m256(v.a), 0));
