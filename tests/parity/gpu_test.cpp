@@ -38,8 +38,10 @@ void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision p
   CHECK(gpus.counts().to_device > 0);
 }
 
-// The same with GPUs that talk among themselves.
-void check_on_talking_gpus(const ModelSpec& model, const LayoutCase& layout) {
+// The same with GPUs that talk among themselves in the groups that `set` says. Returns how many
+// groups do.
+int check_on_talking_gpus(const ModelSpec& model, const LayoutCase& layout,
+                          void (*set)(ParallelSpec&)) {
   MESSAGE(layout.name);
   const ScratchFolder folder;
   std::ofstream(folder / "text.txt") << sample_text(20000);
@@ -47,10 +49,10 @@ void check_on_talking_gpus(const ModelSpec& model, const LayoutCase& layout) {
   const Run reference = run(plan, kSteps);
   plan.job.cluster.device = DeviceKind::kCuda;
   test::HostGpus gpus;
-  plan.job.parallel.data_collectives = CollectivesKind::kNccl;
+  set(plan.job.parallel);
   const Run ours = run(plan, kSteps, gpus.open());
   check_parity(ours, reference, tolerance::kParityF64);
-  CHECK(gpus.network().groups() > 0);
+  return gpus.network().groups();
 }
 
 ModelSpec with_dropout(ModelSpec model) {
@@ -62,12 +64,27 @@ ModelSpec with_dropout(ModelSpec model) {
 }  // namespace
 
 TEST_CASE("the engine on GPUs that talk among themselves trains as on CPUs, fp64") {
-  check_on_talking_gpus(
-      gpt2_model(), layout_of("t2d2 ZeRO-1", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved,
-                              Sharding::kOptimizerState));
-  check_on_talking_gpus(llama_model(),
-                        layout_of("p2d2 ZeRO-3", {.pipeline = 2, .shard = 2},
-                                  PipelineKind::kInterleaved, Sharding::kParameters));
+  const auto all = [](ParallelSpec& parallel) {
+    parallel.data_collectives = CollectivesKind::kNccl;
+  };
+  CHECK(check_on_talking_gpus(llama_model(),
+                              layout_of("p2d2 ZeRO-3", {.pipeline = 2, .shard = 2},
+                                        PipelineKind::kInterleaved, Sharding::kParameters),
+                              all) > 2);
+}
+
+TEST_CASE("groups of GPUs by NCCL train beside groups by the hosts, as on CPUs, fp64") {
+  const LayoutCase layout = layout_of("t2d2 ZeRO-1", {.tensor = 2, .shard = 2},
+                                      PipelineKind::kInterleaved, Sharding::kOptimizerState);
+  CHECK(check_on_talking_gpus(gpt2_model(), layout, [](ParallelSpec& parallel) {
+          parallel.data_collectives = CollectivesKind::kSmddp;
+          parallel.collectives.tensor = CollectivesKind::kNccl;
+        }) == 2);
+  CHECK(check_on_talking_gpus(gpt2_model(), layout, [](ParallelSpec& parallel) {
+          parallel.data_collectives = CollectivesKind::kNccl;
+          parallel.collectives.tensor = CollectivesKind::kSmddp;
+          parallel.collectives.shard = CollectivesKind::kNccl;
+        }) > 2);
 }
 
 TEST_CASE("the engine on GPUs trains GPT-2 and Llama as on CPUs, fp64") {

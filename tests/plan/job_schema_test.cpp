@@ -34,7 +34,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
       "model: {input: {channels: 1, height: 2, width: 2}, "
       "layers: [flatten, {type: linear, out: 3}, relu, {type: linear, out: 2}]}\n");
   std::istringstream lines(kEverything + "  decoder_layers: 2\n  partition_method: auto\n" +
-                           kFp16Sgd + list);
+                           kFp16Sgd + kByGroup + list);
   std::set<std::string> written;
   for (std::string line; std::getline(lines, line);) {
     written.insert(line.substr(0, line.find(':')));
@@ -52,6 +52,9 @@ TEST_CASE("the schema names every key that is written, and no other") {
   const std::string by_type = "\n  partition_method: \"type:gpt2_block\"\n";
   CHECK(rewritten(kSmall + "parallel:" + by_type).find(by_type) != std::string::npos);
   CHECK(rewritten(kSmall).find("partition_method") == std::string::npos);
+  const std::string on_gpus = kSmall + "cluster: {device: cuda, memory_per_process: 1GiB}\n";
+  CHECK(rewritten(on_gpus + "parallel:\n" + kByGroup).ends_with(kByGroup));
+  CHECK(rewritten(kSmall).find("\n  collectives:") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
   CHECK(model["anyOf"][0]["required"] == nlohmann::json{"layers"});

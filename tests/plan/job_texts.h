@@ -184,6 +184,10 @@ inline const std::string kFp16Sgd =
     "    scale_window: 1000\n    min_scale: 1\n    delayed_shift: 1\n"
     "    raise_error_at_min_scale: true\n";
 
+// Keys that only GPUs have.
+inline const std::string kByGroup =
+    "  collectives:\n    tensor: auto\n    shard: nccl\n    replica: smddp\n    data: auto\n";
+
 inline std::string rewritten(const std::string& text, int indent = 0) {
   return write_job_yaml(read_job({{"job.yaml", text}}), indent);
 }

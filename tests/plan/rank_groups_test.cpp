@@ -32,6 +32,19 @@ TEST_CASE("a rank talks in the groups that its plan's messages need, and in no o
         std::vector{Axis::kWorld, Axis::kShard, Axis::kReplica});
 }
 
+TEST_CASE("an axis' own key says what moves its groups' messages, then the key for all") {
+  ParallelSpec parallel;
+  CHECK(collectives_of(parallel, Axis::kTensor) == std::nullopt);
+  parallel.data_collectives = CollectivesKind::kSmddp;
+  parallel.collectives.tensor = CollectivesKind::kNccl;
+  CHECK(collectives_of(parallel, Axis::kTensor) == CollectivesKind::kNccl);
+  CHECK(collectives_key(parallel, Axis::kTensor) == "parallel.collectives.tensor");
+  for (const Axis axis : {Axis::kShard, Axis::kReplica, Axis::kData, Axis::kWorld, Axis::kTied}) {
+    CHECK(collectives_of(parallel, axis) == CollectivesKind::kSmddp);
+    CHECK(collectives_key(parallel, axis) == "parallel.data_collectives");
+  }
+}
+
 TEST_CASE("only the ends of the pipeline share a tied embedding") {
   const SampleLayout layout{.pipeline = 3};
   const std::vector<Axis> middle = {Axis::kWorld, Axis::kPipeline};

@@ -40,6 +40,7 @@ inline constexpr std::string_view kCheckpoint = "training.checkpoint";
 inline constexpr std::string_view kEvaluation = "training.evaluation";
 inline constexpr std::string_view kParallel = "parallel";
 inline constexpr std::string_view kTensorParallel = "parallel.tensor_parallel";
+inline constexpr std::string_view kCollectives = "parallel.collectives";
 
 // Of keys that mean nothing to, or nothing but, a model that is a list of layers.
 extern const Condition kTransformerModel, kLayerList;

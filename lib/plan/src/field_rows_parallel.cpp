@@ -7,6 +7,13 @@ namespace {
 bool is_mixture(const JobSpec& job) { return job.model.num_experts > 0; }
 const Condition kMixture = {is_mixture, "model.num_experts", "model.num_experts"};
 
+bool chooses_by_group(const JobSpec& job) {
+  return job.cluster.device == DeviceKind::kCuda &&
+         job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp;
+}
+const Condition kByGroup = {chooses_by_group, "cluster.device",
+                            "cluster.device: cuda and profile: smp"};
+
 }  // namespace
 
 void add_parallel_fields(std::vector<Field>& out) {
@@ -171,7 +178,8 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "data_collectives",
        SMP_AT(parallel.data_collectives),
-       "library of the data-parallel groups: NCCL, or a mesh reduced on CPUs as SMDDP's",
+       "what moves a GPU's memory in all groups that the section collectives leaves open: NCCL, or "
+       "hosts, whose CPUs sum as SMDDP's do",
        {.also = {"ddp_dist_backend", "backend"}}},
       {kParallel, "delayed_parameter_initialization",
        SMP_AT(parallel.delayed_parameter_initialization),
@@ -199,6 +207,26 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kTensorParallel, "mlp", SMP_AT(parallel.tensor_parallel.mlp), "MLPs, by width"},
       {kTensorParallel, "embedding", SMP_AT(parallel.tensor_parallel.embedding),
        "token embedding and head, by vocabulary"},
+      {kCollectives,
+       "tensor",
+       SMP_AT(parallel.collectives.tensor),
+       "activations and their gradients, in each layer",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "shard",
+       SMP_AT(parallel.collectives.shard),
+       "weights and gradients of the sharded state",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "replica",
+       SMP_AT(parallel.collectives.replica),
+       "gradients of those that hold the same shard",
+       {.condition = kByGroup}},
+      {kCollectives,
+       "data",
+       SMP_AT(parallel.collectives.data),
+       "gradients of whole copies of the model",
+       {.condition = kByGroup}},
   };
   out.insert(out.end(), fields.begin(), fields.end());
 }

@@ -22,6 +22,9 @@ const std::vector<Section>& job_sections() {
       {kParallel, "the layout; each key is auto (the planner chooses) or pinned"},
       {kTensorParallel,
        "whose matrices the tensor ranks share; those of the other kinds are whole on each of them"},
+      {kCollectives,
+       "what moves a GPU's memory in the groups along an axis: as data_collectives, for that axis "
+       "alone; auto = what data_collectives says, or what the plan's prices say"},
   };
   return kSections;
 }

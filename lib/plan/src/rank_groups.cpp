@@ -1,5 +1,7 @@
 #include "smp/plan/rank_groups.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "smp/plan/layers.h"
@@ -31,6 +33,29 @@ std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank) {
     if (member && ranks.size() > 1) groups.push_back({axis, std::move(ranks)});
   }
   return groups;
+}
+
+CollectivesMember own_collectives(Axis axis) {
+  switch (axis) {
+    case Axis::kTensor: return &GroupCollectives::tensor;
+    case Axis::kShard: return &GroupCollectives::shard;
+    case Axis::kReplica: return &GroupCollectives::replica;
+    case Axis::kData: return &GroupCollectives::data;
+    default: return nullptr;
+  }
+}
+
+std::optional<CollectivesKind> collectives_of(const ParallelSpec& parallel, Axis axis) {
+  const CollectivesMember own = own_collectives(axis);
+  if (own != nullptr && parallel.collectives.*own) return parallel.collectives.*own;
+  return parallel.data_collectives;
+}
+
+std::string collectives_key(const ParallelSpec& parallel, Axis axis) {
+  const CollectivesMember own = own_collectives(axis);
+  return own != nullptr && parallel.collectives.*own
+             ? fmt::format("parallel.collectives.{}", name_of(axis))
+             : "parallel.data_collectives";
 }
 
 HostGrid grid_of(const Plan& plan, const std::vector<int64_t>& ranks) {

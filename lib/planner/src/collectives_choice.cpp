@@ -2,51 +2,109 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "pricer.h"
+#include "simplicity.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/rank_groups.h"
 #include "smp/planner/units.h"
 
 namespace smp {
 namespace {
 
-double step_s(JobSpec job, const LayoutChoice& choice, CollectivesKind kind) {
-  job.parallel.data_collectives = kind;
+constexpr auto kNccl = CollectivesKind::kNccl;
+constexpr auto kSmddp = CollectivesKind::kSmddp;
+
+struct Prices {
+  double nccl_s = 0, smddp_s = 0;
+
+  bool differ() const { return nccl_s != smddp_s; }
+  CollectivesKind less() const { return smddp_s < nccl_s ? kSmddp : kNccl; }
+  // Where the model cannot tell whether hosts save anything.
+  bool equal() const { return smddp_s < nccl_s && smddp_s * kNoise >= nccl_s; }
+  std::string words() const {
+    return fmt::format("nccl takes {} a step, smddp {}", human_time(nccl_s), human_time(smddp_s));
+  }
+};
+
+double step_s(const JobSpec& job, const LayoutChoice& choice) {
   return Pricer(job).detail(choice).time.step_s;
 }
 
-bool chooses_by_price(Profile profile) {
-  return profile == Profile::kSmpV1 || profile == Profile::kSmpV2;
+// Of SMP's one way for all groups of data parallelism.
+CollectivesChoice choose_as_smp(JobSpec job, const LayoutChoice& choice) {
+  constexpr std::string_view kGroups = "collectives of data-parallel groups";
+  if (job.parallel.data_collectives) {
+    const CollectivesKind kind = *job.parallel.data_collectives;
+    return {{}, kind, {fmt::format("{} {}: pinned", kGroups, name_of(kind))}};
+  }
+  if (choice.tensor > 1 && choice.shard == 1) {
+    return {{}, kNccl, {fmt::format("{} nccl: tensor parallelism without sharding", kGroups)}};
+  }
+  Prices prices;
+  job.parallel.data_collectives = kNccl;
+  prices.nccl_s = step_s(job, choice);
+  job.parallel.data_collectives = kSmddp;
+  prices.smddp_s = step_s(job, choice);
+  if (!prices.differ()) return {};
+  const CollectivesKind kind = prices.less();
+  return {{}, kind, {fmt::format("{} {}: {}", kGroups, name_of(kind), prices.words())}};
+}
+
+std::vector<Axis> axes_of(const LayoutChoice& choice) {
+  std::vector<Axis> axes;
+  if (choice.tensor > 1) axes.push_back(Axis::kTensor);
+  if (choice.shard > 1) axes.push_back(Axis::kShard);
+  if (choice.replica > 1) axes.push_back(choice.shard > 1 ? Axis::kReplica : Axis::kData);
+  return axes;
+}
+
+// The axes one after the other: those before as chosen, those behind with NCCL or as pinned.
+CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
+  CollectivesChoice chosen;
+  bool all_by_hosts = true;
+  for (const Axis axis : axes_of(choice)) {
+    const auto pinned = collectives_of(job.parallel, axis);
+    auto& own = job.parallel.collectives.*own_collectives(axis);
+    Prices prices;
+    own = kNccl;
+    prices.nccl_s = step_s(job, choice);
+    own = kSmddp;
+    prices.smddp_s = step_s(job, choice);
+    // Copies to hosts at an unknown rate would cost nothing.
+    const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
+    const bool equal = !pinned && priced && prices.equal();
+    own = pinned.value_or(priced && !equal ? prices.less() : kNccl);
+    chosen.groups.*own_collectives(axis) = own;
+    all_by_hosts = all_by_hosts && own == kSmddp;
+    if (!pinned && !priced) continue;
+    std::string reason = fmt::format("collectives of {} groups {}: {}", name_of(axis),
+                                     name_of(*own), pinned ? "pinned" : prices.words());
+    if (pinned && priced) reason += fmt::format("; {}", prices.words());
+    if (equal) {
+      reason += fmt::format("; times within {:.0f} % count as equal", 100 * (kNoise - 1));
+    }
+    chosen.reasons.push_back(std::move(reason));
+  }
+  const bool any = !axes_of(choice).empty();
+  chosen.others = job.parallel.data_collectives.value_or(any && all_by_hosts ? kSmddp : kNccl);
+  return chosen;
 }
 
 }  // namespace
 
 CollectivesChoice choose_collectives(const JobSpec& job, const LayoutChoice& choice) {
-  if (job.parallel.data_collectives) {
-    return {*job.parallel.data_collectives,
-            fmt::format("collectives of data-parallel groups {}: pinned",
-                        name_of(*job.parallel.data_collectives))};
+  const auto pinned = job.parallel.data_collectives;
+  if (job.cluster.device != DeviceKind::kCuda) return {{}, pinned.value_or(kNccl), {}};
+  switch (job.parallel.profile.value_or(Profile::kSmp)) {
+    case Profile::kSmp: return choose_by_group(job, choice);
+    case Profile::kSmpV1:
+    case Profile::kSmpV2:
+      if (choice.data() > 1 || pinned) return choose_as_smp(job, choice);
+      return {};
+    default: return {{}, pinned.value_or(kNccl), {}};
   }
-  const Profile profile = job.parallel.profile.value_or(Profile::kSmp);
-  if (choice.data() == 1 || job.cluster.device != DeviceKind::kCuda ||
-      !(profile == Profile::kSmp || chooses_by_price(profile))) {
-    return {};
-  }
-  if (choice.tensor > 1 && choice.shard == 1) {
-    return {CollectivesKind::kNccl,
-            "collectives of data-parallel groups nccl: tensor parallelism without sharding"};
-  }
-  const double nccl = step_s(job, choice, CollectivesKind::kNccl);
-  const double smddp = step_s(job, choice, CollectivesKind::kSmddp);
-  if (nccl == smddp) return {};
-  const std::string prices =
-      fmt::format("nccl takes {} a step, smddp {}", human_time(nccl), human_time(smddp));
-  if (!chooses_by_price(profile)) {
-    return {CollectivesKind::kNccl,
-            fmt::format("collectives of data-parallel groups nccl: {}{}", prices,
-                        smddp < nccl ? "; parallel.data_collectives: smddp asks for it" : "")};
-  }
-  const CollectivesKind kind = smddp < nccl ? CollectivesKind::kSmddp : CollectivesKind::kNccl;
-  return {kind, fmt::format("collectives of data-parallel groups {}: {}", name_of(kind), prices)};
 }
 
 }  // namespace smp

@@ -1,20 +1,23 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "smp/plan/job_spec.h"
 #include "smp/planner/layout_choice.h"
 
 namespace smp {
 
-// Which library the collectives of data-parallel groups use, and why (empty = nothing to say). A
-// pinned one counts. SMP (profiles smp_v1, smp_v2) uses whichever takes less of the step, the
-// multiprocessors that each takes from matmuls included; but NCCL in jobs with tensor parallelism
-// and no sharding, as SMP's own rule is. With the profile smp it is NCCL, and what the mesh would
-// save is said. Other frameworks have NCCL alone.
+// What moves GPUs' memory in each kind of group, and why (a line each; none = nothing to say). What
+// is pinned counts. With the profile smp each kind of group along an axis has the way that takes
+// less of the step, the multiprocessors that it takes from matmuls included; NCCL where hosts would
+// save less than 3 %. SMP (profiles smp_v1,
+// smp_v2) has one for all groups of data parallelism, found likewise; but NCCL in jobs with tensor
+// parallelism and no sharding, as SMP's own rule is. Other frameworks have NCCL alone.
 struct CollectivesChoice {
-  CollectivesKind kind = CollectivesKind::kNccl;
-  std::string reason;
+  GroupCollectives groups;  // of the axes on which the layout has groups
+  CollectivesKind others = CollectivesKind::kNccl;
+  std::vector<std::string> reasons;
 };
 CollectivesChoice choose_collectives(const JobSpec& job, const LayoutChoice& choice);
 

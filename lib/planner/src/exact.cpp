@@ -39,7 +39,9 @@ std::optional<ExactLayout> price_exactly(const SettledJob& settled, Pricer& pric
   ExactLayout exact;
   exact.plan = resolve(settled.job, choice);
   if (settled.job.cluster.device == DeviceKind::kCuda) {
-    exact.plan.job.parallel.data_collectives = choose_collectives(settled.job, choice).kind;
+    const CollectivesChoice collectives = choose_collectives(settled.job, choice);
+    exact.plan.job.parallel.data_collectives = collectives.others;
+    exact.plan.job.parallel.collectives = collectives.groups;
   }
   exact.partition_reason = deal_blocks(settled, choice, exact.plan);
   const PricedLayout layout = pricer.detail(choice);

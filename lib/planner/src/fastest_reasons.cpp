@@ -198,11 +198,11 @@ class Reasons {
     lines_.push_back(std::move(line));
   }
 
-  // The library of the data-parallel groups, priced. SMP leaves SMDDP out where tensor parallelism
-  // takes all ranks, and no price is needed where nobody shares data.
+  // What moves GPUs' memory in each kind of group, priced.
   void say_collectives() {
-    std::string reason = choose_collectives(settled_.job, choice_).reason;
-    if (!reason.empty()) lines_.push_back(std::move(reason));
+    for (std::string& reason : choose_collectives(settled_.job, choice_).reasons) {
+      lines_.push_back(std::move(reason));
+    }
   }
 
   // The best of every other value of a degree.

@@ -53,15 +53,16 @@ Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, dou
                          double pairs, double memories) {
   if (choice.tensor == 1) return {};
   const Placement group = tensor_placement(choice, call.job);
+  const Exchange how = exchange_of(call.job, Axis::kTensor);
   const double bytes = call.element * call.tokens * call.h;
   if (!choice.sequence_parallel) {
-    const double each = all_reduce_s(bytes, group, call.cluster);
+    const double each = all_reduce_s(bytes, group, call.cluster, how);
     return {pairs * each, pairs * each};
   }
   // The input of each cut matrix is gathered once more for its weight's gradient, while that of the
   // input is computed.
-  const double gather = all_gather_s(bytes, group, call.cluster);
-  const double scatter = reduce_scatter_s(bytes, group, call.cluster);
+  const double gather = all_gather_s(bytes, group, call.cluster, how);
+  const double scatter = reduce_scatter_s(bytes, group, call.cluster, how);
   const double seconds = parts * gather + pairs * scatter;
   // A memory is gathered for keys and values, and again for the gradient of their weights; its own
   // gradient is scattered. Of whole sequences that is summed once for all blocks.
@@ -184,12 +185,15 @@ CallSeconds embedding(const PricedCall& call, const LayoutChoice& choice) {
   Messages messages;
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
+    const Exchange how = exchange_of(call.job, Axis::kTensor);
     const double bytes = call.element * values;
     if (call.job.parallel.tensor_parallel.embedding) {
-      messages.forward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
-                                                  : all_reduce_s(bytes, group, call.cluster);
+      messages.forward = choice.sequence_parallel
+                             ? reduce_scatter_s(bytes, group, call.cluster, how)
+                             : all_reduce_s(bytes, group, call.cluster, how);
     }
-    messages.backward = choice.sequence_parallel ? all_gather_s(bytes, group, call.cluster) : 0;
+    messages.backward =
+        choice.sequence_parallel ? all_gather_s(bytes, group, call.cluster, how) : 0;
   }
   LayoutChoice kept = choice;
   kept.recompute = Recompute::kNone;
@@ -216,14 +220,16 @@ CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   Messages messages;
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
+    const Exchange how = exchange_of(call.job, Axis::kTensor);
     const double bytes = call.element * call.tokens * call.h;
     if (call.job.parallel.tensor_parallel.embedding) {
       // Maximum, sum and the target's logit of each token.
-      messages.forward = 3 * all_reduce_s(4 * call.tokens, group, call.cluster);
-      messages.backward = choice.sequence_parallel ? reduce_scatter_s(bytes, group, call.cluster)
-                                                   : all_reduce_s(bytes, group, call.cluster);
+      messages.forward = 3 * all_reduce_s(4 * call.tokens, group, call.cluster, how);
+      messages.backward = choice.sequence_parallel
+                              ? reduce_scatter_s(bytes, group, call.cluster, how)
+                              : all_reduce_s(bytes, group, call.cluster, how);
     }
-    if (choice.sequence_parallel) messages.forward += all_gather_s(bytes, group, call.cluster);
+    if (choice.sequence_parallel) messages.forward += all_gather_s(bytes, group, call.cluster, how);
   }
   LayoutChoice kept = choice;
   kept.recompute = Recompute::kNone;
@@ -234,17 +240,18 @@ Messages list_messages(const PricedCall& call, const LayoutChoice& choice, const
   Messages messages;
   if (choice.tensor == 1) return messages;
   const Placement group = tensor_placement(choice, call.job);
+  const Exchange how = exchange_of(call.job, Axis::kTensor);
   const LayerCall one{.micro_batch = choice.micro_batch, .tensor_degree = choice.tensor};
   for (const OperatorMessage& message : operator_messages(call.model, layer, one)) {
     const double bytes = call.element * static_cast<double>(message.count);
     // A gather's count is that of each rank.
     (message.is_backward ? messages.backward : messages.forward) +=
         message.op == CollectiveOp::kAllGather
-            ? all_gather_s(bytes * static_cast<double>(choice.tensor), group, call.cluster)
-            : all_reduce_s(bytes, group, call.cluster);
+            ? all_gather_s(bytes * static_cast<double>(choice.tensor), group, call.cluster, how)
+            : all_reduce_s(bytes, group, call.cluster, how);
   }
   if (makes_loss(layer.kind) && shares_loss(call.model)) {
-    messages.forward += 3 * all_reduce_s(4 * call.batch, group, call.cluster);
+    messages.forward += 3 * all_reduce_s(4 * call.batch, group, call.cluster, how);
   }
   return messages;
 }

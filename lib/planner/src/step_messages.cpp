@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine_bytes.h"
+#include "host_exchange.h"
 #include "layer_parameters.h"
 #include "link_model.h"
 #include "rank_order.h"
@@ -15,9 +16,6 @@
 namespace smp {
 namespace {
 
-// Host memory bandwidth that the CPUs' optimizer uses, of one host (two sockets of 8 channels
-// DDR4-3200 have 410 GB/s; DeepSpeed's CPU Adam reaches about a third).
-constexpr double kHostBytesPerS = 140e9;
 // Buckets that a reduction beside the backward cannot hide: the last one.
 constexpr double kBucketElements = 12.5e6;
 
@@ -49,10 +47,6 @@ double update_bytes(double element, double gradient, const OptimizerSpec& optimi
   return moved * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
 }
 
-CollectivesKind collectives_of(const JobSpec& job) {
-  return job.parallel.data_collectives.value_or(CollectivesKind::kNccl);
-}
-
 // Calls of one rank for `elements` in buckets; 0: of the usual size.
 double calls_of(double elements, double bucket) {
   return std::max(1.0, std::ceil(elements / (bucket > 0 ? bucket : kBucketElements)));
@@ -67,26 +61,32 @@ double bucket_elements(const JobSpec& job, const LayoutChoice& choice, double el
          kBucketBytes;
 }
 
+// The groups that sum whole gradients, or those that the shard groups have summed.
+Axis sums_over(const LayoutChoice& choice) {
+  return choice.shard == 1 ? Axis::kData : Axis::kReplica;
+}
+
 // One reduction of all gradients of `elements`, and one gather of all weights.
 double reduction_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
                    double bucket) {
-  const CollectivesKind kind = collectives_of(job);
   const double calls = calls_of(elements, bucket);
   const double bytes = elements * width / calls;
   const bool everywhere = habits_of(job).reduces_everywhere;
   if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
-    return calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster, kind);
+    return calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster,
+                                exchange_of(job, sums_over(choice)));
   }
-  const double inside = reduce_scatter_s(bytes, shard_placement(choice, job), job.cluster, kind);
-  const double across =
-      all_reduce_s(bytes / choice.shard, replica_placement(choice, job), job.cluster, kind);
+  const double inside = reduce_scatter_s(bytes, shard_placement(choice, job), job.cluster,
+                                         exchange_of(job, Axis::kShard));
+  const double across = all_reduce_s(bytes / choice.shard, replica_placement(choice, job),
+                                     job.cluster, exchange_of(job, Axis::kReplica));
   return calls * (inside + across);
 }
 
 double gather_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
                 double calls) {
   return calls * all_gather_s(elements * width / calls, shard_placement(choice, job), job.cluster,
-                              collectives_of(job));
+                              exchange_of(job, Axis::kShard));
 }
 
 // Weights of one block that are tensors of their own.
@@ -109,12 +109,13 @@ double updated_weights_s(const JobSpec& job, const LayoutChoice& choice, double 
       static_cast<double>(block_count(job.model)) / static_cast<double>(choice.pipeline);
   const double owners =
       std::min(static_cast<double>(choice.shard), blocks * tensors_of_block(job.model) + 1);
-  return owners * broadcast_s(elements * width / owners, shard_placement(choice, job), job.cluster);
+  return owners * broadcast_s(elements * width / owners, shard_placement(choice, job), job.cluster,
+                              exchange_of(job, Axis::kShard));
 }
 
-double slowdown_of(const JobSpec& job) {
+double slowdown_of(const JobSpec& job, Axis axis) {
   const double all = static_cast<double>(job.cluster.multiprocessors);
-  return all > 0 ? multiprocessors_taken(job.cluster, collectives_of(job)) / all : 0;
+  return all > 0 ? multiprocessors_taken(job.cluster, exchange_of(job, axis)) / all : 0;
 }
 
 bool shards_weights(const LayoutChoice& choice) {
@@ -169,7 +170,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     const double gradients = elements * gradient_width(job, choice);
     const double buckets = std::ceil(blocks / blocks_of_bucket(job, choice, bytes));
     const double reduce =
-        reduce_scatter_s(gradients / buckets, group, job.cluster, collectives_of(job));
+        reduce_scatter_s(gradients / buckets, group, job.cluster, exchange_of(job, Axis::kShard));
     messages.reduce_backward_s = std::max(buckets * reduce, over(gradients, slow));
     // Nothing is computed yet beside the first gather, nothing more beside the last reduction.
     messages.hidden = (slow > 0 ? habits.gathers_hidden : 1) * (1 - 1 / std::max(1.0, buckets));
@@ -185,7 +186,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
       messages.gather_forward_s = gather;
       messages.gather_backward_s = gather;
     }
-    messages.slowdown = slowdown_of(job);
+    messages.slowdown = slowdown_of(job, Axis::kShard);
   }
   if (choice.offload_activations) {
     const auto kept = [&](const CallBytes& block) {
@@ -200,6 +201,12 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
     } else {
       messages.offload_s = over(moved, job.cluster.host_link_bytes_per_s);
     }
+  }
+  // What goes by the host shares its link with what is offloaded.
+  if (messages.offload_s > 0 && shards_weights(choice) &&
+      exchange_of(job, Axis::kShard) == Exchange::kHost) {
+    messages.offload_s +=
+        over((held.dense + held.experts) * width, job.cluster.host_link_bytes_per_s);
   }
   if (choice.pipeline > 1 && waits_for_sends(job)) {
     messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);
@@ -221,13 +228,13 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
     reduce = reduction_s(job, choice, elements, gradient, bucket);
   } else if (choice.data() > 1 && choice.replica > 1) {
     reduce = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
-                          job.cluster, collectives_of(job));
+                          job.cluster, exchange_of(job, Axis::kReplica));
   }
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
   if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
     const double last = reduce / calls_of(elements, bucket);
     const double hidden = std::min(reduce - last, backward_s);
-    messages.reduce_s = reduce - hidden + slowdown_of(job) * hidden;
+    messages.reduce_s = reduce - hidden + slowdown_of(job, sums_over(choice)) * hidden;
   } else {
     messages.reduce_s = reduce;
   }
@@ -243,7 +250,7 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
       (choice.sharding == Sharding::kOptimizerState || choice.sharding == Sharding::kGradients)) {
     const double gather = updated_weights_s(job, choice, elements, width);
     const double hidden = habits.overlaps_parameter_gather ? std::min(gather, forward_s) : 0;
-    messages.shard_s = gather - hidden + slowdown_of(job) * hidden;
+    messages.shard_s = gather - hidden + slowdown_of(job, Axis::kShard) * hidden;
   }
 
   const double owned = choice.sharding == Sharding::kNone ? elements : elements / choice.shard;

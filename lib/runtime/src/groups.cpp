@@ -8,15 +8,22 @@
 
 namespace smp {
 
-RankGroups::RankGroups(const Plan& plan, Communicator& world) : world_(world, clock_) {
+RankGroups::RankGroups(const Plan& plan, Communicator& world, Communicator* among_gpus)
+    : by_host_(world, clock_) {
+  if (among_gpus != nullptr) among_gpus_.emplace(*among_gpus, clock_);
+  const auto way = [&](Axis axis) {
+    const bool nccl = collectives_of(plan.job.parallel, axis) == CollectivesKind::kNccl;
+    return among_gpus_ && nccl ? &*among_gpus_ : &by_host_;
+  };
+  world_ = way(Axis::kWorld);
   for (const RankGroup& group : rank_groups(plan, world.rank())) {
     if (group.axis == Axis::kWorld) continue;
-    groups_[group.axis] = world_.split({group.ranks.begin(), group.ranks.end()});
+    groups_[group.axis] = way(group.axis)->split({group.ranks.begin(), group.ranks.end()});
   }
 }
 
 Communicator* RankGroups::find(Axis axis) {
-  if (axis == Axis::kWorld) return &world_;
+  if (axis == Axis::kWorld) return world_;
   const auto found = groups_.find(axis);
   return found == groups_.end() ? nullptr : found->second.get();
 }
@@ -29,17 +36,19 @@ Communicator& RankGroups::at(Axis axis) {
   return *group;
 }
 
-void RankGroups::abort(const std::string& reason) { world_.abort(reason); }
+void RankGroups::abort(const std::string& reason) {
+  (among_gpus_ ? *among_gpus_ : by_host_).abort(reason);
+}
 
 std::vector<TrafficCount> RankGroups::traffic() const {
   std::vector<TrafficCount> all;
-  add_traffic(all, world_.traffic());
+  add_traffic(all, world_->traffic());
   for (const auto& [axis, group] : groups_) add_traffic(all, group->traffic());
   return all;
 }
 
 int64_t RankGroups::segment_bytes() const {
-  int64_t bytes = world_.segment_bytes();
+  int64_t bytes = by_host_.segment_bytes();
   for (const auto& [axis, group] : groups_) bytes += group->segment_bytes();
   return bytes;
 }

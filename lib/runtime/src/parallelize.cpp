@@ -12,7 +12,8 @@
 namespace smp {
 
 ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger,
-                                std::shared_ptr<Gpu> gpu, int64_t ranks_of_host) {
+                                std::shared_ptr<Gpu> gpu, int64_t ranks_of_host,
+                                Communicator* among_gpus) {
   SMP_CHECK_EQ(static_cast<int64_t>(world.size()), plan.degrees.world());
   ParallelModel model;
   const ClusterSpec& cluster = plan.job.cluster;
@@ -25,7 +26,7 @@ ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLed
   if (model.gpu) on_host.emplace(*model.host);
 
   // Groups first: everything below asks them who its peers are.
-  model.groups = std::make_unique<RankGroups>(plan, world);
+  model.groups = std::make_unique<RankGroups>(plan, world, among_gpus);
   {
     const ItemScope item("shared segments");
     model.segments = MemoryCharge(model.gpu ? *model.host : ledger, MemoryCategory::kCommunication,

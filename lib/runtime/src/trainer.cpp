@@ -22,6 +22,7 @@
 #include "functions/cpu_functions.h"
 #include "gpu.h"
 #include "gpu_ledger.h"
+#include "gpu_ways.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/data_files.h"
@@ -260,29 +261,18 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
 }
 
-// Throws where some ranks would share a GPU, which NCCL cannot.
-void check_own_gpus(const Gpu& gpu, Communicator& world) {
-  struct Place {
-    uint64_t host;
-    int64_t index;
-  };
+// Throws where NCCL cannot: ranks of a group would share a GPU.
+void check_own_gpus(const Plan& plan, const Gpu& gpu, Communicator& world) {
   if (!gpu.device().is_cuda()) return;  // tests have GPUs without number
-  const Place own{std::hash<std::string>()(own_host_identity()), gpu.device().index()};
-  std::vector<Place> all(static_cast<size_t>(world.size()));
-  world.all_gather(&own, all.data(), sizeof(Place), DType::kU8, "setup.gpu")->wait();
-  for (int rank = 0; rank < world.rank(); ++rank) {
-    const Place& other = all[static_cast<size_t>(rank)];
-    if (other.host != own.host || other.index != own.index) continue;
-    throw ConfigError(fmt::format(
-        "parallel.data_collectives: nccl needs a GPU for each rank, and ranks {} and {} "
-        "share GPU {}: use fewer ranks, or data_collectives: smddp",
-        rank, world.rank(), own.index));
-  }
+  const GpuPlace own{std::hash<std::string>()(own_host_identity()), gpu.device().index()};
+  std::vector<GpuPlace> all(static_cast<size_t>(world.size()));
+  world.all_gather(&own, all.data(), sizeof(GpuPlace), DType::kU8, "setup.gpu")->wait();
+  check_own_gpus(plan, world.rank(), all);
 }
 
-DeviceCollectivesLibrary& collectives_of(Gpu& gpu, Communicator& world) {
+DeviceCollectivesLibrary& nccl_of(const Plan& plan, Gpu& gpu, Communicator& world) {
   try {
-    check_own_gpus(gpu, world);
+    check_own_gpus(plan, gpu, world);
     return gpu.collectives();
   } catch (const std::exception& error) {
     world.abort(fmt::format("setup: {}", error.what()));
@@ -325,19 +315,18 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   if (gpu) {
     on_gpu.emplace(*gpu, ledger);
     staged.emplace(world, gpu->memory(), charged_buffers(world));
-    if (plan.job.parallel.data_collectives == CollectivesKind::kNccl)
-      talking.emplace(*staged, world, gpu->memory(), collectives_of(*gpu, world), kStuck);
+    if (uses_nccl(plan, world.rank()))
+      talking.emplace(*staged, world, gpu->memory(), nccl_of(plan, *gpu, world), kStuck);
   }
-  Communicator& all = talking  ? static_cast<Communicator&>(*talking)
-                      : staged ? static_cast<Communicator&>(*staged)
-                               : world;
+  Communicator& by_host = staged ? static_cast<Communicator&>(*staged) : world;
 
   // These outlive the handler below: peers hear why before the groups close.
   ParallelModel model;
   std::optional<LedgerScope> on_host;
   std::unique_ptr<Checkpoints> checkpoints;
   try {
-    model = apply_parallelism(plan, all, ledger, gpu, options.ranks_of_host);
+    model = apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
+                              talking ? &*talking : nullptr);
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);

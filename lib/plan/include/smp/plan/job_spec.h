@@ -38,7 +38,7 @@ enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSm
 enum class OptimizerKind { kAdamW, kSgd };
 // After the warm-up; wsd = stable, then a decay.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
-enum class CollectivesKind { kNccl, kSmddp };  // of data-parallel groups
+enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
 
 struct ModelSpec {
   std::string name;
@@ -255,6 +255,11 @@ struct TensorKinds {
   bool operator==(const TensorKinds&) const = default;
 };
 
+// What moves a GPU's memory in the groups along these axes; auto: the planner picks by price.
+struct GroupCollectives {
+  std::optional<CollectivesKind> tensor, shard, replica, data;
+};
+
 struct ParallelSpec {
   std::optional<int64_t> pipeline_parallel_degree;
   std::optional<int64_t> tensor_parallel_degree;
@@ -286,7 +291,8 @@ struct ParallelSpec {
   int64_t param_persistence_threshold = 0;  // ZeRO-3: tensors of fewer elements stay gathered
   std::vector<std::string> forbid;          // e.g. "tensor_parallel_degree=8"
   std::optional<Profile> profile;
-  std::optional<CollectivesKind> data_collectives;
+  std::optional<CollectivesKind> data_collectives;  // of groups that `collectives` leaves open
+  GroupCollectives collectives;
   std::optional<bool> delayed_parameter_initialization;
   bool prescaled_batch = true;          // a tensor group reads one batch, which micro_batch counts
   std::optional<int64_t> bucket_bytes;  // of gradients; auto: bucket_size.h

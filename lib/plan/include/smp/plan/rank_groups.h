@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "smp/plan/collective.h"
+#include "smp/plan/job_spec.h"
 #include "smp/plan/mesh.h"
 
 namespace smp {
@@ -20,6 +23,15 @@ struct RankGroup {
 // messages need. The runtime opens a communicator for each, in this order, which is the same on all
 // ranks; the planner counts their shared memory.
 std::vector<RankGroup> rank_groups(const Plan& plan, int64_t rank);
+
+// What moves a GPU's memory in the groups along `axis`: the axis' own key of parallel.collectives,
+// or parallel.data_collectives where it is open or the axis has none.
+std::optional<CollectivesKind> collectives_of(const ParallelSpec& parallel, Axis axis);
+// The key that decided it, as a path.
+std::string collectives_key(const ParallelSpec& parallel, Axis axis);
+// The axis' own key; nothing for an axis that has none.
+using CollectivesMember = std::optional<CollectivesKind> GroupCollectives::*;
+CollectivesMember own_collectives(Axis axis);
 
 // How these ranks lie on the hosts of the plan.
 HostGrid grid_of(const Plan& plan, const std::vector<int64_t>& ranks);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,16 @@ namespace smp {
 
 // The groups in which one rank's messages of a training step travel: its part of the mesh as
 // communicators, split off in the order of rank_groups(), so that no two ranks wait for each other.
-// All of them add the time that is spent waiting to one clock. Used from the engine's thread.
-// `world` must outlive it.
+// With GPUs that talk among themselves each group goes the way that the plan has for its axis. All
+// add the time that is spent waiting to one clock. Used from the engine's thread. `world` and
+// `among_gpus`, the same ranks by NCCL, must outlive it.
 class RankGroups {
  public:
-  RankGroups(const Plan& plan, Communicator& world);
+  RankGroups(const Plan& plan, Communicator& world, Communicator* among_gpus = nullptr);
   RankGroups(const RankGroups&) = delete;
   RankGroups& operator=(const RankGroups&) = delete;
 
-  Communicator& world() { return world_; }
+  Communicator& world() { return *world_; }
   // The group along `axis`, or nullptr where this rank is alone in it or the plan has no use for
   // it.
   Communicator* find(Axis axis);
@@ -43,7 +45,9 @@ class RankGroups {
 
  private:
   WaitClock clock_;
-  TimedCommunicator world_;
+  TimedCommunicator by_host_;
+  std::optional<TimedCommunicator> among_gpus_;
+  TimedCommunicator* world_;  // one of both
   std::map<Axis, std::unique_ptr<Communicator>> groups_;
 };
 

@@ -33,8 +33,10 @@ struct ParallelModel {
 
 // Builds rank world.rank()'s share under the caller's LedgerScope, on `gpu` where there is one.
 // `ranks_of_host` share the memory of its host, 0: as many as the plan puts on one.
-// Collective over `world`, which must outlive the result, as must the ledger.
+// Groups whose plan says nccl are split off `among_gpus`, where there is one, the others off
+// `world`. Collective over `world`; all must outlive the result, as must the ledger.
 ParallelModel apply_parallelism(const Plan& plan, Communicator& world, MemoryLedger& ledger,
-                                std::shared_ptr<Gpu> gpu = nullptr, int64_t ranks_of_host = 0);
+                                std::shared_ptr<Gpu> gpu = nullptr, int64_t ranks_of_host = 0,
+                                Communicator* among_gpus = nullptr);
 
 }  // namespace smp

@@ -1,0 +1,48 @@
+#include "host_exchange.h"
+
+#include <algorithm>
+
+namespace smp {
+namespace {
+
+// One copy between a GPU and pinned memory, and hearing of its end (libfabric's issue 8881).
+constexpr double kCopyStartS = 15e-6;
+// Larger messages go in parts, so that copies, sums and messages are beside each other; at the ends
+// one part is alone (lib/comm's StagedCommunicator).
+constexpr double kPartBytes = 4.0 * (1 << 20);
+
+}  // namespace
+
+// Words: `down` and `up` are what a rank copies to its host and back, `read` what the CPUs of a host
+// read to sum, for each rank; `sent` what a host sends to the others for each of its groups.
+double by_host_s(CollectiveOp op, double bytes, const Placement& placement,
+                 const ClusterSpec& cluster) {
+  const double size = static_cast<double>(placement.size);
+  const double hosts = static_cast<double>(placement.hosts);
+  const double local = static_cast<double>(placement.most_on_a_host);
+  const double ranks = static_cast<double>(cluster.processes_per_host);
+  const bool reduces = op == CollectiveOp::kAllReduce || op == CollectiveOp::kReduceScatter;
+  const bool spreads = op == CollectiveOp::kAllReduce || op == CollectiveOp::kBroadcast;
+  const double down = op == CollectiveOp::kAllGather ? bytes / size : bytes;
+  const double up = spreads || op == CollectiveOp::kAllGather ? bytes : bytes / size;
+  const double read = reduces ? bytes : 0;
+  const double made = reduces ? bytes / local : 0;
+  const double ways = op == CollectiveOp::kAllReduce ? 2 : 1;
+  const double sent = ways * bytes * (hosts - 1) / hosts;
+
+  const double stages[] = {
+      over(down, cluster.host_link_bytes_per_s),
+      over(ranks * (down + read + made + up), kHostBytesPerS),
+      hosts > 1 ? over(sent, local * cluster.inter_host_bytes_per_s) : 0,
+      over(up, cluster.host_link_bytes_per_s),
+  };
+  double all = 0;
+  for (const double stage : stages) all += stage;
+  const double longest = *std::max_element(std::begin(stages), std::end(stages));
+  const double alone = bytes >= 2 * kPartBytes ? kPartBytes / bytes : 1;
+  const double between = hosts > 1 ? ways * cluster.inter_host_latency_s : 0;
+  return 2 * kCopyStartS + cluster.intra_host_latency_s + between + longest +
+         alone * (all - longest);
+}
+
+}  // namespace smp

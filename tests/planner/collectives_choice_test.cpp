@@ -1,0 +1,130 @@
+#include "collectives_choice.h"
+
+#include <doctest/doctest.h>
+
+#include "host_exchange.h"
+#include "plan/model_samples.h"
+
+using namespace smp;
+
+namespace {
+
+constexpr auto kNccl = CollectivesKind::kNccl;
+constexpr auto kSmddp = CollectivesKind::kSmddp;
+
+// 8 GPUs of a host, whose links to each other are slower than those to the host's memory.
+JobSpec slow_links() {
+  JobSpec job;
+  job.model = gpt2_124m();
+  job.cluster.device = DeviceKind::kCuda;
+  job.cluster.processes_per_host = 8;
+  job.cluster.memory_per_process_bytes = int64_t{24} << 30;
+  job.cluster.has_bf16 = true;
+  job.cluster.half_flops_per_s = 165e12;
+  job.cluster.fp32_flops_per_s = 80e12;
+  job.cluster.memory_bytes_per_s = 1e12;
+  job.cluster.host_link_bytes_per_s = 12e9;
+  job.cluster.intra_host_bytes_per_s = 2e9;
+  job.cluster.multiprocessors = 128;
+  job.cluster.collective_multiprocessors = 16;
+  job.training.sequence_length = 1024;
+  return job;
+}
+
+LayoutChoice layout(int32_t tensor, int32_t shard, int32_t replica) {
+  LayoutChoice choice;
+  choice.tensor = tensor;
+  choice.shard = shard;
+  choice.replica = replica;
+  choice.sharding = shard > 1 ? Sharding::kParameters : Sharding::kNone;
+  return choice;
+}
+
+}  // namespace
+
+TEST_CASE("each kind of group has the way that takes less of the step, with both prices said") {
+  JobSpec job = slow_links();
+  const CollectivesChoice by_host = choose_collectives(job, layout(1, 4, 2));
+  CHECK(by_host.groups.shard == kSmddp);
+  CHECK(by_host.groups.replica == kSmddp);
+  CHECK(by_host.groups.tensor == std::nullopt);
+  CHECK(by_host.groups.data == std::nullopt);
+  CHECK(by_host.others == kSmddp);  // nothing needs NCCL
+  REQUIRE(by_host.reasons.size() == 2);
+  CHECK(by_host.reasons[0].starts_with("collectives of shard groups smddp: nccl takes "));
+  CHECK(by_host.reasons[0].find(" a step, smddp ") != std::string::npos);
+  CHECK(by_host.reasons[1].starts_with("collectives of replica groups smddp: nccl takes "));
+
+  job.cluster.intra_host_bytes_per_s = 300e9;
+  const CollectivesChoice by_nccl = choose_collectives(job, layout(2, 1, 4));
+  CHECK(by_nccl.groups.tensor == kNccl);
+  CHECK(by_nccl.groups.data == kNccl);
+  CHECK(by_nccl.others == kNccl);
+  REQUIRE(by_nccl.reasons.size() == 2);
+  CHECK(by_nccl.reasons[0].starts_with("collectives of tensor groups nccl: nccl takes "));
+  CHECK(by_nccl.reasons[1].starts_with("collectives of data groups nccl: nccl takes "));
+}
+
+TEST_CASE("what is pinned counts, for one kind of group or for all, and its price is said") {
+  JobSpec job = slow_links();
+  job.parallel.collectives.shard = kNccl;
+  CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
+  CHECK(choice.groups.shard == kNccl);
+  CHECK(choice.groups.replica == kSmddp);
+  CHECK(choice.others == kNccl);
+  CHECK(choice.reasons.at(0).starts_with(
+      "collectives of shard groups nccl: pinned; nccl takes "));
+
+  job.parallel.data_collectives = kSmddp;
+  job.cluster.intra_host_bytes_per_s = 300e9;
+  choice = choose_collectives(job, layout(1, 4, 2));
+  CHECK(choice.groups.shard == kNccl);
+  CHECK(choice.groups.replica == kSmddp);
+  CHECK(choice.others == kSmddp);
+  CHECK(choice.reasons.at(1).starts_with(
+      "collectives of replica groups smddp: pinned; nccl takes "));
+}
+
+TEST_CASE("NCCL stays where the host's way would save less than the model can tell") {
+  JobSpec job = slow_links();
+  bool told = false;
+  for (double rate = 1e9; rate < 100e9; rate *= 1.05) {
+    job.cluster.intra_host_bytes_per_s = rate;
+    const CollectivesChoice choice = choose_collectives(job, layout(1, 8, 1));
+    const std::string& reason = choice.reasons.at(0);
+    const bool equal = reason.ends_with("; times within 3 % count as equal");
+    if (equal) CHECK(choice.groups.shard == kNccl);
+    told = told || equal;
+  }
+  CHECK(told);
+}
+
+TEST_CASE("without the rate of copies to the host there is no price, and NCCL has all groups") {
+  JobSpec job = slow_links();
+  job.cluster.host_link_bytes_per_s = 0;
+  CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
+  CHECK(choice.groups.shard == kNccl);
+  CHECK(choice.reasons.empty());
+  job.parallel.collectives.shard = kSmddp;
+  choice = choose_collectives(job, layout(1, 4, 2));
+  CHECK(choice.groups.shard == kSmddp);
+  CHECK(choice.reasons == std::vector<std::string>{"collectives of shard groups smddp: pinned"});
+}
+
+TEST_CASE("by the host: copies, sums and messages beside each other in large messages alone") {
+  ClusterSpec cluster;
+  cluster.device = DeviceKind::kCuda;
+  cluster.processes_per_host = 1;
+  cluster.host_link_bytes_per_s = 10e9;
+  cluster.inter_host_bytes_per_s = 5e9;
+  const double small = 1e6, large = 1e9, starts = 30e-6;
+  const Placement pair{2, 2, 1};
+  // Down, summed (read and written beside the copies), sent and fetched, up.
+  CHECK(by_host_s(CollectiveOp::kAllReduce, small, pair, cluster) ==
+        doctest::Approx(starts + 2 * small / 10e9 + 4 * small / kHostBytesPerS + small / 5e9));
+  const double shorter = 2 * large / 10e9 + 4 * large / kHostBytesPerS;
+  CHECK(by_host_s(CollectiveOp::kAllReduce, large, pair, cluster) ==
+        doctest::Approx(starts + large / 5e9 + shorter * (4 << 20) / large));
+  CHECK(by_host_s(CollectiveOp::kAllGather, small, pair, cluster) <
+        by_host_s(CollectiveOp::kAllReduce, small, pair, cluster));
+}
