@@ -131,9 +131,7 @@ TEST_CASE("processes: a rank that is stopped in any call is named when the time 
         CHECK(said[size_t(rank)].starts_with(fmt::format("timeout {}: rank ", kVictim)));
         CHECK(said[size_t(rank)].find("its last call") != std::string::npos);
         row.times.push_back(heard->seconds(rank));
-        // On another host it is asked first, for half a second.
-        const double most = path == Path::kBetweenHosts ? 0.75 : 0.25;
-        CHECK(std::abs(heard->seconds(rank) - 1) <= most);
+        CHECK(std::abs(heard->seconds(rank) - 1) <= 0.25);
       }
     }
     if (!row.times.empty()) row.print("stopped, 1 s", path);

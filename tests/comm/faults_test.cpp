@@ -1,13 +1,18 @@
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/calls_apart.h"
 #include "comm/times.h"
 #include "looking.h"
+#include "process_state.h"
 #include "smp/comm/thread_group.h"
 
 using namespace smp;
@@ -30,6 +35,56 @@ TEST_CASE("a rank that had no CPU itself has not looked at its mates meanwhile")
   for (const int ms : {0, 20, 100, 10'000, 10'020}) looking.look(start + milliseconds(ms));
   CHECK(looking.since() == start);
   CHECK(looking.looked_for() == milliseconds(20 + 50 + 50 + 20));
+}
+
+TEST_CASE("the kernel tells who is stopped from who has no CPU; of others time must") {
+  using State = shm::ProcessState;
+  constexpr milliseconds kWithin{150}, kShort{20}, kLong{1000};
+  const auto stopped = [&](State state, bool has_looked, milliseconds looked_for) {
+    return shm::is_stopped_by(state, has_looked, looked_for, kWithin);
+  };
+  for (const bool has_looked : {false, true}) {
+    CHECK(stopped(State::kStopped, has_looked, kShort) == std::nullopt);
+    CHECK(stopped(State::kStopped, has_looked, milliseconds(100)) == true);
+    CHECK(stopped(State::kRunnable, has_looked, kLong) == false);
+  }
+  for (const State state : {State::kUnknown, State::kAsleep}) {
+    CHECK(stopped(state, true, kLong) == false);
+    CHECK(stopped(state, false, kShort) == std::nullopt);
+    CHECK(stopped(state, false, kWithin) == true);
+  }
+}
+
+TEST_CASE("the state of another process is what the kernel says of its threads") {
+  const auto state_of_child = [](void (*run)(), bool stop, shm::ProcessState awaited) {
+    const pid_t child = fork();
+    if (child == 0) {
+      run();
+      _exit(0);
+    }
+    if (stop) kill(child, SIGSTOP);
+    const auto limit = std::chrono::steady_clock::now() + kNever;
+    shm::ProcessState state = shm::ProcessState::kUnknown;
+    while (state != awaited && std::chrono::steady_clock::now() < limit) {
+      state = shm::state_of(child);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    CHECK(shm::state_of(child) == shm::ProcessState::kUnknown);
+    return state == awaited;
+  };
+  const auto sleeps = [] { pause(); };
+  const auto spins = [] {
+    for (volatile bool on = true; on;) {
+    }
+  };
+  CHECK(state_of_child(sleeps, false, shm::ProcessState::kAsleep));
+  CHECK(state_of_child(sleeps, true, shm::ProcessState::kStopped));
+  CHECK(state_of_child(spins, false, shm::ProcessState::kRunnable));
+  CHECK(state_of_child(spins, true, shm::ProcessState::kStopped));
+  CHECK(shm::state_of(0) == shm::ProcessState::kUnknown);
+  CHECK(shm::own_pid_namespace() != 0);
 }
 
 TEST_CASE("a group and those split off it may have a time-out of their own") {

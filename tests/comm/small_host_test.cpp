@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,12 +23,29 @@
 
 #include "comm/processes.h"
 #include "comm/times.h"
+#include "memory_limit.h"
+#include "scratch_folder.h"
 
 // Hosts that allow little, as containers do.
 using namespace smp;
 using namespace smp::testing;
 
 namespace {
+
+// A control group whose memory is limited, of either version; "" where none may be made.
+std::string limited_group(int64_t bytes) {
+  for (const std::string root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+    const std::string group = fmt::format("{}/smp-comm-test-{}", root, getpid());
+    if (access((root + "/cgroup.procs").c_str(), W_OK) != 0) continue;
+    if (mkdir(group.c_str(), 0755) != 0) continue;
+    const bool v1 = root.ends_with("memory");
+    std::ofstream limit(group + (v1 ? "/memory.limit_in_bytes" : "/memory.max"));
+    limit << bytes << std::flush;
+    if (limit.good()) return group;
+    rmdir(group.c_str());
+  }
+  return "";
+}
 
 // A /dev/shm of 1 MiB, seen by this process alone. False where it may not be made.
 bool shrink_dev_shm() {
@@ -173,6 +191,61 @@ TEST_CASE("processes: a /dev/shm of 1 MiB, and no copies between processes, chan
     return;
   }
   CHECK(said == std::vector<std::string>(3, "good"));
+}
+
+TEST_CASE("processes: memory beyond the control group's limit is an exception, no signal") {
+  const std::string group = limited_group(int64_t{1} << 30);
+  if (group.empty()) {
+    MESSAGE("skipped: no control group may be made here");
+    return;
+  }
+  const auto outcomes = run_processes(2, [&](Communicator& comm) -> std::string {
+    std::ofstream(group + "/cgroup.procs") << getpid();
+    try {
+      const auto memory = comm.allocate_symmetric(int64_t{2} << 30);
+      return "there is more memory than is allowed";
+    } catch (const std::exception& error) {
+      const std::string said = error.what();
+      const bool names_it = said.find(
+                                "no memory for the shared segment of a group: 2048 MiB are "
+                                "wanted, and of the 1024 MiB that /sys/fs/cgroup") == 0 &&
+                            said.find(group) != said.npos;
+      return names_it ? work_of(comm) : said;
+    }
+  });
+  for (const Outcome& outcome : outcomes) CHECK(outcome.said == "good");
+  for (int i = 0; i < 100 && rmdir(group.c_str()) != 0; ++i) usleep(10'000);
+}
+
+TEST_CASE("the room in control groups of memory: their own and those above, of both versions") {
+  const ScratchFolder folder;
+  const std::string root = folder / "root";
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+    std::ofstream(root + path) << text << "\n";
+  };
+  constexpr int64_t kMiB = 1 << 20;
+  CHECK(shm::no_room_for(kMiB, root) == std::nullopt);  // nothing is known
+  write("/proc/self/cgroup", "4:cpu:/x\n0::/job/step");
+  write("/sys/fs/cgroup/job/step/memory.max", "max");
+  write("/sys/fs/cgroup/job/step/memory.current", std::to_string(90 * kMiB));
+  CHECK(shm::no_room_for(int64_t{1} << 50, root) == std::nullopt);
+  write("/sys/fs/cgroup/job/memory.max", std::to_string(100 * kMiB));
+  write("/sys/fs/cgroup/job/memory.current", std::to_string(95 * kMiB));
+  CHECK(shm::no_room_for(5 * kMiB, root) == std::nullopt);
+  CHECK(shm::no_room_for(6 * kMiB, root) ==
+        "6 MiB are wanted, and of the 100 MiB that /sys/fs/cgroup/job may have 95 MiB are used");
+  write("/sys/fs/cgroup/job/memory.stat",
+        "anon 5\nactive_file 1048576\ninactive_file 1048576\nother 9999999999");
+  CHECK(shm::no_room_for(7 * kMiB, root) == std::nullopt);
+  CHECK(shm::no_room_for(8 * kMiB, root) != std::nullopt);
+  write("/proc/self/cgroup", "4:cpu,memory:/x\n0::/");
+  write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", std::to_string(10 * kMiB));
+  write("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", std::to_string(4 * kMiB));
+  write("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 0\ntotal_inactive_file 1048576");
+  CHECK(shm::no_room_for(7 * kMiB, root) == std::nullopt);
+  CHECK(shm::no_room_for(8 * kMiB, root) ==
+        "8 MiB are wanted, and of the 10 MiB that /sys/fs/cgroup/memory/x may have 4 MiB are used");
 }
 
 TEST_CASE("processes: memory that is not there is an exception, and the group lives") {

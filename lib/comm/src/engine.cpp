@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "futex.h"
+#include "process_state.h"
 #include "smp/plan/check.h"
 
 namespace smp::shm {
@@ -38,7 +40,10 @@ Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* 
       timeout_(timeout),
       mover_(mover),
       doorbell_(job.doorbell(rank)),
-      log_(std::make_shared<CallLog>(rank)) {
+      log_(std::make_shared<CallLog>(rank)),
+      pid_namespace_(own_pid_namespace()) {
+  job_.board(rank).pid_namespace.store(pid_namespace_);
+  job_.board(rank).process.store(getpid());
   set_patience(ranks_here);
   thread_ = std::thread([this] { run_thread(); });
 }

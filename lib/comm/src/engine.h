@@ -55,6 +55,7 @@ class Member {
 struct Standing {
   bool is_mute = false;     // it does not tell
   bool has_called = false;  // the same call
+  bool is_behind = false;   // it had no CPU lately: may wait no more for whom it waited for
   int waits_for = -1;       // in this call if it has made it, else in whichever it waits in
   std::string last_call;    // empty: none, or not told
   std::string last_call_of_awaited;
@@ -75,6 +76,8 @@ class Mover {
   // general); nothing as long as the answer is on its way.
   virtual std::optional<Standing> ask(int rank, uint64_t key, uint64_t number,
                                       std::chrono::steady_clock::time_point since) = 0;
+  // How long such a rank may leave that open before it counts as mute.
+  virtual std::chrono::milliseconds mute_after() const = 0;
 };
 
 // Operations of one lane run one after the other; lanes are independent. A group has one for its
@@ -179,7 +182,8 @@ class Operation {
   int budget_ = 0;       // waits that it may still pass before other lanes get their turn
   bool started_ = false;
   std::chrono::steady_clock::time_point start_;
-  Looking overdue_;  // at whom it waits for
+  std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
+  Looking overdue_;                              // at whom it waits for
   std::exception_ptr error_;
   std::atomic<bool> finished_{false};
 };
@@ -256,8 +260,11 @@ class Engine {
   void fail_affected();
   void fail_lane(Lane& lane, const Failure& failure);
   void report(CommError::Kind kind, int culprit, const std::string& text);
+  void ask_early(Operation& op, int late, std::chrono::milliseconds limit);
   std::optional<Failure> verdict(const Operation& op, int late) const;
   std::optional<Standing> standing(int rank, const Operation& op) const;
+  bool has_looked(int rank, const Operation& op) const;  // while this rank did, with its time over
+  std::optional<bool> is_stopped(int rank, const Operation& op) const;
   std::string last_call(int rank) const;
   std::string name(const Operation& op) const;  // "rank 0: all_reduce #12 ..."
 
@@ -267,6 +274,7 @@ class Engine {
   Mover* const mover_;
   const Doorbell* const doorbell_;  // where threads sleep beside the network, if they do
   const std::shared_ptr<CallLog> log_;
+  const uint64_t pid_namespace_;
   bool has_spare_cpus_;
   int spins_;
   bool yields_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "process_state.h"
 
 // The part of the engine that notices what went wrong and says so.
 namespace smp::shm {
@@ -20,6 +21,11 @@ constexpr milliseconds kPatience{10000};
 milliseconds look_within(const Operation& op) {
   return std::clamp<milliseconds>(op.timeout / 20, milliseconds(150), milliseconds(2000));
 }
+// Ranks of other hosts are asked so long before the time is over that the answer of one that has
+// none is known by then; after this part of the time at the earliest.
+constexpr milliseconds kAskAhead{200};
+constexpr int kAskAfter = 8;
+constexpr milliseconds kAskEvery{20};
 
 }  // namespace
 
@@ -88,7 +94,34 @@ void Engine::check_peer(Operation& op) {
   } else if (Clock::now() - op.start_ > limit && !op.ready()) {
     op.overdue_.look(Clock::now());
     if (const auto found = verdict(op, late)) report(found->kind, found->culprit, found->text);
+  } else if (mover_ != nullptr) {
+    ask_early(op, late, limit);
   }
+}
+
+// Follows the chain as far as answers have come, and asks the next one. Who has answered is asked
+// again when the time is over.
+void Engine::ask_early(Operation& op, int late, milliseconds limit) {
+  const auto now = Clock::now();
+  const auto ahead = mover_->mute_after() + kAskAhead;
+  if (now - op.start_ < std::max(limit / kAskAfter, limit - ahead)) return;
+  if (now - op.asked_ < kAskEvery) return;
+  op.asked_ = now;
+  (void)verdict(op, late);
+}
+
+bool Engine::has_looked(int rank, const Operation& op) const {
+  return job_.board(rank).looked_ns.load() >= op.overdue_.since().time_since_epoch().count();
+}
+
+// Whether a rank of this host that has said it waits is stopped, and has seen nothing of what came
+// since; nothing as long as that is open.
+std::optional<bool> Engine::is_stopped(int rank, const Operation& op) const {
+  const RankBoard& board = job_.board(rank);
+  const bool is_known = pid_namespace_ != 0 && board.pid_namespace.load() == pid_namespace_ &&
+                        board.process.load() != job_.board(rank_).process.load();
+  const ProcessState state = is_known ? state_of(board.process.load()) : ProcessState::kUnknown;
+  return is_stopped_by(state, has_looked(rank, op), op.overdue_.looked_for(), look_within(op));
 }
 
 std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
@@ -98,10 +131,12 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
   Standing here;
   const RankBoard& board = job_.board(rank);
   here.waits_for = board.blocked_on.load() - 1;
-  // One that was stopped while it waited has not looked since, and waits for nobody.
-  if (here.waits_for >= 0 && board.looked_ns.load() < since.time_since_epoch().count()) {
-    if (op.overdue_.looked_for() < look_within(op)) return std::nullopt;
-    here.waits_for = -1;
+  // One that was stopped while it waited waits for nobody.
+  if (here.waits_for >= 0) {
+    const auto stopped = is_stopped(rank, op);
+    if (!stopped) return std::nullopt;
+    if (*stopped) here.waits_for = -1;
+    here.is_behind = !*stopped && !has_looked(rank, op);
   }
   here.last_call = load(job_.board(rank).last_call);
   return here;
@@ -121,6 +156,15 @@ std::optional<Failure> Engine::verdict(const Operation& op, int late) const {
     if (!its) return std::nullopt;
     chain.push_back(rank);
     said.push_back(*its);
+  }
+  // In a ring of waits one that had no CPU holds up whom it seems to wait for.
+  const auto behind =
+      std::find_if(said.begin(), said.end(), [](const Standing& its) { return its.is_behind; });
+  if (behind != said.end() && said.back().waits_for >= 0) {
+    if (op.overdue_.looked_for() < look_within(op)) return std::nullopt;
+    behind->waits_for = -1;
+    said.erase(behind + 1, said.end());
+    chain.resize(said.size());
   }
   auto last_call = [&](size_t i) {
     if (!said[i].last_call.empty()) return "its last call: " + said[i].last_call;

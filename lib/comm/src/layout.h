@@ -145,6 +145,8 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<int64_t> looked_ns;  // when a waiter last did: one that is stopped does not
   std::atomic<uint32_t> gone;      // ended without dying
   std::atomic<uint32_t> died;      // ... or not, as a peer of its host saw
+  std::atomic<int32_t> process;    // 0: of another host
+  std::atomic<uint64_t> pid_namespace;
   LooseText last_call;
 };
 

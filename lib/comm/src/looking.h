@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+
+#include "process_state.h"
 
 // How long one has looked at something. A pause between two looks counts for little: who was itself
 // stopped, or had no CPU, has seen nothing meanwhile, and its mates had none either.
@@ -26,5 +29,19 @@ class Looking {
   Clock::time_point since_, last_;
   Clock::duration looked_for_{0};
 };
+
+// Whether one that waited when it last looked at what it waits for is stopped; nothing as long as
+// that is open. It `has_looked` while its mate did, for `looked_for`; unless it is stopped it looks
+// `within` a time.
+inline std::optional<bool> is_stopped_by(ProcessState state, bool has_looked,
+                                         Looking::Clock::duration looked_for,
+                                         Looking::Clock::duration within) {
+  // Where a whole host was, the others may go on a moment later.
+  constexpr std::chrono::milliseconds kStoppedFor{100};
+  if (state == ProcessState::kStopped)
+    return looked_for < kStoppedFor ? std::nullopt : std::optional(true);
+  if (has_looked || state == ProcessState::kRunnable) return false;
+  return looked_for < within ? std::nullopt : std::optional(true);
+}
 
 }  // namespace smp::shm

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "memory_limit.h"
+
 namespace smp::shm {
 namespace {
 
@@ -64,6 +66,10 @@ void Mapping::close_fd() {
 }
 
 void populate(std::byte* data, size_t bytes) {
+  // There the kernel would kill a process and not refuse.
+  if (const auto why = no_room_for(int64_t(bytes)))
+    throw std::system_error(ENOMEM, std::generic_category(),
+                            "no memory for the shared segment of a group: " + *why);
 #ifndef MADV_POPULATE_WRITE
   constexpr int MADV_POPULATE_WRITE =
       23;  // Linux 5.14; Debian 12's glibc has it, older ones do not

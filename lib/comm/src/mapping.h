@@ -29,8 +29,8 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-// Makes the pages of [data, data + bytes) real, so that a machine without memory gives an exception
-// here and not a SIGBUS later.
+// Makes the pages of [data, data + bytes) real, so that a machine or a control group without memory
+// gives an exception here and not a SIGBUS or a SIGKILL later.
 void populate(std::byte* data, size_t bytes);
 // A core file of a rank need not hold what all ranks share.
 void leave_out_of_dumps(std::byte* data, size_t bytes);

@@ -20,7 +20,6 @@ constexpr int64_t kNoteReceives = 64;  // for the notes of all channels; more fo
 constexpr int64_t kNotesPerChannel = 4;
 constexpr milliseconds kGrace{300};  // for a better reason than an error of the network
 constexpr milliseconds kAskEvery{500};
-constexpr int kMute = 4;  // who says nothing for this part of the silence tells nothing more
 
 }  // namespace
 
@@ -304,7 +303,9 @@ std::optional<Standing> Port::ask(int rank, uint64_t key, uint64_t number,
                                   Clock::time_point since) {
   Inquiry& inquiry = inquiries_[{rank, key, number}];
   if (inquiry.question == 0 || inquiry.asked < since) {
-    inquiry = {++inquired_, Clock::now(), std::nullopt};
+    const auto now = Clock::now();
+    const bool is_open = inquiry.question != 0 && !inquiry.standing;
+    inquiry = {++inquired_, now, is_open ? inquiry.open_since : now, std::nullopt};
     MessageHeader question{};
     question.kind = MessageHeader::kAsk;
     question.channel = key;
@@ -316,8 +317,8 @@ std::optional<Standing> Port::ask(int rank, uint64_t key, uint64_t number,
   // One that has not answered for a while will not now.
   const auto asked = asked_.find(rank);
   const bool is_open = asked != asked_.end() && asked->second.are_open;
-  const auto open_since = is_open ? asked->second.since : inquiry.asked;
-  if (Clock::now() - std::min(open_since, inquiry.asked) < silence_ / kMute) return std::nullopt;
+  const auto open_since = is_open ? asked->second.since : inquiry.open_since;
+  if (Clock::now() - std::min(open_since, inquiry.open_since) < mute_after()) return std::nullopt;
   Standing mute;
   mute.is_mute = true;
   return mute;

@@ -123,6 +123,7 @@ class Port final : public Mover {
   }
   std::optional<Standing> ask(int rank, uint64_t key, uint64_t number,
                               std::chrono::steady_clock::time_point since) override;
+  std::chrono::milliseconds mute_after() const override { return silence_ / kMute; }
 
   // What this rank does; in a call that it is asked about and has made it waits for `awaited`.
   using Witness = std::function<Standing(std::optional<int> awaited)>;
@@ -151,6 +152,7 @@ class Port final : public Mover {
 
  private:
   friend class Channel;
+  static constexpr int kMute = 4;  // who says nothing for this part of the silence tells no more
   using Transfer = Transport::Transfer;
   using Clock = std::chrono::steady_clock;
 
@@ -209,6 +211,7 @@ class Port final : public Mover {
   struct Inquiry {
     uint64_t question = 0;
     Clock::time_point asked;
+    Clock::time_point open_since;  // the first of those asked without an answer
     std::optional<Standing> standing;
   };
   std::map<std::tuple<int, uint64_t, uint64_t>, Inquiry> inquiries_;  // by rank, group and call

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace smp::shm {
+
+// Why the control groups of this process, whose memory is limited, leave no room for `bytes` more;
+// nothing where they do. Files in the page cache count as room. Looked at below `root` (tests).
+std::optional<std::string> no_room_for(int64_t bytes, const std::string& root = "");
+
+}  // namespace smp::shm
