@@ -67,22 +67,21 @@ TEST_CASE("each kind of group has the way that takes less of the step, with both
 
 TEST_CASE("what is pinned counts, for one kind of group or for all, and its price is said") {
   JobSpec job = slow_links();
-  job.parallel.collectives.shard = kNccl;
+  job.parallel.collectives.replica = kNccl;
   CollectivesChoice choice = choose_collectives(job, layout(1, 4, 2));
-  CHECK(choice.groups.shard == kNccl);
-  CHECK(choice.groups.replica == kSmddp);
+  CHECK(choice.groups.shard == kSmddp);
+  CHECK(choice.groups.replica == kNccl);
   CHECK(choice.others == kNccl);
-  CHECK(choice.reasons.at(0).starts_with(
-      "collectives of shard groups nccl: pinned; nccl takes "));
+  CHECK(
+      choice.reasons.at(1).starts_with("collectives of replica groups nccl: pinned; nccl takes "));
 
   job.parallel.data_collectives = kSmddp;
   job.cluster.intra_host_bytes_per_s = 300e9;
   choice = choose_collectives(job, layout(1, 4, 2));
-  CHECK(choice.groups.shard == kNccl);
-  CHECK(choice.groups.replica == kSmddp);
+  CHECK(choice.groups.shard == kSmddp);
+  CHECK(choice.groups.replica == kNccl);
   CHECK(choice.others == kSmddp);
-  CHECK(choice.reasons.at(1).starts_with(
-      "collectives of replica groups smddp: pinned; nccl takes "));
+  CHECK(choice.reasons.at(0).starts_with("collectives of shard groups smddp: pinned; nccl takes "));
 }
 
 TEST_CASE("NCCL stays where the host's way would save less than the model can tell") {
@@ -97,6 +96,17 @@ TEST_CASE("NCCL stays where the host's way would save less than the model can te
     told = told || equal;
   }
   CHECK(told);
+}
+
+TEST_CASE("NCCL stays where the host's link is for what is offloaded, unless it is pinned") {
+  JobSpec job = slow_links();
+  LayoutChoice offloading = layout(1, 8, 1);
+  offloading.offload_optimizer = true;
+  CollectivesChoice choice = choose_collectives(job, offloading);
+  CHECK(choice.groups.shard == kNccl);
+  CHECK(choice.reasons.at(0).ends_with("; the link to the host is for what is offloaded"));
+  job.parallel.collectives.shard = kSmddp;
+  CHECK(choose_collectives(job, offloading).groups.shard == kSmddp);
 }
 
 TEST_CASE("without the rate of copies to the host there is no price, and NCCL has all groups") {

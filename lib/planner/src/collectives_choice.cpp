@@ -60,6 +60,10 @@ std::vector<Axis> axes_of(const LayoutChoice& choice) {
   return axes;
 }
 
+bool offloads(const LayoutChoice& choice) {
+  return choice.offload_activations || choice.offload_optimizer || choice.offload_parameters;
+}
+
 // The axes one after the other: those before as chosen, those behind with NCCL or as pinned.
 CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
   CollectivesChoice chosen;
@@ -74,8 +78,9 @@ CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
     prices.smddp_s = step_s(job, choice);
     // Copies to hosts at an unknown rate would cost nothing.
     const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
-    const bool equal = !pinned && priced && prices.equal();
-    own = pinned.value_or(priced && !equal ? prices.less() : kNccl);
+    const bool taken = !pinned && priced && prices.less() == kSmddp && offloads(choice);
+    const bool equal = !pinned && priced && !taken && prices.equal();
+    own = pinned.value_or(priced && !equal && !taken ? prices.less() : kNccl);
     chosen.groups.*own_collectives(axis) = own;
     all_by_hosts = all_by_hosts && own == kSmddp;
     if (!pinned && !priced) continue;
@@ -85,6 +90,7 @@ CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
     if (equal) {
       reason += fmt::format("; times within {:.0f} % count as equal", 100 * (kNoise - 1));
     }
+    if (taken) reason += "; the link to the host is for what is offloaded";
     chosen.reasons.push_back(std::move(reason));
   }
   const bool any = !axes_of(choice).empty();

@@ -13,8 +13,8 @@ constexpr double kPartBytes = 4.0 * (1 << 20);
 
 }  // namespace
 
-// Words: `down` and `up` are what a rank copies to its host and back, `read` what the CPUs of a host
-// read to sum, for each rank; `sent` what a host sends to the others for each of its groups.
+// Words: `down` and `up` are what a rank copies to its host and back, `read` what the CPUs of a
+// host read to sum, for each rank; `sent` what a host sends to the others for each of its groups.
 double by_host_s(CollectiveOp op, double bytes, const Placement& placement,
                  const ClusterSpec& cluster) {
   const double size = static_cast<double>(placement.size);

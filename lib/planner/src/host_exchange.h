@@ -10,9 +10,9 @@ namespace smp {
 inline constexpr double kHostBytesPerS = 140e9;
 
 // Seconds of a collective of GPUs' memory that goes by their hosts: copied down, summed by CPUs,
-// sent to the other hosts, copied up. Every rank of a host does the same at the same time, in groups
-// like this one. `bytes` as in link_model.h; `op` is all_reduce, all_gather, reduce_scatter or
-// broadcast.
+// sent to the other hosts, copied up. Every rank of a host does the same at the same time, in
+// groups like this one. `bytes` as in link_model.h; `op` is all_reduce, all_gather, reduce_scatter
+// or broadcast.
 double by_host_s(CollectiveOp op, double bytes, const Placement& placement,
                  const ClusterSpec& cluster);
 

@@ -202,12 +202,6 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
       messages.offload_s = over(moved, job.cluster.host_link_bytes_per_s);
     }
   }
-  // What goes by the host shares its link with what is offloaded.
-  if (messages.offload_s > 0 && shards_weights(choice) &&
-      exchange_of(job, Axis::kShard) == Exchange::kHost) {
-    messages.offload_s +=
-        over((held.dense + held.experts) * width, job.cluster.host_link_bytes_per_s);
-  }
   if (choice.pipeline > 1 && waits_for_sends(job)) {
     messages.send_s = 2 * choice.virtual_stages * stage_send_s(job, choice);
   }

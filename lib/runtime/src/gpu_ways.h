@@ -19,8 +19,8 @@ struct GpuPlace {
 
   bool operator==(const GpuPlace&) const = default;
 };
-// Throws ConfigError where two ranks share a GPU in a group of `rank` that talks by NCCL. `places` is
-// each rank's GPU.
+// Throws ConfigError where two ranks share a GPU in a group of `rank` that talks by NCCL. `places`
+// is each rank's GPU.
 void check_own_gpus(const Plan& plan, int64_t rank, const std::vector<GpuPlace>& places);
 
 }  // namespace smp
