@@ -439,7 +439,7 @@ TEST_CASE("a stopped rank is left behind, and hears so when it goes on") {
           endless.program()(comm);
         } catch (const CommError&) {
         }
-        const Survivors rest = comm.shrink(milliseconds(2000));
+        const Survivors rest = comm.shrink(milliseconds(6000));
         use(*rest.world);
         return fmt::format("{} went on", fmt::join(rest.former, " "));
       },
