@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """One rank: DDP, FSDP2 and DTensor of PyTorch, unmodified, train on "smp" as they do on "gloo"."""
+import os
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -10,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import smp_torch  # noqa: F401
 
-STEPS = 5
+STEPS = int(os.environ.get("SMP_TRAINING_STEPS", "5"))  # 50 in a sweep
 
 
 def model():
