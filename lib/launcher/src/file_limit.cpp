@@ -1,9 +1,16 @@
 #include "smp/launcher/file_limit.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <mutex>
+
+#include "smp/launcher/file_descriptor.h"
 
 namespace smp {
 namespace {
+
+constexpr rlim_t kReservedFiles = 4096;  // of 2,000 ranks; the table takes 32 KiB
 
 std::mutex mutex;
 int raised = 0;  // so many live
@@ -29,6 +36,14 @@ rlimit RaisedFileLimit::before() {
   const std::lock_guard lock(mutex);
   if (raised == 0) getrlimit(RLIMIT_NOFILE, &limit_before);
   return limit_before;
+}
+
+void reserve_file_table() {
+  const RaisedFileLimit limit;
+  rlimit now;
+  getrlimit(RLIMIT_NOFILE, &now);
+  const auto last = std::min<rlim_t>(now.rlim_cur, kReservedFiles) - 1;
+  const FileDescriptor highest(fcntl(0, F_DUPFD_CLOEXEC, static_cast<int>(last)));
 }
 
 }  // namespace smp

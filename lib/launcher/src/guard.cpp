@@ -16,6 +16,7 @@
 
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/file_descriptor.h"
+#include "smp/launcher/file_limit.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
@@ -49,6 +50,7 @@ sigset_t passed_on_signals() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
+  reserve_file_table();
   const int code = supervise(control.number());
   std::fflush(nullptr);
   _exit(code);

@@ -16,4 +16,9 @@ class RaisedFileLimit {
   static rlimit before();
 };
 
+// Gives this process's table of open files at once the size that many ranks need. A table grows by
+// doubling, and in a process of several threads each time waits for all CPUs to have let go of the
+// old one, 5 to 20 ms: so call it while there is one thread. What is started gets a small table.
+void reserve_file_table();
+
 }  // namespace smp
