@@ -17,11 +17,14 @@ test "$3 $4" = "--repeat until-pass:2" || exit 9
 test "$5" != -N || { echo "Total Tests: 9"; exit 0; }
 echo "$2: start"
 test "$2" != "$SMP_AGAIN" || printf '%s\\n' "1/9 Test   #4: it, once .....***Failed    0.96 sec" \
-  "$SMP_REPORT" '2/9 Test  #12: a program ...Subprocess aborted***Exception:   0.01 sec' \
-  '3/9 Test #5: not here ....***Skipped   0.01 sec'
+  "    Start   4: it, once" "$SMP_REPORT" \
+  '2/9 Test  #12: a program ...Subprocess aborted***Exception:   0.01 sec' \
+  '3/9 Test #5: not here ....***Skipped   0.01 sec' '    Test   #4: it, once .....   Passed    0.90 sec' \
+  '4/9 Test #44: it ........***Timeout 0.01 sec' '    Test  #12: a program ...   Passed    0.01 sec' \
+  '    Test #44: it ........***Failed 0.01 sec'
 test "$2" = "$SMP_FAILING" || { echo "100% tests passed, 0 tests failed out of 9"; exit 0; }
-printf '%s\\n' '89% tests passed, 1 tests failed out of 9' 'The following tests FAILED:' '  4 - it'
-echo 'Errors while running CTest'
+printf '%s\\n' '89% tests passed, 1 tests failed out of 9' 'The following tests FAILED:'
+printf '\\t 44 - it (Failed)Errors while running CTest\\nOutput from these tests are in: here\\n'
 exit 8
 """
 PASSED = "100% tests passed, 0 tests failed out of 9\n"
@@ -52,7 +55,7 @@ def main(source):
                 problems.append(f"scripts/test {arguments} {presets}: exit code {ended.returncode}"
                                 f"\n{ended.stdout}{ended.stderr}")
 
-        release = "failed, by preset:\nrelease:\n  4 - it\n"
+        release = "failed, by preset:\nrelease:\n  44 - it (Failed)\n"
         check("tsan: start\n" + PASSED + "\n" + 3 * PASSED, [], 0)
         check("release: start\n" + PASSED + "\n" + PASSED, ["--quick"], 0)
         chance = "passed only when run again:\n  asan: it, once\n  asan: a program\n"
@@ -62,6 +65,8 @@ def main(source):
               3 * PASSED, [], 1, again="asan", report=race)
         check("Total Tests: 9\n\nTotal Tests: 9\n", ["-N"], 0)
         check(release + "\n" + 2 * PASSED + FAILED, [], 1, failing="release")
+        check("\n" + chance.replace("asan", "release") + "\n" + release + "\n" + 2 * PASSED + FAILED, [], 1,
+              failing="release", again="release")
         check("error\n\n" + release + "asan: it does not build\n\n" + FAILED +
               "asan: no test was run\n", [], 1, failing="release", no_build="asan")
         check("failed, by preset:\nrelease: it does not build\n\nrelease: no test was run\n", [], 1,
