@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random arguments and variables, of any bytes but NUL, empty and long ones among them: each rank has to get them as
-they were given. A rank is this file: it prints a hash of what it got. Agents run here (exec); with --ssh on hosts made
-of namespaces.
+they were given. A rank is a shell that prints a hash of what it got. Agents run here (exec); with --ssh on hosts made of
+namespaces.
 
   run_bytes.py SMP_LAUNCH SOURCE_DIR [--sets N] [--ssh N] [--seed S]
 """
@@ -21,8 +21,13 @@ NASTY = [b"", b" ", b"$HOME", b"`x`", b"'", b'"', b"\\", b"*", b"\n", b"\r", b"\
          b"\x1esmp-agent\x1e", b"%s", b"~", b"!!", b"\t", b"#"]
 
 
+# A job has one set of arguments, cut into parts of four: each of its ranks takes its own.
+RANK = r"""shift $((4 * RANK)); export LC_ALL=C
+{ for i in 1 2 3 4; do printf '%s\0' "$1"; shift; done; env -0 | grep -az ^FUZZ_ | sort -z; } | sha256sum"""
+
+
 def digest(words):
-    return hashlib.sha256(b"\0".join(words)).hexdigest()
+    return hashlib.sha256(b"".join(word + b"\0" for word in words)).hexdigest()
 
 
 def text(chance):
@@ -36,11 +41,6 @@ def text(chance):
 
 
 def main():
-    if len(sys.argv) > 1 and sys.argv[1] == "--rank":
-        mine = [os.fsencode(word) for word in sys.argv[2:]]
-        values = sorted(name + b"=" + value for name, value in os.environb.items() if name.startswith(b"FUZZ_"))
-        print(digest(mine), digest(values))
-        return 0
     parser = argparse.ArgumentParser()
     parser.add_argument("launch")
     parser.add_argument("source")
@@ -51,22 +51,19 @@ def main():
     chance = random.Random(options.seed)
 
     def sweep(what, hosts, sets):
-        """A job has one set of arguments, cut into parts: each of its ranks takes its own, by a shell."""
         wrong = done = 0
         while done < sets:
             arguments = [text(chance) for _ in range(min(SETS_A_JOB, sets - done) * 4)]
             values = {b"FUZZ_%d" % i: text(chance) for i in range(chance.randrange(1, 40))}
             ranks = len(arguments) // 4
-            expected = digest(sorted(name + b"=" + value for name, value in values.items()))
+            expected = sorted(name + b"=" + value for name, value in values.items())
             named = [word for name in values for word in ("--env", name.decode())]
             job = subprocess.run(
-                [options.launch, *hosts(ranks), *named, "--show-ranks", "all", "--prefix", "{rank} ", "--", sys.executable,
-                 "-c", "import os, sys; mine = sys.argv[1 + 4 * int(os.environ['RANK']):][:4];"
-                 f"sys.argv = ['', '--rank'] + mine; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r});"
-                 "import run_bytes", *arguments], capture_output=True, env={**os.environb, **values}, timeout=120)
-            shown = dict(line.split(" ", 1) for line in job.stdout.decode().splitlines())
+                [options.launch, *hosts(ranks), *named, "--show-ranks", "all", "--prefix", "{rank} ", "--", "/bin/sh", "-c",
+                 RANK, "rank", *arguments], capture_output=True, env={**os.environb, **values}, timeout=120)
+            shown = dict(line.split()[:2] for line in job.stdout.decode().splitlines())
             for rank in range(ranks):
-                if shown.get(str(rank)) != f"{digest(arguments[4 * rank:4 * rank + 4])} {expected}":
+                if shown.get(str(rank)) != digest(arguments[4 * rank:4 * rank + 4] + expected):
                     wrong += 1
                     print(f"rank {rank} of job {done // SETS_A_JOB}: {job.stderr.decode(errors='replace')[:500]}")
             done += ranks
@@ -89,5 +86,5 @@ def main():
     return 0 if good else 1
 
 
-if __name__ in ("__main__", "run_bytes"):
+if __name__ == "__main__":
     sys.exit(main())
