@@ -20,9 +20,9 @@ namespace smp {
 
 using Clock = std::chrono::steady_clock;
 
-// Lines on their way to one file. The writing thread takes all that waits, writes it in pieces, and
-// notes when the reader last took one.
-class Console::Queue {
+// Lines on their way to one file. The writing thread, which the first of them starts, takes all
+// that waits, writes it in pieces, and notes when the reader last took one.
+class Console::Queue : public std::enable_shared_from_this<Queue> {
  public:
   void push(int file, std::string_view lines) {
     const std::lock_guard lock(mutex_);
@@ -34,6 +34,7 @@ class Console::Queue {
     if (bytes_ < kQueueBytes / 2) admit_drops(file);
     append(file, lines);
     last_file_ = file;
+    if (!started_) start();
     wake_.notify_one();
   }
 
@@ -59,6 +60,23 @@ class Console::Queue {
     wake_.notify_one();
   }
 
+ private:
+  struct Piece {
+    int file;
+    std::string text;
+  };
+  static constexpr size_t kPieceBytes = 64 << 10;
+
+  // The new thread must not take signals that others wait for: SIGCHLD would be lost there.
+  void start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([self = shared_from_this()] { self->run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    started_ = true;
+  }
+
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -72,13 +90,6 @@ class Console::Queue {
       if (bytes_ == 0) empty_.notify_all();
     }
   }
-
- private:
-  struct Piece {
-    int file;
-    std::string text;
-  };
-  static constexpr size_t kPieceBytes = 64 << 10;
 
   void append(int file, std::string_view lines) {
     if (bytes_ == 0) last_taken_ = Clock::now();
@@ -130,6 +141,7 @@ class Console::Queue {
   int64_t dropped_ = 0;
   int last_file_ = -1;
   Clock::time_point last_taken_{};
+  bool started_ = false;
   bool closed_ = false;
   bool gone_ = false;
 };
@@ -145,18 +157,8 @@ bool same_file(int a, int b) {
 }  // namespace
 
 Console::Console(int out_fd, int err_fd) {
-  const auto start = [] {
-    auto queue = std::make_shared<Queue>();
-    // The new thread must not take signals that others wait for: SIGCHLD would be lost there.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([queue] { queue->run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return queue;
-  };
-  out_ = start();
-  err_ = same_file(out_fd, err_fd) ? out_ : start();
+  out_ = std::make_shared<Queue>();
+  err_ = same_file(out_fd, err_fd) ? out_ : std::make_shared<Queue>();
   out_fd_ = out_fd;
   err_fd_ = err_fd;
 }

@@ -1,5 +1,7 @@
 #include "control_group.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 namespace smp {
@@ -20,7 +22,7 @@ std::vector<std::string> own_group_files(const std::string& unified, const std::
     for (const char* root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"}) {
       for (const std::string& group : {path, std::string("/")}) {
         std::string file = root + group + "/" + (is_unified ? unified : legacy);
-        if (!std::ifstream(file)) continue;
+        if (access(file.c_str(), R_OK) != 0) continue;
         files.push_back(std::move(file));
         break;
       }

@@ -18,7 +18,6 @@
 #include <set>
 #include <system_error>
 
-#include "argument_pointers.h"
 #include "input_pipe.h"
 #include "oom_watch.h"
 #include "progress_pages.h"
@@ -70,10 +69,8 @@ void watch(int epoll, int number, uint32_t events = EPOLLIN) {
 LocalHost::LocalHost()
     : oom_watch_(std::make_unique<OomWatch>()),
       pages_(std::make_unique<ProgressPages>()),
-      exec_failures_(std::make_unique<ExecFailures>()),
+      spawner_(std::make_unique<Spawner>()),
       xid_watch_(std::make_unique<XidWatch>()) {
-  if (!exec_failures_->is_open())
-    throw std::system_error(errno, std::generic_category(), "cannot start processes: pipe");
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
   null_ = checked(open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null");
@@ -119,13 +116,10 @@ void LocalHost::start(int process, const Command& command) {
   FileDescriptor in_write(in[1]);
   if (command.reads_input) fcntl(in_write.number(), F_SETFL, O_NONBLOCK);
 
-  const std::vector<char*> arguments = pointers(command.arguments);
-  std::vector<char*> environment = pointers(command.environment);
-  std::string page = pages_->add(process);
-  if (!page.empty()) environment.insert(environment.end() - 1, page.data());  // before the null
   ChildSetup setup;
-  setup.arguments = arguments.data();
-  setup.environment = environment.data();
+  setup.arguments = &command.arguments;
+  setup.environment = &command.environment;
+  setup.variable = pages_->add(process);
   setup.in = command.reads_input ? in_read.number() : null_.number();
   setup.out = out_write.number();
   setup.err = err_write.number();
@@ -138,7 +132,7 @@ void LocalHost::start(int process, const Command& command) {
   }
   if (!command.cpus.empty()) setup.cpus = &cpus;
   // The first process of a program is waited for: where it cannot be executed, one has tried.
-  const pid_t pid = program == proven_program_ ? begin_spawn(setup, *exec_failures_) : spawn(setup);
+  const pid_t pid = program == proven_program_ ? spawner_->begin(setup) : spawner_->spawn(setup);
   if (pid < 0) throw StartError(cannot_start(program, errno));
   proven_program_ = program;
   xid_watch_->add(pid);
@@ -237,16 +231,14 @@ void LocalHost::show_stacks(int process) {
                                           "-p",   std::to_string(pid),
                                           "-ex",  "thread apply all bt"};
   const std::vector<std::string> variables = own_environment();
-  const std::vector<char*> arguments = pointers(words);
-  const std::vector<char*> environment = pointers(variables);
   ChildSetup setup;
-  setup.arguments = arguments.data();
-  setup.environment = environment.data();
+  setup.arguments = &words;
+  setup.environment = &variables;
   setup.in = null_.number();
   setup.out = setup.err = write_end.number();
   setup.signal_mask = mask_before_;
   setup.open_files = RaisedFileLimit::before();
-  if (spawn(setup) < 0) {
+  if (spawner_->spawn(setup) < 0) {
     const std::string text =
         fmt::format("smp-launch: no stacks: {}\n", cannot_start(words.front(), errno));
     (void)!write(write_end.number(), text.data(), text.size());
@@ -336,7 +328,7 @@ void LocalHost::reap(HostEvents& events) {
     close_input(process);
     if (sampler_ != nullptr) sampler_->remove(process);
     if (code != CLD_EXITED || status != 0) {
-      if (const auto error = exec_failures_->take(pid)) {
+      if (const auto error = spawner_->take_error(pid)) {
         events.on_start_failed(process, cannot_start(program, *error));
         continue;
       }

@@ -1,105 +1,168 @@
 #include "spawn.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/close_range.h>
-#include <sys/prctl.h>
+#include <linux/futex.h>
+#include <paths.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <string_view>
+
+#include "child_program.h"
+
 namespace smp {
 namespace {
 
-constexpr int kExecFailed = 127;
-// The launcher ignores these; exec would hand that down.
-constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
-                                      SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
+constexpr size_t kStackBytes = 16 << 10;  // the child needs less than a page
 
-struct Failure {
-  pid_t child = 0;
-  int error = 0;
-};
+// As execvpe() looks for it.
+std::vector<std::string> paths_of(const std::string& program) {
+  if (program.empty()) return {};
+  if (program.find('/') != std::string::npos) return {program};
+  const char* variable = getenv("PATH");
+  std::string_view folders = variable != nullptr ? variable : "/bin:/usr/bin";
+  std::vector<std::string> paths;
+  while (true) {
+    const size_t end = std::min(folders.find(':'), folders.size());
+    const std::string folder(folders.substr(0, end));
+    paths.push_back(folder.empty() ? program : folder + "/" + program);
+    if (end == folders.size()) return paths;
+    folders.remove_prefix(end + 1);
+  }
+}
 
-// Runs in the child. Returns only if the program cannot be executed.
-void become(const ChildSetup& setup, pid_t parent) {
-  setsid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kExecFailed);  // the launcher died before the line above
-  dup2(setup.in, STDIN_FILENO);
-  dup2(setup.out, STDOUT_FILENO);
-  dup2(setup.err, STDERR_FILENO);
-  syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
-  setrlimit(RLIMIT_NOFILE, &setup.open_files);
-  struct sigaction by_default = {};
-  by_default.sa_handler = SIG_DFL;
-  for (int number : kIgnoredByLauncher) sigaction(number, &by_default, nullptr);
-  sigprocmask(SIG_SETMASK, &setup.signal_mask, nullptr);
-  // Before exec, so that all memory of the program lies next to its CPUs.
-  if (setup.cpus != nullptr && sched_setaffinity(0, sizeof *setup.cpus, setup.cpus) != 0) return;
-  execvpe(setup.arguments[0], setup.arguments, setup.environment);
+size_t bytes_of(const std::vector<std::string>& texts) {
+  size_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size() + 1;
+  return bytes;
 }
 
 }  // namespace
 
-ExecFailures::ExecFailures() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return;
-  read_end_ = FileDescriptor(ends[0]);
-  write_end_ = FileDescriptor(ends[1]);
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+// All that a child reads, and its stack.
+struct Spawner::Child {
+  void load(const ChildSetup& setup);
+  void add(std::string_view text);
+  char** end_list(size_t begin);
+  bool is_vacant() const { return shares_memory == 0 && program.error == 0; }
+
+  alignas(16) std::byte stack[kStackBytes];
+  ChildProgram program;
+  std::atomic<int> shares_memory{0};  // the kernel sets it to 0 and wakes who waits
+  pid_t pid = 0;
+  cpu_set_t cpus;
+  std::string text;          // of all words, each with a null behind it
+  std::vector<char*> words;  // the lists, one behind the other, each with a null pointer
+};
+
+// Within what was reserved: what points there stays.
+void Spawner::Child::add(std::string_view word) {
+  words.push_back(text.data() + text.size());
+  text.append(word).push_back('\0');
 }
 
-void ExecFailures::read_some() {
-  Failure failure;
-  while (read(read_end_.number(), &failure, sizeof failure) == sizeof failure)
-    errors_[failure.child] = failure.error;
+char** Spawner::Child::end_list(size_t begin) {
+  words.push_back(nullptr);
+  return words.data() + begin;
 }
 
-std::optional<int> ExecFailures::take(pid_t child) {
-  read_some();
-  const auto found = errors_.find(child);
-  if (found == errors_.end()) return std::nullopt;
-  const int error = found->second;
-  errors_.erase(found);
-  return error;
+void Spawner::Child::load(const ChildSetup& setup) {
+  const std::vector<std::string>& arguments = *setup.arguments;
+  const std::vector<std::string> paths = paths_of(arguments.at(0));
+  text.clear();
+  text.reserve(bytes_of(paths) + bytes_of(arguments) + bytes_of(*setup.environment) +
+               setup.variable.size() + std::string_view(_PATH_BSHELL).size() + 2);
+  words.clear();
+  words.reserve(paths.size() + 2 * arguments.size() + setup.environment->size() + 7);
+
+  for (const std::string& path : paths) add(path);
+  program.paths = end_list(0);
+  const size_t first_argument = words.size();
+  for (const std::string& argument : arguments) add(argument);
+  program.arguments = end_list(first_argument);
+  const size_t first_variable = words.size();
+  for (const std::string& variable : *setup.environment) add(variable);
+  if (!setup.variable.empty()) add(setup.variable);
+  program.environment = end_list(first_variable);
+  const size_t shell = words.size();
+  add(_PATH_BSHELL);
+  words.push_back(nullptr);
+  words.insert(words.end(), program.arguments + 1, program.arguments + arguments.size());
+  program.shell_arguments = end_list(shell);
+
+  program.in = setup.in;
+  program.out = setup.out;
+  program.err = setup.err;
+  program.parent = getpid();
+  program.signal_mask = setup.signal_mask;
+  program.open_files = setup.open_files;
+  if (setup.cpus != nullptr) cpus = *setup.cpus;
+  program.cpus = setup.cpus != nullptr ? &cpus : nullptr;
 }
 
-std::optional<int> ExecFailures::wait(pid_t child) {
-  write_end_.reset();
-  fcntl(read_end_.number(), F_SETFL, 0);
-  read_some();
-  return take(child);
+Spawner::Spawner() = default;
+
+Spawner::~Spawner() {
+  for (std::unique_ptr<Child>& child : children_) {
+    if (child->shares_memory != 0) (void)child.release();
+  }
 }
 
-pid_t begin_spawn(const ChildSetup& setup, const ExecFailures& failures) {
+// The oldest has most likely executed its program.
+Spawner::Child& Spawner::vacant_child() {
+  if (!children_.empty() && children_.front()->is_vacant()) {
+    children_.push_back(std::move(children_.front()));
+    children_.pop_front();
+  } else {
+    children_.push_back(std::make_unique_for_overwrite<Child>());
+  }
+  return *children_.back();
+}
+
+pid_t Spawner::begin(const ChildSetup& setup) {
+  Child& child = vacant_child();
+  child.load(setup);
+  child.shares_memory = 1;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    become(setup, parent);
-    const Failure failure{getpid(), errno};
-    (void)!write(failures.write_end(), &failure, sizeof failure);
-    _exit(kExecFailed);
-  }
+  child.pid =
+      clone(become_program, child.stack + kStackBytes, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD,
+            &child.program, nullptr, nullptr, &child.shares_memory);
   const int error = errno;
+  if (child.pid < 0) child.shares_memory = 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = error;
-  return pid;
+  return child.pid;
 }
 
-pid_t spawn(const ChildSetup& setup) {
-  ExecFailures failures;
-  if (!failures.is_open()) return -1;
-  const pid_t pid = begin_spawn(setup, failures);
+pid_t Spawner::spawn(const ChildSetup& setup) {
+  const pid_t pid = begin(setup);
   if (pid < 0) return -1;
-  const std::optional<int> error = failures.wait(pid);
+  Child& child = *children_.back();
+  while (child.shares_memory != 0)
+    syscall(SYS_futex, &child.shares_memory, FUTEX_WAIT, 1, nullptr, nullptr, 0);
+  const std::optional<int> error = take_error(pid);
   if (!error) return pid;
   waitpid(pid, nullptr, 0);
   errno = *error;
   return -1;
+}
+
+std::optional<int> Spawner::take_error(pid_t pid) {
+  for (const std::unique_ptr<Child>& child : children_) {
+    if (child->pid != pid || child->program.error == 0) continue;
+    const int error = child->program.error;
+    child->program.error = 0;
+    return error;
+  }
+  return std::nullopt;
 }
 
 // Before its first step the child leads no group, so there is nobody else to tell either.

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "argument_pointers.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
@@ -194,18 +193,16 @@ Pipe make_pipe() {
 Line Transport::open(const HostSpec& host) {
   const Command command = command_for(host);
   Pipe to = make_pipe(), from = make_pipe(), errors = make_pipe();
-  const std::vector<char*> arguments = pointers(command.arguments);
-  const std::vector<char*> environment = pointers(command.environment);
   ChildSetup setup;
-  setup.arguments = arguments.data();
-  setup.environment = environment.data();
+  setup.arguments = &command.arguments;
+  setup.environment = &command.environment;
   setup.in = to.read_end.number();
   setup.out = from.write_end.number();
   setup.err = errors.write_end.number();
   sigemptyset(&setup.signal_mask);
   setup.open_files = RaisedFileLimit::before();
   Line line;
-  line.pid = spawn(setup);
+  line.pid = Spawner().spawn(setup);
   if (line.pid < 0)
     throw StartError(
         fmt::format("cannot start '{}': {}", command.arguments.front(), strerror(errno)));

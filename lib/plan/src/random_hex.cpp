@@ -2,21 +2,18 @@
 
 #include <errno.h>
 #include <fmt/format.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #include <system_error>
+#include <vector>
 
 namespace smp {
 
 std::string random_hex(int bytes) {
-  std::string hex;
-  for (int i = 0; i < bytes; ++i) {
-    unsigned char byte = 0;
-    if (getrandom(&byte, 1, 0) != 1)
-      throw std::system_error(errno, std::generic_category(), "getrandom");
-    hex += fmt::format("{:02x}", byte);
-  }
-  return hex;
+  std::vector<unsigned char> random(static_cast<size_t>(bytes));
+  if (getentropy(random.data(), random.size()) != 0)
+    throw std::system_error(errno, std::generic_category(), "getentropy");
+  return fmt::format("{:02x}", fmt::join(random, ""));
 }
 
 }  // namespace smp

@@ -9,8 +9,8 @@
 namespace smp {
 
 // The launcher's own standard output and standard error. Each is written by a thread of its own
-// (one for both where they are the same file), so that a terminal that is stopped, or a reader that
-// is slow, does not hold up the supervision. Called from one thread.
+// (one for both where they are the same file) from its first line on, so that a terminal that is
+// stopped, or a reader that is slow, does not hold up the supervision. Called from one thread.
 class Console {
  public:
   static constexpr size_t kQueueBytes = 8 << 20;

@@ -16,10 +16,10 @@
 
 namespace smp {
 
-class ExecFailures;
 class InputPipe;
 class OomWatch;
 class ProgressPages;
+class Spawner;
 class UsageSampler;
 class XidWatch;
 
@@ -82,7 +82,7 @@ class LocalHost : public ProcessHost {
   FileDescriptor events_;         // epoll over child_signals_, output_ and full inputs
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
-  std::unique_ptr<ExecFailures> exec_failures_;
+  std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<XidWatch> xid_watch_;
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
