@@ -90,8 +90,9 @@ void StatusBoard::on_event(const JobEvent& event) {
   status_.last_event = event.rank           ? fmt::format("rank {} {}", *event.rank, event.text)
                        : event.text.empty() ? event.name
                                             : fmt::format("{}: {}", event.name, event.text);
-  append(events_.get(), places_.events_file,
-         event_json(event, status_.start, std::chrono::system_clock::now()));
+  if (events_ != nullptr)
+    append(events_.get(), places_.events_file,
+           event_json(event, status_.start, std::chrono::system_clock::now()));
   // The ends of many ranks come at once, and the last word is that of the job.
   write(event.name != "rank_ended");
 }
