@@ -100,4 +100,42 @@ int become_program(void* program) {
   while (true) ask_kernel(SYS_exit_group, kExecFailed);
 }
 
+// The child begins behind the call, with an empty stack.
+long clone3_to_become(void* clone_args, size_t size, ChildProgram* program) {
+#if defined(__x86_64__)
+  long result = SYS_clone3;
+  register auto begin asm("r8") = become_program;
+  register auto argument asm("r9") = program;
+  asm volatile(
+      "syscall\n\t"
+      "test %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "xor %%ebp, %%ebp\n\t"
+      "mov %%r9, %%rdi\n\t"
+      "call *%%r8\n"
+      "1:"
+      : "+a"(result)
+      : "D"(clone_args), "S"(size), "r"(begin), "r"(argument)
+      : "rcx", "r11", "memory", "cc");
+  return result;
+#elif defined(__aarch64__)
+  register long which asm("x8") = SYS_clone3;
+  register long result asm("x0") = word(clone_args);
+  register long bytes asm("x1") = static_cast<long>(size);
+  register auto begin asm("x2") = become_program;
+  register auto argument asm("x3") = program;
+  asm volatile(
+      "svc 0\n\t"
+      "cbnz x0, 1f\n\t"
+      "mov x29, xzr\n\t"
+      "mov x0, x3\n\t"
+      "blr x2\n"
+      "1:"
+      : "+r"(result)
+      : "r"(which), "r"(bytes), "r"(begin), "r"(argument)
+      : "memory", "cc");
+  return result;
+#endif
+}
+
 }  // namespace smp

@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstddef>
+
 namespace smp {
 
 // What a child reads in the memory of its parent, which it shares until it executes its program:
@@ -27,5 +29,9 @@ struct ChildProgram {
 // executes the program. Ends the child if that fails. It has its parent's memory, thread and errno,
 // so it calls nothing but the kernel, and is compiled without sanitizers.
 int become_program(void* program);
+
+// clone3(2) of a child that has a stack of its own and runs become_program(program), which the
+// library has no function for. Returns the pid, or a negative errno.
+long clone3_to_become(void* clone_args, size_t size, ChildProgram* program);
 
 }  // namespace smp

@@ -9,11 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <set>
 #include <system_error>
 
+#include "rank_group.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
@@ -115,12 +117,14 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
 
   const int status = pass_signals_on(second, write_end.number(), passed_on, watched);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const RankGroup ranks = RankGroup::of(second);
+  const int in_group = ranks.kill();
   const Sweep sweep =
       end_descendants(std::set<pid_t>(strangers.begin(), strangers.end()), kPatience);
   std::fprintf(stderr,
                "smp-launch: its supervising process was killed by signal %d; all processes of the "
                "job were ended (%d by smp-launch)\n",
-               WTERMSIG(status), sweep.ended);
+               WTERMSIG(status), std::max(sweep.ended, in_group));
   return static_cast<int>(ExitCode::kLauncherError);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "input_pipe.h"
 #include "oom_watch.h"
 #include "progress_pages.h"
+#include "rank_group.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/error_file.h"
 #include "smp/launcher/rank_environment.h"
@@ -70,6 +72,7 @@ LocalHost::LocalHost()
     : oom_watch_(std::make_unique<OomWatch>()),
       pages_(std::make_unique<ProgressPages>()),
       spawner_(std::make_unique<Spawner>()),
+      group_(std::make_unique<RankGroup>(RankGroup::make())),
       xid_watch_(std::make_unique<XidWatch>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");
@@ -125,6 +128,7 @@ void LocalHost::start(int process, const Command& command) {
   setup.err = err_write.number();
   setup.signal_mask = mask_before_;
   setup.open_files = RaisedFileLimit::before();
+  setup.group = group_->folder();
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   for (const int cpu : command.cpus) {
@@ -360,6 +364,7 @@ int LocalHost::finish(HostEvents& events) {
     reap(events);
   }
   const std::set<pid_t> spared = neighbour_ != nullptr ? neighbour_->children() : std::set<pid_t>{};
+  const int in_group = group_->kill();
   const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,
                                       [&] { events.on_still_finishing(); });
   std::vector<int> open;
@@ -369,7 +374,8 @@ int LocalHost::finish(HostEvents& events) {
     }
   }
   pipes_.clear();
-  return sweep.ended;
+  // Those of the group may have died before the sweep saw them; others may have left the group.
+  return std::max(sweep.ended, in_group);
 }
 
 }  // namespace smp

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/sched.h>
 #include <paths.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -50,6 +52,7 @@ struct Spawner::Child {
   void load(const ChildSetup& setup);
   void add(std::string_view text);
   char** end_list(size_t begin);
+  pid_t be_born_in(int group);
   bool is_vacant() const { return shares_memory == 0 && program.error == 0; }
 
   alignas(16) std::byte stack[kStackBytes];
@@ -106,6 +109,21 @@ void Spawner::Child::load(const ChildSetup& setup) {
   program.cpus = setup.cpus != nullptr ? &cpus : nullptr;
 }
 
+// clone(), which every container allows, cannot do it.
+pid_t Spawner::Child::be_born_in(int group) {
+  clone_args wanted = {};
+  wanted.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_INTO_CGROUP;
+  wanted.exit_signal = SIGCHLD;
+  wanted.child_tid = reinterpret_cast<uintptr_t>(&shares_memory);
+  wanted.stack = reinterpret_cast<uintptr_t>(stack);
+  wanted.stack_size = kStackBytes;
+  wanted.cgroup = static_cast<uint64_t>(group);
+  const long result = clone3_to_become(&wanted, sizeof wanted, &program);
+  if (result >= 0) return static_cast<pid_t>(result);
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
 Spawner::Spawner() = default;
 
 Spawner::~Spawner() {
@@ -132,9 +150,10 @@ pid_t Spawner::begin(const ChildSetup& setup) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  child.pid =
-      clone(become_program, child.stack + kStackBytes, CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD,
-            &child.program, nullptr, nullptr, &child.shares_memory);
+  child.pid = setup.group < 0 ? clone(become_program, child.stack + kStackBytes,
+                                      CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, &child.program,
+                                      nullptr, nullptr, &child.shares_memory)
+                              : child.be_born_in(setup.group);
   const int error = errno;
   if (child.pid < 0) child.shares_memory = 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -19,6 +19,7 @@ namespace smp {
 class InputPipe;
 class OomWatch;
 class ProgressPages;
+class RankGroup;
 class Spawner;
 class UsageSampler;
 class XidWatch;
@@ -26,7 +27,8 @@ class XidWatch;
 // This machine. Each process leads a session of its own, reads /dev/null or what it is given,
 // inherits no other open file, and dies with the thread that made this object (PDEATHSIG). Orphans
 // of the processes become children of this process (subreaper), where finish() finds them, so every
-// child of the process is taken for one of its own, but for those of a neighbour.
+// child of the process is taken for one of its own, but for those of a neighbour. Where a control
+// group is delegated to this process, they are in one of their own.
 class LocalHost : public ProcessHost {
  public:
   LocalHost();
@@ -83,6 +85,7 @@ class LocalHost : public ProcessHost {
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
   std::unique_ptr<Spawner> spawner_;
+  std::unique_ptr<RankGroup> group_;
   std::unique_ptr<XidWatch> xid_watch_;
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
