@@ -100,42 +100,61 @@ int become_program(void* program) {
   while (true) ask_kernel(SYS_exit_group, kExecFailed);
 }
 
-// The child begins behind the call, with an empty stack.
-long clone3_to_become(void* clone_args, size_t size, ChildProgram* program) {
+// A system call that makes a child with a stack of its own, which begins behind it.
+long make_child(long number, const long (&words)[5], ChildProgram* program) {
 #if defined(__x86_64__)
-  long result = SYS_clone3;
-  register auto begin asm("r8") = become_program;
-  register auto argument asm("r9") = program;
+  long result = number;
+  register long fourth asm("r10") = words[3];
+  register long fifth asm("r8") = words[4];
+  register auto begin asm("r9") = become_program;
+  register auto argument asm("r12") = program;
   asm volatile(
       "syscall\n\t"
       "test %%rax, %%rax\n\t"
       "jnz 1f\n\t"
       "xor %%ebp, %%ebp\n\t"
-      "mov %%r9, %%rdi\n\t"
-      "call *%%r8\n"
+      "mov %%r12, %%rdi\n\t"
+      "call *%%r9\n"
       "1:"
       : "+a"(result)
-      : "D"(clone_args), "S"(size), "r"(begin), "r"(argument)
+      : "D"(words[0]), "S"(words[1]), "d"(words[2]), "r"(fourth), "r"(fifth), "r"(begin),
+        "r"(argument)
       : "rcx", "r11", "memory", "cc");
   return result;
 #elif defined(__aarch64__)
-  register long which asm("x8") = SYS_clone3;
-  register long result asm("x0") = word(clone_args);
-  register long bytes asm("x1") = static_cast<long>(size);
-  register auto begin asm("x2") = become_program;
-  register auto argument asm("x3") = program;
+  register long which asm("x8") = number;
+  register long first asm("x0") = words[0];
+  register long second asm("x1") = words[1];
+  register long third asm("x2") = words[2];
+  register long fourth asm("x3") = words[3];
+  register long fifth asm("x4") = words[4];
+  register auto begin asm("x5") = become_program;
+  register auto argument asm("x6") = program;
   asm volatile(
       "svc 0\n\t"
       "cbnz x0, 1f\n\t"
       "mov x29, xzr\n\t"
-      "mov x0, x3\n\t"
-      "blr x2\n"
+      "mov x0, x6\n\t"
+      "blr x5\n"
       "1:"
-      : "+r"(result)
-      : "r"(which), "r"(bytes), "r"(begin), "r"(argument)
+      : "+r"(first)
+      : "r"(which), "r"(second), "r"(third), "r"(fourth), "r"(fifth), "r"(begin), "r"(argument)
       : "memory", "cc");
-  return result;
+  return first;
 #endif
+}
+
+long clone_to_become(unsigned long flags, void* stack_end, void* child_tid, ChildProgram* program) {
+  const long begin = static_cast<long>(flags), stack = word(stack_end), tid = word(child_tid);
+#if defined(__x86_64__)
+  return make_child(SYS_clone, {begin, stack, 0, tid, 0}, program);
+#else  // the last two the other way round
+  return make_child(SYS_clone, {begin, stack, 0, 0, tid}, program);
+#endif
+}
+
+long clone3_to_become(void* clone_args, size_t size, ChildProgram* program) {
+  return make_child(SYS_clone3, {word(clone_args), static_cast<long>(size), 0, 0, 0}, program);
 }
 
 }  // namespace smp

@@ -25,13 +25,15 @@ struct ChildProgram {
   int error = 0;                    // the child's errno, where its program cannot be executed
 };
 
-// The child's own part, for clone(2): makes it a leader of a session that dies with the parent, and
-// executes the program. Ends the child if that fails. It has its parent's memory, thread and errno,
-// so it calls nothing but the kernel, and is compiled without sanitizers.
+// The child's own part: makes it a leader of a session that dies with the parent, and executes the
+// program. Ends the child if that fails. It has its parent's memory, thread and errno, so it calls
+// nothing but the kernel, and is compiled without sanitizers.
 int become_program(void* program);
 
-// clone3(2) of a child that has a stack of its own and runs become_program(program), which the
-// library has no function for. Returns the pid, or a negative errno.
+// clone(2) and clone3(2) of a child that has a stack of its own and runs become_program(program).
+// The library's clone() is not the kernel's where there are sanitizers, and clone3 has none.
+// Returns the pid, or a negative errno.
+long clone_to_become(unsigned long flags, void* stack_end, void* child_tid, ChildProgram* program);
 long clone3_to_become(void* clone_args, size_t size, ChildProgram* program);
 
 }  // namespace smp

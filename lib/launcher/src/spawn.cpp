@@ -52,7 +52,7 @@ struct Spawner::Child {
   void load(const ChildSetup& setup);
   void add(std::string_view text);
   char** end_list(size_t begin);
-  pid_t be_born_in(int group);
+  long clone_into(int group);  // the pid, or a negative errno
   bool is_vacant() const { return shares_memory == 0 && program.error == 0; }
 
   alignas(16) std::byte stack[kStackBytes];
@@ -109,19 +109,19 @@ void Spawner::Child::load(const ChildSetup& setup) {
   program.cpus = setup.cpus != nullptr ? &cpus : nullptr;
 }
 
-// clone(), which every container allows, cannot do it.
-pid_t Spawner::Child::be_born_in(int group) {
+// clone, which every container allows, cannot put it into a group.
+long Spawner::Child::clone_into(int group) {
+  constexpr uint64_t kShares = CLONE_VM | CLONE_CHILD_CLEARTID;
+  if (group < 0)
+    return clone_to_become(kShares | SIGCHLD, stack + kStackBytes, &shares_memory, &program);
   clone_args wanted = {};
-  wanted.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_INTO_CGROUP;
+  wanted.flags = kShares | CLONE_INTO_CGROUP;
   wanted.exit_signal = SIGCHLD;
   wanted.child_tid = reinterpret_cast<uintptr_t>(&shares_memory);
   wanted.stack = reinterpret_cast<uintptr_t>(stack);
   wanted.stack_size = kStackBytes;
   wanted.cgroup = static_cast<uint64_t>(group);
-  const long result = clone3_to_become(&wanted, sizeof wanted, &program);
-  if (result >= 0) return static_cast<pid_t>(result);
-  errno = static_cast<int>(-result);
-  return -1;
+  return clone3_to_become(&wanted, sizeof wanted, &program);
 }
 
 Spawner::Spawner() = default;
@@ -150,15 +150,13 @@ pid_t Spawner::begin(const ChildSetup& setup) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  child.pid = setup.group < 0 ? clone(become_program, child.stack + kStackBytes,
-                                      CLONE_VM | CLONE_CHILD_CLEARTID | SIGCHLD, &child.program,
-                                      nullptr, nullptr, &child.shares_memory)
-                              : child.be_born_in(setup.group);
-  const int error = errno;
-  if (child.pid < 0) child.shares_memory = 0;
+  const long result = child.clone_into(setup.group);
+  child.pid = static_cast<pid_t>(result);
+  if (result < 0) child.shares_memory = 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return child.pid;
+  if (result >= 0) return child.pid;
+  errno = static_cast<int>(-result);
+  return -1;
 }
 
 pid_t Spawner::spawn(const ChildSetup& setup) {
