@@ -226,13 +226,19 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
         for (int call = 0; call < 100000; ++call) {
           Buffer x(comm, 60000, true), all(comm, 60000, false);
           for (int64_t i = 0; i < 60000; ++i) x[i] = 1;
-          const WorkPtr work = trial % 2 == 0
-                                   ? comm.all_gather(x.data(), all.data(), 20000, DType::kF32, "x")
-                                   : comm.reduce_scatter(x.data(), x.data() + 20000 * comm.rank(),
-                                                         60000, DType::kF32, ReduceOp::kMax, "x");
+          WorkPtr work;
+          switch (trial % 3) {
+            case 0: work = comm.all_gather(x.data(), all.data(), 20000, DType::kF32, "x"); break;
+            case 1:
+              work = comm.reduce_scatter(x.data(), x.data() + 20000 * comm.rank(), 60000,
+                                         DType::kF32, ReduceOp::kMax, "x");
+              break;
+            default:
+              work = comm.all_reduce(x.data(), x.data(), 60000, DType::kF32, ReduceOp::kMax, "x");
+          }
           if (comm.rank() == 2 && call == 5 + trial) throw std::logic_error("the first cause");
           work->wait();
-          Buffer& got = trial % 2 == 0 ? all : x;
+          Buffer& got = trial % 3 == 0 ? all : x;
           for (int64_t i = 0; i < 60000; ++i) good += got[i] == 1;
           if (good != 60000 * (call + 1)) end = "took what was not there; ";
         }
@@ -248,25 +254,29 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
 
 TEST_CASE("parts are summed without a rank that has called and computes") {
   constexpr int64_t kCount = 80000;
-  std::atomic<int> others{0};
-  run_ranks(8, [&](Communicator& comm) {
-    Buffer x(comm, kCount, true);
-    for (int64_t i = 0; i < kCount; ++i) x[i] = value(comm.rank(), i);
-    float* const mine = x.data() + kCount / 8 * comm.rank();
-    const WorkPtr work =
-        comm.reduce_scatter(x.data(), mine, kCount, DType::kF32, ReduceOp::kSum, "s");
-    if (comm.rank() == 3) {
-      while (others.load() < 7) std::this_thread::yield();
-    } else {
+  for (const bool for_all : {false, true}) {
+    std::atomic<int> others{0};
+    run_ranks(8, [&](Communicator& comm) {
+      Buffer x(comm, kCount, true);
+      for (int64_t i = 0; i < kCount; ++i) x[i] = value(comm.rank(), i);
+      const int64_t begin = for_all ? 0 : kCount / 8 * comm.rank();
+      const int64_t end = for_all ? kCount : begin + kCount / 8;
+      const WorkPtr work =
+          for_all ? comm.all_reduce(x.data(), x.data(), kCount, DType::kF32, ReduceOp::kSum, "s")
+                  : comm.reduce_scatter(x.data(), x.data() + begin, kCount, DType::kF32,
+                                        ReduceOp::kSum, "s");
+      if (comm.rank() == 3) {
+        while (others.load() < 7) std::this_thread::yield();
+      } else {
+        work->wait();
+        others.fetch_add(1);
+      }
       work->wait();
-      others.fetch_add(1);
-    }
-    work->wait();
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < kCount / 8; ++i)
-      wrong += mine[i] != sum_at(8, kCount / 8 * comm.rank() + i);
-    CHECK(wrong == 0);
-  });
+      int64_t wrong = 0;
+      for (int64_t i = begin; i < end; ++i) wrong += x[i] != sum_at(8, i);
+      CHECK(wrong == 0);
+    });
+  }
 }
 
 TEST_CASE("many reductions are called ahead of their peers, between other calls") {

@@ -99,6 +99,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  const bool stream = bytes > kStreamBytes && in != out;
   std::vector<ConstBytes> from(static_cast<size_t>(size_));
   post(op);
   int64_t made = 0;
@@ -118,7 +119,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       from[size_t(p)] = peer_slot(p);
     }
     reduce_inputs(out + at, from.data(), size_, n / element, op.call.dtype, op.call.reduce_op,
-                  size_);
+                  size_, stream);
     take_all();
   }
 }
@@ -204,6 +205,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
+  const bool stream = op.call.bytes() > kStreamBytes && in + part * rank_ * element != out;
   std::vector<ConstBytes> from(static_cast<size_t>(size_));
   post(op);
   int64_t made = 0;
@@ -221,7 +223,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
       from[size_t(p)] = piece_from(p);
     }
     reduce_inputs(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op,
-                  size_);
+                  size_, stream);
     take_all();
   }
 }
@@ -258,9 +260,10 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       }
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
-      reduce_inputs(my_slot(), from.data(), size_, n, op.call.dtype, op.call.reduce_op, size_);
+      Bytes const to[] = {my_slot(), out + part_at(rank_, k)};
+      reduce_inputs({to, 2, from.data(), size_, size_, stream, 1}, n, op.call.dtype,
+                    op.call.reduce_op);
       take_all();
-      copy_bytes(out + part_at(rank_, k), my_slot(), n * element, stream);
       publish(op, n * element * (size_ - 1));
     }
     if (k == 0) continue;

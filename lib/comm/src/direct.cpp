@@ -36,10 +36,6 @@ Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).in_at);
 }
 
-Group::ConstBytes Group::out_of(const Operation& op, int peer) const {
-  return seat_->job->at(block_.call(peer, op.call.number).out_at);
-}
-
 // Everything that peers may read now counts as one more slot.
 void Group::count_slot(Operation& op, int64_t wire_bytes) {
   block_.control(rank_).published.value.store(++published_);
@@ -62,14 +58,17 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool stream = bytes * size_ > kStreamBytes;
   count_slot(op, bytes * (size_ - 1));
-  for (int step = 1; step <= size_; ++step) {  // its own part last, while the others still read
-    const int p = next(step);
-    const ConstBytes from = p == rank_ ? in : in_of(op, p);
-    for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+  // Chunk by chunk of all ranks: one that another rank has read lately may still be in the cache.
+  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+    for (int step = 1; step <= size_; ++step) {
+      const int p = next(step);
       co_await called_by(op, p);  // at once; a chance for other calls
-      copy_bytes(out + bytes * p + at, from + at, std::min(kChunkBytes, bytes - at), stream);
+      copy_bytes(out + bytes * p + at, (p == rank_ ? in : in_of(op, p)) + at,
+                 std::min(kChunkBytes, bytes - at), stream);
     }
-    if (p == rank_) continue;
+  }
+  for (int step = 1; step < size_; ++step) {
+    const int p = next(step);
     while (!was_whole(op, p)) co_await never(op, p);
     take(p);
   }
@@ -77,14 +76,15 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
 }
 
 // Each rank's part is summed by whoever comes first: the rank itself, as soon as it looks, or a
-// peer that waits for its own buffer, which all parts read. So nobody waits for a rank that has
-// called but has no CPU. Whoever sums claims the part before; ranks are added in the same order by
-// all.
-Program Group::run_direct_reduce_scatter(Operation& op) {
-  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
-  const int64_t chunk = kChunkBytes / element;
-  op.wire_bytes += part * (size_ - 1) * element;
+// peer that waits for the sums, which all parts read. So nobody waits for a rank that has called
+// but has no CPU. Whoever sums claims the part before, and writes it wherever it shall be: to that
+// rank or, in an all_reduce, to all of them, whose inputs may lie there; nobody else touches this
+// part of them. Ranks are added in the same order by all.
+Program Group::run_direct_sums(Operation& op) {
+  op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
+  const int64_t chunk = kChunkBytes / bytes_of(op.call.dtype);
   if (claim_sum(op, rank_)) {
+    const int64_t part = part_size(op.call.count, size_, rank_);
     for (int64_t at = 0; at < part; at += chunk) {
       co_await called_by(op, next(1));  // at once; a chance for other calls
       reduce_part(op, rank_, at, std::min(chunk, part - at));
@@ -96,6 +96,7 @@ Program Group::run_direct_reduce_scatter(Operation& op) {
     const int p = next(step);
     if (block_.control(p).summed.value.load() >= op.call.number || !claim_sum(op, p)) continue;
     // In one go: a peer that fails waits until nobody writes to its buffer.
+    const int64_t part = part_size(op.call.count, size_, p);
     for (int64_t at = 0; at < part; at += chunk) reduce_part(op, p, at, std::min(chunk, part - at));
     sum_done(op, p);
   }
@@ -107,27 +108,40 @@ Program Group::run_direct_reduce_scatter(Operation& op) {
 }
 
 bool Group::has_given_up(int peer) const {
-  return block_.control(peer).claimed.value.load() == kNoMoreClaims;
+  return (block_.control(peer).claimed.value.load() & kGivenUp) != 0;
 }
 
 bool Group::claim_sum(const Operation& op, int peer) {
   std::atomic<uint64_t>& claimed = block_.control(peer).claimed.value;
   uint64_t last = claimed.load();
-  return number_of_claim(last) < op.call.number &&
+  return (last & kGivenUp) == 0 && number_of_claim(last) < op.call.number &&
          claimed.compare_exchange_strong(last, claim_of(op.call.number, rank_));
 }
 
-void Group::reduce_part(const Operation& op, int peer, int64_t at, int64_t count) {
-  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
+// Elements [at, at + count) of the part of `owner`.
+void Group::reduce_part(const Operation& op, int owner, int64_t at, int64_t count) {
+  const int64_t element = bytes_of(op.call.dtype);
+  const int64_t begin = (part_begin(op.call.count, size_, owner) + at) * element;
   sources_.resize(size_t(size_));
-  for (int p = 0; p < size_; ++p) sources_[size_t(p)] = in_of(op, p) + (part * peer + at) * element;
-  reduce_inputs(seat_->job->at(block_.call(peer, op.call.number).out_at) + at * element,
-                sources_.data(), size_, count, op.call.dtype, op.call.reduce_op, size_);
+  targets_.clear();
+  const bool to_all = op.call.op == CollectiveOp::kAllReduce;
+  auto out_at = [&](int p) { return seat_->job->at(block_.call(p, op.call.number).out_at); };
+  for (int p = 0; p < size_; ++p) {
+    sources_[size_t(p)] = in_of(op, p) + begin;
+    // What has given up since the part was claimed waits until it is done.
+    if (to_all && !has_given_up(p)) targets_.push_back(out_at(p) + begin);
+  }
+  if (!to_all) targets_.push_back(out_at(owner) + at * element);
+  // What lies where it was read is in the cache already.
+  const bool stream =
+      op.call.bytes() > kStreamBytes && targets_.front() != sources_[size_t(to_all ? 0 : owner)];
+  reduce_inputs({targets_.data(), int(targets_.size()), sources_.data(), size_, size_, stream},
+                count, op.call.dtype, op.call.reduce_op);
 }
 
 // The last one rings.
-void Group::sum_done(const Operation& op, int peer) {
-  block_.control(peer).summed.value.store(op.call.number);
+void Group::sum_done(const Operation& op, int owner) {
+  block_.control(owner).summed.value.store(op.call.number);
   for (int p = 0; p < size_; ++p)
     if (block_.control(p).summed.value.load() < op.call.number) return;
   ring_waiting_peers();
@@ -137,55 +151,23 @@ void Group::sum_done(const Operation& op, int peer) {
 // that is at it needs a moment; one that has died or was stopped in it is not waited for.
 void Group::close_sums(const Operation& op) {
   using std::chrono::steady_clock;
-  const RankControl& control = block_.control(rank_);
-  const uint64_t claim = block_.control(rank_).claimed.value.exchange(kNoMoreClaims);
-  const int holder = int(claim % uint64_t(kMaxRanks));
-  if (claim == kNoMoreClaims || number_of_claim(claim) < op.call.number || holder == rank_) return;
-  const std::atomic<uint32_t>& died = seat_->job->board(global(holder)).died;
+  auto claimed = [this](int owner) -> std::atomic<uint64_t>& {
+    return block_.control(owner).claimed.value;
+  };
+  auto is_held = [&](int owner) {
+    const uint64_t claim = claimed(owner).load();
+    return number_of_claim(claim) == op.call.number &&
+           block_.control(owner).summed.value.load() < op.call.number &&
+           seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
+  };
+  claimed(rank_).fetch_or(kGivenUp);
+  // It sums no more itself: its claim becomes one of an earlier call.
+  if (is_held(rank_) && holder_of_claim(claimed(rank_).load()) == rank_)
+    claimed(rank_).fetch_sub(claim_of(1, 0));
+  const bool to_all = op.call.op == CollectiveOp::kAllReduce;
   const auto give_up = steady_clock::now() + std::chrono::seconds(1);
-  while (control.summed.value.load() < op.call.number && died.load() == 0 &&
-         steady_clock::now() < give_up)
-    sched_yield();
-}
-
-// Each rank sums its part into its own `out`, then takes the sums of the others from theirs. Sums
-// are published a chunk at a time but nobody waits for one before its own are done: ranks that are
-// equally quick never wait. In place, a rank overwrites what peer p read of it only with p's sum of
-// that chunk, so after p has read it.
-Program Group::run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out) {
-  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
-  const int64_t chunk = kChunkBytes / element;
-  const int64_t steps = div_up(part_size(count, size_, 0), chunk);
-  const bool stream = op.call.bytes() > kStreamBytes;
-  auto begin = [&](int rank, int64_t k) {
-    return (part_begin(count, size_, rank) + k * chunk) * element;
-  };
-  auto length = [&](int rank, int64_t k) {
-    return std::clamp<int64_t>(part_size(count, size_, rank) - k * chunk, 0, chunk);
-  };
-  std::vector<ConstBytes> from(static_cast<size_t>(size_));
-  op.wire_bytes += (count - part_size(count, size_, rank_)) * element;
-  for (int64_t k = 0; k < steps; ++k) {
-    co_await called_by(op, next(1));  // at once; a chance for other calls
-    const int64_t n = length(rank_, k);
-    for (int p = 0; p < size_; ++p)
-      from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + begin(rank_, k);
-    reduce_inputs(out + begin(rank_, k), from.data(), size_, n, op.call.dtype, op.call.reduce_op,
-                  size_);
-    for (int step = 1; step < size_; ++step)
-      while (!was_whole(op, next(step))) co_await never(op, next(step));
-    publish(op, n * element * (size_ - 1));
-  }
-  for (int step = 1; step < size_; ++step) {
-    const int p = next(step);
-    for (int64_t k = 0; k < steps; ++k) {
-      co_await slot_of(op, p);
-      copy_bytes(out + begin(p, k), out_of(op, p) + begin(p, k), length(p, k) * element, stream);
-      while (!was_whole(op, p)) co_await never(op, p);
-      take(p);
-    }
-  }
-  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+  for (int p = 0; p < size_; ++p)
+    while ((to_all || p == rank_) && is_held(p) && steady_clock::now() < give_up) sched_yield();
 }
 
 }  // namespace smp::shm

@@ -63,15 +63,20 @@ void Group::check_calls(const Operation& op) const {
     if (has_called(next(step), op.call)) check_call(op, next(step));
 }
 
+// Its sums may be made by peers, in this rank's memory.
+bool Group::is_summed(const Operation& op) {
+  return op.call.op == CollectiveOp::kReduceScatter || op.call.op == CollectiveOp::kAllReduce;
+}
+
 int Group::mover_of(const Operation& op, int peer) const {
-  if (op.call.op != CollectiveOp::kReduceScatter || !has_called(peer, op.call)) return peer;
+  if (!is_summed(op) || !has_called(peer, op.call)) return peer;
   const uint64_t claim = block_.control(peer).claimed.value.load();
-  return number_of_claim(claim) == op.call.number ? int(claim % uint64_t(kMaxRanks)) : peer;
+  return number_of_claim(claim) == op.call.number ? holder_of_claim(claim) : peer;
 }
 
 void Group::finished(const Operation& op) {
   if (&op.lane == &collectives_) completed_.fetch_add(1);
-  if (op.call.op == CollectiveOp::kReduceScatter && op.posted && op.failed()) close_sums(op);
+  if (is_summed(op) && op.posted && op.failed()) close_sums(op);
   GroupSide::finished(op);
 }
 
@@ -105,8 +110,7 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const bool one_shot = bytes <= kOneShotBytes || size_ == 2;
   Program staged = one_shot ? run_one_shot(*work, from, to) : run_mesh_all_reduce(*work, from, to);
   if (!direct) return start(work, std::move(staged));
-  return start(
-      work, run_direct_or_staged(*work, run_direct_all_reduce(*work, from, to), std::move(staged)));
+  return start(work, run_direct_or_staged(*work, run_direct_sums(*work), std::move(staged)));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -135,8 +139,7 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   Program staged = run_reduce_scatter(*work, from, to);
   if (!direct) return start(work, std::move(staged));
   if (may_post_early(work->call)) post(*work);
-  return start(work,
-               run_direct_or_staged(*work, run_direct_reduce_scatter(*work), std::move(staged)));
+  return start(work, run_direct_or_staged(*work, run_direct_sums(*work), std::move(staged)));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,

@@ -80,8 +80,7 @@ class Group final : public GroupSide {
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_or_staged(Operation& op, Program direct, Program staged);
   Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
-  Program run_direct_reduce_scatter(Operation& op);
-  Program run_direct_all_reduce(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_sums(Operation& op);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_to_root(Operation& op, ConstBytes in, Bytes out);
   Program run_exchange(Operation& op, ConstBytes in, Bytes out);
@@ -115,17 +114,17 @@ class Group final : public GroupSide {
 
   // Steps of direct programs.
   ConstBytes in_of(const Operation& op, int peer) const;
-  ConstBytes out_of(const Operation& op, int peer) const;
   void count_slot(Operation& op, int64_t wire_bytes);
   bool was_whole(const Operation& op, int peer) const;
   auto all_taken(Operation& op, int reader);
   auto never(Operation& op, int peer);
   bool claim_sum(const Operation& op, int peer);
-  void reduce_part(const Operation& op, int peer, int64_t at, int64_t count);
-  void sum_done(const Operation& op, int peer);
+  void reduce_part(const Operation& op, int owner, int64_t at, int64_t count);
+  void sum_done(const Operation& op, int owner);
   auto all_summed(Operation& op, bool or_wanted);
   void close_sums(const Operation& op);
   bool has_given_up(int peer) const;
+  static bool is_summed(const Operation& op);
 
   int place_ = -1;  // in the job's table
   GroupBlock block_;
@@ -137,6 +136,7 @@ class Group final : public GroupSide {
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
   std::vector<ConstBytes> sources_;  // of one reduction
+  std::vector<Bytes> targets_;
 
   bool quiet_ = false;
 };

@@ -59,13 +59,16 @@ struct RankControl {
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
 
-// In a rank's `claimed`: which call, and which rank of the group sums there. No claim beats the
-// last.
+// In a rank's `claimed`: which call, and which rank of the group sums there. A rank that has given
+// up sets the highest bit of its own: nobody claims its part then, nor writes to its memory.
+inline constexpr uint64_t kGivenUp = uint64_t{1} << 63;
 inline constexpr uint64_t claim_of(uint64_t number, int rank) {
   return number * uint64_t(kMaxRanks) + uint64_t(rank);
 }
-inline constexpr uint64_t number_of_claim(uint64_t claim) { return claim / uint64_t(kMaxRanks); }
-inline constexpr uint64_t kNoMoreClaims = ~uint64_t{0};
+inline constexpr uint64_t number_of_claim(uint64_t claim) {
+  return (claim & ~kGivenUp) / uint64_t(kMaxRanks);
+}
+inline constexpr int holder_of_claim(uint64_t claim) { return int(claim % uint64_t(kMaxRanks)); }
 
 // The block of one group: a share per rank, each made of
 //   RankControl | Mail to each rank | taken of each rank's ring | taken of each rank's mail to me

@@ -18,7 +18,8 @@ struct Reduction {
   const std::byte* const* from;
   int inputs;
   int ranks;
-  bool stream = false;  // writes around the cache, as copy_bytes() does
+  bool stream = false;  // writes around the cache, as copy_bytes() does, but for the first
+  int cached = 0;       // so many results
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op);
 

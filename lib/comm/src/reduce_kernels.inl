@@ -247,18 +247,25 @@ template <class L, class Op, bool kWhole, bool kStream>
       __builtin_memcpy(to, results, size_t(bytes));
     } else {
 #pragma GCC unroll 4
-      for (int u = 0; u < kUnrolled; ++u) put<kStream>(to + u * kWidth, results[u]);
+      for (int u = 0; u < kUnrolled; ++u) {
+        if (kStream && k >= r.cached)
+          put<true>(to + u * kWidth, results[u]);
+        else
+          put<false>(to + u * kWidth, results[u]);
+      }
     }
   }
 }
 
-// Bytes before the first one of the results at which whole vectors may be written; nothing if that
-// is elsewhere in each.
+// Bytes of the streamed results before the first one at which whole vectors may be written; -1 if
+// that is elsewhere in each.
 inline int64_t bytes_to_aligned(const Reduction& r) {
-  auto misaligned = [&](int k) { return -reinterpret_cast<uintptr_t>(r.to[k]) & (kWidth - 1); };
-  for (int k = 1; k < r.outputs; ++k)
-    if (misaligned(k) != misaligned(0)) return -1;
-  return int64_t(misaligned(0));
+  auto to_aligned = [&](int k) {
+    return int64_t(-reinterpret_cast<uintptr_t>(r.to[k]) & (kWidth - 1));
+  };
+  for (int k = r.cached + 1; k < r.outputs; ++k)
+    if (to_aligned(k) != to_aligned(r.cached)) return -1;
+  return to_aligned(r.cached);
 }
 
 template <class L, class Op, bool kStream>
