@@ -8,6 +8,7 @@
 
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
+#include "spares.h"
 
 namespace smp {
 namespace {
@@ -99,6 +100,28 @@ std::vector<RankPlace> planned_places(const PreparedJob& job) {
   return places;
 }
 
+namespace {
+
+// What would be wrong when a spare takes the place of the fullest host that it has room for.
+void check_gpus_of_spares(const PreparedJob& job) {
+  for (const HostSpec& spare : job.spares) {
+    if (!spare.gpus.empty()) continue;  // its own are as many as the ranks that it may get
+    PreparedJob replaced = job;
+    HostSpec* fullest = nullptr;
+    for (HostSpec& host : replaced.hosts) {
+      if (has_room(spare, host.slots) && (fullest == nullptr || host.slots > fullest->slots))
+        fullest = &host;
+    }
+    if (fullest == nullptr) continue;
+    const int slots = fullest->slots;
+    *fullest = spare;
+    fullest->slots = slots;
+    planned_places(replaced);
+  }
+}
+
+}  // namespace
+
 void check_gpus(const PreparedJob& job) {
   const auto says_gpus = [](const std::string& variable) {
     return variable.substr(0, variable.find('=')) == kVisibleGpus;
@@ -123,7 +146,10 @@ void check_gpus(const PreparedJob& job) {
           "--visible-gpus none, but gpu= of host '{}' names some: leave one out", host.name));
   }
   // Before there is a run folder; where others will run the job, what is set here says nothing.
-  if (policy == VisibleGpus::kOne && job.request.dry_run == DryRun::kNo) planned_places(job);
+  if (policy == VisibleGpus::kOne && job.request.dry_run == DryRun::kNo) {
+    planned_places(job);
+    check_gpus_of_spares(job);
+  }
 }
 
 }  // namespace smp

@@ -19,12 +19,12 @@ std::set<std::string> lost_hosts(const Job& job, const JobResult& result) {
   return lost;
 }
 
+}  // namespace
+
 bool has_room(const HostSpec& spare, int slots) {
   if (!spare.gpus.empty()) return static_cast<int>(spare.gpus.size()) == slots;
   return spare.slots == 0 || spare.slots >= slots;
 }
-
-}  // namespace
 
 std::vector<HostSpec> take_spares(std::vector<HostSpec>& hosts, int count) {
   if (count >= static_cast<int>(hosts.size()))

@@ -11,6 +11,9 @@ namespace smp {
 // Takes the last `count` hosts out of the list. Throws ConfigError if none would be left.
 std::vector<HostSpec> take_spares(std::vector<HostSpec>& hosts, int count);
 
+// Whether a spare can take the place of a host with so many ranks.
+bool has_room(const HostSpec& spare, int slots);
+
 // Puts a spare in the place of each host that the job has lost, or that could not be reached, so
 // that all ranks stay where they were counted. Without a spare that has room the host stays: it may
 // come back. Returns what was done, in lines.

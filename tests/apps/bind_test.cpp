@@ -124,5 +124,14 @@ TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
   CHECK(contains(seen({"-n", "3", "--visible-gpus", "one", "--run-dir", unused}, own), "names 2"));
   CHECK(!std::filesystem::exists(unused));
   CHECK(seen({"--hosts", "a:1,b:1", "--via", "local", "--sagemaker-env", "--visible-gpus",
+  CHECK(seen({"--hosts", "a@gpu=0,1,2,b@gpu=0,1,2,c", "--spares", "1", "--max-restarts", "1",
+              "--via", "local", "--visible-gpus", "one"},
+             own) ==
+        "smp-launch: --visible-gpus one: host 'c' has 3 ranks, but "
+        "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b names 2: fewer ranks, or unset it\n");
+  CHECK(!contains(seen({"--hosts", "a@gpu=0,1,2,c:2", "--spares", "1", "--max-restarts", "1",
+                        "--via", "local", "--visible-gpus", "one"},
+                       own),
+                  "names 2"));  // c has no room for three ranks
               "none"}) == "[0] [\"a\",\"b\"] a; [1] [\"a\",\"b\"] b; ");
 }
