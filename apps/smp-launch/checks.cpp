@@ -228,7 +228,9 @@ std::string check_push(const std::vector<std::string>& paths) {
 
 std::string binding_text(Binding binding) {
   return fmt::format("each rank on {}, of the CPUs that its host has at the start",
-                     binding == Binding::kNuma ? "those of a memory node" : "cores of its own");
+                     binding == Binding::kNuma  ? "those of a memory node"
+                     : binding == Binding::kNic ? "those next to its network card"
+                                                : "cores of its own");
 }
 
 }  // namespace

@@ -216,11 +216,13 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--build-only{0}", build_only,
                "build rank 0 of the plan alone (--build-only=RANK: another), whatever machine the "
                "plan is for, and print its memory beside the plan's");
-  app.add_option("--bind", binding,
-                 "bind each rank to CPUs: numa (of a memory node, that of its GPU), core (cores of "
-                 "its own) or none (default)")
-      ->type_name("numa|core|none");
-  app.add_flag("--report-bindings", request.report_bindings, "say which CPUs each rank has")
+  app.add_option(
+         "--bind", binding,
+         "bind each rank to CPUs: numa (of a memory node, that of its GPU), nic (of the node "
+         "of its network card), core (cores of its own) or none (default)")
+      ->type_name("numa|nic|core|none");
+  app.add_flag("--report-bindings", request.report_bindings,
+               "say which CPUs each rank has, and which GPU or network card they are next to")
       ->disable_flag_override();
   app.add_flag("--tensor-across-hosts", request.tensor_across_hosts,
                "start a plan whose tensor groups have ranks on several hosts")
@@ -276,7 +278,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
     throw UsageError(error.what());
   }
   if (request.report_bindings && request.binding == Binding::kNone)
-    throw UsageError("--report-bindings needs --bind numa or core");
+    throw UsageError("--report-bindings needs --bind numa, nic or core");
   if (request.tensor_across_hosts && request.plan.empty())
     throw UsageError("--tensor-across-hosts is for plans");
   request.said = said_options(app);

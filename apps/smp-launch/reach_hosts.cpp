@@ -115,10 +115,12 @@ void tell_sagemaker(const HostHealth& health, int host, const std::vector<std::s
 void bind_ranks(const PreparedJob& job, const CpuTopology& topology, ReachedHosts& reached) {
   const size_t first = reached.cpus.size();
   const int ranks = reached.places[first].local_world_size;
-  for (auto& cpus : bindings_of(topology, job.request.binding, ranks, reached.places[first].gpus)) {
+  for (auto& bound :
+       bindings_of(topology, job.request.binding, ranks, reached.places[first].gpus)) {
     // OMP_NUM_THREADS becomes the cores of the rank.
-    reached.places[reached.cpus.size()].cpus = ranks * cores_among(topology, cpus);
-    reached.cpus.push_back(std::move(cpus));
+    reached.places[reached.cpus.size()].cpus = ranks * cores_among(topology, bound.cpus);
+    reached.cpus.push_back(std::move(bound.cpus));
+    reached.next_to.push_back(std::move(bound.next_to));
   }
 }
 

@@ -21,6 +21,7 @@ struct ReachedHosts {
   std::vector<std::string> names;      // none: this host
   std::vector<RankPlace> places;       // by rank
   std::vector<std::vector<int>> cpus;  // that it is bound to, by rank; empty: none is
+  std::vector<std::string> next_to;    // what these are next to, by rank, as in "GPU 1"
   std::string master_address;
   int master_port = 0;
   std::vector<std::string> warnings;  // of GPUs that are in use, or have failed before

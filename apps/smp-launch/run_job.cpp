@@ -49,12 +49,13 @@ void tell_sagemaker(const std::string& text, Console& console) {
   }
 }
 
-std::string text_of_bindings(const Job& job) {
+std::string text_of_bindings(const Job& job, const std::vector<std::string>& next_to) {
   std::string text;
   for (size_t rank = 0; rank < job.commands.size(); ++rank)
-    text +=
-        fmt::format("smp-launch: {} runs on CPUs {}\n", text_of_rank(job, static_cast<int>(rank)),
-                    text_of_cpus(job.commands[rank].cpus));
+    text += fmt::format("smp-launch: {} runs on CPUs {}{}{}\n",
+                        text_of_rank(job, static_cast<int>(rank)),
+                        text_of_cpus(job.commands[rank].cpus),
+                        next_to[rank].empty() ? "" : ", next to ", next_to[rank]);
   return text;
 }
 
@@ -172,7 +173,8 @@ void Run::start(const Attempt& attempt) {
     job_ = job_of(prepared_, folder_, hosts, attempt);
     for (const std::string& warning : hosts.warnings)
       console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
-    if (prepared_.request.report_bindings) console_.write(Stream::kErr, text_of_bindings(job_));
+    if (prepared_.request.report_bindings)
+      console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
     if (prepared_.plan && attempt.restarts == 0)
       console_.write(Stream::kErr,
                      fmt::format("smp-launch: {} ranks on {}, run folder {}\n",

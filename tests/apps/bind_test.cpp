@@ -47,9 +47,10 @@ TEST_CASE("--bind and what belongs to it are read strictly") {
     CHECK(end.code == 2);
     return end.err.substr(0, end.err.find('\n'));
   };
-  CHECK(error_of({"--bind", "socket"}) == "smp-launch: --bind 'socket': it is numa, core or none");
+  CHECK(error_of({"--bind", "socket"}) ==
+        "smp-launch: --bind 'socket': it is numa, core, nic or none");
   CHECK(error_of({"--report-bindings"}) ==
-        "smp-launch: --report-bindings needs --bind numa or core");
+        "smp-launch: --report-bindings needs --bind numa, nic or core");
   CHECK(error_of({"--tensor-across-hosts"}) == "smp-launch: --tensor-across-hosts is for plans");
 }
 
@@ -123,7 +124,6 @@ TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
   const std::string unused = folder / "run";
   CHECK(contains(seen({"-n", "3", "--visible-gpus", "one", "--run-dir", unused}, own), "names 2"));
   CHECK(!std::filesystem::exists(unused));
-  CHECK(seen({"--hosts", "a:1,b:1", "--via", "local", "--sagemaker-env", "--visible-gpus",
   CHECK(seen({"--hosts", "a@gpu=0,1,2,b@gpu=0,1,2,c", "--spares", "1", "--max-restarts", "1",
               "--via", "local", "--visible-gpus", "one"},
              own) ==
@@ -133,5 +133,6 @@ TEST_CASE("the GPUs that a rank sees, and what SageMaker says of its host") {
                         "--via", "local", "--visible-gpus", "one"},
                        own),
                   "names 2"));  // c has no room for three ranks
+  CHECK(seen({"--hosts", "a:1,b:1", "--via", "local", "--sagemaker-env", "--visible-gpus",
               "none"}) == "[0] [\"a\",\"b\"] a; [1] [\"a\",\"b\"] b; ");
 }

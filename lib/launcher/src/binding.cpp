@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "smp/plan/errors.h"
 
@@ -20,17 +21,34 @@ Cpus cpus_of(const CpuTopology::Node& node) {
   return cpus;
 }
 
-// The node next to the GPU of a local rank; nullptr where that is not known.
-const CpuTopology::Node* node_of_gpu(const CpuTopology& topology, int local_rank,
-                                     const std::vector<int>& gpus) {
-  const auto place = static_cast<size_t>(local_rank);
-  if (!gpus.empty() && place >= gpus.size()) return nullptr;
-  const size_t gpu = gpus.empty() ? place : static_cast<size_t>(gpus[place]);
-  if (gpu >= topology.gpu_nodes.size()) return nullptr;
+const CpuTopology::Node* node_numbered(const CpuTopology& topology, int number) {
   for (const CpuTopology::Node& node : topology.nodes) {
-    if (node.number == topology.gpu_nodes[gpu]) return &node;
+    if (node.number == number) return &node;
   }
   return nullptr;
+}
+
+// The GPU of a local rank, by its place among all; nothing where the node next to it is not known.
+std::optional<int> known_gpu_of(const CpuTopology& topology, int local_rank,
+                                const std::vector<int>& gpus) {
+  const auto place = static_cast<size_t>(local_rank);
+  if (!gpus.empty() && place >= gpus.size()) return std::nullopt;
+  const size_t gpu = gpus.empty() ? place : static_cast<size_t>(gpus[place]);
+  if (gpu >= topology.gpu_nodes.size()) return std::nullopt;
+  if (node_numbered(topology, topology.gpu_nodes[gpu]) == nullptr) return std::nullopt;
+  return static_cast<int>(gpu);
+}
+
+std::vector<CpuTopology::Card> known_cards(const CpuTopology& topology) {
+  std::vector<CpuTopology::Card> cards;
+  for (const CpuTopology::Card& card : topology.cards) {
+    if (node_numbered(topology, card.node) != nullptr) cards.push_back(card);
+  }
+  if (cards.empty())
+    throw ConfigError(
+        "--bind nic: the kernel knows no network card of this host that is next to one of its "
+        "memory nodes: --bind numa");
+  return cards;
 }
 
 // The share of `count` things that falls to `part` of `parts`; at least one.
@@ -59,12 +77,13 @@ Binding parse_binding(std::string_view text) {
   if (text == "none") return Binding::kNone;
   if (text == "numa") return Binding::kNuma;
   if (text == "core") return Binding::kCore;
-  throw ConfigError(fmt::format("--bind '{}': it is numa, core or none", text));
+  if (text == "nic") return Binding::kNic;
+  throw ConfigError(fmt::format("--bind '{}': it is numa, core, nic or none", text));
 }
 
-std::vector<Cpus> bindings_of(const CpuTopology& topology, Binding binding, int ranks,
-                              const std::vector<int>& gpus) {
-  std::vector<Cpus> bound(static_cast<size_t>(ranks));
+std::vector<BoundRank> bindings_of(const CpuTopology& topology, Binding binding, int ranks,
+                                   const std::vector<int>& gpus) {
+  std::vector<BoundRank> bound(static_cast<size_t>(ranks));
   if (binding == Binding::kNone) return bound;
   std::vector<Cpus> cores;
   for (const CpuTopology::Node& node : topology.nodes)
@@ -73,13 +92,20 @@ std::vector<Cpus> bindings_of(const CpuTopology& topology, Binding binding, int 
     throw ConfigError(
         fmt::format("--bind core: {} ranks, but {} core{}: fewer ranks, or --bind numa", ranks,
                     cores.size(), cores.size() == 1 ? "" : "s"));
+  std::vector<CpuTopology::Card> cards;
+  if (binding == Binding::kNic) cards = known_cards(topology);
   for (size_t rank = 0; rank < bound.size(); ++rank) {
-    Cpus& cpus = bound[rank];
+    Cpus& cpus = bound[rank].cpus;
     if (binding == Binding::kCore) {
       const auto [first, end] = share(cores.size(), rank, bound.size());
       for (size_t core = first; core < end; ++core) append(cpus, cores[core]);
-    } else if (const auto* node = node_of_gpu(topology, static_cast<int>(rank), gpus)) {
-      cpus = cpus_of(*node);
+    } else if (binding == Binding::kNic) {
+      const CpuTopology::Card& card = cards[rank % cards.size()];
+      cpus = cpus_of(*node_numbered(topology, card.node));
+      bound[rank].next_to = fmt::format("card {}", card.name);
+    } else if (const auto gpu = known_gpu_of(topology, static_cast<int>(rank), gpus)) {
+      cpus = cpus_of(*node_numbered(topology, topology.gpu_nodes[static_cast<size_t>(*gpu)]));
+      bound[rank].next_to = fmt::format("GPU {}", *gpu);
     } else {
       const auto [first, end] = share(topology.nodes.size(), rank, bound.size());
       for (size_t i = first; i < end; ++i) append(cpus, cpus_of(topology.nodes[i]));
@@ -121,12 +147,30 @@ std::string text_of_topology(const CpuTopology& topology) {
     for (size_t core = 0; core < node.cores.size(); ++core)
       text += fmt::format("{}{}", core == 0 ? "" : ";", fmt::join(node.cores[core], ","));
   }
-  if (topology.gpu_nodes.empty()) return text;
-  return fmt::format("{} gpus {}", text, fmt::join(topology.gpu_nodes, " "));
+  if (!topology.gpu_nodes.empty())
+    text += fmt::format(" gpus {}", fmt::join(topology.gpu_nodes, " "));
+  if (!topology.cards.empty()) text += " cards";
+  for (const CpuTopology::Card& card : topology.cards)
+    text += fmt::format(" {}={}", card.name, card.node);
+  return text;
 }
 
 CpuTopology parse_topology(std::string_view text) {
   CpuTopology topology;
+  constexpr std::string_view kCards = " cards";
+  if (const size_t cards = text.find(kCards); cards != text.npos) {
+    std::string_view rest = text.substr(cards + kCards.size());
+    text = text.substr(0, cards);
+    while (take(rest, ' ')) {
+      const size_t equals = rest.substr(0, rest.find(' ')).rfind('=');
+      if (equals == rest.npos || equals == 0)
+        throw ConfigError("a topology that is not understood");
+      const std::string name(rest.substr(0, equals));
+      rest.remove_prefix(equals + 1);
+      topology.cards.push_back({name, take_number(rest)});
+    }
+    if (!rest.empty()) throw ConfigError("a topology that is not understood");
+  }
   constexpr std::string_view kGpus = " gpus";
   const size_t gpus = text.find(kGpus);
   std::string_view rest = text.substr(0, gpus);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "smp/launcher/binding.h"
 #include "smp/plan/errors.h"
@@ -98,6 +100,30 @@ std::vector<int> nodes_of_gpus(const std::string& root) {
   return nodes;
 }
 
+// Cards of RDMA; where there are none, those of plain networks that are not switched off. A card
+// that is no device of a bus is none.
+std::vector<CpuTopology::Card> cards_of(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::map<std::pair<std::string, std::string>, CpuTopology::Card> by_address;
+  for (const char* kind : {"infiniband", "net"}) {
+    if (!by_address.empty()) break;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(root + "/sys/class/" + kind, error)) {
+      const fs::path device = fs::canonical(entry.path() / "device", error);
+      if (error) continue;
+      std::string state;
+      if (std::ifstream(entry.path() / "operstate") >> state && state == "down") continue;
+      int node = -1;
+      if (!(std::ifstream(device / "numa_node") >> node)) node = -1;
+      const std::string name = entry.path().filename().string();
+      by_address[{device.filename().string(), name}] = {name, node};
+    }
+  }
+  std::vector<CpuTopology::Card> cards;
+  for (const auto& [address, card] : by_address) cards.push_back(card);
+  return cards;
+}
+
 }  // namespace
 
 CpuTopology own_topology(const std::string& root) {
@@ -120,6 +146,7 @@ CpuTopology own_topology(const std::string& root) {
   }
   if (found.nodes.empty()) throw ConfigError("hwloc does not find this host's CPUs");
   found.gpu_nodes = nodes_of_gpus(root);
+  found.cards = cards_of(root);
   return found;
 }
 
