@@ -5,8 +5,12 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -39,12 +43,23 @@ class NoTransport : public Transport {
   }
 };
 
+// What agents that are threads share with their test.
+struct Threads {
+  std::map<std::string, FileDescriptor> controls;  // by host, for the numbers of signals
+  std::atomic<int> started{0};                     // ranks
+
+  void signal(const std::string& host, unsigned char number) {
+    REQUIRE(write(controls.at(host).number(), &number, 1) == 1);
+  }
+};
+
 // No ranks, but children of theirs that take long to die.
 class SlowHost : public ProcessHost {
  public:
-  explicit SlowHost(milliseconds slow) : slow_(slow) {}
-  std::string name() const override { return "slow"; }
-  void start(int, const Command&) override {}
+  SlowHost(std::string name, milliseconds slow, Threads& threads)
+      : name_(std::move(name)), slow_(slow), threads_(threads) {}
+  std::string name() const override { return name_; }
+  void start(int, const Command&) override { ++threads_.started; }
   void signal(int, int, SignalScope) override {}
   int event_fd() const override { return never_.number(); }
   void dispatch(HostEvents&) override {}
@@ -61,22 +76,30 @@ class SlowHost : public ProcessHost {
   void set_neighbour(ChildOwner*) override {}
 
  private:
+  std::string name_;
   milliseconds slow_;
+  Threads& threads_;
   FileDescriptor never_{eventfd(0, EFD_CLOEXEC)};
 };
 
-// Agents as threads, those of "slow..." with a SlowHost.
+// Agents as threads, those of "slow..." with a SlowHost that is.
 class ThreadTransport : public Transport {
  public:
+  explicit ThreadTransport(Threads& shared) : shared_(shared) {}
   Command command_for(const HostSpec&) const override { return {}; }
   Line open(const HostSpec& host) override {
-    int ends[2];
+    int ends[2], control[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    REQUIRE(pipe2(control, O_NONBLOCK | O_CLOEXEC) == 0);
+    shared_.controls.insert_or_assign(host.name, FileDescriptor(control[1]));
     const milliseconds slow(host.name.starts_with("slow") ? 1500 : 0);
-    threads_.emplace_back([end = ends[1], slow] {
-      SlowHost own(slow);
-      AgentSession({FileDescriptor(end), FileDescriptor(fcntl(end, F_DUPFD_CLOEXEC, 0))}, -1, own,
-                   [](const TransportOptions&) { return std::make_unique<ThreadTransport>(); })
+    threads_.emplace_back([&shared = shared_, name = host.name, end = ends[1], in = control[0],
+                           slow] {
+      const FileDescriptor told(in);
+      SlowHost own(name, slow, shared);
+      AgentSession(
+          {FileDescriptor(end), FileDescriptor(fcntl(end, F_DUPFD_CLOEXEC, 0))}, in, own,
+          [&shared](const TransportOptions&) { return std::make_unique<ThreadTransport>(shared); })
           .run();
     });
     Line line;
@@ -86,7 +109,18 @@ class ThreadTransport : public Transport {
   }
 
  private:
+  Threads& shared_;
   std::vector<std::jthread> threads_;
+};
+
+struct Told : IgnoredEvents {
+  std::vector<std::string> signals;
+  std::string lost;
+
+  void on_signalled(int number, const std::string& host) override {
+    signals.push_back(std::to_string(number) + " at " + host);
+  }
+  void on_lost(int, const Loss& loss) override { lost = loss.why; }
 };
 
 }  // namespace
@@ -117,7 +151,8 @@ TEST_CASE("an agent that cannot be started is a reason of its host, not the end 
 
 TEST_CASE("agents that take longer to finish than one may be silent are not lost") {
   signal(SIGPIPE, SIG_IGN);  // as in smp-launch: an agent may write to whoever has just gone
-  ThreadTransport transport;
+  Threads threads;
+  ThreadTransport transport(threads);
   HostGroupOptions options;
   options.silence = milliseconds(500);
   options.fan_out = 1;
@@ -127,6 +162,39 @@ TEST_CASE("agents that take longer to finish than one may be silent are not lost
   group.connect(-1);
   IgnoredEvents none;
   CHECK(group.finish(none) == 3);
+}
+
+TEST_CASE(
+    "an agent with ranks tells a signal that asks for a checkpoint, and ends by the next one") {
+  signal(SIGPIPE, SIG_IGN);
+  Threads threads;
+  ThreadTransport transport(threads);
+  HostGroupOptions options;
+  options.fan_out = 1;  // b is reached through a
+  options.reserves_port = false;
+  options.ending_signals = {SIGTERM};
+  HostGroup group(hosts_named({"a", "b"}), transport, options);
+  group.connect(-1);
+  group.place(0, 1);
+  group.start(0, {{"true"}, {}});
+  Told told;
+  const auto until = [&](const std::function<bool()>& is_so) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!is_so() && std::chrono::steady_clock::now() < limit) {
+      group.dispatch(told);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  until([&] { return threads.started == 1; });
+  threads.signal("b", SIGTERM);
+  until([&] { return !told.signals.empty(); });
+  CHECK(told.signals == std::vector<std::string>{"15 at b"});
+  CHECK(told.lost == "");
+  threads.signal("b", SIGTERM);
+  until([&] { return !told.lost.empty(); });
+  CHECK(told.lost == "the connection to its agent ended");
+  CHECK(told.signals.size() == 1);
+  group.finish(told);
 }
 
 TEST_CASE("levels of a tree of agents") {

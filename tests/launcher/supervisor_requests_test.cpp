@@ -50,6 +50,44 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
   }
 }
 
+TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a checkpoint, once") {
+  Job two = job(2);
+  two.saves_on_request = true;
+  two.checkpoint_signals = {SIGTERM};
+  host.obeyed_signal = SIGUSR1;
+  host.own_end = {{0, {75, 0, false}}, {1, {75, 0, false}}};
+  const auto asked = [&] {
+    std::vector<int> ranks;
+    for (const auto& sent : host.signals)
+      if (sent.number == SIGUSR1) ranks.push_back(sent.process);
+    return ranks;
+  };
+  SUBCASE("told by one, by another, and here as well") {
+    int ends[2];
+    REQUIRE(pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
+    const FileDescriptor control(ends[0]), told(ends[1]);
+    host.then([&](HostEvents& events) {
+      events.on_signalled(SIGTERM, "b");
+      events.on_signalled(SIGTERM, "c");
+      const unsigned char number = SIGTERM;
+      CHECK(write(told.number(), &number, 1) == 1);
+    });
+    const JobResult result = supervise(two, host, console, control.number());
+    CHECK(result.end == JobEnd::kCheckpointed);
+    CHECK(result.exit_code == 75);
+    CHECK(asked() == std::vector<int>{0, 1});
+  }
+  SUBCASE("of a program, or by another signal: it is for its host alone") {
+    two.saves_on_request = false;
+    host.then([](HostEvents& events) {
+      events.on_signalled(SIGTERM, "b");
+      for (int rank : {0, 1}) events.on_ended(rank, {0, 0, false});
+    });
+    CHECK(supervise(two, host, console, -1).end == JobEnd::kSuccess);
+    CHECK(asked().empty());
+  }
+}
+
 TEST_CASE_FIXTURE(SupervisedJob, "ranks that stand still are told, and ended where that is asked") {
   Job two = job(2);
   two.hang_limit.time = milliseconds(300);

@@ -378,6 +378,10 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       return;
     }
     case FrameType::kPushed: pushed_ = reader.number(); return;
+    case FrameType::kSignalled: {
+      const int number = reader.small_number();
+      return events.on_signalled(number, std::string(reader.text()));
+    }
     case FrameType::kStacksShown: return events.on_stacks_shown(reader.small_number());
     case FrameType::kUsage:
       try {

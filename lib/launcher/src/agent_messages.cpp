@@ -134,6 +134,8 @@ std::string encode(const WelcomeMessage& message) {
     writer.text(host.name).text(host.user).number(static_cast<uint64_t>(host.port));
   writer.number(message.shared.size());
   for (const SharedFile& file : message.shared) writer.text(file.path).number(file.sum);
+  writer.number(message.told_signals.size());
+  for (const int number : message.told_signals) writer.number(static_cast<uint64_t>(number));
   return writer.bytes();
 }
 
@@ -167,6 +169,9 @@ WelcomeMessage decode_welcome(std::string_view bytes) {
     const std::string_view path = reader.text();
     message.shared.push_back({std::string(path), reader.number()});
   }
+  const uint64_t signals = reader.number();
+  if (signals > kMostTexts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < signals; ++i) message.told_signals.insert(reader.small_number());
   return message;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,7 @@ struct WelcomeMessage {
   int fan_out = 0;
   TransportOptions transport;
   std::vector<SharedFile> shared;  // that it must have
+  std::set<int> told_signals;      // that do not end it while ranks run: it tells them
 };
 
 struct ReadyMessage {

@@ -106,13 +106,24 @@ void AgentSession::on_still_finishing() {
   if (silence_.tick()) say_something();
 }
 
-// A signal to end, or the death of the process that guards this one.
+// A signal to end, or the death of the process that guards this one. One that asks for a checkpoint
+// is for whoever can have all ranks save one; the next one ends.
 bool AgentSession::told_to_end() {
   unsigned char number = 0;
   const ssize_t size = read(control_fd_, &number, 1);
   if (size < 0) return errno != EINTR && errno != EAGAIN;
+  if (size == 1 && !told_posts_.empty() && told_signals_.count(number) != 0) {
+    told_signals_.clear();
+    on_signalled(number, host_.name());
+    return false;
+  }
   return size == 0 || number == SIGINT || number == SIGTERM || number == SIGHUP ||
          number == SIGQUIT;
+}
+
+void AgentSession::on_signalled(int number, const std::string& host) {
+  channel_.send(FrameType::kSignalled,
+                PayloadWriter().number(static_cast<uint64_t>(number)).text(host).bytes());
 }
 
 void AgentSession::on_frame(const Frame& frame) {
@@ -150,6 +161,7 @@ void AgentSession::welcome(const WelcomeMessage& message) {
                               message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
   silence_ = SilenceWatch(milliseconds(message.silence_ms));
+  told_signals_ = message.told_signals;
   if (message.usage_ms > 0) host_.sample_usage(milliseconds(message.usage_ms));
   ReadyMessage ready;
   try {
@@ -183,6 +195,7 @@ void AgentSession::reach(const WelcomeMessage& message) {
   options.transport = message.transport;
   options.runs_here = !message.folder.empty();
   options.shared = message.shared;
+  options.ending_signals = message.told_signals;
   transport_ = make_transport_(message.transport);
   below_.emplace(message.below, *transport_, options);
   host_.set_neighbour(&*below_);

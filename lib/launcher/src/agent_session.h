@@ -43,6 +43,7 @@ class AgentSession : public HostEvents {
   void on_start_failed(int process, const std::string& why) override;
   void on_lost(int process, const Loss& loss) override;
   void on_still_finishing() override;
+  void on_signalled(int number, const std::string& host) override;
 
  private:
   void on_frame(const Frame& frame);
@@ -82,6 +83,7 @@ class AgentSession : public HostEvents {
   std::map<int, uint64_t> told_posts_;  // of the running ranks
   std::map<int, uint64_t> told_input_;  // of those that were given input
   std::chrono::steady_clock::time_point told_at_{};
+  std::set<int> told_signals_;  // that it still tells instead of ending
   bool hold_asked_ = false;
   bool finish_asked_ = false;
   bool over_ = false;  // the other side has gone, or is not to be understood

@@ -74,6 +74,7 @@ HostGroup::HostGroup(std::vector<HostSpec> hosts, Transport& transport, HostGrou
   welcome.usage_ms = static_cast<uint32_t>(options_.usage_interval.count());
   welcome.reserves_port = options_.reserves_port;  // on the first host alone
   welcome.fan_out = options_.fan_out;
+  welcome.told_signals = options_.ending_signals;
   welcome.transport = options_.transport;
   for (const Branch& branch : branches_of(hosts.size(), options_.fan_out)) {
     const auto head = hosts.begin() + static_cast<std::ptrdiff_t>(branch.first);

@@ -62,6 +62,7 @@ class Supervisor : public HostEvents {
   void on_stacks_shown(int rank) override { dump_.forget(rank); }
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const Loss& loss) override;
+  void on_signalled(int number, const std::string& host) override;
 
  private:
   enum class Phase { kRunning, kSettling, kEnding, kKilling };
@@ -70,6 +71,10 @@ class Supervisor : public HostEvents {
   void loop();
   void read_control();
   void on_signal(int number);
+  bool asks_to_save(int number) const {
+    return job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
+  }
+  void save(int number);
   void check_clock(Clock::time_point now);
   void look(Clock::time_point now);
   void tell(const JobEvent& event) {
@@ -109,9 +114,10 @@ class Supervisor : public HostEvents {
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
-  int saving_for_ = 0;        // the signal that asked for a checkpoint; 0: none has
-  bool finished_ = false;     // give up waiting for those that are still alive
-  std::optional<Hang> hang_;  // the job ends for it when the ranks have shown where they are
+  int saving_for_ = 0;             // the signal that asked for a checkpoint; 0: none has
+  bool saving_elsewhere_ = false;  // it came to another host, and has not come here
+  bool finished_ = false;          // give up waiting for those that are still alive
+  std::optional<Hang> hang_;       // the job ends for it when the ranks have shown where they are
   Clock::time_point saving_since_;
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
@@ -263,13 +269,13 @@ void Supervisor::read_control() {
 void Supervisor::on_signal(int number) {
   tell({"signal", {}, signal_name(number)});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-  const bool saves = job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
+  const bool saves = asks_to_save(number);
   if (ends || saves) result_.end_signal = number;
+  // Whoever signals one host may signal all: what another one has told first is the same.
+  const bool is_second = saving_for_ != 0 && !std::exchange(saving_elsewhere_, false);
   if (saves && saving_for_ == 0 && phase_ != Phase::kRunning) result_.unsaved_for = number;
-  if (saves && phase_ == Phase::kRunning && saving_for_ == 0) {
-    saving_for_ = number;
-    saving_since_ = Clock::now();
-    signal_ranks(SIGUSR1, SignalScope::kProcess);
+  if (saves && phase_ == Phase::kRunning && !is_second) {
+    save(number);
   } else if (!ends) {
     signal_ranks(number, SignalScope::kProcess);
   } else if (phase_ == Phase::kRunning) {
@@ -280,6 +286,21 @@ void Supervisor::on_signal(int number) {
   } else if (phase_ == Phase::kEnding) {
     kill_ranks();
   }
+}
+
+void Supervisor::save(int number) {
+  if (saving_for_ != 0) return;
+  saving_for_ = number;
+  saving_since_ = Clock::now();
+  signal_ranks(SIGUSR1, SignalScope::kProcess);
+}
+
+void Supervisor::on_signalled(int number, const std::string& host) {
+  tell({"signal", {}, fmt::format("{} at host {}", signal_name(number), host)});
+  if (!asks_to_save(number) || phase_ != Phase::kRunning || saving_for_ != 0) return;
+  result_.end_signal = number;
+  saving_elsewhere_ = true;
+  save(number);
 }
 
 milliseconds Supervisor::time_to_next(Clock::time_point now) const {

@@ -41,6 +41,7 @@ enum class FrameType : uint8_t {
   kPushed = 23,       // agent: so many of these have been taken by all
   kInput = 24,        // launcher: standard input of a rank; without bytes: its end
   kInputTaken = 25,   // agent: so many bytes of it have been
+  kSignalled = 26,    // agent: its host has been told that ranks shall save a checkpoint
 };
 
 // The other side does not keep to the above.

@@ -69,6 +69,8 @@ class HostEvents {
   virtual void on_lost(int process, const Loss& loss) = 0;
   // finish() still waits; told again and again.
   virtual void on_still_finishing() {}
+  // A host has been sent a signal that asks for a checkpoint.
+  virtual void on_signalled(int /*number*/, const std::string& /*host*/) {}
 };
 
 // For who does not want to hear.

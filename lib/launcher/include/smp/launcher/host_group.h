@@ -37,8 +37,10 @@ struct HostGroupOptions {
   std::chrono::milliseconds connect_timeout{30'000};  // for all agents together
   bool asks_health = false;
   bool asks_topology = false;
-  bool reserves_port = true;     // for the ranks to meet at, on the first host
-  std::set<int> ending_signals;  // USR1, USR2: where they end the waiting for agents too
+  bool reserves_port = true;  // for the ranks to meet at, on the first host
+  // That ask for a checkpoint: they end the waiting for agents too, and agents that run ranks tell
+  // them.
+  std::set<int> ending_signals;
   std::chrono::milliseconds usage_interval{0};  // of samples of what ranks use; 0: none
   // Above so many hosts the agents of so many reach the others, by the same means. 0: never.
   int fan_out = 0;
