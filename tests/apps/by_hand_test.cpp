@@ -50,6 +50,30 @@ std::vector<std::string> of_mpi(int rank, int size, int local_size) {
 
 }  // namespace
 
+TEST_CASE("torchrun's words on each of two hosts, with a key, are one job") {
+  const Meeting meeting;
+  const auto start = [&](int rank) {
+    return std::vector<std::string>{SMP_LAUNCH,
+                                    "--torchrun-compat",
+                                    "--nnodes=2",
+                                    "--nproc-per-node=2",
+                                    fmt::format("--node-rank={}", rank),
+                                    "--master-addr=127.0.0.1",
+                                    fmt::format("--master-port={}", meeting.port.number()),
+                                    fmt::format("--key-file={}", meeting.key),
+                                    "--no-python",
+                                    "/bin/sh",
+                                    "-c",
+                                    "echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK"};
+  };
+  Program second(start(1));
+  const ProgramEnd end = run_program(start(0));
+  CHECK(end.code == 0);
+  CHECK(sorted_lines(end.out) ==
+        std::vector<std::string>{"[0] 0/4 0 0", "[1] 1/4 1 0", "[2] 2/4 0 1", "[3] 3/4 1 1"});
+  CHECK(second.wait().code == 0);
+}
+
 TEST_CASE("a start by hand on each of three hosts is one job") {
   const Meeting meeting;
   const auto start = [&](int rank, const std::string& script) {
