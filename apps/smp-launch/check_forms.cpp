@@ -55,6 +55,10 @@ void check_written_job(const LaunchRequest& request) {
     refuse_others(request, kOfShell, "--dry-run=sh writes a script that runs without smp-launch");
   if (request.dry_run == DryRun::kSh && !request.plan.empty() && request.run_dir.empty())
     throw UsageError("--dry-run=sh of a plan needs --run-dir: the script says the same every time");
+  if (request.dry_run == DryRun::kSh && request.resume == kResumeIfAny)
+    throw UsageError(
+        "--dry-run=sh looks for no checkpoint when its script starts: say --resume, or leave "
+        "--resume=if-any out");
   const bool pods_meet = manifest && request.dry_run != DryRun::kMpijob;
   if (pods_meet && request.watch.restarts.most > 0)
     throw UsageError(

@@ -203,8 +203,10 @@ std::string check_start(const Plan& plan) {
   return folder + ": weights of this model";
 }
 
-std::string check_run_folder(const std::string& path) {
-  if (const std::string why = RunFolder::why_not(path); !why.empty()) throw ConfigError(why);
+std::string check_run_folder(const std::string& path, bool goes_on_if_any) {
+  const std::string why =
+      goes_on_if_any ? RunFolder::why_not_go_on(path) : RunFolder::why_not(path);
+  if (!why.empty()) throw ConfigError(why);
   return path;
 }
 
@@ -284,7 +286,8 @@ std::vector<Check> checks_of(const PreparedJob& job) {
   if (!job.run_dir.empty())
     checks.push_back(of_this_machine(run_check("run folder", [&] {
       const std::string& resume = job.request.resume;
-      return resume.empty() ? check_run_folder(job.run_dir) : check_resume(job.run_dir, resume);
+      return resume.empty() ? check_run_folder(job.run_dir, job.goes_on_if_any)
+                            : check_resume(job.run_dir, resume);
     })));
   return checks;
 }

@@ -114,9 +114,10 @@ DryRun dry_run_of(const std::string& text) {
 }
 
 void check_resume(const std::string& text) {
-  if (!text.empty() && text != "latest" && whole_number(text).value_or(0) <= 0)
-    throw UsageError(
-        fmt::format("--resume={}: it is --resume, or --resume=STEP as in --resume=100", text));
+  if (!text.empty() && text != "latest" && text != kResumeIfAny &&
+      whole_number(text).value_or(0) <= 0)
+    throw UsageError(fmt::format(
+        "--resume={}: it is --resume, --resume=if-any, or --resume=STEP as in --resume=100", text));
 }
 
 int build_rank_of(const std::string& text) {
@@ -180,7 +181,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
       ->type_name("DIR");
   app.add_flag("--resume{latest}", request.resume,
                "go on from the last checkpoint in --run-dir, or with --resume=STEP from that of a "
-               "step (plans only)");
+               "step; with --resume=if-any begin where there is none yet (plans only)");
   app.add_option("--stdin", request.input_ranks,
                  "the ranks that are given what comes on standard input, as in 0, or all (programs "
                  "only; default: none)")

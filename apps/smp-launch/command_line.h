@@ -28,6 +28,9 @@ struct SaidOption {
   bool is_flag = false;  // its value stands behind '='
 };
 
+// --resume's word for jobs that others start again: go on where there is a checkpoint.
+inline constexpr const char* kResumeIfAny = "if-any";
+
 // What the user typed, checked as far as that is possible without looking at any file.
 struct LaunchRequest {
   std::string plan;                  // path; empty = a program

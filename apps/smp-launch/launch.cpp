@@ -117,6 +117,10 @@ PreparedJob prepare(const LaunchRequest& request) {
     job.run_dir = fmt::format("runs/{}-<time>", job.plan->job.name);
   if (job.run_dir.empty() && request.dry_run == DryRun::kNo)
     job.run_dir = RunFolder::default_path(job.plan->job.name);
+  if (request.resume == kResumeIfAny && (prints || request.dry_run == DryRun::kNo)) {
+    job.goes_on_if_any = true;
+    job.request.resume = RunFolder(job.run_dir).latest_checkpoint().empty() ? "" : "latest";
+  }
   return job;
 }
 
@@ -136,7 +140,9 @@ int launch(const PreparedJob& prepared) {
   std::optional<RunFolder> folder;
   const bool resumes = !prepared.request.resume.empty();
   if (!prepared.run_dir.empty())
-    folder = resumes ? RunFolder::reopen(prepared.run_dir) : RunFolder::create(prepared.run_dir);
+    folder = resumes                   ? RunFolder::reopen(prepared.run_dir)
+             : prepared.goes_on_if_any ? RunFolder::go_on(prepared.run_dir)
+                                       : RunFolder::create(prepared.run_dir);
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
   return run_guarded(

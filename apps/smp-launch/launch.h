@@ -16,6 +16,7 @@ namespace smp {
 // and a dry run prints.
 struct PreparedJob {
   LaunchRequest request;
+  bool goes_on_if_any = false;  // request.resume is what was found
   std::optional<Plan> plan;
   int world_size = 1;
   std::vector<std::string> command;

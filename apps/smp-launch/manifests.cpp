@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "job_shape.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
 
 namespace smp {
 namespace {
@@ -100,6 +102,30 @@ std::string grace_of_pod(const PreparedJob& job, int indent) {
   return fmt::format("{0:{1}}terminationGracePeriodSeconds: {2}\n", "", indent, seconds.count());
 }
 
+// Of a job that goes on from its last checkpoint, if any: pods that were preempted, after which
+// smp-launch ends with 75 or the pod is marked so, are all made again, as often as that happens;
+// what fails is not. The first text is the JobSet's, the second its Job's.
+std::pair<std::string, std::string> restarts_of(const PreparedJob& job) {
+  if (job.request.resume != kResumeIfAny) return {};
+  return {
+      "    rules:\n"
+      "      - name: preempted\n"
+      "        action: RestartJobSetAndIgnoreMaxRestarts\n"
+      "        onJobFailureReasons: [PodFailurePolicy]\n",
+      fmt::format("          podFailurePolicy:\n"
+                  "            rules:\n"
+                  "              - action: FailJob\n"
+                  "                onExitCodes:\n"
+                  "                  containerName: ranks\n"
+                  "                  operator: In\n"
+                  "                  values: [{}]\n"
+                  "              - action: FailJob\n"
+                  "                onPodConditions:\n"
+                  "                  - type: DisruptionTarget\n"
+                  "                    status: \"True\"\n",
+                  static_cast<int>(ExitCode::kCheckpointedOnRequest))};
+}
+
 // As in a start by hand, in each pod: which of them it is, and where the first of them waits.
 std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const std::string& number,
                            const std::string& first) {
@@ -163,6 +189,7 @@ std::string jobset_manifest(const PreparedJob& job) {
   const JobShape shape = shape_of(job);
   const std::string name = label_of(shape.name);
   check_label(name, fmt::format("{}-host-0-{}-abcde", name, shape.hosts - 1));
+  const auto restarts = restarts_of(job);
   return head("jobset", name) +
          fmt::format(
              "apiVersion: jobset.x-k8s.io/v1alpha2\n"
@@ -172,6 +199,7 @@ std::string jobset_manifest(const PreparedJob& job) {
              "spec:\n"
              "  failurePolicy:\n"
              "    maxRestarts: 0\n"
+             "{8}"
              "  network:\n"
              "    enableDNSHostnames: true\n"
              "    publishNotReadyAddresses: true\n"
@@ -181,6 +209,7 @@ std::string jobset_manifest(const PreparedJob& job) {
              "      template:\n"
              "        spec:\n"
              "          backoffLimit: 0\n"
+             "{9}"
              "          completionMode: Indexed\n"
              "          completions: {1}\n"
              "          parallelism: {1}\n"
@@ -195,7 +224,8 @@ std::string jobset_manifest(const PreparedJob& job) {
              "{4}{5}{6}",
              name, shape.hosts, yaml_text(job.request.image),
              command_in_pod(job, shape, kJobNumber, name + "-host-0-0." + name),
-             gpu_limits(shape, 18), mounts(18), volumes(name, 14), grace_of_pod(job, 14));
+             gpu_limits(shape, 18), mounts(18), volumes(name, 14), grace_of_pod(job, 14),
+             restarts.first, restarts.second);
 }
 
 std::string trainjob_manifest(const PreparedJob& job) {

@@ -17,6 +17,9 @@ except ImportError:
 
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035, as services and pods' hosts need it
 LONGEST_LABEL = 63
+RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")  # of JobSet's failure policies
+FAILURE_REASONS = ("BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded",
+                   "PodFailurePolicy")  # of a Job
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a variable
 
 text, number = str, int
@@ -57,6 +60,15 @@ def variable_name(value):
     assert isinstance(value, str) and NAME.fullmatch(value), f"{value}: no variable"
 
 
+def rule_name(value):
+    assert RULE_NAME.fullmatch(value) and len(value) <= 128, f"{value}: no name of a rule"
+
+
+def exit_codes(value):
+    assert value and len(value) <= 255 and value == sorted(set(value)), f"{value}: ascending codes"
+    assert all(isinstance(code, int) and 0 < code <= 255 for code in value), f"{value}: 0 is no failure"
+
+
 def hold(rule, value, path=""):
     """A rule is a type, a function, or a dict of keys; those with '!' must be there, others may."""
     if isinstance(rule, type):
@@ -82,12 +94,18 @@ VOLUME = {"name!": label, "secret": {"secretName!": text, "defaultMode": number}
           "emptyDir": {"medium": one_of("", "Memory")}}
 POD = {"restartPolicy": one_of("Never", "OnFailure"), "terminationGracePeriodSeconds": at_least(0),
        "containers!": list_of(CONTAINER, "name"), "volumes": list_of(VOLUME, "name")}
-JOB = {"backoffLimit": at_least(0), "completionMode": one_of("Indexed"), "completions": at_least(1),
+CODES = {"containerName": label, "operator!": one_of("In", "NotIn"), "values!": exit_codes}
+POD_FAILURE_POLICY = {"rules!": list_of({
+    "action!": one_of("FailJob", "FailIndex", "Ignore", "Count"), "onExitCodes": CODES,
+    "onPodConditions": list_of({"type!": text, "status!": one_of("True", "False", "Unknown")}, "type")})}
+JOB = {"backoffLimit": at_least(0), "podFailurePolicy": POD_FAILURE_POLICY, "completionMode": one_of("Indexed"), "completions": at_least(1),
        "parallelism": at_least(1), "template!": {"spec!": {**POD, "restartPolicy!": one_of("Never", "OnFailure")}}}
 HEAD = {"apiVersion!": text, "kind!": text, "metadata!": {"name!": label}}
 
 JOBSET = {**HEAD, "spec!": {
-    "failurePolicy": {"maxRestarts": at_least(0)},
+    "failurePolicy": {"maxRestarts": at_least(0), "rules": list_of({
+        "name!": rule_name, "action!": one_of("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"),
+        "onJobFailureReasons": list_of(one_of(*FAILURE_REASONS)), "targetReplicatedJobs": words}, "name")},
     "network": {"enableDNSHostnames": bool, "subdomain": label, "publishNotReadyAddresses": bool},
     "replicatedJobs!": list_of({"name!": label, "replicas": at_least(1), "template!": {"spec!": JOB}}, "name")}}
 LWS = {**HEAD, "spec!": {
@@ -120,7 +138,18 @@ def jobset_beyond(job):
         last = f"{job['metadata']['name']}-{replicated['name']}-{replicated['replicas'] - 1}-{spec['completions'] - 1}"
         label(last + "-abcde")
         assert spec["completions"] == spec["parallelism"], "all hosts at once"
+        pod_failures_beyond(spec)
         mounts_have_volumes(spec["template"]["spec"]["containers"], spec["template"]["spec"].get("volumes", []))
+
+
+def pod_failures_beyond(job):
+    rules = job.get("podFailurePolicy", {"rules": []})["rules"]
+    assert not rules or job["template"]["spec"]["restartPolicy"] == "Never", "podFailurePolicy: pods are never restarted"
+    assert len(rules) <= 20, "podFailurePolicy: 20 rules at most"
+    names = [container["name"] for container in job["template"]["spec"]["containers"]]
+    for rule in rules:
+        assert ("onExitCodes" in rule) != ("onPodConditions" in rule), f"{rule}: codes or conditions"
+        assert rule.get("onExitCodes", {}).get("containerName", names[0]) in names, f"{rule}: no such container"
 
 
 def lws_beyond(job):

@@ -121,6 +121,12 @@ TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
         "with --checkpoint-grace how long a checkpoint may take");
   const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
   CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
+  CHECK(contains(printed({"--dry-run=sbatch", plan}, folder), "\n#SBATCH --signal=B:USR1@120\n"));
+  check_golden(
+      "preempted.jobset.yaml",
+      printed({"--dry-run=jobset", "--image", "registry.example/job:1", "--run-dir", "/shared/run",
+               "--resume=if-any", "--checkpoint-signal", "TERM", "--checkpoint-grace", "5m", plan},
+              folder));
   for (const std::string form : {"jobset", "lws", "mpijob", "trainjob"})
     check_golden("plan." + form + ".yaml",
                  printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
@@ -262,4 +268,7 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
                  2) == "smp-launch: both --env SM_HOSTS and --sagemaker-env: leave one out");
   CHECK(error_of({"--dry-run=sh", plan_in(folder)}, 2) ==
         "smp-launch: --dry-run=sh of a plan needs --run-dir: the script says the same every time");
+  CHECK(error_of({"--dry-run=sh", "--run-dir", "r", "--resume=if-any", plan_in(folder)}, 2) ==
+        "smp-launch: --dry-run=sh looks for no checkpoint when its script starts: say --resume, or "
+        "leave --resume=if-any out");
 }

@@ -71,7 +71,7 @@ TEST_CASE("broken command lines are answered with what to type instead") {
       {{"--resume", "plan.yaml"},
        "--resume needs the run's folder, as in --resume --run-dir runs/a"},
       {{"--resume=soon", "--run-dir", "r", "plan.yaml"},
-       "--resume=soon: it is --resume, or --resume=STEP as in --resume=100"},
+       "--resume=soon: it is --resume, --resume=if-any, or --resume=STEP as in --resume=100"},
       {{"-n", "1", "--resume", "--run-dir", "r", "--", "true"},
        "--resume is for plans: a program goes on by its own means"},
       {{"-n", "1", "--comm-timeout", "1s", "--", "true"},

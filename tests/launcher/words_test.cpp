@@ -178,6 +178,24 @@ TEST_CASE("run folders") {
   CHECK(RunFolder::default_path("gpt").starts_with("runs/gpt-2"));
 }
 
+TEST_CASE("a run that others start again has its folder, with a checkpoint or without") {
+  const ScratchFolder folder;
+  const RunFolder first = RunFolder::go_on(folder / "run");
+  CHECK(std::filesystem::is_directory(folder / "run/logs"));
+  std::ofstream(first.plan()) << "plan";
+  std::ofstream(folder / "run/metrics.jsonl") << "{}";
+  CHECK(RunFolder::go_on(folder / "run").path() == first.path());
+  CHECK(!std::filesystem::exists(folder / "run/metrics.jsonl"));
+  CHECK(RunFolder::why_not(folder / "run") != "");
+  std::ofstream(folder / "plan.yaml") << "a folder of something else";
+  CHECK_THROWS_WITH_AS(RunFolder::go_on(folder.path()),
+                       ("run folder '" + folder.path() +
+                        "' is not empty: name another one with --run-dir, remove it, or go on from "
+                        "its checkpoint with --resume")
+                           .c_str(),
+                       ConfigError);
+}
+
 TEST_CASE("a run folder is reopened for its checkpoint alone") {
   ScratchFolder folder;
   CHECK_THROWS_WITH_AS(

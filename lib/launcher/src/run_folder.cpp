@@ -97,6 +97,22 @@ RunFolder RunFolder::reopen(const std::string& path) {
   return folder;
 }
 
+std::string RunFolder::why_not_go_on(const std::string& path) {
+  std::error_code error;
+  const fs::path folder(path);
+  // A folder where somebody only keeps a plan is none of a run.
+  if (!fs::exists(folder / "plan.yaml", error) || !fs::is_directory(folder / "logs", error))
+    return why_not(path);
+  return access(path.c_str(), W_OK | X_OK) == 0 ? "" : cannot_create(path, strerror(errno));
+}
+
+RunFolder RunFolder::go_on(const std::string& path) {
+  if (const std::string why = why_not_go_on(path); !why.empty()) throw ConfigError(why);
+  const RunFolder folder(path);
+  folder.begin_plan_again();
+  return folder;
+}
+
 void RunFolder::begin_again() const {
   std::error_code error;
   for (const char* name : {"errors", "timeline"}) fs::remove_all(fs::path(path_) / name, error);

@@ -19,6 +19,10 @@ class RunFolder {
   // One that a run was in, with a checkpoint to go on from; what its ranks said last is removed.
   // Throws ConfigError when it is not there, or holds none.
   static RunFolder reopen(const std::string& path);
+  // One that a run may have been in, with or without a checkpoint; else as create(). Throws
+  // ConfigError when it holds something else.
+  static RunFolder go_on(const std::string& path);
+  static std::string why_not_go_on(const std::string& path);
   // For another start of the same run: what its ranks said last is removed.
   void begin_again() const;
   // Its name; empty where there is none. Throws ConfigError when that cannot be told.
