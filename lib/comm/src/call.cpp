@@ -3,13 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 namespace smp::shm {
 
-std::string brief(const Call& call) {
-  if (is_step(call.label)) return call.label.substr(1);
-  return fmt::format("#{} {} '{}'", call.number, name_of(call.op), call.label);
+Brief::Brief(const Call& call) {
+  if (is_step(call.label)) {
+    add(std::string_view(call.label).substr(1));
+    return;
+  }
+  char number[20];
+  add("#");
+  add({number, size_t(std::to_chars(number, std::end(number), call.number).ptr - number)});
+  add(" ");
+  add(name_of(call.op));
+  add(" '");
+  add(call.label);
+  add("'");
+}
+
+void Brief::add(std::string_view part) {
+  const size_t length = std::min(part.size(), sizeof(text_) - length_);
+  memcpy(text_ + length_, part.data(), length);
+  length_ += length;
 }
 
 CommError mismatch(int culprit, int rank, const std::string& call, int other,
@@ -47,12 +64,21 @@ uint64_t fingerprint(const Call& call) {
   mix(uint64_t(call.reduce_op));
   mix(uint64_t(call.count));
   mix(message ? 0 : uint64_t(call.peer + 1));
-  for (const char c : call.label) mix(uint8_t(c));
+  const char* at = call.label.data();
+  for (size_t left = call.label.size(); left > 0;) {
+    const size_t bytes = std::min(left, sizeof(uint64_t));
+    uint64_t word = 0;
+    memcpy(&word, at, bytes);
+    mix(word + bytes);
+    hash ^= hash >> 32;  // a product says of its high bits nothing in its low ones
+    at += bytes;
+    left -= bytes;
+  }
   return hash;
 }
 
-void write(CallEntry& entry, const Call& call) {
-  entry.fingerprint = fingerprint(call);
+void write(CallEntry& entry, const Call& call, uint64_t print) {
+  entry.fingerprint = print;
   entry.count = call.count;
   entry.root = call.peer;
   entry.in_at = call.in_at;

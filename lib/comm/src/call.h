@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "layout.h"
 #include "smp/comm/communicator.h"
@@ -29,8 +30,18 @@ struct Call {
 // "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
 std::string describe(const Call& call, int peer);
 
-// "#12 all_reduce 'data.gradients'"
-std::string brief(const Call& call);
+// "#12 all_reduce 'data.gradients'", as far as peers are shown it. Made for every call.
+class Brief {
+ public:
+  explicit Brief(const Call& call);
+  std::string_view text() const { return {text_, length_}; }
+
+ private:
+  void add(std::string_view part);
+
+  size_t length_ = 0;
+  char text_[128];
+};
 
 // A call between hosts is made of steps, which are calls inside a host. A label that begins with
 // this mark is the description of the whole, which is what errors shall speak of.
@@ -44,7 +55,8 @@ CommError mismatch(int culprit, int rank, const std::string& call, int other,
 // Equal on ranks whose calls belong together.
 uint64_t fingerprint(const Call& call);
 
-void write(CallEntry& entry, const Call& call);  // without the number, which publishes it
+// Without the number, which publishes it. `print`: its fingerprint.
+void write(CallEntry& entry, const Call& call, uint64_t print);
 Call read(const CallEntry& entry, uint64_t number);
 
 }  // namespace smp::shm

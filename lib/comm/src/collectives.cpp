@@ -15,13 +15,21 @@
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::shm {
 
+// For a call that publishes slots, which ring: what peers wait for comes with the first of them.
+void Group::note_call(Operation& op) {
+  if (std::exchange(op.posted, true)) return;
+  CallEntry& entry = block_.call(rank_, op.call.number);
+  write(entry, op.call, op.print);
+  entry.number.store(op.call.number, std::memory_order_release);
+}
+
 // Who waits for a call waits for those of all ranks, so the last one rings; but for a broadcast's
 // root. What else peers wait for rings when it is there.
 void Group::post(Operation& op) {
-  if (std::exchange(op.posted, true)) return;
-  CallEntry& entry = block_.call(rank_, op.call.number);
-  write(entry, op.call);
-  entry.number.store(op.call.number);
+  if (op.posted) return;
+  note_call(op);
+  std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
+  number.fetch_add(0);  // before anybody's bell is looked at
   if (op.call.op == CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
@@ -43,7 +51,7 @@ bool Group::all_have_called(const Operation& op) const {
 // alone the higher rank. Gives the others a moment to make their calls.
 int Group::odd_one_out(const Operation& op, int peer) const {
   using std::chrono::steady_clock;
-  const uint64_t number = op.call.number, mine = fingerprint(op.call);
+  const uint64_t number = op.call.number, mine = op.print;
   const uint64_t theirs = block_.call(peer, number).fingerprint;
   const auto give_up = steady_clock::now() + std::chrono::milliseconds(200);
   int like_mine = 0, like_theirs = 0;
@@ -60,7 +68,7 @@ int Group::odd_one_out(const Operation& op, int peer) const {
 
 void Group::check_call(const Operation& op, int peer) const {
   const CallEntry& entry = block_.call(peer, op.call.number);
-  if (entry.fingerprint == fingerprint(op.call)) return;
+  if (entry.fingerprint == op.print) return;
   const Call theirs = read(entry, op.call.number);
   auto text = [this](const Call& call) {
     return describe(call, call.peer < 0 ? -1 : global(call.peer));
@@ -68,16 +76,39 @@ void Group::check_call(const Operation& op, int peer) const {
   throw mismatch(odd_one_out(op, peer), global(rank_), text(op.call), global(peer), text(theirs));
 }
 
-bool Group::slot_free_now() const {
+// That the slot of `peer` that comes next is of the same call as this rank's.
+void Group::check_slot(const Operation& op, int peer) const {
+  const auto& print = block_.control(peer).published.prints[consumed_[size_t(peer)] % kRingSlots];
+  if (print.load(std::memory_order_relaxed) != op.print) check_call(op, peer);
+}
+
+bool Group::slot_free_now() {
   for (int step = 1; step < size_; ++step)
-    if (block_.taken(rank_, next(step)).value.load() + uint64_t(kRingSlots) <= published_)
-      return false;
+    if (!has_taken(next(step), slots_needed())) return false;
   return true;
 }
 
-void Group::publish(Operation& op, int64_t wire_bytes) {
-  block_.control(rank_).published.value.store(++published_);
+// How many slots a reader must have taken before the next one is written.
+uint64_t Group::slots_needed() const {
+  return published_ < uint64_t(kRingSlots) ? 0 : published_ + 1 - uint64_t(kRingSlots);
+}
+
+// Looks at the reader's counter, which moves with every slot, only when it must.
+bool Group::has_taken(int reader, uint64_t slots) {
+  uint64_t& known = taken_[size_t(reader)];
+  if (known < slots) known = block_.taken(rank_, reader).value.load();
+  return known >= slots;
+}
+
+void Group::count_slot(Operation& op, int64_t wire_bytes) {
+  Published& ring = block_.control(rank_).published;
+  ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
+  ring.value.store(++published_);
   op.wire_bytes += wire_bytes;
+}
+
+void Group::publish(Operation& op, int64_t wire_bytes) {
+  count_slot(op, wire_bytes);
   ring_peers();
 }
 
@@ -86,8 +117,15 @@ void Group::take(int peer) {
   seat_->job->ring(global(peer), global(rank_));
 }
 
-void Group::take_all() {
-  for (int step = 1; step < size_; ++step) take(next(step));
+// The only slot of a call, whose place its writer needs again some calls later. So a writer that
+// falls asleep at this very moment may be missed: this rank's next call rings as well.
+void Group::take_only(int peer) {
+  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)], std::memory_order_release);
+  seat_->job->ring(global(peer), global(rank_));
+}
+
+void Group::take_all(bool is_only) {
+  for (int step = 1; step < size_; ++step) is_only ? take_only(next(step)) : take(next(step));
 }
 
 Program Group::run_barrier(Operation& op) {
@@ -100,8 +138,8 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
   const bool stream = bytes > kStreamBytes && in != out;
-  std::vector<ConstBytes> from(static_cast<size_t>(size_));
-  post(op);
+  std::vector<ConstBytes>& from = sources_;
+  note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
@@ -109,18 +147,19 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
       copy_bytes(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
+      op.is_given = steps == 1;
     }
     const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
     from[size_t(rank_)] = in + at;
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
-      if (taken == 0) check_call(op, p);
+      if (taken == 0) check_slot(op, p);
       from[size_t(p)] = peer_slot(p);
     }
     reduce_inputs(out + at, from.data(), size_, n / element, op.call.dtype, op.call.reduce_op,
                   size_, stream);
-    take_all();
+    take_all(steps == 1);
   }
 }
 
@@ -128,7 +167,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
   const bool stream = bytes * size_ > kStreamBytes;
-  post(op);
+  note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
@@ -136,15 +175,16 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
       const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
       copy_bytes(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
+      op.is_given = steps == 1;
       copy_bytes(out + bytes * rank_ + at, in + at, n, stream);
     }
     const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
-      if (taken == 0) check_call(op, p);
+      if (taken == 0) check_slot(op, p);
       copy_bytes(out + bytes * p + at, peer_slot(p), n, stream);
-      take(p);
+      steps == 1 ? take_only(p) : take(p);
     }
   }
 }
@@ -206,25 +246,26 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool stream = op.call.bytes() > kStreamBytes && in + part * rank_ * element != out;
-  std::vector<ConstBytes> from(static_cast<size_t>(size_));
-  post(op);
+  std::vector<ConstBytes>& from = sources_;
+  note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       publish_pieces(op, in, op.call.count, made++);
+      op.is_given = steps == 1;
     }
     const int64_t at = taken * chunk, n = std::min(chunk, part - at);
     from[size_t(rank_)] = in + (part * rank_ + at) * element;
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
-      if (taken == 0) check_call(op, p);
+      if (taken == 0) check_slot(op, p);
       from[size_t(p)] = piece_from(p);
     }
     reduce_inputs(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op,
                   size_, stream);
-    take_all();
+    take_all(steps == 1);
   }
 }
 
@@ -242,8 +283,8 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
   const bool stream = op.call.bytes() > kStreamBytes;
-  std::vector<ConstBytes> from(static_cast<size_t>(size_));
-  post(op);
+  std::vector<ConstBytes>& from = sources_;
+  note_call(op);
   for (int64_t k = -1; k <= steps; ++k) {
     if (k + 1 < steps) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
@@ -255,7 +296,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < size_; ++step) {
         const int p = next(step);
         co_await slot_of(op, p);
-        if (k == 0) check_call(op, p);
+        if (k == 0) check_slot(op, p);
         from[size_t(p)] = piece_from(p);
       }
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));

@@ -36,12 +36,6 @@ Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).in_at);
 }
 
-// Everything that peers may read now counts as one more slot.
-void Group::count_slot(Operation& op, int64_t wire_bytes) {
-  block_.control(rank_).published.value.store(++published_);
-  op.wire_bytes += wire_bytes;
-}
-
 // Whether what was read of `peer` is what it had there; if not, the next look at the group's health
 // ends the call.
 bool Group::was_whole(const Operation& op, int peer) const {

@@ -143,10 +143,9 @@ void Engine::enqueue(std::shared_ptr<Operation> op) {
 bool Engine::advance(Lane& lane) {
   bool moved = false;
   while (!lane.operations.empty()) {
-    const std::shared_ptr<Operation> op = lane.operations.front();
+    Operation* const op = lane.operations.front().get();
     if (!op->started_) {
       op->started_ = true;
-      op->start_ = Clock::now();
       if (op->logged != 0) log_->start(op->logged);
       if (job_.failures() != 0) {
         if (const auto failure = lane.member->failure()) {
@@ -171,8 +170,9 @@ bool Engine::advance(Lane& lane) {
       op->program = std::exchange(op->rest, Program());
       continue;
     }
+    const std::shared_ptr<Operation> ended = std::move(lane.operations.front());
     lane.operations.pop_front();
-    finish(*op, error);
+    finish(*ended, error);
     if (!error) continue;
     try {
       std::rethrow_exception(error);
@@ -192,7 +192,7 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   op.lane.member->finished(op);
   op.program = Program();
   op.rest = Program();
-  op.finished_.store(true);
+  op.finished_.store(true, std::memory_order_release);  // who follows looks again at the lock
   if (op.tally != nullptr && !error) op.tally->fetch_add(1);
   if (followers_.load() > 0) {
     turn_.fetch_add(1);

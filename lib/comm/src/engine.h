@@ -92,7 +92,11 @@ struct Lane {
 class Operation {
  public:
   Operation(Engine& engine, Lane& its_lane, Call made, std::chrono::milliseconds limit)
-      : call(std::move(made)), lane(its_lane), timeout(limit), engine_(engine) {}
+      : call(std::move(made)),
+        print(fingerprint(call)),
+        lane(its_lane),
+        timeout(limit),
+        engine_(engine) {}
 
   bool done();
   void wait();
@@ -134,12 +138,14 @@ class Operation {
   }
 
   const Call call;
+  const uint64_t print;  // its fingerprint
   Lane& lane;
   std::chrono::milliseconds timeout;
   Program program;
   Program rest;         // goes on when `program` is through
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
   bool posted = false;
+  bool is_given = false;  // peers have all that they need of it: it may rest until somebody waits
   int64_t wire_bytes = 0;
   bool at_second_hand = false;  // the peer that it waits for may wait for others
   // Counts it when it is complete. One that failed is not: what waits for it fails as well.
@@ -181,7 +187,7 @@ class Operation {
   bool wanted_ = false;  // somebody waits for it or for one behind it
   int budget_ = 0;       // waits that it may still pass before other lanes get their turn
   bool started_ = false;
-  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point start_;  // as noted when it first had to wait for long
   std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
   Looking overdue_;                              // at whom it waits for
   std::exception_ptr error_;
@@ -249,6 +255,8 @@ class Engine {
   bool pass();  // one round over all lanes; whether anything moved
   bool advance(Lane& lane);
   void nap(uint32_t bell);  // the leader's
+  bool needs_thread() const;
+  void note_start(Clock::time_point now);
   uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
   void finish(Operation& op, std::exception_ptr error);

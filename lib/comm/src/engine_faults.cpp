@@ -69,6 +69,7 @@ void Engine::check_health() {
     failures_seen_ = job_.failures();
     fail_affected();
   }
+  note_start(Clock::now());
   for (Lane* lane : std::vector<Lane*>(active_))
     if (!lane->operations.empty()) check_peer(*lane->operations.front());
 }

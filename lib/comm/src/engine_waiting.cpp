@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "allowed_cpus.h"
@@ -15,7 +16,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kSpins = 2000;           // pauses before the first yield, if CPUs suffice
+constexpr int kSpins = 300;            // pauses before the first yield, if CPUs suffice
 constexpr microseconds kYieldFor{60};  // then yields, then a futex
 // With more ranks to a CPU a yield hands it to another that waits, so a waiter sleeps at once:
 // measured with 8 ranks on 2 CPUs.
@@ -29,6 +30,11 @@ constexpr milliseconds kThreadNap{100};
 constexpr microseconds kNetworkNap{100};
 constexpr milliseconds kBesideWaiter{1};
 constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
+
+// Peers look at it whenever they move a counter: a store would have them fetch its line again.
+void show(std::atomic<uint32_t>& sleeper, uint32_t value) {
+  if (sleeper.load() != value) sleeper.store(value);
+}
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -46,6 +52,11 @@ void Engine::set_patience(int ranks_here) {
 }
 
 void Engine::wait(Operation& op) {
+  // Whoever has the lock need not tell the thread that it waits, unless both can sleep at one place.
+  if (doorbell_ == nullptr && try_lock()) {
+    lead(op);
+    return leave();
+  }
   const bool is_soon_back = doorbell_ != nullptr && Clock::now() - waited_until_.load() < kSoonBack;
   waiters_.fetch_add(1);
   while (!op.finished()) {
@@ -71,7 +82,7 @@ void Engine::wait(Operation& op) {
 // Runs everybody's programs until `op` is finished.
 void Engine::lead(const Operation& op) {
   RankBoard& board = job_.board(rank_);
-  board.sleeper.store(RankBoard::kNobody);
+  show(board.sleeper, RankBoard::kNobody);
   int spins = 0;
   Clock::time_point idle_since;
   bool slept = false;
@@ -90,6 +101,7 @@ void Engine::lead(const Operation& op) {
     }
     const auto now = Clock::now();
     if (spins == spins_ + 1) idle_since = now;
+    note_start(now);
     if (crowded_ && now > crowded_until_) crowded_ = false;
     if (yields_ && now - idle_since < kYieldFor && !crowded_) {
       sched_yield();
@@ -110,7 +122,7 @@ void Engine::lead(const Operation& op) {
       check_health();
       if (!op.finished()) nap(bell);
     }
-    board.sleeper.store(RankBoard::kNobody);
+    show(board.sleeper, RankBoard::kNobody);
   }
   if (slept) board.blocked_on.store(0);
 }
@@ -136,6 +148,24 @@ uint64_t Engine::movers() const {
   return all;
 }
 
+// Whether something that is under way must go on though nobody may come to wait for it. What has
+// been given to all peers can be completed later: whoever made the call is likely to wait for it
+// now, and would only have been woken for nothing.
+bool Engine::needs_thread() const {
+  return std::any_of(active_.begin(), active_.end(), [this](const Lane* lane) {
+    return mover_ != nullptr || lane->operations.size() != 1 || !lane->operations.front()->is_given;
+  });
+}
+
+// Of what has begun to wait. Most calls are through before anybody would look at a clock.
+void Engine::note_start(Clock::time_point now) {
+  for (const Lane* lane : active_) {
+    if (lane->operations.empty()) continue;
+    Clock::time_point& start = lane->operations.front()->start_;
+    if (start == Clock::time_point()) start = now;
+  }
+}
+
 // Another thread has the lock and runs our operation with its own.
 void Engine::follow(const Operation& op) {
   followers_.fetch_add(1);
@@ -148,16 +178,19 @@ void Engine::leave(Rest* rest) {
   RankBoard& board = job_.board(rank_);
   for (;;) {
     more_ = false;
-    if (!active_.empty()) {
+    bool needed = needs_thread();
+    if (needed) {
+      note_start(Clock::now());
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
       if (pass()) {  // programs wait for other ranks now, which may have moved already
         board.waits_for.store(~uint64_t{0});
         pass();
       }
+      needed = needs_thread();
     }
     const bool impatient = doorbell_ != nullptr && mover_->is_impatient();
-    if (active_.empty()) board.sleeper.store(impatient ? RankBoard::kThread : RankBoard::kNobody);
+    if (!needed) show(board.sleeper, impatient ? RankBoard::kThread : RankBoard::kNobody);
     const bool more = more_ || (impatient && rest == nullptr);
     bool wake = false;
     if (rest != nullptr) {
@@ -188,7 +221,7 @@ void Engine::run_thread() {
     Rest rest;
     if (waiters_.load() == 0 && try_lock()) {
       if (doorbell_ != nullptr) doorbell_->answer();
-      board.sleeper.store(RankBoard::kNobody);
+      show(board.sleeper, RankBoard::kNobody);
       Clock::time_point idle_since = Clock::now();
       while (waiters_.load() == 0) {
         if (pass()) {

@@ -11,7 +11,9 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
              std::vector<FailureRecord*> parents)
     : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
-      consumed_(globals_.size()) {
+      consumed_(globals_.size()),
+      taken_(globals_.size()),
+      sources_(globals_.size()) {
   for (Peer& p : peers_) p.sends.member = p.recvs.member = this;
   if (size_ == 1) {
     alone_ = std::make_unique<FailureRecord>();
@@ -75,7 +77,7 @@ int Group::mover_of(const Operation& op, int peer) const {
 }
 
 void Group::finished(const Operation& op) {
-  if (&op.lane == &collectives_) completed_.fetch_add(1);
+  if (&op.lane == &collectives_) completed_.store(completed_.load() + 1, std::memory_order_release);
   if (is_summed(op) && op.posted && op.failed()) close_sums(op);
   GroupSide::finished(op);
 }

@@ -91,19 +91,24 @@ class Group final : public GroupSide {
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
+  void note_call(Operation& op);
   void post(Operation& op);
   auto called_by(Operation& op, int peer);
   auto called_by_all(Operation& op);
   void check_call(const Operation& op, int peer) const;
+  void check_slot(const Operation& op, int peer) const;
   int odd_one_out(const Operation& op, int peer) const;
   auto slot_free(Operation& op, int reader);
-  bool slot_free_now() const;
+  bool slot_free_now();
+  uint64_t slots_needed() const;
+  bool has_taken(int reader, uint64_t slots);
   Bytes my_slot() const { return block_.slot(rank_, published_); }
   void publish(Operation& op, int64_t wire_bytes);
   auto slot_of(Operation& op, int peer);
   ConstBytes peer_slot(int peer) const { return block_.slot(peer, consumed_[size_t(peer)]); }
   void take(int peer);
-  void take_all();
+  void take_only(int peer);
+  void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
   int64_t piece_bytes() const;
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step);
@@ -135,6 +140,7 @@ class Group final : public GroupSide {
 
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
+  std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
   std::vector<Bytes> targets_;
 

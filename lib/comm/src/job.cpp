@@ -183,12 +183,12 @@ std::optional<Failure> Job::read(const FailureRecord& record) const {
   }
 }
 
-void store(LooseText& to, const std::string& text) {
-  char bytes[sizeof(to.words)] = {};
-  memcpy(bytes, text.data(), std::min(text.size(), sizeof(bytes) - 1));
-  for (size_t i = 0; i < std::size(to.words); ++i) {
-    uint64_t word;
-    memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+void store(LooseText& to, std::string_view text) {
+  text = text.substr(0, sizeof(to.words) - 1);
+  for (size_t i = 0; i <= text.size() / sizeof(uint64_t); ++i) {  // a zero ends it
+    uint64_t word = 0;
+    const size_t at = i * sizeof(word);
+    memcpy(&word, text.data() + at, std::min(sizeof(word), text.size() - at));
     to.words[i].store(word, std::memory_order_relaxed);
   }
 }

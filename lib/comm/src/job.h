@@ -106,7 +106,7 @@ class Job {
   Outside* outside_ = nullptr;
 };
 
-void store(LooseText& to, const std::string& text);
+void store(LooseText& to, std::string_view text);
 std::string load(const LooseText& from);
 
 }  // namespace smp::shm

@@ -26,6 +26,14 @@ struct alignas(kLineBytes) Counter {
   std::atomic<uint64_t> value;
 };
 
+// How far a rank has written its ring, and the fingerprint of the call of each slot: whoever waits
+// for a slot finds both in one line.
+struct alignas(kLineBytes) Published {
+  std::atomic<uint64_t> value;  // slots
+  std::atomic<uint64_t> prints[kRingSlots];
+};
+static_assert(sizeof(Published) == kLineBytes);
+
 // What a rank calls: its peers compare it with their own call before they touch any data.
 struct alignas(kLineBytes) CallEntry {
   std::atomic<uint64_t> number;  // of this call, from 1
@@ -49,7 +57,7 @@ struct Mail {
 struct RankControl {
   // A rank whose exception destroyed its communicator may yet report what went wrong.
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
-  Counter published;  // slots written to the ring
+  Published published;
   Counter closed;
   Counter shown;    // versions of this rank's window
   Counter claimed;  // whoever sums this rank's part of a reduction has it: see claim_of()
@@ -76,7 +84,8 @@ inline constexpr int holder_of_claim(uint64_t claim) { return int(claim % uint64
 class GroupBlock {
  public:
   GroupBlock() = default;
-  GroupBlock(std::byte* base, int size) : base_(base), size_(size) {}
+  GroupBlock(std::byte* base, int size)
+      : base_(base), size_(size), share_bytes_(size_t(segment_bytes(size))) {}
 
   static size_t bytes(int size) { return size_t(segment_bytes(size)) * size_t(size); }
 
@@ -106,8 +115,8 @@ class GroupBlock {
            (peer * kMailChunks + index % kMailChunks) * size_t(mail_chunk_bytes());
   }
 
-  std::byte* share(int rank) const { return base_ + size_t(rank) * share_bytes(); }
-  size_t share_bytes() const { return size_t(segment_bytes(size_)); }
+  std::byte* share(int rank) const { return base_ + size_t(rank) * share_bytes_; }
+  size_t share_bytes() const { return share_bytes_; }
 
  private:
   Counter* counters(int rank) const {
@@ -115,11 +124,12 @@ class GroupBlock {
                                       size_t(size_) * sizeof(Mail));
   }
   std::byte* data(int rank) const {
-    return share(rank) + share_bytes() - kRingSlots * kSlotBytes - kMailboxBytes;
+    return share(rank) + share_bytes_ - kRingSlots * kSlotBytes - kMailboxBytes;
   }
 
   std::byte* base_ = nullptr;
   int size_ = 0;
+  size_t share_bytes_ = 0;
 };
 
 // The first failure of a group or of the whole job; later ones are dropped.

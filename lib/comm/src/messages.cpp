@@ -15,7 +15,7 @@ Program Group::run_send(Operation& op, ConstBytes in) {
   // each took at least one chunk.
   static_assert(kCallsKept > GroupBlock::kMailChunks + 1);
   CallEntry& entry = mail.calls[op.call.number % kCallsKept];
-  write(entry, op.call);
+  write(entry, op.call, op.print);
   entry.number.store(op.call.number);
   const int64_t bytes = op.call.bytes(), chunk = block_.mail_chunk_bytes();
   int64_t at = 0;
@@ -38,7 +38,7 @@ Program Group::run_recv(Operation& op, Bytes out) {
   Peer& peer = peers_[size_t(from)];
   const CallEntry& entry = mail.calls[op.call.number % kCallsKept];
   co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
-  if (entry.fingerprint != fingerprint(op.call)) {
+  if (entry.fingerprint != op.print) {
     const Call theirs = read(entry, op.call.number);
     throw mismatch(std::max(global(from), global(rank_)), global(rank_),
                    describe(op.call, global(from)), global(from), describe(theirs, global(rank_)));

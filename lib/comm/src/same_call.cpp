@@ -13,7 +13,7 @@ void HostsGroup::check_message(const Operation& op, const Channel& channel, int 
     uint64_t& heard = heard_[size_t(peer / per_host_)];
     if (op.call.op != CollectiveOp::kRecv && header.number > heard) {
       heard = header.number;
-      store(seat_->job->board(global(peer)).last_call, brief(op.call));
+      store(seat_->job->board(global(peer)).last_call, Brief(op.call).text());
     }
     return;
   }

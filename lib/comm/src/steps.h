@@ -27,9 +27,9 @@ inline auto Group::all_summed(Operation& op, bool or_wanted) {
 }
 
 inline auto Group::slot_free(Operation& op, int reader) {
-  const uint64_t before = published_ + 1;
-  return op.reaches(block_.taken(rank_, reader).value,
-                    before > uint64_t(kRingSlots) ? before - uint64_t(kRingSlots) : 0, reader);
+  const uint64_t needed = slots_needed();
+  if (has_taken(reader, needed)) return op.reaches(block_.control(rank_).published.value, 0, rank_);
+  return op.reaches(block_.taken(rank_, reader).value, needed, reader);
 }
 
 // Whether `reader` is done with all that this rank has published.
