@@ -12,6 +12,7 @@
 #include "comm/processes.h"
 #include "comm/symmetric_buffer.h"
 #include "comm/values.h"
+#include "smp/comm/call_log.h"
 #include "smp/comm/thread_group.h"
 
 using namespace smp;
@@ -299,6 +300,29 @@ TEST_CASE("many reductions are called ahead of their peers, between other calls"
         for (int64_t i = kCount / 3 * comm.rank(); i < kCount / 3 * (comm.rank() + 1); ++i)
           wrong += buffers[size_t(k)][i] != sum_at(3, i + k);
       CHECK(wrong == 0);
+    }
+  });
+}
+
+TEST_CASE("a call that nobody waits for completes, also after many that were waited for at once") {
+  const auto ended = [](const Communicator& comm) {
+    return comm.call_log()->calls().back().state == LoggedCall::State::kDone;
+  };
+  run_ranks(2, [&](Communicator& comm) {
+    const auto begin = std::chrono::steady_clock::now();
+    Buffer in(comm, 65536, true), out(comm, 65536, true);
+    float goes_on = 1;
+    while (goes_on > 0) {  // until the engine's thread has seen that it is not needed
+      comm.all_reduce(in.data(), out.data(), 65536, DType::kF32, ReduceOp::kSum, "habit")->wait();
+      goes_on = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(250) ? 1 : 0;
+      comm.all_reduce(&goes_on, &goes_on, 1, DType::kF32, ReduceOp::kMin, "until")->wait();
+    }
+    for (const int64_t count : {1, 65536}) {
+      in[0] = float(comm.rank() + 1);
+      const WorkPtr work =
+          comm.all_reduce(in.data(), out.data(), count, DType::kF32, ReduceOp::kSum, "alone");
+      while (!ended(comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      CHECK(out[0] == 3);
     }
   });
 }

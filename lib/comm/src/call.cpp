@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 
 namespace smp::shm {
 
@@ -14,7 +13,7 @@ Brief::Brief(const Call& call) {
     return;
   }
   char number[20];
-  add("#");
+  text_[length_++] = '#';
   add({number, size_t(std::to_chars(number, std::end(number), call.number).ptr - number)});
   add(" ");
   add(name_of(call.op));
@@ -64,16 +63,11 @@ uint64_t fingerprint(const Call& call) {
   mix(uint64_t(call.reduce_op));
   mix(uint64_t(call.count));
   mix(message ? 0 : uint64_t(call.peer + 1));
-  const char* at = call.label.data();
-  for (size_t left = call.label.size(); left > 0;) {
-    const size_t bytes = std::min(left, sizeof(uint64_t));
-    uint64_t word = 0;
-    memcpy(&word, at, bytes);
-    mix(word + bytes);
-    hash ^= hash >> 32;  // a product says of its high bits nothing in its low ones
-    at += bytes;
-    left -= bytes;
+  for (size_t at = 0; at + sizeof(uint64_t) <= call.label.size(); at += sizeof(uint64_t)) {
+    mix(word_at(call.label, at));
+    hash ^= hash >> 32;  // the low bits of a product know nothing of the high ones
   }
+  mix(last_word(call.label));
   return hash;
 }
 

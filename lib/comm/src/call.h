@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,20 @@
 #include "smp/comm/communicator.h"
 
 namespace smp::shm {
+
+// A text by words of 8 characters: one that is full, and the last, which is not and has zeros
+// behind them. A copy of a length that the compiler knows costs next to nothing.
+inline uint64_t word_at(std::string_view text, size_t at) {
+  uint64_t word;
+  memcpy(&word, text.data() + at, sizeof(word));
+  return word;
+}
+inline uint64_t last_word(std::string_view text) {
+  char rest[sizeof(uint64_t)] = {};
+  const size_t begin = text.size() / sizeof(rest) * sizeof(rest);
+  for (size_t i = begin; i < text.size(); ++i) rest[i - begin] = text[i];
+  return word_at({rest, sizeof(rest)}, 0);
+}
 
 // Into how many pieces of at most b it falls.
 inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

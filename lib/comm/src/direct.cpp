@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "copy.h"
 #include "reduce.h"
@@ -21,7 +22,7 @@ constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in
 }  // namespace
 
 // Reads in place if every rank's buffers allow it, for which it waits for their calls.
-Program Group::run_direct_or_staged(Operation& op, Program direct, Program staged) {
+Program Group::run_direct_or_staged(Operation& op, ConstBytes in, Bytes out) {
   post(op);
   co_await called_by_all(op);
   bool all = true;
@@ -29,11 +30,20 @@ Program Group::run_direct_or_staged(Operation& op, Program direct, Program stage
     check_call(op, next(step));
     all &= block_.call(next(step), op.call.number).symmetric();
   }
-  op.rest = all ? std::move(direct) : std::move(staged);
+  op.rest = all ? direct(op, in, out) : staged(op, in, out);
 }
 
 Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).in_at);
+}
+
+// Whether no rank writes its result over its own input, which all then read at leisure.
+bool Group::are_apart(const Operation& op) const {
+  for (int p = 0; p < size_; ++p) {
+    const CallEntry& entry = block_.call(p, op.call.number);
+    if (std::abs(entry.in_at - entry.out_at) < op.call.bytes()) return false;
+  }
+  return true;
 }
 
 // Whether what was read of `peer` is what it had there; if not, the next look at the group's health
@@ -162,6 +172,26 @@ void Group::close_sums(const Operation& op) {
   const auto give_up = steady_clock::now() + std::chrono::seconds(1);
   for (int p = 0; p < size_; ++p)
     while ((to_all || p == rank_) && is_held(p) && steady_clock::now() < give_up) sched_yield();
+}
+
+// Each rank sums everything that all ranks have.
+Program Group::run_direct_one_shot(Operation& op, ConstBytes in, Bytes out) {
+  const int64_t element = bytes_of(op.call.dtype), chunk = kChunkBytes / element;
+  std::vector<ConstBytes>& from = sources_;
+  count_slot(op, op.call.bytes() * (size_ - 1));
+  for (int64_t at = 0; at < op.call.count; at += chunk) {
+    co_await called_by(op, next(1));  // at once; a chance for other calls
+    for (int p = 0; p < size_; ++p)
+      from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + at * element;
+    reduce_inputs(out + at * element, from.data(), size_, std::min(chunk, op.call.count - at),
+                  op.call.dtype, op.call.reduce_op, size_);
+  }
+  for (int step = 1; step < size_; ++step) {
+    const int p = next(step);
+    while (!was_whole(op, p)) co_await never(op, p);
+    take(p);
+  }
+  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
 }  // namespace smp::shm

@@ -66,7 +66,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
     take_inbox();  // what was submitted earlier comes first
     enqueue(std::move(op));
     pass();
-    leave();
+    leave(nullptr, is_watched_ && waited_at_once_ >= kHabit);
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
@@ -192,7 +192,7 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   op.lane.member->finished(op);
   op.program = Program();
   op.rest = Program();
-  op.finished_.store(true, std::memory_order_release);  // who follows looks again at the lock
+  op.finished_.store(true);
   if (op.tally != nullptr && !error) op.tally->fetch_add(1);
   if (followers_.load() > 0) {
     turn_.fetch_add(1);

@@ -141,6 +141,7 @@ class Operation {
   const uint64_t print;  // its fingerprint
   Lane& lane;
   std::chrono::milliseconds timeout;
+  FrameRoom frame_room;  // before its programs
   Program program;
   Program rest;         // goes on when `program` is through
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
@@ -239,13 +240,17 @@ class Engine {
     std::atomic<bool> done{false};
   };
 
+  // So many calls with a wait at once are a habit: the next one will not need the thread either.
+  static constexpr uint64_t kHabit = 16;
+
   bool try_lock() { return !locked_.load() && !locked_.exchange(true); }
   struct Rest {
     int network = -1;  // where to sleep beside it
     bool soon = true;  // it must be polled again soon
   };
   // Gives the lock back and sees to it that somebody goes on. `rest`: for one who goes to sleep.
-  void leave(Rest* rest = nullptr);
+  // `is_soon_back`: it need not be this rank's thread, for the caller comes back to wait.
+  void leave(Rest* rest = nullptr, bool is_soon_back = false);
   // How long threads look before they sleep, with so many ranks on this host's CPUs.
   void set_patience(int ranks_here);
   void lead(const Operation& op);
@@ -257,6 +262,7 @@ class Engine {
   void nap(uint32_t bell);  // the leader's
   bool needs_thread() const;
   void note_start(Clock::time_point now);
+  void note_wait(const Operation& op);
   uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
   void finish(Operation& op, std::exception_ptr error);
@@ -300,6 +306,9 @@ class Engine {
 
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
+  // Calls in a row for which their maker waited without delay.
+  uint64_t waited_at_once_ = 0;
+  bool is_watched_ = false;  // the thread looks every kWatch, woken or not
   // The engine's thread sleeps long, and no message of another host wakes it.
   bool thread_is_deaf_ = false;
   bool crowded_ = false;  // more threads than CPUs want to run

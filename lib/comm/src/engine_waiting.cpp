@@ -16,7 +16,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kSpins = 300;            // pauses before the first yield, if CPUs suffice
+// Pauses before the first yield, if CPUs suffice: about a microsecond, for the ranks may be on one
+// CPU until the kernel has moved one of them.
+constexpr int kSpins = 60;
 constexpr microseconds kYieldFor{60};  // then yields, then a futex
 // With more ranks to a CPU a yield hands it to another that waits, so a waiter sleeps at once:
 // measured with 8 ranks on 2 CPUs.
@@ -30,6 +32,8 @@ constexpr milliseconds kThreadNap{100};
 constexpr microseconds kNetworkNap{100};
 constexpr milliseconds kBesideWaiter{1};
 constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
+constexpr microseconds kAtOnce{5};      // between a call and the wait for it, by habit
+constexpr milliseconds kWatch{1};       // where a habit may end: how long a call then stands still
 
 // Peers look at it whenever they move a counter: a store would have them fetch its line again.
 void show(std::atomic<uint32_t>& sleeper, uint32_t value) {
@@ -52,8 +56,10 @@ void Engine::set_patience(int ranks_here) {
 }
 
 void Engine::wait(Operation& op) {
-  // Whoever has the lock need not tell the thread that it waits, unless both can sleep at one place.
+  // Whoever has the lock need not tell the thread that it waits, unless both can sleep at one
+  // place.
   if (doorbell_ == nullptr && try_lock()) {
+    note_wait(op);
     lead(op);
     return leave();
   }
@@ -166,6 +172,13 @@ void Engine::note_start(Clock::time_point now) {
   }
 }
 
+// Whose maker comes back at once, call after call, does not need the thread in between: to wake it
+// costs as much as a call of some 100 KiB.
+void Engine::note_wait(const Operation& op) {
+  if (op.start_ == Clock::time_point()) return;
+  waited_at_once_ = Clock::now() - op.start_ < kAtOnce ? waited_at_once_ + 1 : 0;
+}
+
 // Another thread has the lock and runs our operation with its own.
 void Engine::follow(const Operation& op) {
   followers_.fetch_add(1);
@@ -174,13 +187,14 @@ void Engine::follow(const Operation& op) {
   followers_.fetch_sub(1);
 }
 
-void Engine::leave(Rest* rest) {
+void Engine::leave(Rest* rest, bool is_soon_back) {
   RankBoard& board = job_.board(rank_);
   for (;;) {
     more_ = false;
     bool needed = needs_thread();
+    if (needed) note_start(Clock::now());
+    if (is_soon_back) needed = false;
     if (needed) {
-      note_start(Clock::now());
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
       if (pass()) {  // programs wait for other ranks now, which may have moved already
@@ -215,6 +229,8 @@ void Engine::leave(Rest* rest) {
 
 void Engine::run_thread() {
   RankBoard& board = job_.board(rank_);
+  bool watches = false;
+  uint64_t seen = 0;
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
     bool busy = true, has_looked = false;
@@ -235,11 +251,14 @@ void Engine::run_thread() {
       check_health();
       busy = !active_.empty();
       has_looked = true;
+      watches = is_watched_ = mover_ == nullptr && waited_at_once_ >= kHabit &&
+                              std::exchange(seen, waited_at_once_) != waited_at_once_;
       leave(doorbell_ == nullptr ? nullptr : &rest);
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
-      futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : kThreadNap);
+      const microseconds nap = watches ? kWatch : kThreadNap;
+      futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : nap);
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
     } else {

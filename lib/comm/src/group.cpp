@@ -6,6 +6,13 @@
 #include "copy.h"
 
 namespace smp::shm {
+namespace {
+
+// Up to here two ranks had better sum everything themselves than wait for each other's half:
+// in, out and the peer's in stay in a CPU's own cache.
+constexpr int64_t kDirectOneShotBytes = 512 << 10;
+
+}  // namespace
 
 Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
              std::vector<FailureRecord*> parents)
@@ -108,11 +115,7 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const bool direct = may_be_direct(call, from, bytes, to, bytes);
   const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
-  // Between two ranks both ways move the same bytes, and one-shot has no second round.
-  const bool one_shot = bytes <= kOneShotBytes || size_ == 2;
-  Program staged = one_shot ? run_one_shot(*work, from, to) : run_mesh_all_reduce(*work, from, to);
-  if (!direct) return start(work, std::move(staged));
-  return start(work, run_direct_or_staged(*work, run_direct_sums(*work), std::move(staged)));
+  return start(work, direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -123,10 +126,7 @@ WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
   const bool direct = may_be_direct(call, from, call.bytes());
   const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
-  Program staged = run_all_gather(*work, from, to);
-  if (!direct) return start(work, std::move(staged));
-  return start(
-      work, run_direct_or_staged(*work, run_direct_all_gather(*work, from, to), std::move(staged)));
+  return start(work, direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -138,10 +138,8 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() / size_);
   const auto work = operation(collectives_, std::move(call));
   if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
-  Program staged = run_reduce_scatter(*work, from, to);
-  if (!direct) return start(work, std::move(staged));
-  if (may_post_early(work->call)) post(*work);
-  return start(work, run_direct_or_staged(*work, run_direct_sums(*work), std::move(staged)));
+  if (direct && may_post_early(work->call)) post(*work);
+  return start(work, direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
@@ -151,6 +149,31 @@ WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
   const auto data = static_cast<Bytes>(buffer);
   if (size_ == 1) return start(work, run_alone(*work, data, data, 0));
   return start(work, run_broadcast(*work, data));
+}
+
+Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {
+  return direct ? run_direct_or_staged(op, in, out) : staged(op, in, out);
+}
+
+Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
+  switch (op.call.op) {
+    case CollectiveOp::kAllGather: return run_all_gather(op, in, out);
+    case CollectiveOp::kReduceScatter: return run_reduce_scatter(op, in, out);
+    default: break;
+  }
+  // Between two ranks both ways move the same bytes, and one-shot has no second round.
+  const bool is_one_shot = op.call.bytes() <= kOneShotBytes || size_ == 2;
+  return is_one_shot ? run_one_shot(op, in, out) : run_mesh_all_reduce(op, in, out);
+}
+
+Program Group::direct(Operation& op, ConstBytes in, Bytes out) {
+  switch (op.call.op) {
+    case CollectiveOp::kAllGather: return run_direct_all_gather(op, in, out);
+    case CollectiveOp::kReduceScatter: return run_direct_sums(op);
+    default: break;
+  }
+  const bool is_one_shot = size_ == 2 && op.call.bytes() <= kDirectOneShotBytes && are_apart(op);
+  return is_one_shot ? run_direct_one_shot(op, in, out) : run_direct_sums(op);
 }
 
 Program Group::program_of(Operation& op, ConstBytes in, Bytes out) {

@@ -78,9 +78,13 @@ class Group final : public GroupSide {
   Program run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
-  Program run_direct_or_staged(Operation& op, Program direct, Program staged);
+  Program direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct);
+  Program staged(Operation& op, ConstBytes in, Bytes out);
+  Program direct(Operation& op, ConstBytes in, Bytes out);
+  Program run_direct_or_staged(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_sums(Operation& op);
+  Program run_direct_one_shot(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_to_root(Operation& op, ConstBytes in, Bytes out);
   Program run_exchange(Operation& op, ConstBytes in, Bytes out);
@@ -119,6 +123,7 @@ class Group final : public GroupSide {
 
   // Steps of direct programs.
   ConstBytes in_of(const Operation& op, int peer) const;
+  bool are_apart(const Operation& op) const;
   void count_slot(Operation& op, int64_t wire_bytes);
   bool was_whole(const Operation& op, int peer) const;
   auto all_taken(Operation& op, int reader);

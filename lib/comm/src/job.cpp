@@ -10,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "call.h"
 #include "futex.h"
 #include "smp/plan/check.h"
 
@@ -185,12 +186,10 @@ std::optional<Failure> Job::read(const FailureRecord& record) const {
 
 void store(LooseText& to, std::string_view text) {
   text = text.substr(0, sizeof(to.words) - 1);
-  for (size_t i = 0; i <= text.size() / sizeof(uint64_t); ++i) {  // a zero ends it
-    uint64_t word = 0;
-    const size_t at = i * sizeof(word);
-    memcpy(&word, text.data() + at, std::min(sizeof(word), text.size() - at));
-    to.words[i].store(word, std::memory_order_relaxed);
-  }
+  const size_t whole = text.size() / sizeof(uint64_t);
+  for (size_t i = 0; i < whole; ++i)
+    to.words[i].store(word_at(text, i * sizeof(uint64_t)), std::memory_order_relaxed);
+  to.words[whole].store(last_word(text), std::memory_order_relaxed);  // with the zero that ends it
 }
 
 std::string load(const LooseText& from) {

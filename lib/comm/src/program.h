@@ -1,10 +1,33 @@
 #pragma once
 
 #include <coroutine>
+#include <cstddef>
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace smp::shm {
+
+// Room for the frame of one program, so that a short call allocates nothing for it.
+class FrameRoom {
+ public:
+  // Memory of so many bytes: the room, or of the heap where it is taken or too small.
+  void* allocate(size_t bytes) {
+    const bool fits = !std::exchange(is_taken_, true) && bytes + kHead <= sizeof(bytes_);
+    auto* at = fits ? bytes_ : static_cast<std::byte*>(::operator new(bytes + kHead));
+    new (at) bool(fits);
+    return at + kHead;
+  }
+  static void free(void* frame) {
+    std::byte* const at = static_cast<std::byte*>(frame) - kHead;
+    if (!*std::launder(reinterpret_cast<bool*>(at))) ::operator delete(at);
+  }
+
+ private:
+  static constexpr size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;  // says where the frame is
+  bool is_taken_ = false;
+  alignas(kHead) std::byte bytes_[512];
+};
 
 // What one rank does in one collective, as a coroutine: it runs until a counter of a peer has not
 // reached the value that it needs, and is resumed when it has. Resumed under the engine's lock.
@@ -12,6 +35,12 @@ class Program {
  public:
   struct promise_type {
     std::exception_ptr error;
+    // Of a program of an operation, which is the first argument: it outlives its programs.
+    template <class Self, class Operation, class... Rest>
+    static void* operator new(size_t bytes, Self&, Operation& op, Rest&&...) {
+      return op.frame_room.allocate(bytes);
+    }
+    static void operator delete(void* frame) { FrameRoom::free(frame); }
     Program get_return_object() {
       return Program(std::coroutine_handle<promise_type>::from_promise(*this));
     }
