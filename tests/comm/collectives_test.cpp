@@ -285,6 +285,46 @@ TEST_CASE("work goes on while nobody waits for it") {
   });
 }
 
+TEST_CASE("long calls that their caller leaves alone are run beside it, in their order") {
+  constexpr int64_t kCount = 3 << 17;  // 1.5 MiB
+  constexpr int kCalls = 6;
+  for (const bool is_symmetric : {false, true})
+    run_ranks(3, [&](Communicator& comm) {
+      std::vector<std::shared_ptr<float[]>> buffers;
+      std::vector<WorkPtr> works;
+      const auto expect = [&](int i, float expected) {
+        const float* const sums = buffers[size_t(i)].get();
+        const int64_t begin = i % 2 == 0 ? 0 : comm.rank() * (kCount / 3);
+        const int64_t end = i % 2 == 0 ? kCount : begin + kCount / 3;
+        CHECK(std::count(sums + begin, sums + end, expected) == end - begin);
+      };
+      for (int i = 0; i < kCalls; ++i) {
+        if (is_symmetric) {
+          const auto memory = comm.allocate_symmetric(kCount * 4);
+          buffers.emplace_back(memory, reinterpret_cast<float*>(memory.get()));
+        } else {
+          buffers.push_back(std::make_shared<float[]>(size_t(kCount)));
+        }
+        float* const buffer = buffers.back().get();
+        std::fill(buffer, buffer + kCount, float(i + comm.rank()));
+        works.push_back(
+            i % 2 == 0 ? comm.all_reduce(buffer, buffer, kCount, DType::kF32, ReduceOp::kSum, "a")
+                       : comm.reduce_scatter(buffer, buffer + comm.rank() * (kCount / 3), kCount,
+                                             DType::kF32, ReduceOp::kSum, "r"));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (i == 3) {
+          while (!works[0]->done()) std::this_thread::yield();
+          expect(0, 3);
+        }
+      }
+      for (int i = kCalls; i-- > 0;) works[size_t(i)]->wait();
+      for (int i = 0; i < kCalls; ++i) expect(i, float(3 * i + 3));
+      float one = 1;  // and what waits at once runs at once
+      comm.all_reduce(&one, &one, 1, DType::kF32, ReduceOp::kSum, "one")->wait();
+      CHECK(one == 3);
+    });
+}
+
 TEST_CASE("what is only moved may lie at any address") {
   run_ranks(3, [](Communicator& comm) {
     constexpr int64_t kCount = 50001;

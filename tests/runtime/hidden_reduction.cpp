@@ -1,11 +1,12 @@
 #include "runtime/hidden_reduction.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "parity/layouts.h"
 #include "runtime/constant_samples.h"
@@ -17,51 +18,71 @@
 namespace smp {
 namespace {
 
-constexpr int64_t kWarmUpSteps = 2, kSteps = 6;
-constexpr double kPassSeconds = 0.0017;  // three of them, 5 ms, are a block's forward and backward
+constexpr int64_t kWarmUpRounds = 1, kRounds = 11;
+constexpr int64_t kBlocks = 20, kBuckets = 10;
+
+enum class Reductions { kNone, kBeside, kSerial };
+constexpr Reductions kKinds[] = {Reductions::kNone, Reductions::kBeside, Reductions::kSerial};
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// No call is under way when its caller goes on.
-class SerialCommunicator final : public WrappedCommunicator {
+class DoneWork final : public Work {
  public:
-  SerialCommunicator(Communicator& inner, double& waited_s)
-      : WrappedCommunicator(inner), waited_s_(waited_s) {}
-  SerialCommunicator(std::unique_ptr<Communicator> inner, double& waited_s)
-      : WrappedCommunicator(std::move(inner)), waited_s_(waited_s) {}
+  bool done() override { return true; }
+  void wait() override {}
+};
+
+// One rank's, of the step that it is in.
+struct ReductionTrial {
+  Reductions kind = Reductions::kNone;
+  double alone_s = 0;  // of the reductions of serial steps
+};
+
+// Does with reductions of gradients what the trial says, and passes on all other calls.
+class TrialCommunicator final : public WrappedCommunicator {
+ public:
+  TrialCommunicator(Communicator& inner, ReductionTrial& trial)
+      : WrappedCommunicator(inner), trial_(trial) {}
+  TrialCommunicator(std::unique_ptr<Communicator> inner, ReductionTrial& trial)
+      : WrappedCommunicator(std::move(inner)), trial_(trial) {}
 
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
-    return std::make_unique<SerialCommunicator>(inner().split(members), waited_s_);
+    return std::make_unique<TrialCommunicator>(inner().split(members), trial_);
   }
 
  private:
   WorkPtr pass(const Call& call) override {
+    if (call.label != "data.gradients" || trial_.kind == Reductions::kBeside)
+      return WrappedCommunicator::pass(call);
+    if (trial_.kind == Reductions::kNone) return std::make_shared<DoneWork>();
+    inner().barrier("trial.together")->wait();
     const double start_s = now_s();
     WorkPtr work = WrappedCommunicator::pass(call);
     work->wait();
-    waited_s_ += now_s() - start_s;
+    trial_.alone_s += now_s() - start_s;
     return work;
   }
 
-  double& waited_s_;
+  ReductionTrial& trial_;
 };
 
-// 20 blocks of 3.2 MB, two to a bucket.
-Plan plan_of_ranks(int ranks) {
+// Two blocks to a bucket.
+Plan plan_of(const ReductionCase& what) {
   ModelSpec model = parity::gpt2_untied_model();
-  model.num_layers = 20;
-  model.hidden_size = 256;
-  model.num_heads = model.num_kv_heads = 4;
+  model.num_layers = kBlocks;
+  model.hidden_size = what.hidden_size;
+  model.num_heads = model.num_kv_heads = what.hidden_size / 64;
   model.head_dim = 64;
-  model.ffn_hidden_size = 1024;
+  model.ffn_hidden_size = 4 * what.hidden_size;
   parity::LayoutCase layout;
-  layout.sharding = Sharding::kNone;
-  layout.degrees.replica = ranks;
+  layout.sharding = what.is_sharded ? Sharding::kOptimizerState : Sharding::kNone;
+  (what.is_sharded ? layout.degrees.shard : layout.degrees.replica) = what.ranks;
   layout.microbatches = 1;
   Plan plan = parity::plan_of(model, layout, Precision::kFp32, "");
-  plan.job.parallel.bucket_bytes = 5 << 20;
+  const int64_t block_bytes = 4 * 12 * what.hidden_size * what.hidden_size;
+  plan.job.parallel.bucket_bytes = block_bytes * kBlocks / kBuckets * 3 / 4;  // passed by a second
   return plan;
 }
 
@@ -75,45 +96,69 @@ void spend(double seconds, bool sleeps) {
   }
 }
 
-// Of a step: its time, and how long the ranks wait for each other.
-std::pair<double, double> measured(const Plan& plan, bool sleeps, bool overlaps) {
-  const auto ranks = static_cast<double>(plan.degrees.world());
-  double step_s = 0, waited_s = 0;
-  std::mutex mutex;
-  run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& threads) {
-    double in_calls_s = 0;
-    SerialCommunicator serial(threads, in_calls_s);
-    Communicator& world = overlaps ? threads : static_cast<Communicator&>(serial);
-    MemoryLedger ledger(world.rank(), 0);
-    ParallelModel model = apply_parallelism(plan, world, ledger);
-    const auto layers = model.parameters->layout().layers;
-    for (size_t i = 0; i < layers.size(); ++i)
-      model.layers[i] =
-          std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size, kPassSeconds,
-                                           [sleeps](double seconds) { spend(seconds, sleeps); });
-    Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
-    for (int64_t step = 0; step < kWarmUpSteps; ++step) engine.step(step, 0.0);
-    threads.barrier("warm")->wait();
-    const auto waited = [&] { return overlaps ? model.groups->waited_s() : in_calls_s; };
-    const double start = now_s(), waited_before = waited();
-    for (int64_t step = 0; step < kSteps; ++step) engine.step(kWarmUpSteps + step, 0.0);
-    {
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Of each kind of step, by round: means over ranks.
+struct Rounds {
+  std::vector<double> none, beside, serial, alone;
+};
+
+void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads, std::mutex& mutex,
+              Rounds& all, int64_t& gradient_bytes) {
+  ReductionTrial trial;
+  TrialCommunicator world(threads, trial);
+  MemoryLedger ledger(world.rank(), 0);
+  ParallelModel model = apply_parallelism(plan, world, ledger);
+  const auto layers = model.parameters->layout().layers;
+  const bool sleeps = what.sleeps;
+  for (size_t i = 0; i < layers.size(); ++i)
+    model.layers[i] =
+        std::make_unique<FixedTimeLayer>(layers[i], plan.job.model.hidden_size, what.pass_s,
+                                         [sleeps](double seconds) { spend(seconds, sleeps); });
+  std::erase_if(model.actions, [](const Action& one) { return one.kind == ActionKind::kUpdate; });
+  Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
+  int64_t step = 0;
+  for (int64_t round = -kWarmUpRounds; round < kRounds; ++round)
+    for (const Reductions kind : kKinds) {
+      trial = {kind};
+      threads.barrier("step")->wait();
+      const double start_s = now_s();
+      engine.step(step++, 0.0);
+      const double step_s = (now_s() - start_s) / what.ranks;
+      if (round < 0) continue;
       const std::lock_guard guard(mutex);
-      step_s += (now_s() - start) / kSteps / ranks;
-      waited_s += (waited() - waited_before) / kSteps / ranks;
+      const auto at = static_cast<size_t>(round);
+      (kind == Reductions::kNone     ? all.none
+       : kind == Reductions::kBeside ? all.beside
+                                     : all.serial)[at] += step_s;
+      if (kind == Reductions::kSerial) all.alone[at] += trial.alone_s / what.ranks;
     }
-    engine.settle();
-  });
-  return {step_s, waited_s};
+  engine.settle();
+  const std::lock_guard guard(mutex);
+  gradient_bytes = 0;
+  for (const auto& bucket : model.parameters->layout().buckets)
+    gradient_bytes += (bucket.end - bucket.begin) * 4;
 }
 
 }  // namespace
 
-HiddenReduction hidden_reduction(int ranks, bool sleeps) {
-  const Plan plan = plan_of_ranks(ranks);
+HiddenReduction hidden_reduction(const ReductionCase& what) {
+  const Plan plan = plan_of(what);
+  const std::vector<double> zeros(kRounds);
+  Rounds all{zeros, zeros, zeros, zeros};
   HiddenReduction found;
-  std::tie(found.serial_step_s, found.serial_waited_s) = measured(plan, sleeps, false);
-  std::tie(found.step_s, found.waited_s) = measured(plan, sleeps, true);
+  std::mutex mutex;
+  run_ranks(what.ranks, [&](Communicator& threads) {
+    run_rank(plan, what, threads, mutex, all, found.gradient_bytes);
+  });
+  found.compute_s = median(all.none);
+  found.step_s = median(all.beside);
+  found.serial_step_s = median(all.serial);
+  found.reductions_s = median(all.alone);
   return found;
 }
 

@@ -33,7 +33,7 @@ void Group::post(Operation& op) {
   if (op.call.op == CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
-    if (op.call.op == CollectiveOp::kReduceScatter) {
+    if (op.call.op == CollectiveOp::kReduceScatter && !op.is_for_thread()) {
       ring_waiting_peers();
     } else {
       ring_peers();

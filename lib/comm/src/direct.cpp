@@ -148,6 +148,7 @@ void Group::sum_done(const Operation& op, int owner) {
   block_.control(owner).summed.value.store(op.call.number);
   for (int p = 0; p < size_; ++p)
     if (block_.control(p).summed.value.load() < op.call.number) return;
+  if (op.is_for_thread()) return ring_peers();
   ring_waiting_peers();
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,20 +15,37 @@
 namespace smp::shm {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr int kBudget = 64;
+constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
+constexpr microseconds kAtOnce{200};       // after the call
+// So that the last call of a step, which is waited for at once, does not make the next step's first
+// ones look wanted.
+constexpr int kRemembered = 8;
+// Of its time, what a rank computes that shares its CPU with others, or more.
+constexpr int kLeastComputing = 8;
+
+using Clock = std::chrono::steady_clock;
+
+std::chrono::nanoseconds own_cpu_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 }  // namespace
 
 bool Operation::done() {
-  if (!finished()) engine_.poll();
+  if (!finished()) engine_.poll(*this);
   if (!finished()) return false;
   if (error_) std::rethrow_exception(error_);
   return true;
 }
 
 void Operation::wait() {
+  if (made_ != Clock::time_point() && Clock::now() - made_ < kAtOnce)
+    is_wanted_at_once_.store(true);
   if (!finished()) engine_.wait(*this);
   if (error_) std::rethrow_exception(error_);
 }
@@ -61,8 +79,31 @@ void Engine::wake_thread() {
   if (doorbell_ != nullptr) doorbell_->ring();
 }
 
+// A caller that left its last long calls alone has something else to do: the engine's thread runs
+// those that it makes now, and it goes on. One that waits for its calls runs them itself, and so
+// does one that computes where ranks have no CPU to spare: a thread would take it from the others.
+bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
+  if (op->call.bytes() < kLongBytes) return false;
+  Lane& lane = op->lane;
+  op->made_ = Clock::now();
+  const auto before = std::exchange(lane.last_long, op);
+  const auto cpu_time = own_cpu_time();
+  const auto computed = cpu_time - std::exchange(lane.cpu_time, cpu_time);
+  if (before != nullptr && !before->is_wanted_at_once_.load() &&
+      op->made_ - before->made_ > kAtOnce) {
+    lane.left_lately = kRemembered;
+  } else if (lane.left_lately > 0) {
+    --lane.left_lately;
+  }
+  const bool computes =
+      before != nullptr && computed > (op->made_ - before->made_) / kLeastComputing;
+  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes);
+  return op->is_for_thread_ && waiters_.load() == 0;
+}
+
 void Engine::submit(std::shared_ptr<Operation> op) {
-  if (try_lock()) {
+  const bool leaves = is_for_thread(op);
+  if (!leaves && try_lock()) {
     take_inbox();  // what was submitted earlier comes first
     enqueue(std::move(op));
     pass();
@@ -76,7 +117,9 @@ void Engine::submit(std::shared_ptr<Operation> op) {
     inbox_.push_back(std::move(op));
   }
   inbox_filled_.store(true);
-  if (try_lock()) {
+  if (leaves && waiters_.load() == 0) {
+    wake_thread();
+  } else if (try_lock()) {
     pass();
     leave();
   } else {
@@ -84,20 +127,21 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   }
 }
 
-void Engine::poll() {
+void Engine::poll(const Operation& op) {
+  if (op.is_for_thread_ && waiters_.load() == 0) return wake_thread();
   if (!try_lock()) return;
   pass();
   check_health();
   leave();
 }
 
-bool Engine::pass() {
+bool Engine::pass(int budget) {
   take_inbox();
   bool moved = mover_ != nullptr && mover_->poll();
   more_ = false;
   for (size_t i = 0; i < active_.size();) {
     Lane& lane = *active_[i];
-    moved |= advance(lane);
+    moved |= advance(lane, budget);
     if (lane.operations.empty()) {
       lane.active = false;
       active_[i] = active_.back();
@@ -140,7 +184,7 @@ void Engine::enqueue(std::shared_ptr<Operation> op) {
   active_.push_back(&lane);
 }
 
-bool Engine::advance(Lane& lane) {
+bool Engine::advance(Lane& lane, int budget) {
   bool moved = false;
   while (!lane.operations.empty()) {
     Operation* const op = lane.operations.front().get();
@@ -158,7 +202,7 @@ bool Engine::advance(Lane& lane) {
     }
     moved = true;
     op->counter_ = nullptr;
-    op->budget_ = kBudget;
+    op->budget_ = budget;
     op->program.resume();
     if (!op->program.done()) {
       if (op->budget_ > 0) continue;

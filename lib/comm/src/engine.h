@@ -87,6 +87,11 @@ struct Lane {
   std::deque<std::shared_ptr<Operation>> operations;
   uint64_t last_number = 0;  // of the calls that were put here, which keep their order
   bool active = false;
+  // Of the thread that makes the calls: its last long one, and how many more it is trusted to leave
+  // alone, as it did lately.
+  std::shared_ptr<Operation> last_long;
+  std::chrono::nanoseconds cpu_time{0};  // that it had taken then
+  int left_lately = 0;
 };
 
 class Operation {
@@ -103,6 +108,8 @@ class Operation {
   void give_up();  // touches no buffer any more when this returns
   bool finished() const { return finished_.load(); }
   bool failed() const { return error_ != nullptr; }  // for Member::finished()
+  // The engine's thread runs it: its caller has something else to do.
+  bool is_for_thread() const { return is_for_thread_; }
   // Whose counter its program waits for, as rank of the group; -1: nobody's. Under the lock.
   int awaited() { return started_ && !ready() ? peer_ : -1; }
 
@@ -186,8 +193,11 @@ class Operation {
   int peer_ = -1;
   bool or_wanted_ = false;
   bool wanted_ = false;  // somebody waits for it or for one behind it
-  int budget_ = 0;       // waits that it may still pass before other lanes get their turn
+  int budget_ = 0;       // chunks that it may still move before other lanes get their turn
   bool started_ = false;
+  bool is_for_thread_ = false;
+  std::chrono::steady_clock::time_point made_;  // of a long call
+  std::atomic<bool> is_wanted_at_once_{false};  // by somebody who waited for it when it was made
   std::chrono::steady_clock::time_point start_;  // as noted when it first had to wait for long
   std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
   Looking overdue_;                              // at whom it waits for
@@ -224,7 +234,7 @@ class Engine {
   bool has_spare_cpus() const { return has_spare_cpus_; }
   void submit(std::shared_ptr<Operation> op);
   void wait(Operation& op);
-  void poll();  // one helping hand
+  void poll(const Operation& op);  // one helping hand
   // Ends what is under way on these lanes of one member; afterwards the engine knows nothing of
   // them.
   void close(std::vector<Lane*> lanes, const std::string& reason);
@@ -257,8 +267,13 @@ class Engine {
   void follow(const Operation& op);
   void run_thread();
 
-  bool pass();  // one round over all lanes; whether anything moved
-  bool advance(Lane& lane);
+  static constexpr int kBudget = 64;  // chunks
+  // To be asked once, when the call is made.
+  bool is_for_thread(const std::shared_ptr<Operation>& op) const;
+  // One round over all lanes, each until it must wait or has moved `budget` chunks; whether
+  // anything moved.
+  bool pass(int budget = kBudget);
+  bool advance(Lane& lane, int budget);
   void nap(uint32_t bell);  // the leader's
   bool needs_thread() const;
   void note_start(Clock::time_point now);

@@ -25,6 +25,7 @@ constexpr microseconds kYieldFor{60};  // then yields, then a futex
 constexpr int kRanksPerCpuThatYield = 2;
 constexpr microseconds kSlowYield{200};      // a yield this long: others want the CPUs, so sleep,
 constexpr milliseconds kCrowdedFor{5};       // for a while: a sleeper gets its turn back sooner
+constexpr int kThreadBudget = 8;             // chunks that it moves, 0.1 ms, before it gives way
 constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
 constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
 constexpr milliseconds kThreadNap{100};
@@ -240,7 +241,8 @@ void Engine::run_thread() {
       show(board.sleeper, RankBoard::kNobody);
       Clock::time_point idle_since = Clock::now();
       while (waiters_.load() == 0) {
-        if (pass()) {
+        if (pass(kThreadBudget)) {
+          if (more_) sched_yield();  // long work: those who compute, or want to, go first
           idle_since = Clock::now();
         } else if (!yields_ || active_.empty() || Clock::now() - idle_since > kThreadYieldFor) {
           break;
