@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -38,6 +39,8 @@ constexpr const char* kExamples =
                                                             between hosts, for their exchanges too
   smp-bench collectives -n 4 --ops all_reduce,all_gather -b 8Ki --predict mine.yaml
                                                             how well it predicts other sizes
+  smp-bench collectives -n 4 --rounds 5 --calibrate --check --cluster cpu-4 -o mine.yaml
+                                                            ... at once, while the machine is as it is
 
 Sizes are of a rank's full buffer. algbw is that over the time; busbw what the slowest link carries of it.
 A time is that of the slowest rank, the median of the samples.
@@ -50,9 +53,10 @@ struct CollectivesRequest {
   ReduceOp reduction = ReduceOp::kSum;
   SizeRange sizes;
   BenchOptions options;
+  int rounds = 1;
   bool is_private = false;
   std::string json, plot, cluster, output, predictions;
-  bool calibrates = false, measures_network = false;
+  bool calibrates = false, checks = false, measures_network = false;
 };
 
 template <class T, class Names>
@@ -110,28 +114,88 @@ void write_or_print(const std::string& path, const std::string& text) {
     throw std::runtime_error(fmt::format("{} could not be written", path));
 }
 
+std::vector<int64_t> sizes_of(const CollectivesRequest& request) {
+  std::vector<int64_t> sizes = sizes_in(request.sizes);
+  if (request.checks) {
+    const std::vector<int64_t> between = sizes_between(request.sizes);
+    sizes.insert(sizes.end(), between.begin(), between.end());
+    std::sort(sizes.begin(), sizes.end());
+  }
+  return sizes;
+}
+
+// All calls, types and sizes, one round of them after the other: what a machine does for a second
+// or two does not make one of them alone look slow. The last round prints the table.
+std::vector<BenchResult> measure_all(Communicator& comm, const CollectivesRequest& request,
+                                     const std::vector<BenchRank>& ranks) {
+  const bool speaks = comm.rank() == 0;
+  const std::vector<int64_t> sizes = sizes_of(request);
+  std::vector<std::vector<BenchResult>> rounds_of;
+  std::vector<BenchResult> results;
+  for (int round = 1; round <= request.rounds; ++round) {
+    const bool is_last = round == request.rounds;
+    BenchOptions options = request.options;
+    options.is_checked = is_last;
+    size_t at = 0;
+    for (const CollectiveOp op : request.ops) {
+      if (speaks && is_last) fmt::print("{}", table_head(op, ranks));
+      for (const DType dtype : request.dtypes)
+        for (const int64_t bytes : sizes) {
+          if (round == 1) rounds_of.emplace_back();
+          std::vector<BenchResult>& rounds = rounds_of[at++];
+          rounds.push_back(measure(comm, {op, dtype, request.reduction, bytes}, options));
+          if (!is_last) continue;
+          results.push_back(median_of(rounds));
+          if (!speaks) continue;
+          fmt::print("{}", table_line(results.back(), comm.size()));
+          std::fflush(stdout);
+        }
+    }
+  }
+  return results;
+}
+
+// Sets what the cluster's links say beside what was measured.
+void compare(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
+             const std::vector<BenchRank>& ranks) {
+  const LinkComparison comparison = compare_links(cluster, results, ranks);
+  fmt::print("{}", comparison.text);
+  std::fflush(stdout);
+  if (comparison.worst_error > kMostLinkError)
+    throw std::runtime_error(fmt::format(
+        "{} is predicted {:.0f} % wrong in the median, more than {:.0f} %",
+        call_name(comparison.worst_op), comparison.worst_error * 100, kMostLinkError * 100));
+}
+
+void calibrate(const CollectivesRequest& request, std::vector<BenchResult> results,
+               const std::vector<BenchRank>& ranks, const NetworkCost& network) {
+  std::vector<BenchResult> between;
+  if (request.checks) {
+    const std::vector<int64_t> held = sizes_between(request.sizes);
+    const auto first =
+        std::stable_partition(results.begin(), results.end(), [&](const BenchResult& result) {
+          return std::find(held.begin(), held.end(), result.measured.bytes) == held.end();
+        });
+    between.assign(first, results.end());
+    results.erase(first, results.end());
+  }
+  const JobSource source = cluster_source(request.cluster);
+  const std::string text = with_links(source, results, ranks, network);
+  write_or_print(request.output, text);
+  if (request.checks) compare(read_cluster({source.path, text}), between, ranks);
+}
+
 int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
   if (request.measures_network && job.hosts == 1)
     throw std::runtime_error("--network-cost: all ranks are on one host");
   const auto comm = connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
-  const bool speaks = comm->rank() == 0;
   const std::vector<BenchRank> ranks = places_of(*comm);
-  std::vector<BenchResult> results;
-  for (const CollectiveOp op : request.ops) {
-    if (speaks) fmt::print("{}", table_head(op, ranks));
-    for (const DType dtype : request.dtypes)
-      for (const int64_t bytes : sizes_in(request.sizes)) {
-        results.push_back(measure(*comm, {op, dtype, request.reduction, bytes}, request.options));
-        if (!speaks) continue;
-        fmt::print("{}", table_line(results.back(), comm->size()));
-        std::fflush(stdout);
-      }
-  }
+  const std::vector<BenchResult> results = measure_all(*comm, request, ranks);
   NetworkCost network;
   const bool calibrates_network = request.calibrates && hosts_among(ranks) > 1;
   if (request.measures_network || calibrates_network)
     network = measure_network(*comm, ranks, request.options.samples);
-  if (!speaks) return 0;
+  if (comm->rank() != 0) return 0;
   if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
   if (!request.plot.empty()) write_or_print(request.plot, as_plot(results, comm->size()));
@@ -140,19 +204,9 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
       throw std::runtime_error(fmt::format("{} of {}: {} elements were wrong",
                                            call_name(result.measured.op),
                                            name_of(result.measured.dtype), result.wrong()));
-  if (request.calibrates)
-    write_or_print(request.output,
-                   with_links(cluster_source(request.cluster), results, ranks, network));
-  if (!request.predictions.empty()) {
-    const LinkComparison comparison =
-        compare_links(read_cluster(cluster_source(request.predictions)), results, ranks);
-    fmt::print("{}", comparison.text);
-    std::fflush(stdout);
-    if (comparison.worst_error > kMostLinkError)
-      throw std::runtime_error(fmt::format(
-          "{} is predicted {:.0f} % wrong in the median, more than {:.0f} %",
-          call_name(comparison.worst_op), comparison.worst_error * 100, kMostLinkError * 100));
-  }
+  if (request.calibrates) calibrate(request, results, ranks, network);
+  if (!request.predictions.empty())
+    compare(read_cluster(cluster_source(request.predictions)), results, ranks);
   return 0;
 }
 
@@ -168,6 +222,7 @@ int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job
 
 int run_collectives(CollectivesRequest request) {
   request.options.is_symmetric = !request.is_private;
+  request.options.is_out_of_place_alone = request.calibrates || !request.predictions.empty();
   if (request.calibrates) {
     request.ops.assign(std::begin(kPointOps), std::end(kPointOps));
     (void)cluster_source(request.cluster);  // refused before anything is measured
@@ -202,6 +257,11 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   command->add_option("--samples", request->options.samples, "of each time; default 7")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--rounds", request->rounds,
+                   "through all calls and sizes; a time is the median of them; default 1")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
   command->add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
   command->add_flag("--private", request->is_private,
                     "buffers in private memory, not in memory that peers read in place");
@@ -219,6 +279,11 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
           ->type_name("NAME|FILE");
   calibrate->needs(cluster)->excludes(ops)->excludes(dtypes);
   command
+      ->add_flag("--check", request->checks,
+                 "of the cluster file that is made: measure sizes between as well, in the same "
+                 "rounds, and set what it says of them beside it; fails as --predict does")
+      ->needs(calibrate);
+  command
       ->add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
       ->type_name("FILE")
       ->needs(calibrate);
@@ -232,6 +297,8 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
                     "of ranks on several hosts: measure what `smp-bench exchanges` reckons with");
   command->callback([request, &run] {
     check(request->sizes);
+    if (request->checks && sizes_between(request->sizes).empty())
+      throw CLI::ValidationError("--check", "there is no size between those from -b to -e");
     run = [request] { return run_collectives(*request); };
   });
 }

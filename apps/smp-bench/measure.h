@@ -23,6 +23,8 @@ struct BenchCase {
 struct BenchOptions {
   bool is_symmetric = true;  // buffers that peers read in place, as the engine's
   bool is_dirty = false;  // inputs are rewritten before every call: nothing is in a cache by luck
+  bool is_out_of_place_alone = false;  // where a call can be that
+  bool is_checked = true;              // that one more call leaves what it must
   int samples = 7;
   double sample_s = 0.02;  // about so long; at least one call
 };
@@ -48,6 +50,9 @@ bool has_reduction(CollectiveOp op);
 
 // Of all ranks of the communicator; the same result on each.
 BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options);
+
+// Of one case, measured several times: medians, and all elements that were wrong.
+BenchResult median_of(const std::vector<BenchResult>& rounds);
 
 // Bytes a second of the full buffer, and what the slowest link must carry of them, as in
 // nccl-tests.

@@ -1,11 +1,14 @@
 #include "size_range.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 
 namespace smp {
 namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // the next size does not overflow
+
+constexpr int64_t kElementBytes = 8;
 
 }  // namespace
 
@@ -14,6 +17,17 @@ std::vector<int64_t> sizes_in(const SizeRange& range) {
   for (uint64_t bytes = range.from; bytes <= range.to; bytes *= uint64_t(range.factor))
     sizes.push_back(int64_t(bytes));
   return sizes;
+}
+
+std::vector<int64_t> sizes_between(const SizeRange& range) {
+  const std::vector<int64_t> sizes = sizes_in(range);
+  std::vector<int64_t> between;
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    const double middle = std::sqrt(double(sizes[i - 1]) * double(sizes[i]));
+    const int64_t bytes = std::llround(middle / kElementBytes) * kElementBytes;
+    if (bytes > sizes[i - 1] && bytes < sizes[i]) between.push_back(bytes);
+  }
+  return between;
 }
 
 void add_size_options(CLI::App& command, SizeRange& range) {

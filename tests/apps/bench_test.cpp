@@ -108,6 +108,28 @@ TEST_CASE("smp-bench collectives --calibrate refuses sizes of which no call move
   CHECK(end.err == "smp-bench: rank 0: no size holds an element for each rank\n");
 }
 
+TEST_CASE("smp-bench collectives --check predicts sizes that --calibrate keeps out of the file") {
+  const ScratchFolder folder;
+  const std::string cluster = folder / "mine.yaml";
+  const ProgramEnd end =
+      run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e", "4Ki", "--samples", "1",
+                   "--rounds", "2", "--calibrate", "--check", "--cluster", "cpu-4", "-o", cluster});
+  CAPTURE(end.err);
+  REQUIRE((end.code == 0 || end.code == 1));  // by what this machine does meanwhile
+  const std::string written = read_file(cluster);
+  CHECK(written.find("{ranks: 2, bytes: 4096, seconds: ") != std::string::npos);
+  CHECK(written.find("bytes: 2048") == std::string::npos);
+  const std::string compared = end.out.substr(end.out.find("# Predicted from "));
+  for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
+    CHECK(compared.find(std::string(op) + "         2048 ") != std::string::npos);
+  CHECK(compared.find("4096") == std::string::npos);
+  const ProgramEnd none = run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e",
+                                       "1Ki", "--calibrate", "--check", "--cluster", "cpu-4"});
+  CHECK(none.code == 2);
+  CHECK(none.err.find("--check: there is no size between those from -b to -e") !=
+        std::string::npos);
+}
+
 TEST_CASE("smp-bench collectives --predict sets the time model beside what was measured") {
   const ScratchFolder folder;
   const std::string cluster = folder / "slow.yaml";

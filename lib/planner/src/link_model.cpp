@@ -107,8 +107,8 @@ double share_moved(const Placement& placement) {
 
 // Measured calls of groups of `ranks` ranks, linear between neighbours; beyond the last one at its
 // bandwidth. Returns a negative number when there are none.
-double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
-                  double bytes) {
+double measured_of_size_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
+                          double bytes) {
   const LinkPoint* below = nullptr;
   const LinkPoint* above = nullptr;
   for (const LinkPoint& point : points) {
@@ -125,6 +125,25 @@ double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t
   if (above == nullptr) return below->seconds * bytes / low;
   const double high = static_cast<double>(above->bytes);
   return below->seconds + (above->seconds - below->seconds) * (bytes - low) / (high - low);
+}
+
+// The same for groups of a size that was not measured itself, linear between the next smaller and
+// larger ones that were: each rank more is one message more, and one rank's work more where ranks
+// share CPUs.
+double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
+                  double bytes) {
+  int64_t fewer = 0, more = 0;  // 0: none
+  for (const LinkPoint& point : points) {
+    if (point.op != op) continue;
+    if (point.ranks <= ranks) fewer = std::max(fewer, point.ranks);
+    if (point.ranks >= ranks && (more == 0 || point.ranks < more)) more = point.ranks;
+  }
+  if (fewer == 0 || more == 0) return -1;
+  const double low = measured_of_size_s(points, op, fewer, bytes);
+  if (fewer == more) return low;
+  const double high = measured_of_size_s(points, op, more, bytes);
+  return low +
+         (high - low) * static_cast<double>(ranks - fewer) / static_cast<double>(more - fewer);
 }
 
 double measured_s(CollectiveOp op, const Placement& placement, const ClusterSpec& cluster,
