@@ -10,6 +10,8 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "forked_ranks.h"
 #include "links.h"
@@ -124,33 +126,40 @@ std::vector<int64_t> sizes_of(const CollectivesRequest& request) {
   return sizes;
 }
 
-// All calls, types and sizes, one round of them after the other: what a machine does for a second
-// or two does not make one of them alone look slow. The last round prints the table.
+std::vector<BenchCase> cases_of(const CollectivesRequest& request) {
+  std::vector<BenchCase> cases;
+  for (const CollectiveOp op : request.ops)
+    for (const DType dtype : request.dtypes)
+      for (const int64_t bytes : sizes_of(request))
+        cases.push_back({op, dtype, request.reduction, bytes});
+  return cases;
+}
+
+// All calls, types and sizes, one round of them after the other, each but the last in an order of
+// its own, the same on all ranks: what a machine does at times does not meet the same ones of them
+// again and again. The last round prints the table.
 std::vector<BenchResult> measure_all(Communicator& comm, const CollectivesRequest& request,
                                      const std::vector<BenchRank>& ranks) {
-  const bool speaks = comm.rank() == 0;
-  const std::vector<int64_t> sizes = sizes_of(request);
-  std::vector<std::vector<BenchResult>> rounds_of;
+  const std::vector<BenchCase> cases = cases_of(request);
+  std::vector<std::vector<BenchResult>> rounds_of(cases.size());
+  BenchOptions options = request.options;
+  options.is_checked = false;
+  std::vector<size_t> order(cases.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 random(1);
+  for (int round = 1; round < request.rounds; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t at : order) rounds_of[at].push_back(measure(comm, cases[at], options));
+  }
   std::vector<BenchResult> results;
-  for (int round = 1; round <= request.rounds; ++round) {
-    const bool is_last = round == request.rounds;
-    BenchOptions options = request.options;
-    options.is_checked = is_last;
-    size_t at = 0;
-    for (const CollectiveOp op : request.ops) {
-      if (speaks && is_last) fmt::print("{}", table_head(op, ranks));
-      for (const DType dtype : request.dtypes)
-        for (const int64_t bytes : sizes) {
-          if (round == 1) rounds_of.emplace_back();
-          std::vector<BenchResult>& rounds = rounds_of[at++];
-          rounds.push_back(measure(comm, {op, dtype, request.reduction, bytes}, options));
-          if (!is_last) continue;
-          results.push_back(median_of(rounds));
-          if (!speaks) continue;
-          fmt::print("{}", table_line(results.back(), comm.size()));
-          std::fflush(stdout);
-        }
-    }
+  for (size_t at = 0; at < cases.size(); ++at) {
+    const bool begins = at == 0 || cases[at].op != cases[at - 1].op;
+    if (comm.rank() == 0 && begins) fmt::print("{}", table_head(cases[at].op, ranks));
+    rounds_of[at].push_back(measure(comm, cases[at], request.options));
+    results.push_back(median_of(rounds_of[at]));
+    if (comm.rank() != 0) continue;
+    fmt::print("{}", table_line(results.back(), comm.size()));
+    std::fflush(stdout);
   }
   return results;
 }
@@ -194,7 +203,7 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
   NetworkCost network;
   const bool calibrates_network = request.calibrates && hosts_among(ranks) > 1;
   if (request.measures_network || calibrates_network)
-    network = measure_network(*comm, ranks, request.options.samples);
+    network = measure_network(*comm, ranks, request.options.samples * request.rounds);
   if (comm->rank() != 0) return 0;
   if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
