@@ -119,6 +119,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   inbox_filled_.store(true);
   if (leaves && waiters_.load() == 0) {
     wake_thread();
+    if (locked_.load()) job_.ring(rank_);  // one that waits may be asleep with the lock
   } else if (try_lock()) {
     pass();
     leave();
