@@ -41,27 +41,14 @@ class FakeNetwork::End final : public Transport {
     return std::make_unique<Heap>(bytes);
   }
 
+  bool takes_any_memory() const override { return !network_.faults_.wants_own_memory; }
+
   bool send(Transfer& transfer) override {
     std::lock_guard guard(network_.mutex_);
-    if (refuses()) return false;
-    if (network_.cut_[size_t(rank_)] || network_.cut_[size_t(transfer.peer)]) {
-      transfer.error = "the wire is cut";
-    } else if (network_.parted_.count(std::minmax(rank_, int(transfer.peer))) == 0) {
-      const std::byte* begin = transfer.data();
-      const int delay = network_.faults_.delay_polls;
-      Message message{{begin, begin + transfer.bytes},
-                      rank_,
-                      delay > 0 ? int(network_.random_() % uint64_t(delay)) : 0};
-      Inbox& inbox = network_.inboxes_[size_t(transfer.peer)];
-      auto& messages = inbox.messages[int(transfer.box)];
-      // Its receiver has given a receive for it, though the network may have had no room for that
-      // yet.
-      if (transfer.box == Box::kData &&
-          messages.size() >= inbox.receives[0].size() + inbox.refused.size())
-        ++network_.unexpected_;
-      messages.push_back(std::move(message));
-      if (inbox.bell) inbox.bell.ring();
-    }
+    if (is_closed_) transfer.error = "closed";
+    if (!is_closed_ && refuses()) return false;
+    // The caller's memory is read when the message leaves, not before.
+    if (transfer.rest_bytes == 0 && !is_closed_) leave(transfer);
     sent_.push_back(&transfer);
     return true;
   }
@@ -69,8 +56,13 @@ class FakeNetwork::End final : public Transport {
   bool receive(Transfer& transfer) override {
     std::lock_guard guard(network_.mutex_);
     Inbox& inbox = network_.inboxes_[size_t(rank_)];
+    if (is_closed_) {
+      transfer.error = "closed";
+      cancelled_.push_back(&transfer);
+      return true;
+    }
     if (refuses()) {
-      if (transfer.box == Box::kData) inbox.refused.insert(&transfer);
+      if (transfer.box != Box::kNotes) inbox.refused.insert(&transfer);
       return false;
     }
     inbox.refused.erase(&transfer);
@@ -78,28 +70,48 @@ class FakeNetwork::End final : public Transport {
     return true;
   }
 
+  void cancel(Transfer& transfer) override {
+    std::lock_guard guard(network_.mutex_);
+    auto& receives = network_.inboxes_[size_t(rank_)].receives[int(transfer.box)];
+    const auto found = std::find(receives.begin(), receives.end(), &transfer);
+    if (found == receives.end()) return;
+    receives.erase(found);
+    transfer.error = "cancelled";
+    cancelled_.push_back(&transfer);
+  }
+
+  void close() override {
+    std::lock_guard guard(network_.mutex_);
+    is_closed_ = true;
+    for (auto& receives : network_.inboxes_[size_t(rank_)].receives) receives.clear();
+    sent_.clear();
+    cancelled_.clear();
+  }
+
   void poll(std::vector<Transfer*>& complete) override {
     std::lock_guard guard(network_.mutex_);
     if (network_.faults_.slow_rank == rank_ && network_.random_() % 50 != 0) return;
+    complete.insert(complete.end(), cancelled_.begin(), cancelled_.end());
+    cancelled_.clear();
     const size_t most = complete.size() + size_t(network_.faults_.at_once);
-    while (!sent_.empty() && complete.size() < most) {
+    for (; !sent_.empty() && complete.size() < most; sent_.pop_front()) {
+      if (network_.stuck_[size_t(rank_)] && sent_.front()->rest_bytes > 0) break;
+      if (sent_.front()->rest_bytes > 0 && !is_closed_) leave(*sent_.front());
       complete.push_back(sent_.front());
-      sent_.pop_front();
     }
     Inbox& inbox = network_.inboxes_[size_t(rank_)];
-    for (int box = 0; box < 2; ++box) {
+    for (int box = 0; box < kBoxes; ++box) {
       auto& messages = inbox.messages[box];
       auto& receives = inbox.receives[box];
       for (Message& message : messages) --message.polls_left;
       while (!receives.empty() && complete.size() < most) {
-        const auto message = next(messages);
+        const auto message = next(messages, receives, box);
         if (message == messages.end()) break;
-        Transfer* transfer = receives.front();
-        receives.pop_front();
-        memcpy(transfer->data(), message->bytes.data(), message->bytes.size());
-        transfer->bytes = message->bytes.size();
+        const auto receive = receive_of(*message, receives, box);
+        complete.push_back(*receive);
+        fill(**receive, *message);
+        receives.erase(receive);
         messages.erase(message);
-        complete.push_back(transfer);
       }
     }
   }
@@ -108,24 +120,79 @@ class FakeNetwork::End final : public Transport {
     std::lock_guard guard(network_.mutex_);
     const Inbox& inbox = network_.inboxes_[size_t(rank_)];
     if (!inbox.bell) return shm::kNoDescriptor;
-    if (!sent_.empty() || !inbox.messages[0].empty() || !inbox.messages[1].empty())
-      return shm::kPollAgain;
+    bool is_quiet = sent_.empty() && cancelled_.empty();
+    for (const auto& messages : inbox.messages) is_quiet &= messages.empty();
+    if (!is_quiet) return shm::kPollAgain;
     inbox.bell.answer();
     return inbox.bell.descriptor();
   }
 
  private:
+  using Messages = std::deque<Message>;
+  using Receives = std::deque<Transfer*>;
+
   bool refuses() {
     return network_.faults_.refuse > 0 &&
            std::uniform_real_distribution<>(0, 1)(network_.random_) < network_.faults_.refuse;
   }
 
+  void leave(Transfer& transfer) {
+    if (network_.cut_[size_t(rank_)] || network_.cut_[size_t(transfer.peer)]) {
+      transfer.error = "the wire is cut";
+      return;
+    }
+    if (network_.parted_.count(std::minmax(rank_, int(transfer.peer))) != 0) return;
+    const std::byte* begin = transfer.data();
+    const int delay = network_.faults_.delay_polls;
+    Message message{{begin, begin + transfer.bytes},
+                    rank_,
+                    delay > 0 ? int(network_.random_() % uint64_t(delay)) : 0,
+                    transfer.tag};
+    message.bytes.insert(message.bytes.end(), transfer.rest, transfer.rest + transfer.rest_bytes);
+    Inbox& inbox = network_.inboxes_[size_t(transfer.peer)];
+    const auto box = transfer.box;
+    auto& messages = inbox.messages[int(box)];
+    // Its receiver has given a receive for it, though the network may have had no room for that
+    // yet.
+    const auto is_for_it = [&](const Transfer* receive) {
+      return receive->box == box && receive->tag == transfer.tag;
+    };
+    const auto& receives = inbox.receives[int(box)];
+    const auto given = std::count_if(receives.begin(), receives.end(), is_for_it) +
+                       std::count_if(inbox.refused.begin(), inbox.refused.end(), is_for_it);
+    const auto before = std::count_if(messages.begin(), messages.end(), [&](const Message& other) {
+      return other.tag == transfer.tag;
+    });
+    if (box != Box::kNotes && before >= given) ++network_.unexpected_;
+    messages.push_back(std::move(message));
+    if (inbox.bell) inbox.bell.ring();
+  }
+
+  static Receives::iterator receive_of(const Message& message, Receives& receives, int box) {
+    if (box != int(Box::kStraight)) return receives.begin();
+    return std::find_if(receives.begin(), receives.end(),
+                        [&](const Transfer* transfer) { return transfer->tag == message.tag; });
+  }
+
+  static void fill(Transfer& transfer, const Message& message) {
+    const size_t bytes = message.bytes.size();
+    const size_t first = std::min(bytes, transfer.bytes);
+    if (bytes > transfer.bytes + transfer.rest_bytes) {
+      transfer.error = "longer than its receive";
+      return;
+    }
+    memcpy(transfer.data(), message.bytes.data(), first);
+    if (bytes > first) memcpy(transfer.rest, message.bytes.data() + first, bytes - first);
+    transfer.bytes = bytes;
+  }
+
   // Without reordering a message waits for those that its sender has sent before.
-  std::deque<Message>::iterator next(std::deque<Message>& messages) {
+  Messages::iterator next(Messages& messages, Receives& receives, int box) {
     std::set<int> waiting;
     for (auto message = messages.begin(); message != messages.end(); ++message) {
       if (message->polls_left <= 0 &&
-          (network_.faults_.reorder || waiting.count(message->from) == 0))
+          (network_.faults_.reorder || waiting.count(message->from) == 0) &&
+          receive_of(*message, receives, box) != receives.end())
         return message;
       waiting.insert(message->from);
     }
@@ -135,6 +202,8 @@ class FakeNetwork::End final : public Transport {
   FakeNetwork& network_;
   const int rank_;
   std::deque<Transfer*> sent_;
+  std::vector<Transfer*> cancelled_;
+  bool is_closed_ = false;
 };
 
 FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
@@ -142,6 +211,7 @@ FakeNetwork::FakeNetwork(int size, NetworkFaults faults)
       random_(faults.seed),
       inboxes_(size_t(size)),
       cut_(size_t(size)),
+      stuck_(size_t(size)),
       full_(size_t(size)) {
   if (!faults.rings || faults.deaf) return;
   for (Inbox& inbox : inboxes_) inbox.bell = shm::Doorbell::make();
@@ -164,6 +234,11 @@ void FakeNetwork::cut(int rank) {
 void FakeNetwork::part(int a, int b) {
   std::lock_guard guard(mutex_);
   parted_.insert(std::minmax(a, b));
+}
+
+void FakeNetwork::hold(int rank) {
+  std::lock_guard guard(mutex_);
+  stuck_[size_t(rank)] = true;
 }
 
 void FakeNetwork::fill(int rank) {

@@ -24,13 +24,14 @@ namespace smp::testing {
 
 struct NetworkFaults {
   uint64_t seed = 1;
-  double refuse = 0;     // how likely "no room now" is
-  int delay_polls = 0;   // a message is seen after up to so many polls of its receiver
-  bool reorder = false;  // messages overtake each other, those of one sender too
-  int at_once = 64;      // completions that one poll reports at most
-  int slow_rank = -1;    // it sees something in one poll of fifty
-  bool rings = false;    // ranks sleep at doorbells, beside its descriptor
-  bool deaf = false;     // then it has no descriptor
+  double refuse = 0;              // how likely "no room now" is
+  int delay_polls = 0;            // a message is seen after up to so many polls of its receiver
+  bool reorder = false;           // messages overtake each other, those of one sender too
+  int at_once = 64;               // completions that one poll reports at most
+  int slow_rank = -1;             // it sees something in one poll of fifty
+  bool rings = false;             // ranks sleep at doorbells, beside its descriptor
+  bool deaf = false;              // then it has no descriptor
+  bool wants_own_memory = false;  // it takes messages from its own memory alone
 };
 
 class FakeNetwork {
@@ -44,6 +45,8 @@ class FakeNetwork {
   void cut(int rank);
   // Nothing passes between these two any more, and nothing says so.
   void part(int a, int b);
+  // What this rank sends straight from its callers' memory never leaves any more.
+  void hold(int rank);
   // There is no memory for more messages of this rank.
   void fill(int rank);
 
@@ -53,10 +56,12 @@ class FakeNetwork {
     std::vector<std::byte> bytes;
     int from = -1;
     int polls_left = 0;
+    uint64_t tag = 0;
   };
+  static constexpr int kBoxes = 3;
   struct Inbox {
-    std::deque<Message> messages[2];  // by box
-    std::deque<shm::Transport::Transfer*> receives[2];
+    std::deque<Message> messages[kBoxes];
+    std::deque<shm::Transport::Transfer*> receives[kBoxes];
     std::set<shm::Transport::Transfer*> refused;  // receives of data that found no room so far
     shm::Doorbell bell;
   };
@@ -65,7 +70,7 @@ class FakeNetwork {
   const NetworkFaults faults_;
   std::mt19937_64 random_;
   std::vector<Inbox> inboxes_;
-  std::vector<bool> cut_, full_;
+  std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
   int64_t unexpected_ = 0;
 };

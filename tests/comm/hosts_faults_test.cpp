@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -79,6 +80,28 @@ TEST_CASE("calls that do not match between hosts end on all ranks and name both 
         "mismatch 1: rank 0: send #1 'm' of 4 fp32 to rank 1 does not match rank 1: recv #1 'm' of "
         "5 fp32 from rank 0");
   CHECK(messages[0] == messages[1]);
+}
+
+TEST_CASE("of messages that go straight and others that do not, both ends hear that they differ") {
+  constexpr int64_t kLong = 100000, kShort = 100;
+  for (const int64_t sent : {kLong, kShort}) {
+    const auto errors = errors_between(2, 1, kNever, [&](Communicator& comm) {
+      std::vector<float> x(kLong);
+      if (comm.rank() == 0) {
+        comm.send(x.data(), sent, DType::kF32, 1, "m")->wait();
+        comm.barrier("after")->wait();
+      } else {
+        comm.recv(x.data(), kLong + kShort - sent, DType::kF32, 0, "m")->wait();
+      }
+    });
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(
+          error.find(fmt::format("rank 0: send #1 'm' of {} fp32 to rank 1 does not match rank 1: "
+                                 "recv #1 'm' of {} fp32 from rank 0",
+                                 sent, kLong + kShort - sent)) != std::string::npos);
+    }
+  }
 }
 
 namespace {
@@ -370,6 +393,79 @@ TEST_CASE("abort between hosts ends the steps inside the hosts too, before their
     some_of_everything(comm, 10);
   });
   for (const std::string& error : errors) CHECK(error == "");
+}
+
+// The network reads and writes callers' memory: what ASan sees of it is what this is about.
+TEST_CASE("a call that is aborted leaves nothing that touches its memory, and others go on") {
+  for (const bool is_late : {false, true}) {
+    HostsOptions options;
+    options.faults.delay_polls = 50;
+    options.afterwards = [](FakeNetwork& network) { CHECK(network.unexpected() == 0); };
+    run_hosts(
+        3, 1,
+        [&](Communicator& comm) {
+          const auto all = comm.split({0, 1, 2});
+          constexpr int64_t kCount = 1 << 18;
+          auto own = std::make_unique<std::vector<float>>(kCount);
+          auto gathered = std::make_unique<std::vector<float>>(3 * kCount);
+          std::string said;
+          try {
+            const WorkPtr work =
+                all->all_gather(own->data(), gathered->data(), kCount, DType::kF32, "g");
+            if (comm.rank() == 1) {
+              for (int i = 0; i < 20 && is_late; ++i) work->done();
+              all->abort("enough");
+            }
+            work->wait();
+            all->barrier("b")->wait();
+          } catch (const CommError& e) {
+            said = e.what();
+          }
+          own.reset();
+          gathered.reset();
+          CHECK(said.find("rank 1 aborted: enough") != std::string::npos);
+          some_of_everything(comm, 50000);
+        },
+        options);
+  }
+}
+
+TEST_CASE("where what was sent from a caller's memory cannot be called back, its network ends") {
+  std::vector<std::string> errors(2), later(2);
+  std::atomic<int> ended{0};
+  run_hosts(2, 1, [&](Communicator& comm, FakeNetwork& network) {
+    const auto both = comm.split({0, 1});
+    std::vector<float> x(1 << 18);
+    network.hold(0);
+    try {
+      if (comm.rank() == 0) {
+        const WorkPtr work = both->send(x.data(), 1 << 18, DType::kF32, 1, "m");
+        comm.recv(x.data(), 1, DType::kF32, 1, "it is received")->wait();
+        while (!work->done()) both->abort("enough");
+      } else {
+        const WorkPtr work = both->recv(x.data(), 1 << 18, DType::kF32, 0, "m");
+        comm.send(x.data(), 1, DType::kF32, 0, "it is received")->wait();
+        work->wait();
+      }
+    } catch (const CommError& e) {
+      errors[size_t(comm.rank())] = e.what();
+    }
+    try {
+      comm.barrier("b")->wait();
+    } catch (const CommError& e) {
+      later[size_t(comm.rank())] = text_of(e);
+    }
+    ended.fetch_add(1);
+    while (ended.load() < comm.size()) std::this_thread::yield();
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    CAPTURE(rank);
+    CHECK(errors[size_t(rank)].find("rank 0 aborted: enough") != std::string::npos);
+    CHECK(later[size_t(rank)] ==
+          fmt::format("peer_lost 0: rank {}: barrier #1 'b': the network of rank 0 has ended, for "
+                      "what a call that failed had sent or was to receive could not be called back",
+                      rank));
+  }
 }
 
 TEST_CASE("an exception gives up a call between hosts before it frees its buffers") {

@@ -210,14 +210,15 @@ TEST_CASE(
 }
 
 TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing but the time") {
-  NetworkFaults late, refusing, mixed, slow, quiet;
+  NetworkFaults late, refusing, mixed, slow, quiet, own;
   late.delay_polls = 30;
   refusing.refuse = 0.7;
   mixed.delay_polls = 10, mixed.reorder = true, mixed.refuse = 0.3, mixed.at_once = 1;
   slow.slow_rank = 1;
   quiet.rings = true, quiet.refuse = 0.2;
+  own.wants_own_memory = true, own.refuse = 0.2, own.reorder = true, own.delay_polls = 5;
   uint64_t seed = 0;
-  for (NetworkFaults faults : {late, refusing, mixed, slow, quiet})
+  for (NetworkFaults faults : {late, refusing, mixed, slow, quiet, own})
     for (const Grid grid : {Grid{3, 1}, Grid{2, 2}}) {
       faults.seed = ++seed;
       HostsOptions options;
@@ -229,10 +230,27 @@ TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing
       run_hosts(
           grid.hosts, grid.per_host,
           [](Communicator& comm) {
-            for (const int64_t count : {1, 5000, 120001}) some_of_everything(comm, count);
+            // The last is longer than a piece of what goes straight from memory to memory.
+            for (const int64_t count : {1, 5000, 140001}) some_of_everything(comm, count);
           },
           options);
     }
+}
+
+// What went straight was counted as if its peer had been told of credits by it.
+TEST_CASE("long messages that go straight one way leave the short ones of the other way going") {
+  run_hosts(2, 1, [](Communicator& comm) {
+    constexpr int64_t kLong = 1 << 18;
+    std::vector<std::byte> x(kLong);
+    const int peer = 1 - comm.rank();
+    for (int i = 0; i < 20; ++i) {
+      const int64_t out = comm.rank() == 0 ? 10 : kLong, in = comm.rank() == 0 ? kLong : 10;
+      const WorkPtr sent = comm.send(x.data(), out, DType::kU8, peer, "m");
+      std::vector<std::byte> y(static_cast<size_t>(in));
+      comm.recv(y.data(), in, DType::kU8, peer, "m")->wait();
+      sent->wait();
+    }
+  });
 }
 
 TEST_CASE("a call that nobody waits for goes on over a network without a descriptor") {

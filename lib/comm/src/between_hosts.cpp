@@ -17,15 +17,38 @@
 // All ranks send and take in the same order on each rail, and have room for two messages more than
 // they have taken, so nobody waits in a circle.
 namespace smp::shm {
+namespace {
 
-void HostsGroup::send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes) {
-  if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
-  send_written(op, channel, bytes);
+constexpr int64_t kCopied = 16 << 10;
+
+}  // namespace
+
+// Copies of a few bytes cost less than to wait until they have left.
+void HostsGroup::send_message(Operation& op, Channel& channel, int peer, ConstBytes from,
+                              int64_t bytes, Way way) {
+  if (way.is_straight) {
+    check(op, channel.invitation(), peer);
+    seat_->port->send_piece(channel, op.call, from, bytes);
+  } else if (bytes > kCopied && seat_->port->takes_any_memory()) {
+    seat_->port->send_from(channel, op.call, from, bytes);
+  } else {
+    if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
+    return send_written(op, channel, bytes);
+  }
+  op.wire_bytes += bytes;
 }
 
 void HostsGroup::send_written(Operation& op, Channel& channel, int64_t bytes) {
   seat_->port->send(channel, op.call, bytes);
   op.wire_bytes += bytes;
+}
+
+void HostsGroup::take_message(Operation& op, Channel& channel, int peer, Bytes to, int64_t bytes,
+                              Way way) {
+  if (way.is_straight) return channel.see();
+  check_message(op, channel, peer);
+  copy_bytes(to, channel.front_bytes(), bytes);
+  channel.take();
 }
 
 std::string HostsGroup::step_label(const Operation& op) const {
@@ -47,7 +70,10 @@ void HostsGroup::started(Operation& op, const WorkPtr& step, bool at_second_hand
 // By the way that takes the least time (exchange.h). Members of the host get a part by a step there
 // as soon as its last message is here.
 Program HostsGroup::run_exchange(Operation& op, Parts parts, Program then) {
-  const Hops hops(seat_->fleet.exchange.choice(hosts_, parts.bytes), host_, hosts_, parts.bytes);
+  const Exchange exchange = seat_->fleet.exchange.choice(hosts_, parts.bytes);
+  // Messages of several parts are put together.
+  const Way way = exchange == Exchange::kDoubling ? Way() : way_of(parts.bytes);
+  const Hops hops(exchange, host_, hosts_, parts.bytes, way.most);
   const std::string label = step_label(op);
   auto part = [&](int host) { return parts.first + host * parts.stride; };
   auto hand_on = [&](int host, ConstBytes from) {
@@ -61,38 +87,49 @@ Program HostsGroup::run_exchange(Operation& op, Parts parts, Program then) {
   } else {
     copy_bytes(part(host_), parts.own, parts.bytes);
   }
+  for (int64_t i = 0; way.is_straight && i < hops.size(); ++i) {
+    const Hop hop = hops[i];
+    rail(hop.from).expect(op.call, part(hop.taken) + hop.at, hop.bytes);
+  }
+  for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).expose();
   for (int64_t i = 0; i < hops.size() + hops.lead(); ++i) {
     if (i < hops.size()) {
       const Hop hop = hops[i];
       Channel& channel = rail(hop.to);
       const int peer = member(hop.to, place_);
       op.at_second_hand = hops.are_handed_on();
-      co_await may_send(op, channel, peer);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-      const Bytes message = seat_->port->payload();
-      visit_parts(hop, hop.sent, hosts_, parts.bytes,
-                  [&](int host, int64_t offset, int64_t bytes, int64_t at) {
-                    ConstBytes from = host == host_ ? parts.own : part(host);
-                    copy_bytes(message + at, from + offset, bytes);
-                  });
-      send_written(op, channel, hop.bytes);
+      co_await may_send(op, channel, peer, way);
+      while (!has_room(channel, hop.bytes)) co_await room_made(op, peer);
+      auto source = [&](int host) { return host == host_ ? parts.own : part(host); };
+      if (exchange == Exchange::kDoubling) {
+        const Bytes message = seat_->port->payload();
+        visit_parts(hop, hop.sent, hosts_, parts.bytes,
+                    [&](int host, int64_t offset, int64_t bytes, int64_t at) {
+                      copy_bytes(message + at, source(host) + offset, bytes);
+                    });
+        send_written(op, channel, hop.bytes);
+      } else {
+        send_message(op, channel, peer, source(hop.sent) + hop.at, hop.bytes, way);
+      }
     }
     if (i >= hops.lead()) {
       const Hop hop = hops[i - hops.lead()];
       Channel& channel = rail(hop.from);
       const int peer = member(hop.from, place_);
       op.at_second_hand = hop.is_handed_on;
-      co_await message_of(op, channel, peer);
-      check_message(op, channel, peer);
+      co_await message_of(op, channel, peer, way);
+      if (!way.is_straight) check_message(op, channel, peer);
       visit_parts(hop, hop.taken, hosts_, parts.bytes,
                   [&](int host, int64_t offset, int64_t bytes, int64_t at) {
-                    copy_bytes(part(host) + offset, channel.front_bytes() + at, bytes);
+                    if (!way.is_straight)
+                      copy_bytes(part(host) + offset, channel.front_bytes() + at, bytes);
                     const bool is_last = offset + bytes == parts.bytes;
                     if (parts.are_for_members && is_last) hand_on(host, part(host));
                   });
-      channel.take();
+      way.is_straight ? channel.see() : channel.take();
     }
   }
+  for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
   co_await all_steps_done(op);
   op.at_second_hand = true;  // other members of the host may not be through
   op.rest = std::move(then);
@@ -159,10 +196,24 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   };
   const std::string label = step_label(op);
   std::vector<ConstBytes> from(static_cast<size_t>(hosts_));
+  std::vector<uint64_t> lent(size_t(2 * hosts_));  // of the partials of two rounds, by host
+  const Way way = way_of(call.bytes() / hosts_);
+  for (int step = 1; step < hosts_ && way.is_straight; ++step) {
+    const int host = take_from(host_, step, hosts_);
+    for (int64_t k = 0; k < rounds; ++k)
+      rail(host).expect(call, out + at(k, host, place_) * narrow_element,
+                        length(k) * narrow_element);
+    rail(host).expose();
+  }
 
   for (int64_t k = -1; k <= rounds; ++k) {
     if (k + 1 < rounds) {
       const int64_t n = length(k + 1);
+      // The partials of two rounds before lie where these will.
+      for (int host = 0; host < hosts_ && local_ && k > 0; ++host)
+        if (host != host_)
+          co_await op.reaches(rail(host).left(), lent[size_t((k + 1) % 2 * hosts_ + host)],
+                              member(host, place_));
       if (local_) {
         ConstBytes source = in + at(k + 1, 0, 0) * narrow_element;
         if (wide) {
@@ -182,8 +233,9 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < hosts_; ++step) {
         const int host = send_to(host_, step, hosts_), peer = member(host, place_);
         co_await may_send(op, rail(host), peer);
-        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-        send_message(op, rail(host), partial(k + 1, host), n * element);
+        while (!has_room(rail(host), n * element)) co_await room_made(op, peer);
+        send_message(op, rail(host), peer, partial(k + 1, host), n * element);
+        lent[size_t((k + 1) % 2 * hosts_ + host)] = rail(host).lent();
       }
     }
     if (k >= 0 && k < rounds) {  // the sum of this rank's piece
@@ -201,20 +253,18 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
       for (int step = 1; step < hosts_; ++step) {
         const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-        co_await may_send(op, rail(host), peer);
-        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-        send_message(op, rail(host), mine, n * narrow_element);
+        co_await may_send(op, rail(host), peer, way);
+        while (!has_room(rail(host), n * narrow_element)) co_await room_made(op, peer);
+        send_message(op, rail(host), peer, mine, n * narrow_element, way);
       }
     }
     if (k >= 1) {  // the others' sums of the round before
       const int64_t n = length(k - 1);
       for (int step = 1; step < hosts_; ++step) {
         const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-        co_await message_of(op, rail(host), peer);
-        check_message(op, rail(host), peer);
-        copy_bytes(out + at(k - 1, host, place_) * narrow_element, rail(host).front_bytes(),
-                   n * narrow_element);
-        rail(host).take();
+        co_await message_of(op, rail(host), peer, way);
+        take_message(op, rail(host), peer, out + at(k - 1, host, place_) * narrow_element,
+                     n * narrow_element, way);
       }
       for (int host = 0; local_ && host < hosts_; ++host) {
         const Bytes block = out + at(k - 1, host, 0) * narrow_element;
@@ -224,6 +274,7 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     }
   }
   co_await all_steps_done(op);
+  for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
   const int64_t done = own * size_ * narrow_element;
   if (tail > 0) op.rest = run_one_shot(op, in + done, out + done, tail);
 }
@@ -259,8 +310,8 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
       for (int step = 1; step < hosts_; ++step) {
         const int host = send_to(host_, step, hosts_), peer = member(host, place_);
         co_await may_send(op, rail(host), peer);
-        while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-        send_message(op, rail(host), partials + (host * part + begin) * element, n * element);
+        while (!has_room(rail(host), n * element)) co_await room_made(op, peer);
+        send_message(op, rail(host), peer, partials + (host * part + begin) * element, n * element);
       }
     }
     if (k == 0) continue;
@@ -280,6 +331,7 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
     }
     for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
   }
+  for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
 }
 
 // Each rank's part goes once to every other host; its members hand on what their rails have
@@ -295,24 +347,28 @@ Program HostsGroup::run_broadcast(Operation& op, Bytes buffer) {
   const int64_t bytes = op.call.bytes();
   const int root = op.call.peer, root_host = root / per_host_;
   if (place_ == root % per_host_) {
+    const Way way = way_of(bytes);
+    if (way.is_straight && rank_ != root) {
+      rail(root_host).expect(op.call, buffer, bytes);
+      rail(root_host).expose();
+    }
     int64_t at = 0;
     do {
-      const int64_t n = std::min(kMessageBytes, bytes - at);
+      const int64_t n = std::min(way.most, bytes - at);
       if (rank_ == root) {
         for (int step = 1; step < hosts_; ++step) {
           const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-          co_await may_send(op, rail(host), peer);
-          while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-          send_message(op, rail(host), buffer + at, n);
+          co_await may_send(op, rail(host), peer, way);
+          while (!has_room(rail(host), n)) co_await room_made(op, peer);
+          send_message(op, rail(host), peer, buffer + at, n, way);
         }
       } else {
-        co_await message_of(op, rail(root_host), root);
-        check_message(op, rail(root_host), root);
-        copy_bytes(buffer + at, rail(root_host).front_bytes(), n);
-        rail(root_host).take();
+        co_await message_of(op, rail(root_host), root, way);
+        take_message(op, rail(root_host), root, buffer + at, n, way);
       }
-      at += kMessageBytes;
+      at += way.most;
     } while (at < bytes);
+    for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
   }
   if (!local_) co_return;
   started(op, local_->broadcast(buffer, op.call.count, op.call.dtype, root % per_host_,
@@ -320,28 +376,38 @@ Program HostsGroup::run_broadcast(Operation& op, Bytes buffer) {
   co_await all_steps_done(op);
 }
 
+// The next message may begin while this one leaves.
 Program HostsGroup::run_send(Operation& op, Channel& channel, ConstBytes in) {
   const int to = op.call.peer;
   const int64_t bytes = op.call.bytes();
+  const Way way = way_of(bytes);
+  // Else a receiver who calls something else would not hear of it.
+  if (way.is_straight && channel.exposed().load() == channel.pieces_sent())
+    channel.tell_waiting(op.call);
   int64_t at = 0;
   do {
-    co_await may_send(op, channel, to);
-    while (!seat_->port->has_buffer()) co_await buffer_free(op, to);
-    send_message(op, channel, in + at, std::min(kMessageBytes, bytes - at));
-    at += kMessageBytes;
+    const int64_t n = std::min(way.most, bytes - at);
+    co_await may_send(op, channel, to, way);
+    while (!has_room(channel, n)) co_await room_made(op, to);
+    send_message(op, channel, to, in + at, n, way);
+    at += way.most;
   } while (at < bytes);
+  if (bytes > kCopied) op.completes_when(channel.left(), channel.lent(), to);
 }
 
 Program HostsGroup::run_recv(Operation& op, Channel& channel, Bytes out) {
   const int from = op.call.peer;
   const int64_t bytes = op.call.bytes();
+  const Way way = way_of(bytes);
+  if (channel.waiting().number == op.call.number) check(op, channel.waiting(), from);
+  if (way.is_straight && channel.arrived().load() > channel.taken() &&
+      channel.front().number == op.call.number)
+    check_message(op, channel, from);
   int64_t at = 0;
   do {
-    co_await message_of(op, channel, from);
-    check_message(op, channel, from);
-    copy_bytes(out + at, channel.front_bytes(), std::min(kMessageBytes, bytes - at));
-    channel.take();
-    at += kMessageBytes;
+    co_await message_of(op, channel, from, way);
+    take_message(op, channel, from, out + at, std::min(way.most, bytes - at), way);
+    at += way.most;
   } while (at < bytes);
 }
 

@@ -143,7 +143,7 @@ bool Engine::pass(int budget) {
   for (size_t i = 0; i < active_.size();) {
     Lane& lane = *active_[i];
     moved |= advance(lane, budget);
-    if (lane.operations.empty()) {
+    if (lane.is_empty()) {
       lane.active = false;
       active_[i] = active_.back();
       active_.pop_back();
@@ -179,14 +179,26 @@ void Engine::enqueue(std::shared_ptr<Operation> op) {
   Lane& lane = op->lane;
   SMP_CHECK_EQ(op->call.number, lane.last_number + 1);
   lane.last_number = op->call.number;
+  if (op->at_once) op->at_once();
   lane.operations.push_back(std::move(op));
   if (lane.active) return;
   lane.active = true;
   active_.push_back(&lane);
 }
 
-bool Engine::advance(Lane& lane, int budget) {
+bool Engine::complete_those_that_left(Lane& lane) {
   bool moved = false;
+  while (!lane.leaving.empty() && lane.leaving.front()->ready()) {
+    const std::shared_ptr<Operation> op = lane.leaving.front();
+    lane.leaving.pop_front();
+    finish(*op, nullptr);
+    moved = true;
+  }
+  return moved;
+}
+
+bool Engine::advance(Lane& lane, int budget) {
+  bool moved = complete_those_that_left(lane);
   while (!lane.operations.empty()) {
     Operation* const op = lane.operations.front().get();
     if (!op->started_) {
@@ -217,6 +229,11 @@ bool Engine::advance(Lane& lane, int budget) {
     }
     const std::shared_ptr<Operation> ended = std::move(lane.operations.front());
     lane.operations.pop_front();
+    if (!error && ended->leaves_) {
+      lane.leaving.push_back(ended);
+      complete_those_that_left(lane);
+      continue;
+    }
     finish(*ended, error);
     if (!error) continue;
     try {
@@ -233,6 +250,7 @@ bool Engine::advance(Lane& lane, int budget) {
 
 void Engine::finish(Operation& op, std::exception_ptr error) {
   op.error_ = error;
+  if (error) op.lane.member->let_go();
   if (op.logged != 0) log_->end(op.logged, error != nullptr);
   op.lane.member->finished(op);
   op.program = Program();
@@ -249,7 +267,7 @@ void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
   exclusively([&] {
     const Failure failure{CommError::Kind::kAborted, rank_, rank_, reason};
     for (Lane* lane : lanes) {
-      if (!lane->operations.empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
+      if (!lane->is_empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
       std::erase(active_, lane);
       lane->active = false;
     }

@@ -47,6 +47,9 @@ class Member {
   // By which the members on other hosts know the group of this call; 0: by none.
   virtual uint64_t key_of(const Operation&) const { return 0; }
   virtual void finished(const Operation& op) = 0;  // to count its traffic
+  // An operation has failed, and the whole group with it: nothing shall touch the memory of its
+  // callers any more.
+  virtual void let_go() {}
   // Why no message reaches a rank on another host, if none does.
   virtual std::optional<std::string> unreachable(int) const { return std::nullopt; }
 };
@@ -85,6 +88,8 @@ class Mover {
 struct Lane {
   Member* member = nullptr;
   std::deque<std::shared_ptr<Operation>> operations;
+  // Whose programs are through, before these; what they have sent has not left yet.
+  std::deque<std::shared_ptr<Operation>> leaving;
   uint64_t last_number = 0;  // of the calls that were put here, which keep their order
   bool active = false;
   // Of the thread that makes the calls: its last long one, and how many more it is trusted to leave
@@ -92,6 +97,9 @@ struct Lane {
   std::shared_ptr<Operation> last_long;
   std::chrono::nanoseconds cpu_time{0};  // that it had taken then
   int left_lately = 0;
+
+  bool is_empty() const { return operations.empty() && leaving.empty(); }
+  Operation& first() const { return *(leaving.empty() ? operations : leaving).front(); }
 };
 
 class Operation {
@@ -144,11 +152,19 @@ class Operation {
     return Awaitable{*this};
   }
 
+  // For the end of a program: the operation is complete when this is so, and the next of its lane
+  // may begin.
+  void completes_when(const std::atomic<uint64_t>& counter, uint64_t target, int peer) {
+    waits_for(&counter, 0, 1, target, peer);
+    leaves_ = true;
+  }
+
   const Call call;
   const uint64_t print;  // its fingerprint
   Lane& lane;
   std::chrono::milliseconds timeout;
-  FrameRoom frame_room;  // before its programs
+  std::function<void()> at_once;  // when it is put into its lane, under the lock
+  FrameRoom frame_room;           // before its programs
   Program program;
   Program rest;         // goes on when `program` is through
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
@@ -195,9 +211,10 @@ class Operation {
   bool wanted_ = false;  // somebody waits for it or for one behind it
   int budget_ = 0;       // chunks that it may still move before other lanes get their turn
   bool started_ = false;
+  bool leaves_ = false;
   bool is_for_thread_ = false;
-  std::chrono::steady_clock::time_point made_;  // of a long call
-  std::atomic<bool> is_wanted_at_once_{false};  // by somebody who waited for it when it was made
+  std::chrono::steady_clock::time_point made_;   // of a long call
+  std::atomic<bool> is_wanted_at_once_{false};   // by somebody who waited for it when it was made
   std::chrono::steady_clock::time_point start_;  // as noted when it first had to wait for long
   std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
   Looking overdue_;                              // at whom it waits for
@@ -274,6 +291,7 @@ class Engine {
   // anything moved.
   bool pass(int budget = kBudget);
   bool advance(Lane& lane, int budget);
+  bool complete_those_that_left(Lane& lane);
   void nap(uint32_t bell);  // the leader's
   bool needs_thread() const;
   void note_start(Clock::time_point now);

@@ -51,9 +51,10 @@ void Engine::fail_affected() {
 }
 
 void Engine::fail_lane(Lane& lane, const Failure& failure) {
-  while (!lane.operations.empty()) {
-    const std::shared_ptr<Operation> op = lane.operations.front();
-    lane.operations.pop_front();
+  while (!lane.is_empty()) {
+    auto& first = lane.leaving.empty() ? lane.operations : lane.leaving;
+    const std::shared_ptr<Operation> op = first.front();
+    first.pop_front();
     const std::string own = name(*op);
     const bool names_it = failure.text.rfind(own, 0) == 0;
     const bool both_sides = failure.kind == CommError::Kind::kMismatch;
@@ -70,8 +71,10 @@ void Engine::check_health() {
     fail_affected();
   }
   note_start(Clock::now());
-  for (Lane* lane : std::vector<Lane*>(active_))
+  for (Lane* lane : std::vector<Lane*>(active_)) {
+    if (!lane->leaving.empty()) check_peer(*lane->leaving.front());
     if (!lane->operations.empty()) check_peer(*lane->operations.front());
+  }
 }
 
 void Engine::check_peer(Operation& op) {

@@ -117,8 +117,8 @@ void Engine::lead(const Operation& op) {
       crowded_until_ = back + kCrowdedFor;
       continue;
     }
-    if (!op.lane.operations.empty()) {
-      board.blocked_on.store(op.lane.member->awaited(*op.lane.operations.front()) + 1);
+    if (!op.lane.is_empty()) {
+      board.blocked_on.store(op.lane.member->awaited(op.lane.first()) + 1);
       board.looked_ns.store(now.time_since_epoch().count());
       slept = true;
     }
@@ -166,10 +166,13 @@ bool Engine::needs_thread() const {
 
 // Of what has begun to wait. Most calls are through before anybody would look at a clock.
 void Engine::note_start(Clock::time_point now) {
+  auto note = [now](const auto& operations) {
+    if (!operations.empty() && operations.front()->start_ == Clock::time_point())
+      operations.front()->start_ = now;
+  };
   for (const Lane* lane : active_) {
-    if (lane->operations.empty()) continue;
-    Clock::time_point& start = lane->operations.front()->start_;
-    if (start == Clock::time_point()) start = now;
+    note(lane->leaving);
+    note(lane->operations);
   }
 }
 

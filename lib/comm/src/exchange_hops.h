@@ -20,15 +20,12 @@ struct Hop {
   bool is_handed_on = false;  // its sender may have had to take something before
 };
 
-inline int64_t pieces_of(int64_t bytes) {
-  return std::max<int64_t>(1, div_up(bytes, kMessageBytes));
-}
-
 // The hops of a host, in the order in which it sends; it takes them in the same order.
 class Hops {
  public:
-  Hops(Exchange exchange, int host, int hosts, int64_t bytes)
-      : exchange_(exchange), host_(host), hosts_(hosts), bytes_(bytes) {
+  // `most`: bytes of a message.
+  Hops(Exchange exchange, int host, int hosts, int64_t bytes, int64_t most = kMessageBytes)
+      : exchange_(exchange), host_(host), hosts_(hosts), bytes_(bytes), most_(most) {
     for (int step = 1; step < hosts; step = after(step)) {
       size_ += pieces_of(bytes * parts(step));
       ++steps_;
@@ -67,11 +64,13 @@ class Hops {
     return exchange_ == Exchange::kDoubling ? std::min(step, hosts_ - step) : 1;
   }
 
+  int64_t pieces_of(int64_t bytes) const { return std::max<int64_t>(1, div_up(bytes, most_)); }
+
   Hop hop(int step, int64_t piece, bool is_handed_on) const {
     Hop hop;
-    hop.at = piece * kMessageBytes;
+    hop.at = piece * most_;
     hop.is_handed_on = is_handed_on;
-    hop.bytes = std::min(kMessageBytes, bytes_ * parts(step) - hop.at);
+    hop.bytes = std::min(most_, bytes_ * parts(step) - hop.at);
     switch (exchange_) {
       case Exchange::kMesh:
         hop.to = send_to(host_, step, hosts_);
@@ -95,7 +94,7 @@ class Hops {
 
   Exchange exchange_;
   int host_, hosts_;
-  int64_t bytes_;
+  int64_t bytes_, most_;
   int64_t size_ = 0;
   int steps_ = 0;
 };

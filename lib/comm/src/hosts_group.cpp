@@ -13,6 +13,7 @@ namespace smp::shm {
 namespace {
 
 constexpr std::chrono::milliseconds kLastMessages{1000};
+constexpr std::chrono::milliseconds kLastPieces{500};  // after a failure, half sent or received
 
 enum class Purpose : uint64_t { kCollectives = 1, kMessages = 2 };
 
@@ -64,8 +65,8 @@ HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int
 HostsGroup::~HostsGroup() {
   std::vector<Lane*> lanes;
   for (auto& [peer, pair] : pairs_) {
-    lanes.push_back(&pair.sends);
-    lanes.push_back(&pair.recvs);
+    lanes.push_back(&pair->sends);
+    lanes.push_back(&pair->recvs);
   }
   const bool abandoned = close(std::move(lanes));
   // Peers that have not heard of a failure yet shall not take this for the cause.
@@ -75,8 +76,8 @@ HostsGroup::~HostsGroup() {
   local_.reset();  // steps in the host use what follows
   seat_->engine.exclusively([&] {
     for (auto& [peer, pair] : pairs_) {
-      if (quiet && pair.channel) pair.channel->keep_quiet();
-      pair.channel.reset();
+      if (quiet) pair->channel->keep_quiet();
+      pair->channel.reset();
     }
     for (auto& rail : rails_) {
       if (quiet && rail) rail->keep_quiet();
@@ -93,7 +94,7 @@ bool HostsGroup::has_left(int rank) const {
     if (now - seen > kLastMessages) return true;
   }
   const auto pair = pairs_.find(rank);
-  const Channel* const messages = pair == pairs_.end() ? nullptr : pair->second.channel.get();
+  const Channel* const messages = pair == pairs_.end() ? nullptr : pair->second->channel.get();
   const Channel* const rail =
       rank % per_host_ == place_ ? rails_[size_t(rank / per_host_)].get() : nullptr;
   if (messages == nullptr && rail == nullptr) return false;
@@ -124,6 +125,19 @@ std::optional<int> HostsGroup::awaited_in(uint64_t number) const {
 
 std::optional<std::string> HostsGroup::unreachable(int rank) const {
   return seat_->port->unreachable(global(rank));
+}
+
+// Messages that the others still send go nowhere.
+void HostsGroup::let_go() {
+  std::vector<Channel*> channels;
+  for (const auto& rail : rails_)
+    if (rail) channels.push_back(rail.get());
+  for (const auto& [peer, pair] : pairs_)
+    if (pair->channel) channels.push_back(pair->channel.get());
+  if (seat_->port->let_go(channels, kLastPieces)) return;
+  const int self = global(rank_);
+  seat_->job->fail(seat_->job->failure(),
+                   {CommError::Kind::kPeerLost, self, self, *seat_->port->unreachable(self)});
 }
 
 WorkPtr HostsGroup::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -188,15 +202,15 @@ WorkPtr HostsGroup::barrier(std::string_view label) {
 
 // The map belongs to the programs, its entries to the caller as well.
 HostsGroup::Pair& HostsGroup::pair(int peer) {
-  if (const auto known = pairs_.find(peer); known != pairs_.end()) return known->second;
+  if (const auto known = pairs_.find(peer); known != pairs_.end()) return *known->second;
   Pair* made = nullptr;
   seat_->engine.exclusively([&] {
     const int to = global(peer);
-    auto channel = std::make_unique<Channel>(
-        *seat_->port, channel_id(key_, global(rank_), to, Purpose::kMessages), to);
-    made = &pairs_[peer];
-    made->sends.member = made->recvs.member = this;
-    made->channel = std::move(channel);
+    auto fresh = std::make_unique<Pair>(*this);
+    fresh->sends.member = fresh->recvs.member = this;
+    fresh->channel = std::make_unique<Channel>(
+        *seat_->port, channel_id(key_, global(rank_), to, Purpose::kMessages), to, fresh.get());
+    made = (pairs_[peer] = std::move(fresh)).get();
   });
   return *made;
 }
@@ -217,7 +231,14 @@ WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::s
   Pair& p = pair(from);
   const auto work =
       operation(p.recvs, message(CollectiveOp::kRecv, count, dtype, from, label, p.received));
-  return start(work, run_recv(*work, *p.channel, static_cast<Bytes>(out)));
+  const auto to = static_cast<Bytes>(out);
+  if (const Call& call = work->call; way_of(call.bytes()).is_straight)
+    work->at_once = [this, &p, &call, to] {
+      if (failure()) return;
+      p.channel->expect(call, to, call.bytes());
+      p.channel->expose();
+    };
+  return start(work, run_recv(*work, *p.channel, to));
 }
 
 // Steps inside the host are counted with the calls that they belong to.

@@ -15,6 +15,13 @@
 
 namespace smp::shm {
 
+// How the bytes of a call go to one other rank or come from it: in messages, or straight, which its
+// receiver has to expect and expose.
+struct Way {
+  bool is_straight = false;
+  int64_t most = kMessageBytes;  // bytes of a piece
+};
+
 // One rank's side of a group whose ranks are on several hosts. Its collectives are made of steps
 // inside the host, which are calls of an ordinary group of the ranks here, and of messages on the
 // rails: member i of a host talks to member i of every other host. The programs: between_hosts.cpp.
@@ -43,7 +50,11 @@ class HostsGroup final : public GroupSide, public Reader {
 
  private:
   // Messages of send and recv with one member of another host.
-  struct Pair {
+  struct Pair final : Reader {
+    explicit Pair(HostsGroup& its_group) : group(its_group) {}
+    void came(const MessageHeader& header) override { group.sent_by(*this, header); }
+
+    HostsGroup& group;
     Lane sends, recvs;
     uint64_t sent = 0, received = 0;
     std::unique_ptr<Channel> channel;
@@ -55,6 +66,8 @@ class HostsGroup final : public GroupSide, public Reader {
   void check_calls(const Operation&) const override {}  // each message says what was called
   std::optional<std::string> unreachable(int rank) const override;
   void came(const MessageHeader& header) override;
+  void sent_by(const Pair& pair, const MessageHeader& header);
+  void let_go() override;
   int awaited(Operation& op) const override;
   uint64_t key_of(const Operation& op) const override {
     return &op.lane == &collectives_ ? key_ : 0;
@@ -93,17 +106,33 @@ class HostsGroup final : public GroupSide, public Reader {
   Program run_send(Operation& op, Channel& channel, ConstBytes in);
   Program run_recv(Operation& op, Channel& channel, Bytes out);
 
+  Way way_of(int64_t bytes) const {
+    const bool is_straight = bytes > kMessageBytes && seat_->port->takes_any_memory();
+    return {is_straight, is_straight ? kPieceBytes : kMessageBytes};
+  }
+
   // Steps of programs.
   int member(int host, int place) const { return host * per_host_ + place; }
   Channel& rail(int host) { return *rails_[size_t(host)]; }
-  auto may_send(Operation& op, Channel& channel, int peer);
-  auto buffer_free(Operation& op, int peer);
-  void send_message(Operation& op, Channel& channel, ConstBytes from, int64_t bytes);
+  auto may_send(Operation& op, Channel& channel, int peer, Way way = {});
+  bool has_room(const Channel& channel, int64_t bytes) const {
+    return seat_->port->has_room(channel, bytes);
+  }
+  auto room_made(Operation& op, int peer);
+  // From memory that stays as it is until all has left.
+  void send_message(Operation& op, Channel& channel, int peer, ConstBytes from, int64_t bytes,
+                    Way way = {});
   void send_written(Operation& op, Channel& channel, int64_t bytes);  // what is in the payload
-  auto message_of(Operation& op, Channel& channel, int peer);
+  auto message_of(Operation& op, Channel& channel, int peer, Way way = {});
+  // To where it was expected, if it came straight.
+  void take_message(Operation& op, Channel& channel, int peer, Bytes to, int64_t bytes,
+                    Way way = {});
+  auto all_left(Operation& op, int host);
   void check_message(const Operation& op, const Channel& channel, int peer);
+  void check(const Operation& op, const MessageHeader& header, int peer);
   const Call* contradicted_by(const MessageHeader& header) const;
   CommError mismatch_with(const Call& own, const MessageHeader& theirs) const;
+  static Call call_of(const MessageHeader& header);
   std::string step_label(const Operation& op) const;
   // A step inside the host. `at_second_hand`: its members may wait for other hosts in their turn.
   void started(Operation& op, const WorkPtr& step, bool at_second_hand = false);
@@ -115,7 +144,7 @@ class HostsGroup final : public GroupSide, public Reader {
   std::unique_ptr<Group> local_;  // of the members on this host, if it counts several
   std::vector<std::unique_ptr<Channel>> rails_;  // by host; none to its own
   std::vector<uint64_t> heard_;  // number of the last call that each host's rail told
-  std::map<int, Pair> pairs_;
+  std::map<int, std::unique_ptr<Pair>> pairs_;
   mutable std::map<int, std::chrono::steady_clock::time_point> gone_since_;  // of members
 
   std::atomic<uint64_t> steps_done_{0};

@@ -16,16 +16,24 @@ inline ReduceOp partial_op(const Call& call) {
   return call.reduce_op == ReduceOp::kAverage ? ReduceOp::kSum : call.reduce_op;
 }
 
-inline auto HostsGroup::may_send(Operation& op, Channel& channel, int peer) {
-  return op.reaches(channel.credits(), channel.sent() + 1, peer);
+inline auto HostsGroup::may_send(Operation& op, Channel& channel, int peer, Way way) {
+  return way.is_straight ? op.reaches(channel.exposed(), channel.pieces_sent() + 1, peer)
+                         : op.reaches(channel.credits(), channel.sent() + 1, peer);
 }
 
-inline auto HostsGroup::buffer_free(Operation& op, int peer) {
-  return op.reaches(seat_->port->freed(), seat_->port->buffers_needed(), peer);
+inline auto HostsGroup::room_made(Operation& op, int peer) {
+  const std::atomic<uint64_t>& freed = seat_->port->freed();
+  return op.reaches(freed, freed.load() + 1, peer);
 }
 
-inline auto HostsGroup::message_of(Operation& op, Channel& channel, int peer) {
-  return op.reaches(channel.arrived(), channel.taken() + 1, peer);
+inline auto HostsGroup::message_of(Operation& op, Channel& channel, int peer, Way way) {
+  return way.is_straight ? op.reaches(channel.placed(), channel.pieces_seen() + 1, peer)
+                         : op.reaches(channel.arrived(), channel.taken() + 1, peer);
+}
+
+// What was sent from callers' memory on this rail.
+inline auto HostsGroup::all_left(Operation& op, int host) {
+  return op.reaches(rail(host).left(), rail(host).lent(), member(host, place_));
 }
 
 inline auto HostsGroup::all_steps_done(Operation& op) {

@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 #include <sys/epoll.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -132,19 +133,33 @@ class OfiTransport final : public Transport {
     return std::make_unique<Registered>(*this, bytes);
   }
 
+  bool takes_any_memory() const override {
+    return (info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0 && info_->tx_attr->iov_limit >= 2 &&
+           info_->rx_attr->iov_limit >= 2;
+  }
+
   bool send(Transfer& transfer) override {
-    const ssize_t done =
-        fi_tsend(endpoint_.get(), transfer.data(), transfer.bytes, descriptor(transfer),
-                 peers_[size_t(transfer.peer)], tag_of(transfer.box), transfer.reserved);
-    return posted(transfer, done);
+    if (endpoint_.get() == nullptr) return posted(transfer, -FI_ESHUTDOWN);
+    const fi_addr_t peer = peers_[size_t(transfer.peer)];
+    Pieces pieces(transfer);
+    return posted(transfer, fi_tsendv(endpoint_.get(), pieces.memory, pieces.descriptors,
+                                      pieces.count, peer, tag_of(transfer), transfer.reserved));
   }
 
   bool receive(Transfer& transfer) override {
-    const ssize_t done =
-        fi_trecv(endpoint_.get(), transfer.data(), transfer.bytes, descriptor(transfer),
-                 FI_ADDR_UNSPEC, tag_of(transfer.box), 0, transfer.reserved);
-    return posted(transfer, done);
+    if (endpoint_.get() == nullptr) return posted(transfer, -FI_ESHUTDOWN);
+    Pieces pieces(transfer);
+    return posted(transfer,
+                  fi_trecvv(endpoint_.get(), pieces.memory, pieces.descriptors, pieces.count,
+                            FI_ADDR_UNSPEC, tag_of(transfer), 0, transfer.reserved));
   }
+
+  // What was complete already stays so; a provider that cannot cancel lets it go on.
+  void cancel(Transfer& receive) override {
+    if (endpoint_.get() != nullptr) fi_cancel(&endpoint_->fid, receive.reserved);
+  }
+
+  void close() override { endpoint_.close(); }
 
   void poll(std::vector<Transfer*>& complete) override {
     complete.insert(complete.end(), early_.begin(), early_.end());
@@ -196,10 +211,27 @@ class OfiTransport final : public Transport {
     Closing<fid_mr> region_;
   };
 
-  static uint64_t tag_of(Box box) { return box == Box::kData ? 1 : 2; }
+  // Their tags have the first bit, which the others have not.
+  static uint64_t tag_of(const Transfer& transfer) {
+    if (transfer.box == Box::kStraight) return transfer.tag | uint64_t{1} << 63;
+    return transfer.box == Box::kData ? 1 : 2;
+  }
   static void* descriptor(const Transfer& transfer) {
     return static_cast<Registered*>(transfer.memory)->descriptor();
   }
+  struct Pieces {
+    explicit Pieces(const Transfer& transfer) {
+      if (transfer.bytes > 0) add({transfer.data(), transfer.bytes}, descriptor(transfer));
+      if (transfer.rest_bytes > 0) add({transfer.rest, transfer.rest_bytes}, nullptr);
+    }
+    void add(iovec piece, void* descriptor) {
+      memory[count] = piece;
+      descriptors[count++] = descriptor;
+    }
+    size_t count = 0;
+    iovec memory[2];
+    void* descriptors[2];
+  };
   static Transfer* transfer_of(void* context) {
     static_assert(offsetof(Transfer, reserved) == 0);
     return reinterpret_cast<Transfer*>(context);

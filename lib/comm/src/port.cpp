@@ -26,26 +26,28 @@ constexpr milliseconds kAskEvery{500};
 Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret, milliseconds silence)
     : transport_(std::move(transport)), rank_(rank), secret_(secret), silence_(silence) {
   Block buffers = make_block(kBuffers, kMessageSpace, Transport::Box::kData);
-  for (const auto& transfer : buffers.transfers) free_buffers_.push_back(transfer.get());
+  for (const auto& parcel : buffers.parcels) {
+    parcel->has_payload = true;
+    free_buffers_.push_back(parcel.get());
+  }
   blocks_.push_back(std::move(buffers));
-  freed_.store(uint64_t(kBuffers));
   Block notes = make_block(kNoteReceives, sizeof(MessageHeader), Transport::Box::kNotes);
-  for (const auto& transfer : notes.transfers) recycle(*transfer);
+  for (const auto& parcel : notes.parcels) recycle(*parcel);
   blocks_.push_back(std::move(notes));
 }
 
 Port::~Port() { transport_.reset(); }  // before the memory that it may write to
 
-Port::Block Port::make_block(int64_t transfers, size_t bytes, Transport::Box box) {
+Port::Block Port::make_block(int64_t parcels, size_t bytes, Transport::Box box) {
   Block block;
-  block.memory = transport_->allocate(size_t(transfers) * bytes);
-  for (int64_t i = 0; i < transfers; ++i) {
-    auto transfer = std::make_unique<Transfer>();
-    transfer->memory = block.memory.get();
-    transfer->at = size_t(i) * bytes;
-    transfer->bytes = bytes;
-    transfer->box = box;
-    block.transfers.push_back(std::move(transfer));
+  block.memory = transport_->allocate(size_t(parcels) * bytes);
+  for (int64_t i = 0; i < parcels; ++i) {
+    auto parcel = std::make_unique<Parcel>();
+    parcel->memory = block.memory.get();
+    parcel->at = size_t(i) * bytes;
+    parcel->bytes = bytes;
+    parcel->box = box;
+    block.parcels.push_back(std::move(parcel));
   }
   return block;
 }
@@ -54,17 +56,17 @@ void Port::open(Channel& channel) {
   add_receives(1);
   SMP_CHECK(channels_.emplace(channel.id_, &channel).second);
   if (const auto early = early_.find(channel.id_); early != early_.end()) {
-    channel.credits_.store(early->second.granted);
-    channel.closed_ = early->second.closed;
-    channel.closed_at_ = early->second.closed_at;
+    const Early said = std::move(early->second);
     early_.erase(early);
+    channel.credits_.store(said.granted);
+    for (const MessageHeader& header : said.notes) channel.heard(header);
   }
 }
 
 void Port::close(Channel& channel) {
   if (!channel.closed_ && !channel.quiet_) note(channel, MessageHeader::kClosed);
-  for (Transfer* transfer : channel.slots_)
-    if (transfer != nullptr) recycle(*transfer);
+  for (Parcel* parcel : channel.slots_)
+    if (parcel != nullptr) recycle(*parcel);
   channels_.erase(channel.id_);
   ++spare_receives_;
 }
@@ -80,166 +82,190 @@ void Port::add_receives(int64_t channels) {
   blocks_.push_back(std::move(data));
   blocks_.push_back(std::move(notes));
   for (auto block = blocks_.end() - 2; block != blocks_.end(); ++block)
-    for (const auto& transfer : block->transfers) recycle(*transfer);
+    for (const auto& parcel : block->parcels) recycle(*parcel);
 }
 
 // Makes a receive wait for the next message.
-void Port::recycle(Transfer& receive) {
+void Port::recycle(Parcel& receive) {
   receive.bytes = receive.box == Transport::Box::kData ? kMessageSpace : sizeof(MessageHeader);
   receive.peer = -1;
   submit(receive);
 }
 
-void Port::submit(Transfer& transfer) {
-  transfer.error.clear();
-  if (transfer.peer >= 0) ++in_flight_;
+void Port::submit(Parcel& parcel) {
+  parcel.error.clear();
+  if (has_ended_) {
+    if (parcel.box == Transport::Box::kNotes && parcel.peer >= 0) free_notes_.push_back(&parcel);
+    return;
+  }
+  if (parcel.peer >= 0) ++in_flight_;
   // What waits already goes first.
-  const bool there_is_room = again_.empty() && (transfer.peer < 0 ? transport_->receive(transfer)
-                                                                  : transport_->send(transfer));
-  if (!there_is_room) again_.push_back(&transfer);
+  const bool there_is_room =
+      again_.empty() && (parcel.peer < 0 ? transport_->receive(parcel) : transport_->send(parcel));
+  if (!there_is_room) again_.push_back(&parcel);
 }
 
 bool Port::try_again() {
   bool moved = false;
   for (size_t left = again_.size(); left > 0; --left) {
-    Transfer* transfer = again_.front();
+    Parcel* parcel = again_.front();
     again_.pop_front();
-    const bool done =
-        transfer->peer < 0 ? transport_->receive(*transfer) : transport_->send(*transfer);
-    if (!done) again_.push_back(transfer);  // another peer's may have room
+    const bool done = parcel->peer < 0 ? transport_->receive(*parcel) : transport_->send(*parcel);
+    if (!done) again_.push_back(parcel);  // another peer's may have room
     moved |= done;
   }
   return moved;
 }
 
 bool Port::poll() {
+  if (has_ended_) {
+    questions_.clear();
+    return false;
+  }
   bool moved = !again_.empty() && try_again();
   // Programs have had a turn since it was asked, so that they have begun what was called before.
   for (const MessageHeader& question : std::exchange(questions_, {})) answer(question);
   complete_.clear();
   transport_->poll(complete_);
-  for (Transfer* transfer : complete_) completed(*transfer);
+  for (Transport::Transfer* transfer : complete_) completed(static_cast<Parcel&>(*transfer));
   return moved || !complete_.empty();
 }
 
 void Port::flush(milliseconds limit) {
   const auto end = Clock::now() + limit;
-  while (in_flight_ > 0 && troubles_.empty() && Clock::now() < end)
+  while (in_flight_ > 0 && !has_ended_ && troubles_.empty() && Clock::now() < end)
     if (!poll()) std::this_thread::yield();
 }
 
-void Port::completed(Transfer& transfer) {
-  if (transfer.peer >= 0) {
+void Port::completed(Parcel& parcel) {
+  if (parcel.peer >= 0) {
     --in_flight_;
-    if (!transfer.error.empty())
-      troubles_.emplace(transfer.peer, Trouble{transfer.error, Clock::now()});
-    if (transfer.box == Transport::Box::kNotes) {
-      free_notes_.push_back(&transfer);
-    } else {
-      counts_.bytes_in_flight -= int64_t(transfer.bytes);
-      free_buffers_.push_back(&transfer);
-      freed_.fetch_add(1);
-    }
-  } else if (!transfer.error.empty()) {
-    recycle(transfer);
+    if (!parcel.error.empty()) troubles_.emplace(parcel.peer, Trouble{parcel.error, Clock::now()});
+    if (parcel.box == Transport::Box::kNotes)
+      free_notes_.push_back(&parcel);
+    else
+      has_left(parcel);
+  } else if (parcel.box == Transport::Box::kStraight) {
+    received_piece(parcel);
+  } else if (!parcel.error.empty()) {
+    recycle(parcel);
   } else {
-    received(transfer);
+    received(parcel);
   }
 }
 
-void Port::received(Transfer& transfer) {
-  const auto& header = *reinterpret_cast<const MessageHeader*>(transfer.data());
-  if (transfer.bytes < sizeof(MessageHeader) || header.secret != secret_ ||
-      transfer.bytes != sizeof(MessageHeader) + header.bytes) {
+void Port::received(Parcel& parcel) {
+  const MessageHeader& header = parcel.header();
+  if (parcel.bytes < sizeof(MessageHeader) || header.secret != secret_ ||
+      parcel.bytes != sizeof(MessageHeader) + header.bytes) {
     ++counts_.strangers;
-    return recycle(transfer);
+    return recycle(parcel);
   }
   if (const auto asked = asked_.find(header.from); asked != asked_.end())
     asked->second.are_open = false;
   if (header.kind == MessageHeader::kAsk || header.kind == MessageHeader::kHere) {
     const MessageHeader said = header;
-    recycle(transfer);
+    recycle(parcel);
     if (said.kind == MessageHeader::kHere) return answered(said);
     return questions_.push_back(said);
   }
   const auto found = channels_.find(header.channel);
   if (header.kind == MessageHeader::kData) {
-    if (found != channels_.end()) return found->second->arrive(&transfer);
-    return recycle(transfer);  // for a channel that has been closed
+    if (found != channels_.end()) return found->second->arrive(&parcel);
+    return recycle(parcel);  // for a channel that has been closed
   }
-  const bool closes = header.kind == MessageHeader::kClosed;
-  if (found != channels_.end()) {
-    Channel& channel = *found->second;
-    channel.credits_.store(std::max(channel.credits_.load(), header.granted));
-    if (closes) channel.closed_at_ = header.index;
-    channel.closed_ |= closes;
-  } else {
-    Early& early = early_[header.channel];
-    early.granted = std::max(early.granted, header.granted);
-    if (closes) early.closed_at = header.index;
-    early.closed |= closes;
-  }
-  recycle(transfer);
+  const MessageHeader said = header;
+  recycle(parcel);
+  if (found != channels_.end()) return found->second->heard(said);
+  Early& early = early_[said.channel];
+  early.granted = std::max(early.granted, said.granted);
+  if (said.kind != MessageHeader::kGrant) early.notes.push_back(said);
 }
 
 std::byte* Port::payload() const { return free_buffers_.back()->data() + sizeof(MessageHeader); }
 
+// At first what is in a payload, then whatever goes on in a caller's memory.
 void Port::send(Channel& channel, const Call& call, int64_t bytes) {
   SMP_CHECK(channel.sent_ < channel.credits_.load() && bytes <= kMessageBytes);
-  Transfer* transfer = free_buffers_.back();
+  Parcel& parcel = *free_buffers_.back();
   free_buffers_.pop_back();
-  ++used_;
-  MessageHeader header{};
-  header.secret = secret_;
-  header.channel = channel.id_;
+  MessageHeader header = header_of(channel, call);
   header.index = channel.sent_++;
-  header.granted = channel.granted_ = channel.taken_ + uint64_t(kCredits);
+  parcel.bytes = sizeof(MessageHeader) + size_t(bytes);
+  begin(parcel, channel, header, bytes);
+}
+
+// Messages in the other direction are told how many of theirs there is room for.
+MessageHeader Port::header_of(const Channel& channel, const Call& call) const {
+  MessageHeader header{};
+  header.channel = channel.id_;
+  header.granted = channel.granted_;
   header.fingerprint = fingerprint(call);
   header.number = call.number;
   header.count = call.count;
-  header.kind = MessageHeader::kData;
-  header.from = rank_;
   header.root = call.peer;
-  header.bytes = uint32_t(bytes);
   header.op = uint8_t(call.op);
   header.dtype = uint8_t(call.dtype);
   header.reduce_op = uint8_t(call.reduce_op);
   memcpy(header.label, call.label.data(), std::min(call.label.size(), kLabelBytes - 1));
-  memcpy(transfer->data(), &header, sizeof(header));
-  transfer->peer = channel.peer_;
-  transfer->bytes = sizeof(MessageHeader) + size_t(bytes);
+  return header;
+}
+
+void Port::begin(Parcel& parcel, Channel& channel, const MessageHeader& its_header, int64_t bytes) {
+  MessageHeader& header = parcel.header();
+  header = its_header;
+  // Its peer reads it, unless it goes straight.
+  if (parcel.box == Transport::Box::kData)
+    header.granted = channel.granted_ = channel.taken_ + uint64_t(kCredits);
+  header.secret = secret_;
+  header.kind = MessageHeader::kData;
+  header.from = rank_;
+  header.bytes = uint32_t(bytes);
+  parcel.peer = channel.peer_;
   ++counts_.messages;
-  counts_.bytes_in_flight += int64_t(transfer->bytes);
+  counts_.bytes_in_flight += bytes;
   counts_.most_in_flight = std::max(counts_.most_in_flight, counts_.bytes_in_flight);
-  submit(*transfer);
+  SMP_CHECK(counts_.bytes_in_flight <= kWindowBytes);
+  submit(parcel);
 }
 
 void Port::note(const Channel& channel, MessageHeader::Kind kind) {
   MessageHeader header{};
   header.channel = channel.id_;
   header.index = channel.sent_;
+  header.exposed = channel.pieces_sent_;
   header.granted = channel.granted_;
   header.kind = kind;
   note(header, channel.peer_);
 }
 
-void Port::note(MessageHeader header, int to) {
+Parcel* Port::spare_note() {
   if (free_notes_.empty()) {
     Block block = make_block(kNoteReceives, sizeof(MessageHeader), Transport::Box::kNotes);
-    for (const auto& transfer : block.transfers) free_notes_.push_back(transfer.get());
+    for (const auto& parcel : block.parcels) free_notes_.push_back(parcel.get());
     blocks_.push_back(std::move(block));
   }
-  Transfer* transfer = free_notes_.back();
+  Parcel* const parcel = free_notes_.back();
   free_notes_.pop_back();
-  header.secret = secret_;
-  header.from = rank_;
-  memcpy(transfer->data(), &header, sizeof(header));
-  transfer->peer = to;
-  transfer->bytes = sizeof(MessageHeader);
-  submit(*transfer);
+  parcel->bytes = sizeof(MessageHeader);
+  return parcel;
+}
+
+void Port::note(const MessageHeader& header, int to) {
+  Parcel& parcel = *spare_note();
+  parcel.header() = header;
+  parcel.header().secret = secret_;
+  parcel.header().from = rank_;
+  parcel.peer = to;
+  submit(parcel);
 }
 
 std::optional<std::string> Port::unreachable(int rank) {
+  if (has_ended_)
+    return fmt::format(
+        "the network of rank {} has ended, for what a call that failed had sent or was to receive "
+        "could not be called back",
+        rank_);
   const auto now = Clock::now();
   if (const auto found = troubles_.find(rank);
       found != troubles_.end() && now - found->second.since >= kGrace)
@@ -322,58 +348,6 @@ std::optional<Standing> Port::ask(int rank, uint64_t key, uint64_t number,
   Standing mute;
   mute.is_mute = true;
   return mute;
-}
-
-Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)
-    : port_(port), id_(id), peer_(peer), reader_(reader) {
-  port_.open(*this);
-  try {
-    grant();
-  } catch (...) {
-    quiet_ = true;
-    port_.close(*this);
-    throw;
-  }
-}
-
-Channel::~Channel() { port_.close(*this); }
-
-const MessageHeader& Channel::front() const {
-  return *reinterpret_cast<const MessageHeader*>(slots_[taken_ % uint64_t(kCredits)]->data());
-}
-
-const std::byte* Channel::front_bytes() const {
-  return slots_[taken_ % uint64_t(kCredits)]->data() + sizeof(MessageHeader);
-}
-
-// Messages may overtake each other: what counts as arrived has no gap.
-void Channel::arrive(Transport::Transfer* transfer) {
-  const auto& header = *reinterpret_cast<const MessageHeader*>(transfer->data());
-  credits_.store(std::max(credits_.load(), header.granted));
-  Transport::Transfer*& slot = slots_[header.index % uint64_t(kCredits)];
-  if (header.index < taken_ || header.index >= granted_ || slot != nullptr) {
-    ++port_.counts_.unexpected;
-    return port_.recycle(*transfer);
-  }
-  slot = transfer;
-  if (reader_ != nullptr) reader_->came(header);
-  uint64_t arrived = arrived_.load();
-  while (arrived < taken_ + uint64_t(kCredits) && slots_[arrived % uint64_t(kCredits)] != nullptr)
-    ++arrived;
-  arrived_.store(arrived);
-}
-
-void Channel::take() {
-  Transport::Transfer*& slot = slots_[taken_ % uint64_t(kCredits)];
-  port_.recycle(*std::exchange(slot, nullptr));
-  ++taken_;
-  // Messages in the other direction carry the rest of the credits.
-  if (taken_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2) grant();
-}
-
-void Channel::grant() {
-  granted_ = taken_ + uint64_t(kCredits);
-  port_.note(*this, MessageHeader::kGrant);
 }
 
 }  // namespace smp::shm

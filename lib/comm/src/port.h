@@ -19,9 +19,17 @@
 
 namespace smp::shm {
 
+// What is longer than a message goes in pieces of this many bytes from its sender's memory to its
+// receiver's, which has so many ready. Those of one channel that have not left are at most so much.
+inline constexpr int64_t kPieceBytes = 512 << 10;
+inline constexpr size_t kPiecesAhead = 8;
+inline constexpr int64_t kChannelWindow = 1 << 20;
+
 // What every message between hosts begins with.
 struct alignas(kLineBytes) MessageHeader {
-  enum Kind : uint32_t { kData, kGrant, kClosed, kAsk, kHere };
+  // kExposed: its sender has memory ready for pieces [index, exposed) of its call; kWaiting: it
+  // waits for such.
+  enum Kind : uint32_t { kData, kGrant, kClosed, kAsk, kHere, kExposed, kWaiting };
   uint64_t secret;   // of the job: what comes without it is no message of ours
   uint64_t channel;  // which of the channels between these two ranks; of kAsk the group's key
   uint64_t index;    // among the data messages of the channel in this direction, from 0; of kAsk
@@ -35,25 +43,59 @@ struct alignas(kLineBytes) MessageHeader {
   uint32_t bytes;  // that follow
   uint8_t op, dtype, reduce_op;
   char label[kLabelBytes];
+  uint64_t exposed;  // of kClosed the pieces that its sender has sent
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 
+class Channel;
 class Port;
 
-// Whoever is told of data messages as they come, under the engine's lock.
+// A message, its header in memory of the port. It may go on in a caller's, which belongs to a
+// channel.
+struct Parcel final : Transport::Transfer {
+  bool has_payload = false;  // room behind the header
+  Channel* channel = nullptr;
+  uint64_t number = 0;  // of a send among those from callers' memory, of a receive among the pieces
+
+  MessageHeader& header() const { return *reinterpret_cast<MessageHeader*>(data()); }
+};
+
+// Whoever is told of messages of a call as they come, under the engine's lock.
 class Reader {
  public:
   virtual ~Reader() = default;
   virtual void came(const MessageHeader& header) = 0;
   // Whom this rank waits for in its group's call of that number, or in an earlier one: a rank of
   // the job, -1 for none. Nothing if it has not made the call.
-  virtual std::optional<int> awaited_in(uint64_t number) const = 0;
+  virtual std::optional<int> awaited_in(uint64_t) const { return std::nullopt; }
+};
+
+// Numbers that come in any order; up to which all have.
+class Prefix {
+ public:
+  const std::atomic<uint64_t>& end() const { return end_; }
+  void add(uint64_t number) {
+    const uint64_t end = end_.load();
+    if (came_.size() <= number - end) came_.resize(number - end + 1);
+    came_[number - end] = true;
+    uint64_t more = 0;
+    for (; !came_.empty() && came_.front(); came_.pop_front()) ++more;
+    end_.store(end + more);
+  }
+
+ private:
+  std::atomic<uint64_t> end_{0};
+  std::deque<bool> came_;  // from end_ on
 };
 
 // Messages in both directions between this rank and one of another host, for one purpose of one
 // group. Each direction keeps its order and has credits of its own: a message is sent only when its
 // receiver has a buffer ready, so no channel ever waits for another. Counters are awaited by
 // programs; everything else happens under the engine's lock.
+//
+// Beside these messages there are the pieces of what is too long for one: their receiver exposes
+// the memory of its caller, in the order in which its calls expect them, and they go there
+// straight.
 class Channel {
  public:
   Channel(Port& port, uint64_t id, int peer, Reader* reader = nullptr);
@@ -63,7 +105,7 @@ class Channel {
 
   int peer() const { return peer_; }
 
-  // Sending: await credits() >= sent() + 1, then the port's buffers, then send.
+  // Sending: await credits() >= sent() + 1, then room in the port, then send.
   const std::atomic<uint64_t>& credits() const { return credits_; }
   uint64_t sent() const { return sent_; }
 
@@ -74,15 +116,41 @@ class Channel {
   const std::byte* front_bytes() const;
   void take();
 
+  // Sending pieces: await exposed() >= pieces_sent() + 1, look at whose call the invitation is.
+  const std::atomic<uint64_t>& exposed() const { return exposed_; }
+  uint64_t pieces_sent() const { return pieces_sent_; }
+  const MessageHeader& invitation() const { return invitations_.front(); }
+  void tell_waiting(const Call& call);
+  // Sends from a caller's memory so far, and those of them whose memory is its caller's again.
+  uint64_t lent() const { return lent_; }
+  const std::atomic<uint64_t>& left() const { return left_.end(); }
+
+  // Receiving pieces: `call`, which stays where it is, expects so many bytes more; expose them,
+  // await placed() >= pieces_seen() + 1, then see it.
+  void expect(const Call& call, std::byte* to, int64_t bytes) {
+    expected_.push_back({&call, to, bytes});
+  }
+  void expose();
+  const std::atomic<uint64_t>& placed() const { return placed_.end(); }
+  uint64_t pieces_seen() const { return pieces_seen_; }
+  void see() { ++pieces_seen_; }
+  // What its peer waits for, if it has said so; number 0 if not.
+  const MessageHeader& waiting() const { return waiting_; }
+
   // Whether its peer has closed it and nothing more will come.
-  bool closed_by_peer() const { return closed_ && arrived_.load() >= closed_at_; }
+  bool closed_by_peer() const {
+    return closed_ && arrived_.load() >= closed_at_ && placed_.end().load() >= closed_at_piece_;
+  }
   // Its peer shall not take the end of this one for a rank that has left.
   void keep_quiet() { quiet_ = true; }
 
  private:
   friend class Port;
-  void arrive(Transport::Transfer* transfer);
+  void arrive(Parcel* parcel);
+  void arrive_piece(Parcel& parcel);
+  void heard(const MessageHeader& note);
   void grant();
+  bool is_idle() const { return posted_.empty() && left_.end().load() == lent_; }
 
   Port& port_;
   const uint64_t id_;
@@ -91,13 +159,32 @@ class Channel {
   std::atomic<uint64_t> credits_{0};
   std::atomic<uint64_t> arrived_{0};
   uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
-  Transport::Transfer* slots_[kCredits] = {};  // what has come, by its index modulo kCredits
+  Parcel* slots_[kCredits] = {};  // what has come, by its index modulo kCredits
   bool closed_ = false, quiet_ = false;
-  uint64_t closed_at_ = 0;  // messages that its peer has sent, once it is closed
+  uint64_t closed_at_ = 0, closed_at_piece_ = 0;  // what its peer has sent, once it is closed
+
+  std::atomic<uint64_t> exposed_{0};
+  std::deque<MessageHeader> invitations_;  // in their order, the first with pieces not sent yet
+  uint64_t pieces_sent_ = 0;
+  uint64_t lent_ = 0;
+  int64_t lent_bytes_ = 0;  // that have not left
+  Prefix left_;
+
+  struct Expected {
+    const Call* call;
+    std::byte* to;
+    int64_t bytes;
+  };
+  std::deque<Expected> expected_;  // what is not exposed yet
+  std::vector<Parcel*> posted_;
+  uint64_t pieces_posted_ = 0, pieces_seen_ = 0;
+  bool is_let_go_ = false;
+  Prefix placed_;
+  MessageHeader waiting_{};
 };
 
-// One rank's end of the network: the pool of buffers that it sends from, which bounds the bytes in
-// flight, the receives of all its channels, and what goes on when somebody polls.
+// One rank's end of the network: the pool of buffers that it sends from, the bytes in flight, which
+// it bounds, the receives of all its channels, and what goes on when somebody polls.
 class Port final : public Mover {
  public:
   struct Counts {
@@ -135,12 +222,23 @@ class Port final : public Mover {
   // Waits until what was sent has left, or the limit has passed.
   void flush(std::chrono::milliseconds limit);
 
-  // For programs: while there is no buffer, await freed() >= buffers_needed().
+  // Whether callers' memory may be sent from and received into.
+  bool takes_any_memory() const { return transport_->takes_any_memory(); }
+
+  // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }
-  uint64_t buffers_needed() const { return used_ + 1; }
-  bool has_buffer() const { return !free_buffers_.empty(); }
-  std::byte* payload() const;  // of the next message to be sent
+  bool has_room(const Channel& channel, int64_t bytes) const;
+  std::byte* payload()
+      const;  // of the next message to be sent, if it is not from a caller's memory
   void send(Channel& channel, const Call& call, int64_t bytes);
+  // From a caller's memory, which stays as it is until channel.left() has reached channel.lent().
+  void send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
+  void send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
+
+  // Callers' memory is touched by these channels no more when this returns; they are of no use
+  // afterwards. What their peers still send goes nowhere. Of one that has a message half sent or
+  // received and does not get on with it for `limit` the whole network has to end: then false.
+  bool let_go(const std::vector<Channel*>& channels, std::chrono::milliseconds limit);
 
   // Why nothing reaches a rank, if so; for a moment after an error nothing is said, for there may
   // be a better reason soon.
@@ -153,19 +251,29 @@ class Port final : public Mover {
  private:
   friend class Channel;
   static constexpr int kMute = 4;  // who says nothing for this part of the silence tells no more
-  using Transfer = Transport::Transfer;
   using Clock = std::chrono::steady_clock;
 
   void open(Channel& channel);
   void close(Channel& channel);
   void add_receives(int64_t channels);
-  void recycle(Transfer& receive);
+  void recycle(Parcel& receive);
+  Parcel* spare_note();
+  MessageHeader header_of(const Channel& channel, const Call& call) const;
   void note(const Channel& channel, MessageHeader::Kind kind);
-  void note(MessageHeader header, int to);
-  void submit(Transfer& transfer);
+  void note(const MessageHeader& header, int to);
+  void begin(Parcel& parcel, Channel& channel, const MessageHeader& header, int64_t bytes);
+  void lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
+            Transport::Box box);
+  void receive_piece(Channel& channel, uint64_t number, std::byte* to, int64_t bytes);
+  uint64_t tag_of(const Channel& channel, int sender, uint64_t number) const;
+  void submit(Parcel& parcel);
   bool try_again();
-  void completed(Transfer& transfer);
-  void received(Transfer& transfer);
+  void completed(Parcel& parcel);
+  void has_left(Parcel& parcel);
+  void received(Parcel& parcel);
+  void received_piece(Parcel& parcel);
+  void call_back(Channel& channel);
+  void end_network();
   void answer(const MessageHeader& question);
   void answered(const MessageHeader& header);
 
@@ -176,20 +284,21 @@ class Port final : public Mover {
 
   struct Block {
     std::unique_ptr<Transport::Memory> memory;
-    std::vector<std::unique_ptr<Transfer>> transfers;
+    std::vector<std::unique_ptr<Parcel>> parcels;
   };
-  Block make_block(int64_t transfers, size_t bytes, Transport::Box box);
+  Block make_block(int64_t parcels, size_t bytes, Transport::Box box);
   std::vector<Block> blocks_;
-  std::vector<Transfer*> free_buffers_, free_notes_;
+  std::vector<Parcel*> free_buffers_, free_notes_;
   std::atomic<uint64_t> freed_{0};
-  uint64_t used_ = 0;
 
-  std::deque<Transfer*> again_;  // the network had no room for them
-  std::vector<Transfer*> complete_;
+  std::deque<Parcel*> again_;  // the network had no room for them
+  std::vector<Transport::Transfer*> complete_;
+  bool has_ended_ = false;
+  std::vector<std::byte> nowhere_;  // where pieces go that nobody wants any more
   std::map<uint64_t, Channel*> channels_;
   struct Early {
-    uint64_t granted = 0, closed_at = 0;
-    bool closed = false;
+    uint64_t granted = 0;
+    std::vector<MessageHeader> notes;
   };
   std::map<uint64_t, Early> early_;  // said of channels that are not open here yet
   int64_t spare_receives_ = 0;       // of closed channels

@@ -47,8 +47,9 @@ Program HostsGroup::run_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
     } else if (place_ == root_place) {
       co_await may_send(op, rail(root_host), root);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, root);
-      send_message(op, rail(root_host), partial, n * element);
+      while (!has_room(rail(root_host), n * element)) co_await room_made(op, root);
+      send_message(op, rail(root_host), root, partial, n * element);
+      co_await all_left(op, root_host);  // the next partial will lie where this does
     }
     at += most;
   } while (at < call.count);
@@ -72,23 +73,28 @@ Program HostsGroup::run_gather(Operation& op, ConstBytes in, Bytes out) {
   }
   if (place_ != root_place) co_return;
   if (rank_ == root) copy_bytes(out + host_ * block, ours, block);
+  const Way way = way_of(block);
+  for (int step = 1; step < hosts_ && rank_ == root && way.is_straight; ++step) {
+    const int host = take_from(host_, step, hosts_);
+    rail(host).expect(op.call, out + host * block, block);
+    rail(host).expose();
+  }
   int64_t at = 0;
   do {
-    const int64_t n = std::min(kMessageBytes, block - at);
+    const int64_t n = std::min(way.most, block - at);
     if (rank_ != root) {
-      co_await may_send(op, rail(root_host), root);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, root);
-      send_message(op, rail(root_host), ours + at, n);
+      co_await may_send(op, rail(root_host), root, way);
+      while (!has_room(rail(root_host), n)) co_await room_made(op, root);
+      send_message(op, rail(root_host), root, ours + at, n, way);
     }
     for (int step = 1; step < hosts_ && rank_ == root; ++step) {
       const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-      co_await message_of(op, rail(host), peer);
-      check_message(op, rail(host), peer);
-      copy_bytes(out + host * block + at, rail(host).front_bytes(), n);
-      rail(host).take();
+      co_await message_of(op, rail(host), peer, way);
+      take_message(op, rail(host), peer, out + host * block + at, n, way);
     }
-    at += kMessageBytes;
+    at += way.most;
   } while (at < block);
+  if (rank_ != root) co_await all_left(op, root_host);
 }
 
 Program HostsGroup::run_scatter(Operation& op, ConstBytes in, Bytes out) {
@@ -101,23 +107,28 @@ Program HostsGroup::run_scatter(Operation& op, ConstBytes in, Bytes out) {
     scratch_.resize(size_t(block));
     ours = scratch_.data();
   }
+  const Way way = way_of(block);
+  if (way.is_straight && rank_ != root && place_ == root_place) {
+    rail(root_host).expect(op.call, scratch_.data(), block);
+    rail(root_host).expose();
+  }
   int64_t at = 0;
   do {
-    const int64_t n = std::min(kMessageBytes, block - at);
+    const int64_t n = std::min(way.most, block - at);
     for (int step = 1; step < hosts_ && rank_ == root; ++step) {
       const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-      co_await may_send(op, rail(host), peer);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-      send_message(op, rail(host), in + host * block + at, n);
+      co_await may_send(op, rail(host), peer, way);
+      while (!has_room(rail(host), n)) co_await room_made(op, peer);
+      send_message(op, rail(host), peer, in + host * block + at, n, way);
     }
     if (rank_ != root && place_ == root_place) {
-      co_await message_of(op, rail(root_host), root);
-      check_message(op, rail(root_host), root);
-      copy_bytes(scratch_.data() + at, rail(root_host).front_bytes(), n);
-      rail(root_host).take();
+      co_await message_of(op, rail(root_host), root, way);
+      take_message(op, rail(root_host), root, scratch_.data() + at, n, way);
     }
-    at += kMessageBytes;
+    at += way.most;
   } while (at < block);
+  for (int step = 1; step < hosts_ && rank_ == root; ++step)
+    co_await all_left(op, send_to(host_, step, hosts_));
   if (!local_) {
     copy_bytes(out, ours, bytes);
     co_return;
@@ -148,25 +159,30 @@ Program HostsGroup::run_all_to_all(Operation& op, ConstBytes in, Bytes out) {
     blocks = scratch_.data();
   }
   copy_bytes(out + host_ * block, blocks + host_ * block, block);
-  const int64_t rounds = std::max<int64_t>(1, div_up(block, kMessageBytes));
+  const Way way = way_of(block);
+  for (int step = 1; step < hosts_ && way.is_straight; ++step) {
+    const int host = take_from(host_, step, hosts_);
+    rail(host).expect(op.call, out + host * block, block);
+    rail(host).expose();
+  }
+  const int64_t rounds = std::max<int64_t>(1, div_up(block, way.most));
   for (int64_t k = 0; k <= rounds; ++k) {
-    const int64_t at = k * kMessageBytes;
+    const int64_t at = k * way.most, n = std::min(way.most, block - at);
     for (int step = 1; step < hosts_ && k < rounds; ++step) {
       const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-      co_await may_send(op, rail(host), peer);
-      while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-      send_message(op, rail(host), blocks + host * block + at, std::min(kMessageBytes, block - at));
+      co_await may_send(op, rail(host), peer, way);
+      while (!has_room(rail(host), n)) co_await room_made(op, peer);
+      send_message(op, rail(host), peer, blocks + host * block + at, n, way);
     }
     for (int step = 1; step < hosts_ && k > 0; ++step) {
       const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-      co_await message_of(op, rail(host), peer);
-      check_message(op, rail(host), peer);
-      const int64_t begin = at - kMessageBytes;
-      copy_bytes(out + host * block + begin, rail(host).front_bytes(),
-                 std::min(kMessageBytes, block - begin));
-      rail(host).take();
+      co_await message_of(op, rail(host), peer, way);
+      const int64_t begin = at - way.most;
+      take_message(op, rail(host), peer, out + host * block + begin,
+                   std::min(way.most, block - begin), way);
     }
   }
+  for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
 }
 
 }  // namespace smp::shm

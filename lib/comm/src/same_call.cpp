@@ -8,16 +8,19 @@
 namespace smp::shm {
 
 void HostsGroup::check_message(const Operation& op, const Channel& channel, int peer) {
-  const MessageHeader& header = channel.front();
+  check(op, channel.front(), peer);
+}
+
+void HostsGroup::check(const Operation& op, const MessageHeader& header, int peer) {
   if (header.fingerprint == fingerprint(op.call) && header.number == op.call.number) {
     uint64_t& heard = heard_[size_t(peer / per_host_)];
-    if (op.call.op != CollectiveOp::kRecv && header.number > heard) {
+    if (&op.lane == &collectives_ && header.number > heard) {
       heard = header.number;
       store(seat_->job->board(global(peer)).last_call, Brief(op.call).text());
     }
     return;
   }
-  const Call* const earlier = op.call.op == CollectiveOp::kRecv ? nullptr : contradicted_by(header);
+  const Call* const earlier = &op.lane != &collectives_ ? nullptr : contradicted_by(header);
   throw mismatch_with(earlier == nullptr ? op.call : *earlier, header);
 }
 
@@ -29,27 +32,47 @@ const Call* HostsGroup::contradicted_by(const MessageHeader& header) const {
   return nullptr;
 }
 
+Call HostsGroup::call_of(const MessageHeader& header) {
+  Call call;
+  call.op = CollectiveOp(header.op);
+  call.dtype = DType(header.dtype);
+  call.reduce_op = ReduceOp(header.reduce_op);
+  call.count = header.count;
+  call.peer = header.root;
+  call.label = header.label;
+  call.number = header.number;
+  return call;
+}
+
 CommError HostsGroup::mismatch_with(const Call& own, const MessageHeader& header) const {
-  Call theirs;
-  theirs.op = CollectiveOp(header.op);
-  theirs.dtype = DType(header.dtype);
-  theirs.reduce_op = ReduceOp(header.reduce_op);
-  theirs.count = header.count;
-  theirs.peer = header.root;
-  theirs.label = header.label;
-  theirs.number = header.number;
   auto text = [this](const Call& call) {
     return describe(call, call.peer < 0 ? -1 : global(call.peer));
   };
   const int self = global(rank_), other = header.from;
-  return mismatch(std::max(self, other), self, text(own), other, text(theirs));
+  return mismatch(std::max(self, other), self, text(own), other, text(call_of(header)));
 }
 
 // Of another call, or of another root: whoever this rank waits for in its own may never know.
 void HostsGroup::came(const MessageHeader& header) {
+  for (size_t host = 0; host < rails_.size() && header.kind == MessageHeader::kExposed; ++host) {
+    if (!rails_[host] || rails_[host]->peer() != header.from || heard_[host] >= header.number)
+      continue;
+    heard_[host] = header.number;
+    store(seat_->job->board(header.from).last_call, Brief(call_of(header)).text());
+  }
   const Call* const own = contradicted_by(header);
   if (own == nullptr || failure()) return;
   const CommError error = mismatch_with(*own, header);
+  seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
+}
+
+// A message of one that this rank expects to be another; what is exposed is looked at by its
+// sender.
+void HostsGroup::sent_by(const Pair& pair, const MessageHeader& header) {
+  if (header.kind == MessageHeader::kExposed || pair.recvs.operations.empty() || failure()) return;
+  const Call& own = pair.recvs.operations.front()->call;
+  if (header.number != own.number || header.fingerprint == fingerprint(own)) return;
+  const CommError error = mismatch_with(own, header);
   seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
 }
 
@@ -59,9 +82,14 @@ void HostsGroup::came(const MessageHeader& header) {
 Program HostsGroup::run_greeting(Operation& op) {
   previous_ = std::exchange(current_, op.call);
   for (int host = 0; host < hosts_; ++host) {
-    if (host == host_ || rail(host).arrived().load() == rail(host).taken()) continue;
-    const MessageHeader& header = rail(host).front();
-    if (const Call* own = contradicted_by(header)) throw mismatch_with(*own, header);
+    if (host == host_) continue;
+    const Channel& channel = rail(host);
+    const bool has_message = channel.arrived().load() > channel.taken();
+    const bool is_invited = channel.exposed().load() > channel.pieces_sent();
+    for (const MessageHeader* header :
+         {has_message ? &channel.front() : nullptr, is_invited ? &channel.invitation() : nullptr})
+      if (header != nullptr)
+        if (const Call* own = contradicted_by(*header)) throw mismatch_with(*own, *header);
   }
   if (op.call.peer < 0) co_return;
   const int root_host = op.call.peer / per_host_;
@@ -70,8 +98,8 @@ Program HostsGroup::run_greeting(Operation& op) {
     const int host = send_to(host_, step, hosts_), peer = member(host, place_);
     if (!meets(host)) continue;
     co_await may_send(op, rail(host), peer);
-    while (!seat_->port->has_buffer()) co_await buffer_free(op, peer);
-    send_message(op, rail(host), nullptr, 0);
+    while (!has_room(rail(host), 0)) co_await room_made(op, peer);
+    send_message(op, rail(host), peer, nullptr, 0);
   }
   for (int step = 1; step < hosts_; ++step) {
     const int host = take_from(host_, step, hosts_), peer = member(host, place_);

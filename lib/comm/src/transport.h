@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,17 +22,22 @@ class Transport {
     virtual std::byte* data() const = 0;
   };
 
-  // What a message is received for; each has receives of its own.
-  enum class Box { kData, kNotes };
+  // What a message is received for; each has receives of its own. Of kStraight a message is
+  // received where its tag says.
+  enum class Box { kData, kNotes, kStraight };
 
   // One message on its way, or one receive that waits for a message. Stays where it is until it is
   // complete; then `error` is empty or says what went wrong.
   struct Transfer {
     void* reserved[8] = {};  // the provider's
     Memory* memory = nullptr;
-    size_t at = 0, bytes = 0;  // of memory; after a receive, the bytes that came
-    int peer = -1;             // global rank to which it is sent; -1 for a receive
+    size_t at = 0, bytes = 0;  // of memory; after a receive, all bytes that came
+    // Anybody's memory, in which the message goes on; only where the transport takes any.
+    std::byte* rest = nullptr;
+    size_t rest_bytes = 0;
+    int peer = -1;  // global rank to which it is sent; -1 for a receive
     Box box = Box::kData;
+    uint64_t tag = 0;  // of kStraight: a message and the one receive that is for it have the same
     std::string error;
 
     std::byte* data() const { return memory->data() + at; }
@@ -47,6 +53,14 @@ class Transport {
   // False when there is no room now: to be tried again after a poll.
   virtual bool send(Transfer& transfer) = 0;
   virtual bool receive(Transfer& transfer) = 0;
+
+  // Whether messages may go on in memory that this has not allocated; alike on all ranks.
+  virtual bool takes_any_memory() const = 0;
+  // A receive that no message has begun to fill shall end with an error. One that has goes on.
+  virtual void cancel(Transfer& receive) = 0;
+  // Ends the network of this rank: what was under way is never complete, and touches no memory any
+  // more when this returns. What is sent and received afterwards ends with an error.
+  virtual void close() = 0;
 
   // Appends what has been completed since.
   virtual void poll(std::vector<Transfer*>& complete) = 0;
