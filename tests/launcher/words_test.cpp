@@ -132,15 +132,16 @@ TEST_CASE("the summary of a run puts what was measured beside what was predicted
   Plan plan;
   plan.degrees = {.pipeline = 1, .tensor = 2, .shard = 1, .replica = 1};
   plan.reasons = {"tensor 2: pinned"};
-  plan.job.training.steps = 30;
   plan.job.cluster.memory_per_process_bytes = 4 << 20;
   CHECK_THROWS_WITH_AS(run_summary(plan, folder.path()),
                        ((folder / "report.json") + ": the run left no report").c_str(),
                        ConfigError);
   std::ofstream(folder / "report.json")
-      << R"({"loss":{"first":5.5,"last":2.25},"tokens_per_s":1234.4,"predicted_step_s":0.02,)"
+      << R"({"steps":30,"loss":{"first":5.5,"last":2.25},"tokens_per_s":1234.4,"predicted_step_s":0.02,)"
       << R"("measured_step_s":0.025,"ranks":[)"
       << R"({"rank":0,"predicted_peak_bytes":2097152,"measured_peak_bytes":1048576}]})";
+  CHECK(run_summary(plan, folder.path()).find("weights") == std::string::npos);
+  std::filesystem::create_directory(folder / "weights");
   CHECK(run_summary(plan, folder.path()) ==
         "\nrun " + folder.path() +
             "\n"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -36,9 +37,9 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
   std::string text = fmt::format("\nrun {}\n", run_dir);
   text += fmt::format("  layout   {}\n", degrees_text(plan.degrees));
   for (const std::string& reason : plan.reasons) text += fmt::format("  why      {}\n", reason);
-  text += fmt::format("  loss     {:.4f} -> {:.4f} in {} steps\n",
-                      report.at("loss").at("first").get<double>(),
-                      report.at("loss").at("last").get<double>(), plan.job.training.steps);
+  text += fmt::format(
+      "  loss     {:.4f} -> {:.4f} in {} steps\n", report.at("loss").at("first").get<double>(),
+      report.at("loss").at("last").get<double>(), report.at("steps").get<int64_t>());
   const double predicted_s = report.at("predicted_step_s").get<double>();
   const double measured_s = report.at("measured_step_s").get<double>();
   text += fmt::format("  speed    {:.0f} tokens/s; a step takes {:.1f} ms, {}\n",
@@ -48,8 +49,9 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
   text += fmt::format("  memory   peak of each rank, limit {:.2f} MiB\n",
                       mib(plan.job.cluster.memory_per_process_bytes));
   for (const Json& rank : report.at("ranks")) text += rank_line(rank);
-  text += fmt::format("  weights  {}/weights (safetensors + config.json, Hugging Face names)\n",
-                      run_dir);
+  if (std::filesystem::exists(run_dir + "/weights"))  // not of a run that ended on request
+    text += fmt::format("  weights  {}/weights (safetensors + config.json, Hugging Face names)\n",
+                        run_dir);
   text += fmt::format("  report   {}/report.json, metrics.jsonl, logs/\n", run_dir);
   return text;
 }
