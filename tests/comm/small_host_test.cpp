@@ -239,6 +239,17 @@ TEST_CASE("the room in control groups of memory: their own and those above, of b
         "anon 5\nactive_file 1048576\ninactive_file 1048576\nother 9999999999");
   CHECK(shm::no_room_for(7 * kMiB, root) == std::nullopt);
   CHECK(shm::no_room_for(8 * kMiB, root) != std::nullopt);
+  write("/sys/fs/cgroup/job/memory.stat",
+        "active_file 1048576\ninactive_file 1048576\nslab_reclaimable 1048576");
+  CHECK(shm::no_room_for(8 * kMiB, root) == std::nullopt);
+  CHECK(shm::no_room_for(9 * kMiB, root) != std::nullopt);
+  write("/proc/meminfo", "MemFree: 7 kB\nSwapFree: 2048 kB\nDirty: 0 kB");
+  CHECK(shm::no_room_for(10 * kMiB, root) == std::nullopt);
+  write("/sys/fs/cgroup/job/memory.swap.max", std::to_string(3 * kMiB));
+  write("/sys/fs/cgroup/job/memory.swap.current", std::to_string(2 * kMiB));
+  CHECK(shm::no_room_for(9 * kMiB, root) == std::nullopt);
+  CHECK(shm::no_room_for(10 * kMiB, root) != std::nullopt);
+  write("/proc/meminfo", "MemFree: 7 kB\nSwapFree: 0 kB");
   write("/proc/self/cgroup", "4:cpu,memory:/x\n0::/");
   write("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", std::to_string(10 * kMiB));
   write("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", std::to_string(4 * kMiB));

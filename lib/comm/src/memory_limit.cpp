@@ -2,20 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
-#include <sstream>
 
 namespace smp::shm {
 namespace {
 
 // What the files of a hierarchy are called: that of cgroup v2, and v1's of memory.
 struct Names {
-  const char *folder, *most, *used, *inactive_files, *active_files;
+  const char *folder, *most, *used, *most_swap, *used_swap, *inactive_files, *active_files;
 };
-constexpr Names kV2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file",
+constexpr Names kV2 = {"/sys/fs/cgroup",   "/memory.max",          "/memory.current",
+                       "/memory.swap.max", "/memory.swap.current", "inactive_file",
                        "active_file"};
-constexpr Names kV1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                       "total_inactive_file", "total_active_file"};
+constexpr Names kV1 = {"/sys/fs/cgroup/memory",
+                       "/memory.limit_in_bytes",
+                       "/memory.usage_in_bytes",
+                       "/memory.memsw.limit_in_bytes",
+                       "/memory.memsw.usage_in_bytes",
+                       "total_inactive_file",
+                       "total_active_file"};
 
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
@@ -23,12 +29,29 @@ std::optional<int64_t> number_in(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;  // "max" is none
 }
 
-int64_t cached_files(const std::string& group, const Names& names) {
+// What the kernel takes back before it kills: cached files, and of its own what it can do without.
+int64_t reclaimable(const std::string& group, const Names& names) {
   std::ifstream file(group + "/memory.stat");
   int64_t bytes = 0, value = 0;
   for (std::string key; file >> key >> value;)
-    if (key == names.inactive_files || key == names.active_files) bytes += value;
+    if (key == names.inactive_files || key == names.active_files || key == "slab_reclaimable")
+      bytes += value;
   return bytes;
+}
+
+int64_t free_swap(const std::string& root) {
+  std::ifstream file(root + "/proc/meminfo");
+  std::string key, unit;
+  for (int64_t kib = 0; file >> key >> kib; std::getline(file, unit))
+    if (key == "SwapFree:") return kib << 10;
+  return 0;
+}
+
+// Of the machine's, as much as the group may have.
+int64_t free_swap_of(const std::string& group, const Names& names, const std::string& root) {
+  const auto most = number_in(group + names.most_swap), used = number_in(group + names.used_swap);
+  const int64_t free = free_swap(root);
+  return most && used ? std::clamp<int64_t>(*most - *used, 0, free) : free;
 }
 
 std::string mebibytes(int64_t bytes) {
@@ -40,7 +63,8 @@ std::optional<std::string> no_room_in(const std::string& root, std::string group
   for (;; group = group.substr(0, group.rfind('/'))) {
     const std::string path = root + names.folder + group;
     const auto most = number_in(path + names.most), used = number_in(path + names.used);
-    if (most && used && *used - cached_files(path, names) > *most - bytes)
+    if (most && used &&
+        *used - reclaimable(path, names) - free_swap_of(path, names, root) > *most - bytes)
       return fmt::format("{} are wanted, and of the {} that {}{} may have {} are used",
                          mebibytes(bytes), mebibytes(*most), names.folder, group, mebibytes(*used));
     if (group.find('/') == group.npos) return std::nullopt;

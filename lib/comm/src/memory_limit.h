@@ -7,7 +7,8 @@
 namespace smp::shm {
 
 // Why the control groups of this process, whose memory is limited, leave no room for `bytes` more;
-// nothing where they do. Files in the page cache count as room. Looked at below `root` (tests).
+// nothing where they do. What the kernel takes back before it kills counts as room: cached files,
+// its own caches, and swap. Looked at below `root` (tests).
 std::optional<std::string> no_room_for(int64_t bytes, const std::string& root = "");
 
 }  // namespace smp::shm
