@@ -81,11 +81,12 @@ struct Survivors {
 // calls with the same labels in the same order (send and recv: each pair of ranks in its own
 // order); a rank that does otherwise ends every waiting call with a CommError that names both
 // sides. So does a rank that dies, leaves too early or does not call in time; the whole job's
-// groups then fail, while abort() ends one group and those split off it. A rank whose communicator
-// is destroyed by an exception has not left: its peers wait, within the time-out, until it says why
-// (abort()), ends, or loses the communicator of all ranks too, which fails the job. Calls on one
-// Communicator come from one thread; different groups may be used from different threads, and
-// abort() from any. Counts are in elements.
+// groups then fail, while abort() ends one group and those split off it (and the job where a
+// network does not give back within 0.5 s the memory of what was half sent or received). A rank
+// whose communicator is destroyed by an exception has not left: its peers wait, within the
+// time-out, until it says why (abort()), ends, or loses the communicator of all ranks too, which
+// fails the job. Calls on one Communicator come from one thread; different groups may be used from
+// different threads, and abort() from any. Counts are in elements.
 //
 // Reductions run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and
 // fp16 are widened to fp32 and rounded once. An average is the sum divided by size(), toward zero
