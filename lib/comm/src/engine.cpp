@@ -19,6 +19,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
+constexpr int64_t kShortBytes = 1 << 20;   // no longer than a habit would have it stand still
 constexpr microseconds kAtOnce{200};       // after the call
 // So that the last call of a step, which is waited for at once, does not make the next step's first
 // ones look wanted.
@@ -102,12 +103,12 @@ bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
 }
 
 void Engine::submit(std::shared_ptr<Operation> op) {
-  const bool leaves = is_for_thread(op);
+  const bool leaves = is_for_thread(op), is_short = op->call.bytes() <= kShortBytes;
   if (!leaves && try_lock()) {
     take_inbox();  // what was submitted earlier comes first
     enqueue(std::move(op));
     pass();
-    leave(nullptr, is_watched_ && waited_at_once_ >= kHabit);
+    leave(nullptr, is_short && is_watched_ && waited_at_once_ >= kHabit);
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
@@ -234,18 +235,29 @@ bool Engine::advance(Lane& lane, int budget) {
       complete_those_that_left(lane);
       continue;
     }
+    // First: to take back the memory of what was under way may fail in its turn.
+    if (error) record(*ended, error);
     finish(*ended, error);
     if (!error) continue;
-    try {
-      std::rethrow_exception(error);
-    } catch (const CommError& e) {
-      report(e.kind, e.culprit, e.what());
-    } catch (const std::exception& e) {
-      report(CommError::Kind::kAborted, rank_, name(*op) + ": " + e.what());
-    }
+    fail_affected();
     return true;
   }
   return moved;
+}
+
+void Engine::record(const Operation& op, const std::exception_ptr& error) {
+  Failure failure{CommError::Kind::kAborted, rank_, rank_, ""};
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    failure.kind = e.kind;
+    failure.culprit = e.culprit;
+    failure.text = e.what();
+  } catch (const std::exception& e) {
+    failure.text = fmt::format("{}: {}", name(op), e.what());
+  }
+  job_.fail(job_.failure(), failure);
+  failures_seen_ = job_.failures();
 }
 
 void Engine::finish(Operation& op, std::exception_ptr error) {

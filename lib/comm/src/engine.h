@@ -277,7 +277,8 @@ class Engine {
   };
   // Gives the lock back and sees to it that somebody goes on. `rest`: for one who goes to sleep.
   // `is_soon_back`: it need not be this rank's thread, for the caller comes back to wait.
-  void leave(Rest* rest = nullptr, bool is_soon_back = false);
+  void leave(Rest* rest = nullptr, bool is_soon_back = false, int budget = kBudget);
+  void unlock();  // for a moment, in which another may take over
   // How long threads look before they sleep, with so many ranks on this host's CPUs.
   void set_patience(int ranks_here);
   void lead(const Operation& op);
@@ -298,6 +299,7 @@ class Engine {
   void note_wait(const Operation& op);
   uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
+  void record(const Operation& op, const std::exception_ptr& error);
   void finish(Operation& op, std::exception_ptr error);
   void take_inbox();
   void wake_thread();

@@ -75,7 +75,8 @@ void Engine::wait(Operation& op) {
     }
   }
   if (doorbell_ == nullptr) {
-    waiters_.fetch_sub(1);
+    // The thread keeps away while somebody waits, so whoever led has not woken it.
+    if (waiters_.fetch_sub(1) == 1 && try_lock()) leave();
     return;
   }
   waited_until_.store(Clock::now());
@@ -191,7 +192,14 @@ void Engine::follow(const Operation& op) {
   followers_.fetch_sub(1);
 }
 
-void Engine::leave(Rest* rest, bool is_soon_back) {
+void Engine::unlock() {
+  locked_.store(false);
+  if (followers_.load() == 0) return;
+  turn_.fetch_add(1);
+  turn_.notify_all();
+}
+
+void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
   RankBoard& board = job_.board(rank_);
   for (;;) {
     more_ = false;
@@ -201,15 +209,17 @@ void Engine::leave(Rest* rest, bool is_soon_back) {
     if (needed) {
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
-      if (pass()) {  // programs wait for other ranks now, which may have moved already
+      if (pass(budget)) {  // programs wait for other ranks now, which may have moved already
         board.waits_for.store(~uint64_t{0});
-        pass();
+        pass(budget);
       }
       needed = needs_thread();
     }
     const bool impatient = doorbell_ != nullptr && mover_->is_impatient();
     if (!needed) show(board.sleeper, impatient ? RankBoard::kThread : RankBoard::kNobody);
-    const bool more = more_ || (impatient && rest == nullptr);
+    // The thread that a peer has woken since could not have the lock, and sleeps again.
+    const bool is_missed = needed && board.sleeper.load() == RankBoard::kNobody;
+    const bool more = more_ || is_missed || (impatient && rest == nullptr);
     bool wake = false;
     if (rest != nullptr) {
       rest->network = mover_->where_to_sleep();
@@ -218,14 +228,8 @@ void Engine::leave(Rest* rest, bool is_soon_back) {
     } else if (!active_.empty()) {
       wake = std::exchange(thread_is_deaf_, false);
     }
-    locked_.store(false);
-    if (wake) wake_thread();
-    if (followers_.load() > 0) {
-      turn_.fetch_add(1);
-      turn_.notify_all();
-    } else if (more && waiters_.load() == 0) {
-      job_.ring(rank_);
-    }
+    unlock();
+    if (wake || (more && waiters_.load() == 0)) wake_thread();
     if (!inbox_filled_.load() || !try_lock()) return;
     pass();
   }
@@ -237,15 +241,19 @@ void Engine::run_thread() {
   uint64_t seen = 0;
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
-    bool busy = true, has_looked = false;
+    bool busy = true, has_looked = false, is_mine = true;
     Rest rest;
     if (waiters_.load() == 0 && try_lock()) {
       if (doorbell_ != nullptr) doorbell_->answer();
       show(board.sleeper, RankBoard::kNobody);
       Clock::time_point idle_since = Clock::now();
-      while (waiters_.load() == 0) {
+      while (is_mine && waiters_.load() == 0) {
         if (pass(kThreadBudget)) {
-          if (more_) sched_yield();  // long work: those who compute, or want to, go first
+          if (more_) {  // long work: those who compute, or want to, go first
+            unlock();
+            sched_yield();
+            is_mine = try_lock();
+          }
           idle_since = Clock::now();
         } else if (!yields_ || active_.empty() || Clock::now() - idle_since > kThreadYieldFor) {
           break;
@@ -253,12 +261,13 @@ void Engine::run_thread() {
           sched_yield();
         }
       }
+      if (!is_mine) continue;
       check_health();
       busy = !active_.empty();
       has_looked = true;
       watches = is_watched_ = mover_ == nullptr && waited_at_once_ >= kHabit &&
                               std::exchange(seen, waited_at_once_) != waited_at_once_;
-      leave(doorbell_ == nullptr ? nullptr : &rest);
+      leave(doorbell_ == nullptr ? nullptr : &rest, false, kThreadBudget);
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
