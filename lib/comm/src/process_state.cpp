@@ -32,14 +32,17 @@ ProcessState state_of(int32_t process) {
   const std::string folder = fmt::format("/proc/{}/task", process);
   const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir(folder.c_str()), closedir);
   ProcessState state = ProcessState::kUnknown;
+  bool is_traced = false;
   while (const dirent* task = tasks ? readdir(tasks.get()) : nullptr) {
     if (task->d_name[0] == '.') continue;
     const char letter = letter_of(fmt::format("{}/{}/stat", folder, task->d_name));
-    if (letter == 'T' || letter == 't') return ProcessState::kStopped;
+    if (letter == 'T') return ProcessState::kStopped;
+    if (letter == 't') is_traced = true;  // one thread alone may be so for a moment
     if (letter == 'R') state = ProcessState::kRunnable;
     if ((letter == 'S' || letter == 'D') && state == ProcessState::kUnknown)
       state = ProcessState::kAsleep;
   }
+  if (is_traced && state == ProcessState::kUnknown) return ProcessState::kStopped;
   return state;
 }
 
