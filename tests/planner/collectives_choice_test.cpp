@@ -84,6 +84,19 @@ TEST_CASE("what is pinned counts, for one kind of group or for all, and its pric
   CHECK(choice.reasons.at(0).starts_with("collectives of shard groups smddp: pinned; nccl takes "));
 }
 
+TEST_CASE("a reduction is slowed by the multiprocessors of the groups that it runs in, no others") {
+  JobSpec job = slow_links();
+  LayoutChoice choice = layout(1, 8, 1);
+  choice.sharding = Sharding::kOptimizerState;
+  job.parallel.collectives.shard = kSmddp;
+  job.parallel.collectives.replica = kNccl;  // there are none
+  const CollectivesChoice one = choose_collectives(job, choice);
+  job.parallel.collectives.replica = kSmddp;
+  const CollectivesChoice other = choose_collectives(job, choice);
+  REQUIRE(!one.reasons.empty());
+  CHECK(one.reasons == other.reasons);
+}
+
 TEST_CASE("NCCL stays where the host's way would save less than the model can tell") {
   JobSpec job = slow_links();
   bool told = false;

@@ -66,21 +66,27 @@ Axis sums_over(const LayoutChoice& choice) {
   return choice.shard == 1 ? Axis::kData : Axis::kReplica;
 }
 
+// Seconds of a reduction: in the shard groups, and in those of sums_over.
+struct ReductionSeconds {
+  double in_shards = 0, across = 0;
+  double all() const { return in_shards + across; }
+};
+
 // One reduction of all gradients of `elements`, and one gather of all weights.
-double reduction_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
-                   double bucket) {
+ReductionSeconds reduction_s(const JobSpec& job, const LayoutChoice& choice, double elements,
+                             double width, double bucket) {
   const double calls = calls_of(elements, bucket);
   const double bytes = elements * width / calls;
   const bool everywhere = habits_of(job).reduces_everywhere;
   if (choice.sharding == Sharding::kNone || choice.shard == 1 || everywhere) {
-    return calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster,
-                                exchange_of(job, sums_over(choice)));
+    return {0, calls * all_reduce_s(bytes, data_placement(choice, job), job.cluster,
+                                    exchange_of(job, sums_over(choice)))};
   }
   const double inside = reduce_scatter_s(bytes, shard_placement(choice, job), job.cluster,
                                          exchange_of(job, Axis::kShard));
   const double across = all_reduce_s(bytes / choice.shard, replica_placement(choice, job),
                                      job.cluster, exchange_of(job, Axis::kReplica));
-  return calls * (inside + across);
+  return {calls * inside, calls * across};
 }
 
 double gather_s(const JobSpec& job, const LayoutChoice& choice, double elements, double width,
@@ -217,18 +223,21 @@ StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
   StepMessages messages;
 
   const double bucket = bucket_elements(job, choice, elements);
-  double reduce = 0;
+  ReductionSeconds parts;
   if (choice.data() > 1 && choice.sharding < Sharding::kGradients) {
-    reduce = reduction_s(job, choice, elements, gradient, bucket);
+    parts = reduction_s(job, choice, elements, gradient, bucket);
   } else if (choice.data() > 1 && choice.replica > 1) {
-    reduce = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
-                          job.cluster, exchange_of(job, Axis::kReplica));
+    parts.across = all_reduce_s(elements * gradient / choice.shard, replica_placement(choice, job),
+                                job.cluster, exchange_of(job, Axis::kReplica));
   }
+  const double reduce = parts.all();
   const bool plain = choice.pipeline > 1 || choice.sharding == Sharding::kNone;
   if (habits.overlaps_data_reduction && !(plain && habits.plain_reductions_wait)) {
     const double last = reduce / calls_of(elements, bucket);
     const double hidden = std::min(reduce - last, backward_s);
-    messages.reduce_s = reduce - hidden + slowdown_of(job, sums_over(choice)) * hidden;
+    const double slower = parts.in_shards * slowdown_of(job, Axis::kShard) +
+                          parts.across * slowdown_of(job, sums_over(choice));
+    messages.reduce_s = reduce - hidden + (reduce > 0 ? slower / reduce * hidden : 0);
   } else {
     messages.reduce_s = reduce;
   }
