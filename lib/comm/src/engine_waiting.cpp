@@ -217,9 +217,7 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
     }
     const bool impatient = doorbell_ != nullptr && mover_->is_impatient();
     if (!needed) show(board.sleeper, impatient ? RankBoard::kThread : RankBoard::kNobody);
-    // The thread that a peer has woken since could not have the lock, and sleeps again.
-    const bool is_missed = needed && board.sleeper.load() == RankBoard::kNobody;
-    const bool more = more_ || is_missed || (impatient && rest == nullptr);
+    const bool more = more_ || (impatient && rest == nullptr);
     bool wake = false;
     if (rest != nullptr) {
       rest->network = mover_->where_to_sleep();
@@ -229,7 +227,9 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
       wake = std::exchange(thread_is_deaf_, false);
     }
     unlock();
-    if (wake || (more && waiters_.load() == 0)) wake_thread();
+    // The thread that a peer has woken since could not have the lock, and sleeps again.
+    const bool is_missed = needed && board.sleeper.load() == RankBoard::kNobody;
+    if (wake || ((more || is_missed) && waiters_.load() == 0)) wake_thread();
     if (!inbox_filled_.load() || !try_lock()) return;
     pass();
   }
