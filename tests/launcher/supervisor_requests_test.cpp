@@ -69,8 +69,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "another host's signal asks all ranks for a che
     host.then([&](HostEvents& events) {
       events.on_signalled(SIGTERM, "b");
       events.on_signalled(SIGTERM, "c");
-      const unsigned char number = SIGTERM;
-      CHECK(write(told.number(), &number, 1) == 1);
+      const unsigned char numbers[] = {SIGUSR2, SIGTERM};
+      CHECK(write(told.number(), numbers, 2) == 2);
     });
     const JobResult result = supervise(two, host, console, control.number());
     CHECK(result.end == JobEnd::kCheckpointed);

@@ -272,7 +272,7 @@ void Supervisor::on_signal(int number) {
   const bool saves = asks_to_save(number);
   if (ends || saves) result_.end_signal = number;
   // Whoever signals one host may signal all: what another one has told first is the same.
-  const bool is_second = saving_for_ != 0 && !std::exchange(saving_elsewhere_, false);
+  const bool is_second = saving_for_ != 0 && !(saves && std::exchange(saving_elsewhere_, false));
   if (saves && saving_for_ == 0 && phase_ != Phase::kRunning) result_.unsaved_for = number;
   if (saves && phase_ == Phase::kRunning && !is_second) {
     save(number);
