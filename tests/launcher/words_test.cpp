@@ -183,6 +183,7 @@ TEST_CASE("a run that others start again has its folder, with a checkpoint or wi
   const ScratchFolder folder;
   const RunFolder first = RunFolder::go_on(folder / "run");
   CHECK(std::filesystem::is_directory(folder / "run/logs"));
+  CHECK(RunFolder::go_on(folder / "run").path() == first.path());  // killed before it had its plan
   std::ofstream(first.plan()) << "plan";
   std::ofstream(folder / "run/metrics.jsonl") << "{}";
   CHECK(RunFolder::go_on(folder / "run").path() == first.path());

@@ -21,6 +21,13 @@ std::string cannot_create(const std::string& path, const std::string& why) {
   return fmt::format("cannot create run folder '{}': {}", path, why);
 }
 
+bool holds_no_file(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error))
+    if (!entry.is_directory(error)) return false;
+  return !error;
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const std::string& path)
@@ -100,9 +107,11 @@ RunFolder RunFolder::reopen(const std::string& path) {
 std::string RunFolder::why_not_go_on(const std::string& path) {
   std::error_code error;
   const fs::path folder(path);
-  // A folder where somebody only keeps a plan is none of a run.
-  if (!fs::exists(folder / "plan.yaml", error) || !fs::is_directory(folder / "logs", error))
-    return why_not(path);
+  // A folder where somebody only keeps a plan is none of a run; one that was killed before it had
+  // its plan has nothing but empty parts.
+  const bool is_run = fs::is_directory(folder / "logs", error) &&
+                      (fs::exists(folder / "plan.yaml", error) || holds_no_file(folder));
+  if (!is_run) return why_not(path);
   return access(path.c_str(), W_OK | X_OK) == 0 ? "" : cannot_create(path, strerror(errno));
 }
 
