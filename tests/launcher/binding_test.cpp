@@ -97,10 +97,12 @@ TEST_CASE("a rank is bound to the node of its network card") {
   card("net", "eth0", "0000:03:00.0", "1", "up");
   card("net", "eth1", "0000:01:00.0", "0", "down");
   card("net", "eth2", "0000:02:00.0", "", "up");
+  card("net", "eth3", "0000:04:00.0/virtio0", "", "up");
+  std::ofstream(sys + "/devices/0000:04:00.0/numa_node") << 0;
   const CpuTopology plain = synthetic("pack:2 numa:1 core:2 pu:1", folder.path());
   if (plain.nodes.empty()) return;
-  CHECK(text_of_topology(plain) == "0:0;1|1:2;3 cards eth2=-1 eth0=1");
-  CHECK(bound(plain, Binding::kNic, 2) == "2-3 card eth0 | 2-3 card eth0");
+  CHECK(text_of_topology(plain) == "0:0;1|1:2;3 cards eth2=-1 eth0=1 eth3=0");
+  CHECK(bound(plain, Binding::kNic, 3) == "2-3 card eth0 | 0-1 card eth3 | 2-3 card eth0");
   CHECK(bound(plain, Binding::kNuma, 2) == "0-1 | 2-3");
 
   card("infiniband", "mlx5_1", "0000:81:00.0", "1", "");

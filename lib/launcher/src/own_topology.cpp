@@ -109,8 +109,12 @@ std::vector<CpuTopology::Card> cards_of(const std::string& root) {
     if (!by_address.empty()) break;
     std::error_code error;
     for (const auto& entry : fs::directory_iterator(root + "/sys/class/" + kind, error)) {
-      const fs::path device = fs::canonical(entry.path() / "device", error);
+      fs::path device = fs::canonical(entry.path() / "device", error);
       if (error) continue;
+      // A virtual card (virtio) lies below its place on the bus.
+      while (!fs::exists(device / "numa_node", error) && device.has_relative_path() &&
+             fs::exists(device.parent_path() / "numa_node", error))
+        device = device.parent_path();
       std::string state;
       if (std::ifstream(entry.path() / "operstate") >> state && state == "down") continue;
       int node = -1;
