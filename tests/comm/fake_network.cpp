@@ -24,7 +24,9 @@ class FakeNetwork::End final : public Transport {
   End(FakeNetwork& network, int rank) : network_(network), rank_(rank) {}
   ~End() override {
     std::lock_guard guard(network_.mutex_);
-    for (auto& receives : network_.inboxes_[size_t(rank_)].receives) receives.clear();
+    Inbox& inbox = network_.inboxes_[size_t(rank_)];
+    for (auto& receives : inbox.receives) receives.clear();
+    inbox.refused.clear();
   }
 
   std::string address() const override { return std::to_string(rank_); }
