@@ -121,7 +121,6 @@ TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
         "with --checkpoint-grace how long a checkpoint may take");
   const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
   CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
-  CHECK(contains(printed({"--dry-run=sbatch", plan}, folder), "\n#SBATCH --signal=B:USR1@120\n"));
   check_golden(
       "preempted.jobset.yaml",
       printed({"--dry-run=jobset", "--image", "registry.example/job:1", "--run-dir", "/shared/run",

@@ -265,6 +265,10 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, and --resume goes on from it in anothe
   REQUIRE(done >= 3);
   CHECK(!std::filesystem::exists(run + "/weights"));
 
+  // So does Slurm, by the script that is made for it.
+  CHECK(contains(run_program({SMP_LAUNCH, "--dry-run=sbatch", first}).out,
+                 "\n#SBATCH --signal=B:USR1@120\n"));
+
   CHECK(run_program({SMP_LAUNCH, "--run-dir", run, first}).code == 3);  // not without --resume
   const ProgramEnd proved =
       run_program({SMP_LAUNCH, "--dry-run", "--resume", "--run-dir", run, second});
