@@ -20,7 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMostUsage = 16;  // samples of a host that nobody has taken yet
 constexpr size_t kMostErrorText = 8 << 10;
 constexpr milliseconds kLongestPause{4'000};
 constexpr milliseconds kForReason{500};  // from the end of the channel to that of its process
@@ -37,10 +36,6 @@ milliseconds pause_after(int drops) {
   thread_local std::minstd_rand random(std::random_device{}());
   const int64_t whole = std::min<int64_t>(500 << std::min(drops - 1, 4), kLongestPause.count());
   return milliseconds(std::uniform_int_distribution<int64_t>(whole / 2, whole * 3 / 2)(random));
-}
-
-std::string short_build(const std::string& build) {
-  return build.empty() ? "unknown" : build.substr(0, 12);
 }
 
 }  // namespace
@@ -297,107 +292,6 @@ void AgentLink::on_unreached(size_t place, Loss loss) {
   if (!places_[place].known()) --unknown_;
   places_[place].why_not = std::move(loss);
   news_.push_back(place);
-}
-
-size_t AgentLink::place_of(PayloadReader& reader) const {
-  const uint64_t place = reader.number();
-  if (place == 0 || place >= places_.size())
-    throw ProtocolError("a message of a host that is not its own");
-  return static_cast<size_t>(place);
-}
-
-void AgentLink::on_hello(const HelloMessage& message) {
-  if (message.protocol != kProtocolVersion || message.build != welcome_.build)
-    return fail(
-        fmt::format("another build of smp-launch is there (protocol {}, build {}; here {}, {}): "
-                    "install the same on every host",
-                    message.protocol, short_build(message.build), kProtocolVersion,
-                    short_build(welcome_.build)));
-  channel_->send(FrameType::kWelcome, encode(welcome_));
-}
-
-int AgentLink::running_process(PayloadReader& reader) const {
-  const int process = reader.small_number();
-  if (running_.count(process) == 0)
-    throw ProtocolError("a message of a rank that does not run there");
-  return process;
-}
-
-void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
-  PayloadReader reader(frame.payload);
-  switch (frame.type) {
-    case FrameType::kAlive: return;
-    case FrameType::kHello: return on_hello(decode_hello(frame.payload));
-    case FrameType::kRefused: return fail(std::string(reader.text()));
-    case FrameType::kReady: state_ = State::kReady; return on_ready(0, decode_ready(frame.payload));
-    case FrameType::kBelow: {
-      const size_t place = place_of(reader);
-      return on_ready(place, decode_ready(reader.text()));
-    }
-    case FrameType::kUnreached: {
-      const size_t place = place_of(reader);
-      const bool through_other = reader.number() != 0;
-      return on_unreached(place, {std::string(reader.text()), through_other});
-    }
-    case FrameType::kLost: {
-      const int process = running_process(reader);
-      running_.erase(process);
-      const bool through_other = reader.number() != 0;
-      return events.on_lost(process, {std::string(reader.text()), through_other});
-    }
-    case FrameType::kOutput: {
-      const int process = reader.small_number();
-      if (started_.count(process) == 0) throw ProtocolError("output of a rank that is not its own");
-      const Stream stream = reader.number() != 0 ? Stream::kErr : Stream::kOut;
-      const std::chrono::system_clock::time_point time(
-          milliseconds(static_cast<int64_t>(reader.number())));
-      return events.on_output(process, stream, reader.text(), time);
-    }
-    case FrameType::kEnded: {
-      const int process = running_process(reader);
-      running_.erase(process);
-      return events.on_ended(process, decode_end(reader));
-    }
-    case FrameType::kStopped: {
-      const int process = running_process(reader);
-      return events.on_stopped(process, reader.number() != 0);
-    }
-    case FrameType::kStartFailed: {
-      const int process = running_process(reader);
-      running_.erase(process);
-      return events.on_start_failed(process, std::string(reader.text()));
-    }
-    case FrameType::kProgress: {
-      const int process = running_process(reader);
-      progress_[process] = decode_progress(reader);
-      return;
-    }
-    case FrameType::kInputTaken: {
-      const int process = running_process(reader);
-      input_taken_[process] = reader.number();
-      return;
-    }
-    case FrameType::kPushed: pushed_ = reader.number(); return;
-    case FrameType::kSignalled: {
-      const int number = reader.small_number();
-      return events.on_signalled(number, std::string(reader.text()));
-    }
-    case FrameType::kStacksShown: return events.on_stacks_shown(reader.small_number());
-    case FrameType::kUsage:
-      try {
-        if (usage_.size() >= kMostUsage * places_.size()) usage_.erase(usage_.begin());
-        usage_.push_back(parse_usage(frame.payload));
-        if (usage_.back().host.empty()) usage_.back().host = host_.name;
-      } catch (const ConfigError& error) {
-        throw ProtocolError(error.what());
-      }
-      return;
-    case FrameType::kFinished:
-      left_behind_ = reader.small_number();
-      state_ = State::kFinished;
-      return;
-    default: throw ProtocolError("a message that is not for the launcher");
-  }
 }
 
 }  // namespace smp
