@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "input_feed.h"
+#include "save_request.h"
 #include "smp/launcher/console.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/error_file.h"
@@ -51,7 +52,8 @@ class Supervisor : public HostEvents {
         control_fd_(control_fd),
         observer_(observer),
         input_(host, job.input_ranks),
-        dump_(job.hang_dump, host) {}
+        dump_(job.hang_dump, host),
+        save_request_(job) {}
 
   JobResult run();
 
@@ -71,10 +73,7 @@ class Supervisor : public HostEvents {
   void loop();
   void read_control();
   void on_signal(int number);
-  bool asks_to_save(int number) const {
-    return job_.saves_on_request && job_.checkpoint_signals.count(number) != 0;
-  }
-  void save(int number);
+  void save(int number, bool elsewhere);
   void check_clock(Clock::time_point now);
   void look(Clock::time_point now);
   void tell(const JobEvent& event) {
@@ -91,11 +90,6 @@ class Supervisor : public HostEvents {
   Clock::time_point settled_at(Clock::time_point now) const;
   void with_output(const std::function<void()>& act);
   void launcher_failed(const std::string& text);
-  // The ranks have been asked for a checkpoint, and have only so long for it.
-  bool is_saving() const {
-    return phase_ == Phase::kRunning && saving_for_ != 0 && job_.checkpoint_grace.has_value();
-  }
-  Clock::time_point save_ends_at() const { return saving_since_ + *job_.checkpoint_grace; }
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
 
   const Job& job_;
@@ -114,11 +108,9 @@ class Supervisor : public HostEvents {
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
-  int saving_for_ = 0;             // the signal that asked for a checkpoint; 0: none has
-  bool saving_elsewhere_ = false;  // it came to another host, and has not come here
-  bool finished_ = false;          // give up waiting for those that are still alive
-  std::optional<Hang> hang_;       // the job ends for it when the ranks have shown where they are
-  Clock::time_point saving_since_;
+  SaveRequest save_request_;
+  bool finished_ = false;     // give up waiting for those that are still alive
+  std::optional<Hang> hang_;  // the job ends for it when the ranks have shown where they are
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
 
@@ -141,7 +133,8 @@ JobResult Supervisor::run() {
   if (result_.cause && output_)
     result_.last_lines = output_->last_error_lines(result_.cause->rank, kQuotedLines);
   if (saved_on_request_ && result_.end == JobEnd::kSuccess) result_.end = JobEnd::kCheckpointed;
-  if (result_.end == JobEnd::kRankFailed && saving_for_ != 0) result_.unsaved_for = saving_for_;
+  if (result_.end == JobEnd::kRankFailed && save_request_.number() != 0)
+    result_.unsaved_for = save_request_.number();
   result_.exit_code = exit_code_of(result_);
   return std::move(result_);
 }
@@ -269,13 +262,13 @@ void Supervisor::read_control() {
 void Supervisor::on_signal(int number) {
   tell({"signal", {}, signal_name(number)});
   const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-  const bool saves = asks_to_save(number);
+  const bool saves = save_request_.is_made_by(number);
   if (ends || saves) result_.end_signal = number;
-  // Whoever signals one host may signal all: what another one has told first is the same.
-  const bool is_second = saving_for_ != 0 && !(saves && std::exchange(saving_elsewhere_, false));
-  if (saves && saving_for_ == 0 && phase_ != Phase::kRunning) result_.unsaved_for = number;
+  const bool is_second = save_request_.is_followed_by(number);
+  if (saves && save_request_.number() == 0 && phase_ != Phase::kRunning)
+    result_.unsaved_for = number;
   if (saves && phase_ == Phase::kRunning && !is_second) {
-    save(number);
+    save(number, false);
   } else if (!ends) {
     signal_ranks(number, SignalScope::kProcess);
   } else if (phase_ == Phase::kRunning) {
@@ -288,25 +281,23 @@ void Supervisor::on_signal(int number) {
   }
 }
 
-void Supervisor::save(int number) {
-  if (saving_for_ != 0) return;
-  saving_for_ = number;
-  saving_since_ = Clock::now();
-  signal_ranks(SIGUSR1, SignalScope::kProcess);
-}
-
 void Supervisor::on_signalled(int number, const std::string& host) {
   tell({"signal", {}, fmt::format("{} at host {}", signal_name(number), host)});
-  if (!asks_to_save(number) || phase_ != Phase::kRunning || saving_for_ != 0) return;
+  if (save_request_.is_made_by(number) && phase_ == Phase::kRunning) save(number, true);
+}
+
+void Supervisor::save(int number, bool elsewhere) {
+  if (save_request_.number() != 0) return;
+  save_request_.make(number, elsewhere);
   result_.end_signal = number;
-  saving_elsewhere_ = true;
-  save(number);
+  signal_ranks(SIGUSR1, SignalScope::kProcess);
 }
 
 milliseconds Supervisor::time_to_next(Clock::time_point now) const {
   std::optional<Clock::time_point> next;
   if (phase_ == Phase::kRunning && job_.timeout) next = started_ + *job_.timeout;
-  if (is_saving()) next = std::min(next.value_or(save_ends_at()), save_ends_at());
+  if (const auto save_ends = save_request_.ends_at(); save_ends && phase_ == Phase::kRunning)
+    next = std::min(next.value_or(*save_ends), *save_ends);
   if (phase_ == Phase::kSettling) next = settled_at(now);
   if (phase_ == Phase::kEnding) next = ending_since_ + job_.grace;
   if (phase_ == Phase::kKilling) next = killing_since_ + kUnkillable;
@@ -327,8 +318,9 @@ void Supervisor::check_clock(Clock::time_point now) {
   if (phase_ == Phase::kRunning && alive_ == 0) return;
   if (phase_ == Phase::kSettling && alive_ == 0) return decide();
   if (time_to_next(now).count() != 0) return;
-  if (is_saving() && now >= save_ends_at()) {
-    result_.interrupted_by = saving_for_;
+  const auto save_ends = save_request_.ends_at();
+  if (phase_ == Phase::kRunning && save_ends && now >= *save_ends) {
+    result_.interrupted_by = save_request_.number();
     begin_ending(JobEnd::kInterrupted, SIGTERM);
   } else if (phase_ == Phase::kRunning) {
     result_.timeout = *job_.timeout;
