@@ -112,8 +112,8 @@ std::vector<CpuTopology::Card> cards_of(const std::string& root) {
       fs::path device = fs::canonical(entry.path() / "device", error);
       if (error) continue;
       // A virtual card (virtio) lies below its place on the bus.
-      while (!fs::exists(device / "numa_node", error) && device.has_relative_path() &&
-             fs::exists(device.parent_path() / "numa_node", error))
+      if (!fs::exists(device / "numa_node", error) &&
+          fs::exists(device.parent_path() / "numa_node", error))
         device = device.parent_path();
       std::string state;
       if (std::ifstream(entry.path() / "operstate") >> state && state == "down") continue;
