@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "copy.h"
+#include "hosts_steps.h"
+
+// Messages between hosts, and straight ones: the steps of all programs, and send and recv.
+namespace smp::shm {
+namespace {
+
+constexpr int64_t kCopied = 16 << 10;
+
+}  // namespace
+
+// Copies of a few bytes cost less than to wait until they have left.
+void HostsGroup::send_message(Operation& op, Channel& channel, int peer, ConstBytes from,
+                              int64_t bytes, Way way) {
+  if (way.is_straight) {
+    check(op, channel.invitation(), peer);
+    seat_->port->send_piece(channel, op.call, from, bytes);
+  } else if (bytes > kCopied && seat_->port->takes_any_memory()) {
+    seat_->port->send_from(channel, op.call, from, bytes);
+  } else {
+    if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);
+    return send_written(op, channel, bytes);
+  }
+  op.wire_bytes += bytes;
+}
+
+void HostsGroup::send_written(Operation& op, Channel& channel, int64_t bytes) {
+  seat_->port->send(channel, op.call, bytes);
+  op.wire_bytes += bytes;
+}
+
+void HostsGroup::take_message(Operation& op, Channel& channel, int peer, Bytes to, int64_t bytes,
+                              Way way) {
+  if (way.is_straight) return channel.see();
+  check_message(op, channel, peer);
+  copy_bytes(to, channel.front_bytes(), bytes);
+  channel.take();
+}
+
+// The next message may begin while this one leaves.
+Program HostsGroup::run_send(Operation& op, Channel& channel, ConstBytes in) {
+  const int to = op.call.peer;
+  const int64_t bytes = op.call.bytes();
+  const Way way = way_of(bytes);
+  // Else a receiver who calls something else would not hear of it.
+  if (way.is_straight && channel.exposed().load() == channel.pieces_sent())
+    channel.tell_waiting(op.call);
+  int64_t at = 0;
+  do {
+    const int64_t n = std::min(way.most, bytes - at);
+    co_await may_send(op, channel, to, way);
+    while (!has_room(channel, n)) co_await room_made(op, to);
+    send_message(op, channel, to, in + at, n, way);
+    at += way.most;
+  } while (at < bytes);
+  if (bytes > kCopied) op.completes_when(channel.left(), channel.lent(), to);
+}
+
+Program HostsGroup::run_recv(Operation& op, Channel& channel, Bytes out) {
+  const int from = op.call.peer;
+  const int64_t bytes = op.call.bytes();
+  const Way way = way_of(bytes);
+  if (channel.waiting().number == op.call.number) check(op, channel.waiting(), from);
+  if (way.is_straight && channel.arrived().load() > channel.taken() &&
+      channel.front().number == op.call.number)
+    check_message(op, channel, from);
+  int64_t at = 0;
+  do {
+    co_await message_of(op, channel, from, way);
+    take_message(op, channel, from, out + at, std::min(way.most, bytes - at), way);
+    at += way.most;
+  } while (at < bytes);
+}
+
+}  // namespace smp::shm
