@@ -85,16 +85,4 @@ void write(CallEntry& entry, const Call& call, uint64_t print) {
   entry.label[length] = 0;
 }
 
-Call read(const CallEntry& entry, uint64_t number) {
-  Call call;
-  call.op = CollectiveOp(entry.op);
-  call.dtype = DType(entry.dtype);
-  call.reduce_op = ReduceOp(entry.reduce_op);
-  call.count = entry.count;
-  call.peer = entry.root;
-  call.label = entry.label;
-  call.number = number;
-  return call;
-}
-
 }  // namespace smp::shm

@@ -72,6 +72,19 @@ uint64_t fingerprint(const Call& call);
 
 // Without the number, which publishes it. `print`: its fingerprint.
 void write(CallEntry& entry, const Call& call, uint64_t print);
-Call read(const CallEntry& entry, uint64_t number);
+
+// What a record of a call says of it: a CallEntry, or what a message between hosts begins with.
+template <class Record>
+Call call_in(const Record& record, uint64_t number) {
+  Call call;
+  call.op = CollectiveOp(record.op);
+  call.dtype = DType(record.dtype);
+  call.reduce_op = ReduceOp(record.reduce_op);
+  call.count = record.count;
+  call.peer = record.root;
+  call.label = record.label;
+  call.number = number;
+  return call;
+}
 
 }  // namespace smp::shm

@@ -69,7 +69,7 @@ int Group::odd_one_out(const Operation& op, int peer) const {
 void Group::check_call(const Operation& op, int peer) const {
   const CallEntry& entry = block_.call(peer, op.call.number);
   if (entry.fingerprint == op.print) return;
-  const Call theirs = read(entry, op.call.number);
+  const Call theirs = call_in(entry, op.call.number);
   auto text = [this](const Call& call) {
     return describe(call, call.peer < 0 ? -1 : global(call.peer));
   };

@@ -236,7 +236,7 @@ bool Engine::advance(Lane& lane, int budget) {
       continue;
     }
     // First: to take back the memory of what was under way may fail in its turn.
-    if (error) record(*ended, error);
+    if (error) record(failure_of(*ended, error));
     finish(*ended, error);
     if (!error) continue;
     fail_affected();
@@ -245,19 +245,14 @@ bool Engine::advance(Lane& lane, int budget) {
   return moved;
 }
 
-void Engine::record(const Operation& op, const std::exception_ptr& error) {
-  Failure failure{CommError::Kind::kAborted, rank_, rank_, ""};
+Failure Engine::failure_of(const Operation& op, const std::exception_ptr& error) const {
   try {
     std::rethrow_exception(error);
   } catch (const CommError& e) {
-    failure.kind = e.kind;
-    failure.culprit = e.culprit;
-    failure.text = e.what();
+    return {e.kind, e.culprit, rank_, e.what()};
   } catch (const std::exception& e) {
-    failure.text = fmt::format("{}: {}", name(op), e.what());
+    return {CommError::Kind::kAborted, rank_, rank_, fmt::format("{}: {}", name(op), e.what())};
   }
-  job_.fail(job_.failure(), failure);
-  failures_seen_ = job_.failures();
 }
 
 void Engine::finish(Operation& op, std::exception_ptr error) {

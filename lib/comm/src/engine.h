@@ -299,7 +299,7 @@ class Engine {
   void note_wait(const Operation& op);
   uint64_t movers() const;
   void enqueue(std::shared_ptr<Operation> op);
-  void record(const Operation& op, const std::exception_ptr& error);
+  Failure failure_of(const Operation& op, const std::exception_ptr& error) const;
   void finish(Operation& op, std::exception_ptr error);
   void take_inbox();
   void wake_thread();
@@ -308,6 +308,7 @@ class Engine {
   void check_peer(Operation& op);
   void fail_affected();
   void fail_lane(Lane& lane, const Failure& failure);
+  void record(const Failure& failure);  // of the job
   void report(CommError::Kind kind, int culprit, const std::string& text);
   void ask_early(Operation& op, int late, std::chrono::milliseconds limit);
   std::optional<Failure> verdict(const Operation& op, int late) const;

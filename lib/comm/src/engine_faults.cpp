@@ -39,9 +39,13 @@ std::string Engine::last_call(int rank) const {
   return text.empty() ? "it has made no call yet" : "its last call: " + text;
 }
 
-void Engine::report(CommError::Kind kind, int culprit, const std::string& text) {
-  job_.fail(job_.failure(), {kind, culprit, rank_, text});
+void Engine::record(const Failure& failure) {
+  job_.fail(job_.failure(), failure);
   failures_seen_ = job_.failures();
+}
+
+void Engine::report(CommError::Kind kind, int culprit, const std::string& text) {
+  record({kind, culprit, rank_, text});
   fail_affected();
 }
 

@@ -33,7 +33,7 @@ constexpr milliseconds kThreadNap{100};
 constexpr microseconds kNetworkNap{100};
 constexpr milliseconds kBesideWaiter{1};
 constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
-constexpr microseconds kAtOnce{5};      // between a call and the wait for it, by habit
+constexpr microseconds kByHabit{5};     // between a call and the wait for it
 constexpr milliseconds kWatch{1};       // where a habit may end: how long a call then stands still
 
 // Peers look at it whenever they move a counter: a store would have them fetch its line again.
@@ -181,7 +181,7 @@ void Engine::note_start(Clock::time_point now) {
 // costs as much as a call of some 100 KiB.
 void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
-  waited_at_once_ = Clock::now() - op.start_ < kAtOnce ? waited_at_once_ + 1 : 0;
+  waited_at_once_ = Clock::now() - op.start_ < kByHabit ? waited_at_once_ + 1 : 0;
 }
 
 // Another thread has the lock and runs our operation with its own.

@@ -132,7 +132,6 @@ class HostsGroup final : public GroupSide, public Reader {
   void check(const Operation& op, const MessageHeader& header, int peer);
   const Call* contradicted_by(const MessageHeader& header) const;
   CommError mismatch_with(const Call& own, const MessageHeader& theirs) const;
-  static Call call_of(const MessageHeader& header);
   std::string step_label(const Operation& op) const;
   // A step inside the host. `at_second_hand`: its members may wait for other hosts in their turn.
   void started(Operation& op, const WorkPtr& step, bool at_second_hand = false);

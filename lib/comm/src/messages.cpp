@@ -39,7 +39,7 @@ Program Group::run_recv(Operation& op, Bytes out) {
   const CallEntry& entry = mail.calls[op.call.number % kCallsKept];
   co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
   if (entry.fingerprint != op.print) {
-    const Call theirs = read(entry, op.call.number);
+    const Call theirs = call_in(entry, op.call.number);
     throw mismatch(std::max(global(from), global(rank_)), global(rank_),
                    describe(op.call, global(from)), global(from), describe(theirs, global(rank_)));
   }

@@ -228,8 +228,8 @@ class Port final : public Mover {
   // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }
   bool has_room(const Channel& channel, int64_t bytes) const;
-  std::byte* payload()
-      const;  // of the next message to be sent, if it is not from a caller's memory
+  // Of the next message to be sent, if it is not from a caller's memory.
+  std::byte* payload() const;
   void send(Channel& channel, const Call& call, int64_t bytes);
   // From a caller's memory, which stays as it is until channel.left() has reached channel.lent().
   void send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);

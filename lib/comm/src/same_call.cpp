@@ -32,24 +32,13 @@ const Call* HostsGroup::contradicted_by(const MessageHeader& header) const {
   return nullptr;
 }
 
-Call HostsGroup::call_of(const MessageHeader& header) {
-  Call call;
-  call.op = CollectiveOp(header.op);
-  call.dtype = DType(header.dtype);
-  call.reduce_op = ReduceOp(header.reduce_op);
-  call.count = header.count;
-  call.peer = header.root;
-  call.label = header.label;
-  call.number = header.number;
-  return call;
-}
-
 CommError HostsGroup::mismatch_with(const Call& own, const MessageHeader& header) const {
   auto text = [this](const Call& call) {
     return describe(call, call.peer < 0 ? -1 : global(call.peer));
   };
   const int self = global(rank_), other = header.from;
-  return mismatch(std::max(self, other), self, text(own), other, text(call_of(header)));
+  return mismatch(std::max(self, other), self, text(own), other,
+                  text(call_in(header, header.number)));
 }
 
 // Of another call, or of another root: whoever this rank waits for in its own may never know.
@@ -58,7 +47,7 @@ void HostsGroup::came(const MessageHeader& header) {
     if (!rails_[host] || rails_[host]->peer() != header.from || heard_[host] >= header.number)
       continue;
     heard_[host] = header.number;
-    store(seat_->job->board(header.from).last_call, Brief(call_of(header)).text());
+    store(seat_->job->board(header.from).last_call, Brief(call_in(header, header.number)).text());
   }
   const Call* const own = contradicted_by(header);
   if (own == nullptr || failure()) return;
