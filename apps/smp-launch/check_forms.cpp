@@ -59,11 +59,31 @@ void check_written_job(const LaunchRequest& request) {
     throw UsageError(
         "--dry-run=sh looks for no checkpoint when its script starts: say --resume, or leave "
         "--resume=if-any out");
-  const bool pods_meet = manifest && request.dry_run != DryRun::kMpijob;
-  if (pods_meet && request.watch.restarts.most > 0)
+}
+
+// Who starts the ranks again: smp-launch reaches hosts again, pods are made again by the cluster.
+void check_restarts(const LaunchRequest& request) {
+  if (request.watch.restarts.most == 0) return;
+  if (request.hosts.meeting.wanted() && !is_manifest(request.dry_run))
     throw UsageError(
-        "--max-restarts reaches the hosts again, and the pods of a jobset, trainjob or lws come "
-        "by themselves: leave it out, or take --dry-run=mpijob");
+        "--max-restarts reaches the hosts again, and these come by themselves: name them with "
+        "--hosts");
+  if (request.dry_run == DryRun::kLws)
+    throw UsageError(
+        "--max-restarts: a LeaderWorkerSet makes its pods again whenever they end: leave it out, "
+        "or take --dry-run=jobset");
+  if (!cluster_restarts(request)) return;
+  if (!request.plan.empty() && request.resume != kResumeIfAny)
+    throw UsageError(
+        "--max-restarts: the cluster makes the pods again, with the same words: give "
+        "--resume=if-any too, so that they go on from the last checkpoint");
+  for (const SaidOption& option : request.said) {
+    if (option.name == "--restart-pause" || option.name == "--spares")
+      throw UsageError(
+          fmt::format("{} is for restarts by smp-launch, and the cluster makes these pods again: "
+                      "leave it out",
+                      option.name));
+  }
 }
 
 }  // namespace
@@ -86,6 +106,11 @@ void take_outer_ranks(LaunchRequest& request) {
   if (request.ranks != outer && (!request.hosts.sagemaker || meeting.slots != 0))
     throw UsageError(fmt::format("-n says {} ranks, but {} has started {}: leave -n out",
                                  request.ranks, request.hosts.meeting.starter, outer));
+}
+
+bool cluster_restarts(const LaunchRequest& request) {
+  return request.dry_run == DryRun::kJobset || request.dry_run == DryRun::kTrainjob ||
+         (request.dry_run == DryRun::kMpijob && request.resume == kResumeIfAny);
 }
 
 void check_forms(const LaunchRequest& request, bool has_program_mark, const std::string& ranks) {
@@ -132,6 +157,7 @@ void check_forms(const LaunchRequest& request, bool has_program_mark, const std:
   if (request.input_ranks != "none" && request.watch.restarts.most > 0)
     throw UsageError("--stdin cannot be read again, and --max-restarts would: choose one");
   check_written_job(request);
+  check_restarts(request);
 }
 
 }  // namespace smp

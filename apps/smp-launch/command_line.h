@@ -57,6 +57,11 @@ struct LaunchRequest {
   std::optional<int> build_only;  // build this rank of the plan alone
 };
 
+// Whether the pods of a manifest are made again by the cluster, as often as --max-restarts says,
+// and not by the smp-launch in them: those that come by themselves, and an MPIJob's launcher where
+// that goes on from the last checkpoint.
+bool cluster_restarts(const LaunchRequest& request);
+
 // A command line that cannot be understood; what() says what to type instead.
 class UsageError : public std::runtime_error {
  public:

@@ -75,6 +75,7 @@ JobShape shape_of(const PreparedJob& job) {
 std::vector<std::string> passed_on_words(const PreparedJob& job) {
   std::vector<std::string> words;
   for (const SaidOption& option : job.request.said) {
+    if (option.name == "--max-restarts" && cluster_restarts(job.request)) continue;
     if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), option.name) == kNotPassedOn.end())
       append(words, words_of(option));
   }

@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "job_shape.h"
+#include "pod_failures.h"
 #include "smp/plan/errors.h"
-#include "smp/plan/exit_code.h"
 
 namespace smp {
 namespace {
@@ -102,30 +101,6 @@ std::string grace_of_pod(const PreparedJob& job, int indent) {
   return fmt::format("{0:{1}}terminationGracePeriodSeconds: {2}\n", "", indent, seconds.count());
 }
 
-// Of a job that goes on from its last checkpoint, if any: pods that were preempted, after which
-// smp-launch ends with 75 or the pod is marked so, are all made again, as often as that happens;
-// what fails is not. The first text is the JobSet's, the second its Job's.
-std::pair<std::string, std::string> restarts_of(const PreparedJob& job) {
-  if (job.request.resume != kResumeIfAny) return {};
-  return {
-      "    rules:\n"
-      "      - name: preempted\n"
-      "        action: RestartJobSetAndIgnoreMaxRestarts\n"
-      "        onJobFailureReasons: [PodFailurePolicy]\n",
-      fmt::format("          podFailurePolicy:\n"
-                  "            rules:\n"
-                  "              - action: FailJob\n"
-                  "                onExitCodes:\n"
-                  "                  containerName: ranks\n"
-                  "                  operator: In\n"
-                  "                  values: [{}]\n"
-                  "              - action: FailJob\n"
-                  "                onPodConditions:\n"
-                  "                  - type: DisruptionTarget\n"
-                  "                    status: \"True\"\n",
-                  static_cast<int>(ExitCode::kCheckpointedOnRequest))};
-}
-
 // As in a start by hand, in each pod: which of them it is, and where the first of them waits.
 std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const std::string& number,
                            const std::string& first) {
@@ -151,16 +126,31 @@ std::string command_in_pod(const PreparedJob& job, const JobShape& shape, const 
   return command_list(words, job);
 }
 
-// What a pod needs beside its image: the key, and shared memory beyond the 64 MiB of a container.
+// Of a container; it has 64 MiB by itself, which is too little for ranks.
+std::string shared_memory_mount(int indent) {
+  return fmt::format(
+      "{0:{1}}- name: shm\n"
+      "{0:{1}}  mountPath: /dev/shm\n",
+      "", indent);
+}
+
+std::string shared_memory(int indent) {
+  return fmt::format(
+      "{0:{1}}- name: shm\n"
+      "{0:{1}}  emptyDir:\n"
+      "{0:{1}}    medium: Memory\n",
+      "", indent);
+}
+
+// What a pod that comes by itself needs beside its image.
 std::string mounts(int indent) {
   return fmt::format(
       "{0:{1}}volumeMounts:\n"
       "{0:{1}}  - name: key\n"
       "{0:{1}}    mountPath: {2}\n"
       "{0:{1}}    readOnly: true\n"
-      "{0:{1}}  - name: shm\n"
-      "{0:{1}}    mountPath: /dev/shm\n",
-      "", indent, kKeyFolder);
+      "{3}",
+      "", indent, kKeyFolder, shared_memory_mount(indent + 2));
 }
 
 std::string volumes(const std::string& name, int indent) {
@@ -170,10 +160,8 @@ std::string volumes(const std::string& name, int indent) {
       "{0:{1}}    secret:\n"
       "{0:{1}}      secretName: {2}-key\n"
       "{0:{1}}      defaultMode: 256\n"
-      "{0:{1}}  - name: shm\n"
-      "{0:{1}}    emptyDir:\n"
-      "{0:{1}}      medium: Memory\n",
-      "", indent, name);
+      "{3}",
+      "", indent, name, shared_memory(indent + 2));
 }
 
 std::string head(const std::string& form, const std::string& name) {
@@ -189,7 +177,6 @@ std::string jobset_manifest(const PreparedJob& job) {
   const JobShape shape = shape_of(job);
   const std::string name = label_of(shape.name);
   check_label(name, fmt::format("{}-host-0-{}-abcde", name, shape.hosts - 1));
-  const auto restarts = restarts_of(job);
   return head("jobset", name) +
          fmt::format(
              "apiVersion: jobset.x-k8s.io/v1alpha2\n"
@@ -197,8 +184,6 @@ std::string jobset_manifest(const PreparedJob& job) {
              "metadata:\n"
              "  name: {0}\n"
              "spec:\n"
-             "  failurePolicy:\n"
-             "    maxRestarts: 0\n"
              "{8}"
              "  network:\n"
              "    enableDNSHostnames: true\n"
@@ -208,7 +193,6 @@ std::string jobset_manifest(const PreparedJob& job) {
              "      replicas: 1\n"
              "      template:\n"
              "        spec:\n"
-             "          backoffLimit: 0\n"
              "{9}"
              "          completionMode: Indexed\n"
              "          completions: {1}\n"
@@ -225,9 +209,11 @@ std::string jobset_manifest(const PreparedJob& job) {
              name, shape.hosts, yaml_text(job.request.image),
              command_in_pod(job, shape, kJobNumber, name + "-host-0-0." + name),
              gpu_limits(shape, 18), mounts(18), volumes(name, 14), grace_of_pod(job, 14),
-             restarts.first, restarts.second);
+             jobset_failures(job, 2), job_failures(job, "ranks", 10));
 }
 
+// A runtime of its own: that of the trainer's installation has its pods started again one by one
+// when they fail, six times, and a TrainJob cannot say otherwise.
 std::string trainjob_manifest(const PreparedJob& job) {
   const JobShape shape = shape_of(job);
   const std::string name = label_of(shape.name);
@@ -237,36 +223,56 @@ std::string trainjob_manifest(const PreparedJob& job) {
   return head("trainjob", name) +
          fmt::format(
              "apiVersion: trainer.kubeflow.org/v1alpha1\n"
+             "kind: TrainingRuntime\n"
+             "metadata:\n"
+             "  name: {0}\n"
+             "  labels:\n"
+             "    trainer.kubeflow.org/framework: torch\n"
+             "spec:\n"
+             "  mlPolicy:\n"
+             "    numNodes: {1}\n"
+             "    torch: {{}}\n"
+             "  template:\n"
+             "    spec:\n"
+             "{2}"
+             "      replicatedJobs:\n"
+             "        - name: node\n"
+             "          replicas: 1\n"
+             "          template:\n"
+             "            metadata:\n"
+             "              labels:\n"
+             "                trainer.kubeflow.org/trainjob-ancestor-step: trainer\n"
+             "            spec:\n"
+             "{3}"
+             "              template:\n"
+             "                spec:\n"
+             "                  restartPolicy: Never\n"
+             "{4}"
+             "                  containers:\n"
+             "                    - name: node\n"
+             "{5}{6}",
+             name, shape.hosts, jobset_failures(job, 6), job_failures(job, "node", 14),
+             grace_of_pod(job, 18), mounts(22), volumes(name, 18)) +
+         fmt::format(
+             "---\n"
+             "apiVersion: trainer.kubeflow.org/v1alpha1\n"
              "kind: TrainJob\n"
              "metadata:\n"
              "  name: {0}\n"
              "spec:\n"
              "  runtimeRef:\n"
-             "    name: torch-distributed\n"
+             "    apiGroup: trainer.kubeflow.org\n"
+             "    kind: TrainingRuntime\n"
+             "    name: {0}\n"
              "  trainer:\n"
              "    image: {1}\n"
              "    command: {2}\n"
              "    numNodes: {3}\n"
              "    numProcPerNode: {4}\n"
-             "{5}"
-             "  runtimePatches:\n"
-             "    - manager: smp-launch\n"
-             "      trainingRuntimeSpec:\n"
-             "        template:\n"
-             "          spec:\n"
-             "            replicatedJobs:\n"
-             "              - name: node\n"
-             "                template:\n"
-             "                  spec:\n"
-             "                    template:\n"
-             "                      spec:\n"
-             "{8}"
-             "                        containers:\n"
-             "                          - name: node\n"
-             "{6}{7}",
+             "{5}",
              name, yaml_text(job.request.image),
              command_in_pod(job, shape, kJobNumber, name + "-node-0-0." + name), shape.hosts,
-             shape.ranks_per_host, resources, mounts(28), volumes(name, 24), grace_of_pod(job, 24));
+             shape.ranks_per_host, resources);
 }
 
 std::string lws_manifest(const PreparedJob& job) {
@@ -313,8 +319,9 @@ std::string mpijob_manifest(const PreparedJob& job) {
       "  name: {0}\n"
       "spec:\n"
       "  slotsPerWorker: {1}\n"
+      "  launcherCreationPolicy: WaitForWorkersReady\n"
       "  runPolicy:\n"
-      "    backoffLimit: 0\n"
+      "    backoffLimit: {7}\n"
       "    cleanPodPolicy: Running\n"
       "  mpiReplicaSpecs:\n"
       "    Launcher:\n"
@@ -337,10 +344,14 @@ std::string mpijob_manifest(const PreparedJob& job) {
       "            - name: worker\n"
       "              image: {2}\n"
       "              command: [\"/usr/sbin/sshd\", \"-De\"]\n"
-      "{5}",
+      "{5}"
+      "              volumeMounts:\n"
+      "{8}"
+      "          volumes:\n"
+      "{9}",
       name, shape.ranks_per_host, yaml_text(job.request.image),
       command_list({kProgram, "--hostfile", kHostFile}, job), shape.hosts, gpu_limits(shape, 14),
-      grace_of_pod(job, 10));
+      grace_of_pod(job, 10), pod_restarts(job), shared_memory_mount(16), shared_memory(12));
 }
 
 }  // namespace smp

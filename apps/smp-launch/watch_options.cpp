@@ -70,7 +70,9 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
       ->type_name("none|calls|quit|gdb");
   app.add_option("--max-restarts", most_,
                  "start the ranks again after a failure, so often at most: a plan from its last "
-                 "checkpoint, but not after two failures at the same step (default: 0)")
+                 "checkpoint, but not after two failures at the same step (default: 0); in a "
+                 "manifest: have "
+                 "the cluster make all pods again")
       ->type_name("N");
   app.add_option("--restart-pause", pause_,
                  "time before the first restart, doubled for each after it up to 1m (default: 1s)")
@@ -102,10 +104,6 @@ void WatchOptions::finish(const HostRequest& hosts, bool is_plan) {
   finish_restarts();
   finish_checkpoints();
   finish_usage();
-  if (request_.restarts.most > 0 && hosts.meeting.wanted())
-    throw UsageError(
-        "--max-restarts reaches the hosts again, and these come by themselves: name them with "
-        "--hosts");
   if (request_.spares > 0 && !hosts.several())
     throw UsageError("--spares is for other hosts: name them with --hosts or --hostfile");
   for (const char* option : {"--checkpoint-signal", "--checkpoint-grace"}) {

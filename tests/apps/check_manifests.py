@@ -102,10 +102,11 @@ JOB = {"backoffLimit": at_least(0), "podFailurePolicy": POD_FAILURE_POLICY, "com
        "parallelism": at_least(1), "template!": {"spec!": {**POD, "restartPolicy!": one_of("Never", "OnFailure")}}}
 HEAD = {"apiVersion!": text, "kind!": text, "metadata!": {"name!": label}}
 
+FAILURE_POLICY = {"maxRestarts": at_least(0), "rules": list_of({
+    "name!": rule_name, "action!": one_of("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"),
+    "onJobFailureReasons": list_of(one_of(*FAILURE_REASONS)), "targetReplicatedJobs": words}, "name")}
 JOBSET = {**HEAD, "spec!": {
-    "failurePolicy": {"maxRestarts": at_least(0), "rules": list_of({
-        "name!": rule_name, "action!": one_of("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"),
-        "onJobFailureReasons": list_of(one_of(*FAILURE_REASONS)), "targetReplicatedJobs": words}, "name")},
+    "failurePolicy": FAILURE_POLICY,
     "network": {"enableDNSHostnames": bool, "subdomain": label, "publishNotReadyAddresses": bool},
     "replicatedJobs!": list_of({"name!": label, "replicas": at_least(1), "template!": {"spec!": JOB}}, "name")}}
 LWS = {**HEAD, "spec!": {
@@ -118,17 +119,22 @@ LWS = {**HEAD, "spec!": {
         "workerTemplate!": {"spec!": {**POD, "restartPolicy": one_of("Always")}}}}}
 REPLICAS = {"replicas!": at_least(1), "restartPolicy": one_of("Never", "OnFailure"), "template!": {"spec!": POD}}
 MPIJOB = {**HEAD, "spec!": {
-    "slotsPerWorker": at_least(1), "sshAuthMountPath": text, "mpiImplementation": one_of("OpenMPI", "Intel", "MPICH"),
+    "launcherCreationPolicy": one_of("AtStartup", "WaitForWorkersReady"), "slotsPerWorker": at_least(1), "sshAuthMountPath": text, "mpiImplementation": one_of("OpenMPI", "Intel", "MPICH"),
     "runPolicy": {"cleanPodPolicy": one_of("None", "Running", "All"), "backoffLimit": at_least(0)},
     "mpiReplicaSpecs!": {"Launcher!": {**REPLICAS, "replicas!": one_of(1)}, "Worker": REPLICAS}}}
-PATCH = {"template!": {"spec!": {"replicatedJobs!": list_of({"name!": label, "template": {"spec": {"template": {
-    "spec": {"volumes": list_of(VOLUME, "name"), "terminationGracePeriodSeconds": at_least(0),
-             "containers": list_of({"name!": label, "volumeMounts": list_of(MOUNT)}, "name")}}}}}, "name")}}}
 TRAINJOB = {**HEAD, "spec!": {
     "runtimeRef!": {"name!": text, "apiGroup": text, "kind": one_of("ClusterTrainingRuntime", "TrainingRuntime")},
     "trainer": {"image": text, "command": words, "args": words, "numNodes": at_least(0),
-                "numProcPerNode": at_least(1), "resourcesPerNode": RESOURCES},
-    "runtimePatches": list_of({"manager!": text, "trainingRuntimeSpec": PATCH}, "manager")}}
+                "numProcPerNode": at_least(1), "resourcesPerNode": RESOURCES}}}
+# A runtime's image is its TrainJob's.
+RUNTIME_JOB = {**JOB, "template!": {"spec!": {**JOB["template!"]["spec!"], "containers!": list_of(
+    {"name!": label, "volumeMounts": list_of(MOUNT)}, "name")}}}
+RUNTIME = {**HEAD, "metadata!": {"name!": label, "labels!": {"trainer.kubeflow.org/framework!": text}}, "spec!": {
+    "mlPolicy": {"numNodes": at_least(1), "torch": {}},
+    "template!": {"spec!": {"failurePolicy": FAILURE_POLICY, "replicatedJobs!": list_of({
+        "name!": label, "replicas!": one_of(1), "template!": {
+            "metadata!": {"labels!": {"trainer.kubeflow.org/trainjob-ancestor-step!": one_of("trainer")}},
+            "spec!": RUNTIME_JOB}}, "name")}}}}
 
 
 def jobset_beyond(job):
@@ -162,16 +168,26 @@ def lws_beyond(job):
 def mpijob_beyond(job):
     workers = job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
     label(f"{job['metadata']['name']}-worker-{workers - 1}")
+    for replicas in job["spec"]["mpiReplicaSpecs"].values():
+        pod = replicas["template"]["spec"]
+        mounts_have_volumes(pod["containers"], pod.get("volumes", []))
 
 
 def trainjob_beyond(job):
     trainer = job["spec"]["trainer"]
     label(f"{job['metadata']['name']}-node-0-{trainer['numNodes'] - 1}-abcde")
     assert len(trainer["image"]) <= 500 and len(trainer["command"]) <= 128, "the schema's limits"
-    for patch in job["spec"].get("runtimePatches", []):
-        for replicated in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
-            pod = replicated["template"]["spec"]["template"]["spec"]
-            mounts_have_volumes(pod["containers"], pod["volumes"])
+
+
+def runtime_beyond(runtime):
+    """Its Job gets completions and completion mode from the trainer; the webhook wants the ranks in a container "node"."""
+    for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+        spec = replicated["template"]["spec"]
+        pod = spec["template"]["spec"]
+        assert [container["name"] for container in pod["containers"]] == ["node"], "no container 'node'"
+        assert spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never", "no pod is made again alone"
+        pod_failures_beyond(spec)
+        mounts_have_volumes(pod["containers"], pod["volumes"])
 
 
 def mounts_have_volumes(containers, volumes):
@@ -184,17 +200,29 @@ def mounts_have_volumes(containers, volumes):
 KINDS = {("jobset.x-k8s.io/v1alpha2", "JobSet"): (JOBSET, jobset_beyond),
          ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): (LWS, lws_beyond),
          ("kubeflow.org/v2beta1", "MPIJob"): (MPIJOB, mpijob_beyond),
+         ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): (RUNTIME, runtime_beyond),
          ("trainer.kubeflow.org/v1alpha1", "TrainJob"): (TRAINJOB, trainjob_beyond)}
+
+
+def named_runtime_is_there(objects):
+    """A TrainJob names the runtime that stands before it."""
+    runtimes = [one["metadata"]["name"] for one in objects if one["kind"] == "TrainingRuntime"]
+    for job in (one for one in objects if one["kind"] == "TrainJob"):
+        assert job["spec"]["runtimeRef"]["kind"] == "TrainingRuntime", "its own runtime"
+        assert [job["spec"]["runtimeRef"]["name"]] == runtimes, f"{runtimes}: not the runtime that it names"
+
 
 files = sorted(pathlib.Path(sys.argv[1]).glob("*.yaml"))
 failed = 0 if files else 1
 for file in files:
     try:
-        job = yaml.safe_load(file.read_text())
-        rule, beyond = KINDS[job["apiVersion"], job["kind"]]
-        hold(rule, job)
-        beyond(job)
-        print(f"ok    {file.name}: {job['kind']}")
+        objects = list(yaml.safe_load_all(file.read_text()))
+        for job in objects:
+            rule, beyond = KINDS[job["apiVersion"], job["kind"]]
+            hold(rule, job)
+            beyond(job)
+        named_runtime_is_there(objects)
+        print(f"ok    {file.name}: {', '.join(job['kind'] for job in objects)}")
     except (AssertionError, KeyError) as error:
         print(f"FAIL  {file.name}: {error}")
         failed += 1

@@ -84,6 +84,8 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
       {"grace.mpijob.yaml",
        {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1", "--grace", "1m"}},
       {"program.mpijob.yaml", {"--dry-run=mpijob", "-n", "4", "--image", "registry.example/job:1"}},
+      {"restarts.jobset.yaml",
+       {"--dry-run=jobset", "-n", "4", "--image", "registry.example/job:1", "--max-restarts", "2"}},
   };
   for (const auto& [name, options] : cases) {
     CAPTURE(name);
@@ -121,14 +123,46 @@ TEST_CASE("a plan as a manifest needs neither its hosts nor its files here") {
         "with --checkpoint-grace how long a checkpoint may take");
   const ProgramEnd saved = run_program(joined({SMP_LAUNCH, "--checkpoint-grace", "5m"}, saving));
   CHECK(contains(saved.out, "\n              terminationGracePeriodSeconds: 320\n"));
-  check_golden(
-      "preempted.jobset.yaml",
-      printed({"--dry-run=jobset", "--image", "registry.example/job:1", "--run-dir", "/shared/run",
-               "--resume=if-any", "--checkpoint-signal", "TERM", "--checkpoint-grace", "5m", plan},
-              folder));
+  for (const std::string form : {"jobset", "mpijob", "trainjob"})
+    check_golden("preempted." + form + ".yaml",
+                 printed({"--dry-run=" + form, "--image", "registry.example/job:1", "--run-dir",
+                          "/shared/run", "--resume=if-any", "--max-restarts", "3",
+                          "--checkpoint-signal", "TERM", "--checkpoint-grace", "5m", plan},
+                         folder));
   for (const std::string form : {"jobset", "lws", "mpijob", "trainjob"})
     check_golden("plan." + form + ".yaml",
                  printed({"--dry-run=" + form, "--image", "registry.example/job:1", plan}, folder));
+}
+
+TEST_CASE("who makes the pods of a manifest again") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder);
+  const std::vector<std::string> restarts = {"--image", "i", "--max-restarts", "3"};
+  const auto words = [&](const std::string& form, const std::vector<std::string>& more) {
+    return joined(joined({"--dry-run=" + form}, restarts), more);
+  };
+  // smp-launch itself, in an MPIJob that does not go on from a checkpoint.
+  const std::string own =
+      printed(words("mpijob", {"--restart-pause", "2s", "-n", "2", "--", "true"}), folder);
+  CHECK(contains(own, "\n    backoffLimit: 0\n"));
+  CHECK(contains(own, R"("--max-restarts", "3", "--restart-pause", "2s")"));
+  for (const std::string form : {"jobset", "trainjob"}) {
+    const std::string text =
+        printed(words(form, {"--nnodes", "2", "-n", "2", "--", "true"}), folder);
+    CHECK(contains(text, " maxRestarts: 3\n"));
+    CHECK(!contains(text, "--max-restarts"));
+    CHECK(error_of(words(form, {plan}), 2) ==
+          "smp-launch: --max-restarts: the cluster makes the pods again, with the same words: give "
+          "--resume=if-any too, so that they go on from the last checkpoint");
+    CHECK(error_of(words(form, {"--restart-pause", "1s", "-n", "2", "--", "true"}), 2) ==
+          "smp-launch: --restart-pause is for restarts by smp-launch, and the cluster makes these "
+          "pods again: leave it out");
+  }
+  CHECK(error_of({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:29400",
+                  "--key-file", "k", "--max-restarts", "1", "-n", "2", "--", "true"},
+                 2) ==
+        "smp-launch: --max-restarts reaches the hosts again, and these come by themselves: name "
+        "them with --hosts");
 }
 
 TEST_CASE("scripts for the shell are whole, and run") {
@@ -238,12 +272,11 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
   CHECK(error_of({"--dry-run=sh", "-n", "1", "--report-json", "r", "--", "true"}, 2) ==
         "smp-launch: --dry-run=sh writes a script that runs without smp-launch: leave "
         "--report-json out");
-  for (const std::string form : {"jobset", "lws", "trainjob"})
-    CHECK(error_of(
-              {"--dry-run=" + form, "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
-              2) ==
-          "smp-launch: --max-restarts reaches the hosts again, and the pods of a jobset, "
-          "trainjob or lws come by themselves: leave it out, or take --dry-run=mpijob");
+  CHECK(
+      error_of({"--dry-run=lws", "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
+               2) ==
+      "smp-launch: --max-restarts: a LeaderWorkerSet makes its pods again whenever they end: leave "
+      "it out, or take --dry-run=jobset");
   CHECK(
       error_of({"--dry-run", "--hosts", "a@gpu=0", "--env", "CUDA_VISIBLE_DEVICES=1", "--", "true"},
                3) ==
