@@ -11,8 +11,8 @@ int pod_restarts(const PreparedJob& job) {
 }
 
 // Of a job that goes on from its last checkpoint, pods that were preempted, after which smp-launch
-// ends with 75 or the pod is marked so, are made again as often as that happens. Whatever else fails
-// counts, a lost node too: smp-launch misses it in seconds and ends with 125, minutes before
+// ends with 75 or the pod is marked so, are made again as often as that happens. Whatever else
+// fails counts, a lost node too: smp-launch misses it in seconds and ends with 125, minutes before
 // Kubernetes marks its pod.
 std::string jobset_failures(const PreparedJob& job, int indent) {
   std::string text = fmt::format(

@@ -246,6 +246,8 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   if (tail > 0) op.rest = run_one_shot(op, in + done, out + done, tail);
 }
 
+// The members of a host sum the blocks of the other hosts first, in the order in which they are
+// sent to: the first is on its rail while the next ones and the own one are summed.
 Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const Call& call = op.call;
   const bool wide = widens(call, per_host_);
@@ -254,20 +256,21 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
   const int64_t most = kMessageBytes / element;
   const int64_t rounds = std::max<int64_t>(1, div_up(part, most));
   if (local_) {
-    ConstBytes source = in;
-    if (wide) {
-      more_scratch_.resize(size_t((call.count + most) * element));
-      auto* widened = reinterpret_cast<float*>(more_scratch_.data() + most * element);
-      widen(widened, in, call.count, call.dtype);
-      source = reinterpret_cast<ConstBytes>(widened);
-    }
+    if (wide) more_scratch_.resize(size_t((call.count + most) * element));
     scratch_.resize(size_t(hosts_ * part * element));
     const std::string label = step_label(op);
-    for (int host = 0; host < hosts_; ++host)
-      started(op, local_->reduce_scatter(source + host * per_host_ * part * element,
-                                         scratch_.data() + host * part * element, per_host_ * part,
+    const int64_t block = per_host_ * part;
+    for (int step = 1; step <= hosts_; ++step) {  // the last is of this host
+      const int host = send_to(host_, step, hosts_);
+      ConstBytes source = in + host * block * bytes_of(call.dtype);
+      if (wide) {
+        const Bytes widened = more_scratch_.data() + (most + host * block) * element;
+        widen(reinterpret_cast<float*>(widened), source, block, call.dtype);
+        source = widened;
+      }
+      started(op, local_->reduce_scatter(source, scratch_.data() + host * part * element, block,
                                          dtype, partial_op(call), label));
-    co_await all_steps_done(op);
+    }
   }
   const ConstBytes partials = local_ ? scratch_.data() : in;
   std::vector<ConstBytes> from(static_cast<size_t>(hosts_));
@@ -276,12 +279,14 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
       const int64_t begin = k * most, n = std::min(most, part - begin);
       for (int step = 1; step < hosts_; ++step) {
         const int host = send_to(host_, step, hosts_), peer = member(host, place_);
+        if (local_ && k == 0) co_await steps_done_but(op, hosts_ - step);
         co_await may_send(op, rail(host), peer);
         while (!has_room(rail(host), n * element)) co_await room_made(op, peer);
         send_message(op, rail(host), peer, partials + (host * part + begin) * element, n * element);
       }
     }
     if (k == 0) continue;
+    if (local_ && k == 1) co_await all_steps_done(op);
     const int64_t begin = (k - 1) * most, n = std::min(most, part - begin);
     from[size_t(host_)] = partials + (host_ * part + begin) * element;
     for (int step = 1; step < hosts_; ++step) {

@@ -136,6 +136,7 @@ class HostsGroup final : public GroupSide, public Reader {
   // A step inside the host. `at_second_hand`: its members may wait for other hosts in their turn.
   void started(Operation& op, const WorkPtr& step, bool at_second_hand = false);
   auto all_steps_done(Operation& op);
+  auto steps_done_but(Operation& op, int later);
 
   int hosts_ = 1, per_host_ = 1;  // the grid
   int host_ = 0, place_ = 0;      // this rank's

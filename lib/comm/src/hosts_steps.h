@@ -40,4 +40,9 @@ inline auto HostsGroup::all_steps_done(Operation& op) {
   return op.reaches(steps_done_, steps_started_, -1);
 }
 
+// All but the last `later` of those that were started: steps inside the host end in their order.
+inline auto HostsGroup::steps_done_but(Operation& op, int later) {
+  return op.reaches(steps_done_, steps_started_ - uint64_t(later), -1);
+}
+
 }  // namespace smp::shm
