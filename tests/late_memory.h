@@ -27,6 +27,7 @@ class LateMemory final : public DeviceMemory {
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* /*memory*/, int64_t /*bytes*/) override { ++counts_.pinned; }
   void unpin(void* /*memory*/) override { --counts_.pinned; }
+  CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     ++counts_.to_host;
     return to_host_->start(to, from, bytes, 3);
@@ -80,6 +81,7 @@ class LateMemory final : public DeviceMemory {
     int left_;
   };
 
+  const std::shared_ptr<LateStream> computing_ = std::make_shared<LateStream>();
   const std::shared_ptr<LateStream> to_host_ = std::make_shared<LateStream>();
   const std::shared_ptr<LateStream> to_device_ = std::make_shared<LateStream>();
   CountedCopies& counts_;

@@ -55,6 +55,7 @@ struct WorkerEnvironment {
   int console_columns = 0;
   int local_rank = 0;
   std::string cuda_module;
+  GdrUse gdr_use = GdrUse::kAuto;
   std::string progress_page;  // "" = nobody looks
   std::optional<Fault> fault;
 };
@@ -77,6 +78,7 @@ WorkerEnvironment read_environment() {
   if (!columns.empty())
     environment.console_columns = env::number<int>(env::kConsoleColumns, columns);
   environment.cuda_module = env::optional(env::kCudaModule);
+  environment.gdr_use = read_gdr_use();
   environment.local_rank =
       env::number<int>(env::kLocalRank, env::required(env::kLocalRank, kProgram));
   environment.progress_page = env::optional(env::kProgressPage);
@@ -148,6 +150,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
     request.local_rank = local_rank;  // hosts may have other numbers of ranks than the plan says
     return open(request);
   };
+  train_options.gdr_use = environment.gdr_use;
   train_options.memory_watch = &memory;
   StepRecorder recorder;
   if (post) {

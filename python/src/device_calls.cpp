@@ -18,6 +18,7 @@ class MemoryOfCalls final : public DeviceMemory {
   bool holds(const void* data) const override { return on_device && memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
+  CopyPtr until_now() override { return memory_.until_now(); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     return memory_.start_to_host(to, from, bytes);
   }
@@ -67,7 +68,10 @@ class DeviceCalls::Relayed final : public Work {
 };
 
 DeviceCalls::DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device)
-    : WrappedCommunicator(communicator), device_(std::move(device)), thread_([this] { run(); }) {}
+    : WrappedCommunicator(communicator),
+      device_(std::move(device)),
+      memory_(device_->memory(), read_gdr_use()),
+      thread_([this] { run(); }) {}
 
 DeviceCalls::~DeviceCalls() {
   {
@@ -101,7 +105,7 @@ WorkPtr DeviceCalls::add(Job job) {
 }
 
 void DeviceCalls::run() {
-  MemoryOfCalls memory(device_->memory());
+  MemoryOfCalls memory(memory_);
   StagedCommunicator staged(inner(), memory);
   std::exception_ptr broken;  // the device cannot be used at all
   try {

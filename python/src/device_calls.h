@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device.h"
+#include "smp/comm/gdr_memory.h"
 #include "smp/comm/wrapped_communicator.h"
 
 namespace smp::pytorch {
@@ -25,7 +26,7 @@ namespace smp::pytorch {
 // Called by one thread at a time.
 class DeviceCalls final : public WrappedCommunicator {
  public:
-  // `communicator` outlives it.
+  // `communicator` outlives it. Throws ConfigError where SMP_GDRCOPY=on, and there is no GDRCopy.
   DeviceCalls(Communicator& communicator, std::unique_ptr<Device> device);
   ~DeviceCalls() override;  // once its Works are done
 
@@ -54,6 +55,7 @@ class DeviceCalls final : public WrappedCommunicator {
   void run();
 
   const std::unique_ptr<Device> device_;
+  GdrMemory memory_;  // the device's
   bool on_device_ = false;
   std::mutex mutex_;
   std::vector<Job> arrived_;

@@ -82,25 +82,31 @@ void tell_detours(const Plan& plan, const TrainOptions& options, int64_t rank) {
       options.progress);
 }
 
+struct OpenedGpu {
+  std::shared_ptr<Gpu> gpu;
+  std::unique_ptr<GdrMemory> memory;  // the GPU's
+};
+
 // Null where the plan's device is cpu. Rank 0 comes first: where no rank can have one, its words
 // are the run's.
-std::shared_ptr<Gpu> open_gpu(const Plan& plan, const TrainOptions& options, Communicator& world) {
+OpenedGpu open_gpu(const Plan& plan, const TrainOptions& options, Communicator& world) {
   const ClusterSpec& cluster = plan.job.cluster;
-  if (cluster.device != DeviceKind::kCuda) return nullptr;
+  if (cluster.device != DeviceKind::kCuda) return {};
   try {
     if (world.rank() > 0) world.barrier("setup.gpu")->wait();
     std::shared_ptr<Gpu> gpu =
         options.open_gpu({.local_rank = world.rank() % cluster.processes_per_host,
                           .memory_limit_bytes = cluster.memory_per_process_bytes,
                           .deterministic = plan.job.training.deterministic});
+    auto memory = std::make_unique<GdrMemory>(gpu->memory(), options.gdr_use);
     if (world.rank() == 0) world.barrier("setup.gpu")->wait();
     if (options.progress != nullptr) {
-      std::fputs(fmt::format("rank {} computes on {}, {}\n", world.rank(), gpu->device().str(),
-                             gpu->name())
+      std::fputs(fmt::format("rank {} computes on {}, {}; {}\n", world.rank(), gpu->device().str(),
+                             gpu->name(), memory->text())
                      .c_str(),
                  options.progress);
     }
-    return gpu;
+    return {std::move(gpu), std::move(memory)};
   } catch (const std::exception& error) {
     world.abort(fmt::format("setup: {}", error.what()));
     throw;
@@ -301,7 +307,7 @@ StagedCommunicator::Allocate charged_buffers(Communicator& world) {
 
 RunResult train(const Plan& plan, Communicator& world, const TrainOptions& options) {
   check_can_run(plan, options, world);
-  const std::shared_ptr<Gpu> gpu = open_gpu(plan, options, world);  // before torch asks for one
+  const auto [gpu, gpu_memory] = open_gpu(plan, options, world);  // before torch asks for one
   tell_detours(plan, options, world.rank());
   install_counting_allocator();
   if (options.threads > 0) at::set_num_threads(options.threads);
@@ -314,9 +320,9 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::optional<DeviceCommunicator> talking;
   if (gpu) {
     on_gpu.emplace(*gpu, ledger);
-    staged.emplace(world, gpu->memory(), charged_buffers(world));
+    staged.emplace(world, *gpu_memory, charged_buffers(world));
     if (uses_nccl(plan, world.rank()))
-      talking.emplace(*staged, world, gpu->memory(), nccl_of(plan, *gpu, world), kStuck);
+      talking.emplace(*staged, world, *gpu_memory, nccl_of(plan, *gpu, world), kStuck);
   }
   Communicator& by_host = staged ? static_cast<Communicator&>(*staged) : world;
 

@@ -87,6 +87,10 @@ void DeviceCopies::unpin(void* memory) {
   cudaHostUnregister(memory);  // a rank that fails may have no GPU any more
 }
 
+CopyPtr DeviceCopies::until_now() {
+  return copy_until_now(c10::cuda::getCurrentCUDAStream().stream());
+}
+
 CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes) {
   return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host");
 }

@@ -29,6 +29,8 @@ class DeviceMemory {
   virtual void pin(void* memory, int64_t bytes) = 0;
   virtual void unpin(void* memory) = 0;
 
+  // Nothing to copy: done when the device has computed what it was asked to before.
+  virtual CopyPtr until_now() = 0;
   // Sees what the device was asked to compute before; computing goes on beside it.
   virtual CopyPtr start_to_host(void* to, const void* from, int64_t bytes) = 0;
   // Comes behind what the device was asked to compute before; computing goes on beside it. Such

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "smp/comm/communicator.h"
+#include "smp/comm/gdr_memory.h"
 #include "smp/plan/plan.h"
 #include "smp/plan/progress_page.h"
 #include "smp/runtime/fault.h"
@@ -34,6 +35,7 @@ struct TrainOptions {
   // The process is this one rank: torch's own threads count for it as well.
   bool owns_process = false;
   OpenGpu open_gpu = gpus_of_module("");  // for plans whose cluster.device is cuda
+  GdrUse gdr_use = GdrUse::kAuto;         // of the smallest copies to and from a GPU
   ProgressPost* progress_post = nullptr;  // where the rank says how far it is; none: nowhere
   MemoryWatch* memory_watch = nullptr;    // is shown the rank's memory while it trains
   std::optional<Fault> fault;

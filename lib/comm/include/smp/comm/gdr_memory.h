@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "smp/comm/device_memory.h"
+
+namespace smp {
+
+enum class GdrUse { kAuto, kOff, kOn };
+// What SMP_GDRCOPY says. Throws ConfigError: "SMP_GDRCOPY=x is not auto, off or on".
+GdrUse read_gdr_use();
+
+// The libraries that are loaded, as dlopen wants them.
+struct GdrLibraries {
+  std::string gdrapi = "libgdrapi.so.2";
+  std::string cuda = "libcuda.so.1";
+};
+
+// A GPU's memory whose smallest copies are made by the CPU, through a mapping of the GPU's pages
+// (GDRCopy): a copy by a stream takes longer to begin than they take.
+//
+//   to the host     when the GPU has come to it, whoever asks whether it is done reads
+//   to the device   if the GPU has come to it already, it is written at once; else it goes by the
+//                   stream, since writing would have the CPU wait for the GPU
+//
+// Copies of a direction end in their order, whichever way they go.
+//
+// Mapping a page takes as long as ten copies or more, so one is mapped when it is used a second
+// time while it is among the last 64, and stays so long. It must lie in one allocation of
+// cudaMalloc alone, and is found again by the number that CUDA gives each allocation once in a
+// process: memory that was freed is never read or written, though its address may be in use again.
+// The driver keeps freed memory as long as it is mapped, so those of allocations that are gone are
+// given up with each new page.
+//
+// kAuto uses it where it can; kOn throws ConfigError, saying why, where it cannot.
+//
+// Thread rule of the memory behind it, which outlives it; its copies do not.
+class GdrMemory final : public DeviceMemory {
+ public:
+  // Longer copies are as fast by a stream.
+  static constexpr int64_t kMaxBytes = 2048;
+
+  GdrMemory(DeviceMemory& memory, GdrUse use, const GdrLibraries& libraries = {});
+  ~GdrMemory() override;
+
+  // "GDRCopy 2.5 for copies of up to 2048 bytes", or "no GDRCopy: " and why.
+  const std::string& text() const { return text_; }
+  // Copies that the CPU has made.
+  int64_t reads() const { return reads_; }
+  int64_t writes() const { return writes_; }
+
+  bool holds(const void* data) const override { return memory_.holds(data); }
+  void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
+  void unpin(void* memory) override { memory_.unpin(memory); }
+  CopyPtr until_now() override { return memory_.until_now(); }
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override;
+
+ private:
+  class Library;
+  class Allocations;
+  class Pages;
+  class Read;
+  // One or two pages that a copy was of.
+  struct Used {
+    uint64_t allocation;
+    const void* inside;  // of the allocation
+    uintptr_t begin, end;
+    std::shared_ptr<Pages> pages;  // null: not mapped,
+    std::string refusal;           // and why it cannot be, if that was tried
+  };
+
+  bool is_small(int64_t bytes) const { return library_ && bytes > 0 && bytes <= kMaxBytes; }
+  // Null: not mapped.
+  std::shared_ptr<Pages> pages_of(const void* data, int64_t bytes);
+  void map(Used& used, uintptr_t allocation_begin, uintptr_t allocation_end, bool is_plain);
+  void forget_freed();
+  CopyPtr by_stream(CopyPtr copy, std::shared_ptr<Copy>& last);
+
+  DeviceMemory& memory_;
+  const GdrUse use_;
+  std::unique_ptr<Library> library_;  // null: not used
+  std::unique_ptr<Allocations> allocations_;
+  std::string text_;
+  std::list<Used> used_;                          // the latest first
+  std::shared_ptr<Copy> last_read_, last_write_;  // by a stream
+  int64_t reads_ = 0, writes_ = 0;
+};
+
+}  // namespace smp
