@@ -37,9 +37,11 @@ void leave_run(const std::string& folder) {
   write(folder + "/report.json", report_of(plan, 1.25, 2).dump());
   std::string steps, usage;
   for (int step = 1; step <= 10; ++step)
-    steps += fmt::format(R"({{"step": {}, "loss": {}, "step_s": 0.{:02}, "tokens_per_s": 1000}})"
-                         "\n",
-                         step, step == 4 ? "null" : fmt::format("{}", 5.0 - 0.25 * step), step);
+    steps +=
+        fmt::format(R"({{"step": {}, "loss": {}, "step_s": 0.{:02}, "exposed_s": 0.00{:02}, )"
+                    R"("tokens_per_s": 1000}})"
+                    "\n",
+                    step, step == 4 ? "null" : fmt::format("{}", 5.0 - 0.25 * step), step, step);
   for (int second = 0; second < 3; ++second) usage += usage_json(sample(second, 2)) + "\n";
   write(folder + "/metrics.jsonl", steps);
   write(folder + "/usage.jsonl", usage);
@@ -83,6 +85,7 @@ TEST_CASE("a run's page shows what was measured beside the plan's figures") {
   // The step that has no finite loss parts the line.
   CHECK(count(page, "<polyline class=\"s0\" data-name=\"loss\"") == 2);
   CHECK(count(page, "<polyline class=\"s0\" data-name=\"time of a step\"") == 1);
+  CHECK(count(page, "<polyline class=\"s1\" data-name=\"exposed communication\"") == 1);
   CHECK(count(page, "<line class=\"level\"") == 1);
   CHECK(has(page, "predicted: "));
   // Layers of one pass are one box; rank 1 began a microsecond later.
@@ -122,6 +125,7 @@ TEST_CASE("a run's text: memory, time and wire beside the plan's, CPUs and GPUs"
   leave_run(folder.path());
   const std::string text = run_text(read_run_record(folder.path()));
   CHECK(has(text, "loss 4.7500 -> 2.5000, steps 1 to 10"));
+  CHECK(has(text, "exposed communication of rank 0 600.0 us a step, 1.0 % of it\n"));
   CHECK(has(text, "rank 1: peak"));
   CHECK(has(text, "1               0.75        0.75        101.00 MiB\n"));
   CHECK(has(text, "<a> GPU 0: 91 % busy, 60.00 GiB and 612 W at most\n"));

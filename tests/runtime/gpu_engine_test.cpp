@@ -53,6 +53,15 @@ TEST_CASE("a run on GPUs saves checkpoints, and goes on from them, on GPUs and o
   }
 }
 
+TEST_CASE("SMP_GDRCOPY=on is refused where the plan has no GPU") {
+  const ShortRuns runs;
+  TrainOptions options = options_of("", 1);
+  options.gdr_use = GdrUse::kOn;
+  CHECK_THROWS_WITH_AS(ShortRuns::run(plan_on(runs, {"", {}}, DeviceKind::kCpu), options),
+                       "SMP_GDRCOPY=on is for GPUs, and the plan's cluster.device is cpu",
+                       ConfigError);
+}
+
 TEST_CASE("a GPU's cache flushes are counted by step, and the first ones told") {
   const ShortRuns runs;
   HostGpus gpus;

@@ -19,6 +19,7 @@ StepMetrics metrics_of(int64_t step) {
   metrics.learning_rate = 3e-4;
   metrics.tokens_per_s = 12345.6;
   metrics.step_s = 0.5;
+  metrics.exposed_s = 0.125;
   metrics.memory_live_bytes = 1000;
   metrics.memory_peak_bytes = 24536678;
   return metrics;
@@ -73,8 +74,8 @@ TEST_CASE("metrics.jsonl holds one object a step") {
   file.append(metrics_of(1));
   file.append(metrics_of(2));
   const std::string line = R"({"step":1,"loss":2.7312,"grad_norm":1.0449,"learning_rate":0.0003,)"
-                           R"("tokens_per_s":12345.6,"step_s":0.5,"memory_live_bytes":1000,)"
-                           R"("memory_peak_bytes":24536678})";
+                           R"("tokens_per_s":12345.6,"step_s":0.5,"exposed_s":0.125,)"
+                           R"("memory_live_bytes":1000,"memory_peak_bytes":24536678})";
   const std::string text = read_text(folder / "metrics.jsonl");
   CHECK(text.substr(0, text.find('\n')) == line);
   CHECK(std::count(text.begin(), text.end(), '\n') == 2);

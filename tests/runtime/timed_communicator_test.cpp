@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "smp/comm/thread_group.h"
 #include "smp/plan/progress_page.h"
@@ -50,6 +52,45 @@ TEST_CASE("a call is posted before it is passed on: a rank that ends in it is kn
     timed.open_window(&value, 1, DType::kF32, "setup.window");
     CHECK(reader.seen() == "setup.window, waiting");
     CHECK_FALSE(read_progress(page).value().waiting);
+  });
+}
+
+TEST_CASE("what computing does not hide: making collectives and waiting for them, not messages") {
+  // Every call takes its time where it is made, and where it is waited for.
+  class SlowCalls final : public WrappedCommunicator {
+   public:
+    explicit SlowCalls(Communicator& inner) : WrappedCommunicator(inner) {}
+    std::unique_ptr<Communicator> split(const std::vector<int>&) override { return nullptr; }
+
+   private:
+    class SlowWork final : public Work {
+     public:
+      bool done() override { return true; }
+      void wait() override { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+    };
+    WorkPtr pass(const Call&) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return std::make_shared<SlowWork>();
+    }
+  };
+  run_ranks(1, [](Communicator& world) {
+    WaitClock clock;
+    SlowCalls slow(world);
+    TimedCommunicator timed(slow, clock);
+    float value = 1;
+    const WorkPtr sent = timed.send(&value, 1, DType::kF32, 0, "a");
+    CHECK(clock.exposed.count() == 0);
+    sent->wait();
+    CHECK(clock.exposed.count() == 0);
+    CHECK(clock.waited >= std::chrono::milliseconds(2));
+    clock.waited = {};
+    const WorkPtr sum = timed.all_reduce(&value, &value, 1, DType::kF32, ReduceOp::kSum, "b");
+    CHECK(clock.exposed >= std::chrono::milliseconds(1));
+    CHECK(clock.waited.count() == 0);
+    sum->wait();
+    CHECK(clock.exposed >= std::chrono::milliseconds(3));
+    CHECK(clock.waited >= std::chrono::milliseconds(2));
+    CHECK(clock.exposed_seconds() == doctest::Approx(double(clock.exposed.count()) * 1e-9));
   });
 }
 

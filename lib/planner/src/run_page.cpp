@@ -87,15 +87,21 @@ html::Line step_line(const RunRecord& run, const std::string& name, int colour,
   return line;
 }
 
+// Of the steps that have it, if there are any.
+void add_line(const RunRecord& run, const std::string& name, int colour,
+              std::optional<double> MeasuredStep::*value, std::vector<html::Line>& lines) {
+  html::Line line{name, colour, {}, {}};
+  for (const MeasuredStep& step : run.steps) {
+    if (!(step.*value)) continue;
+    line.x.push_back(static_cast<double>(step.step));
+    line.y.push_back(*(step.*value));
+  }
+  if (!line.x.empty()) lines.push_back(std::move(line));
+}
+
 std::string loss_section(const RunRecord& run) {
   std::vector<html::Line> lines = {step_line(run, "loss", 0, &MeasuredStep::loss)};
-  html::Line held_out{"held out", 1, {}, {}};
-  for (const MeasuredStep& step : run.steps) {
-    if (!step.evaluation_loss) continue;
-    held_out.x.push_back(static_cast<double>(step.step));
-    held_out.y.push_back(*step.evaluation_loss);
-  }
-  if (!held_out.x.empty()) lines.push_back(std::move(held_out));
+  add_line(run, "held out", 1, &MeasuredStep::evaluation_loss, lines);
   return html::line_chart(lines, {}, {"step", steps_tick}, {"loss", loss_tick}, false);
 }
 
@@ -103,8 +109,9 @@ std::string step_time_section(const RunRecord& run) {
   std::vector<html::Level> levels;
   if (run.plan && run.plan->predictions.step_ns > 0)
     levels.push_back({"predicted", predicted_step_s(*run.plan)});
-  return html::line_chart({step_line(run, "time of a step", 0, &MeasuredStep::step_s)}, levels,
-                          {"step", steps_tick}, {"time of a step", time_tick}, true);
+  std::vector<html::Line> lines = {step_line(run, "time of a step", 0, &MeasuredStep::step_s)};
+  add_line(run, "exposed communication", 1, &MeasuredStep::exposed_s, lines);
+  return html::line_chart(lines, levels, {"step", steps_tick}, {"time of a step", time_tick}, true);
 }
 
 // Values over time, by who has them. Many become three: at each time the lowest, the median and

@@ -50,6 +50,7 @@ MeasuredStep step_of(std::string_view line) {
     step.loss = number_of(json, "loss");
     step.step_s = number_of(json, "step_s");
     step.tokens_per_s = number_of(json, "tokens_per_s");
+    if (json.contains("exposed_s")) step.exposed_s = number_of(json, "exposed_s");
     if (json.contains("evaluation_loss")) step.evaluation_loss = number_of(json, "evaluation_loss");
     return step;
   } catch (const Json::exception& error) {

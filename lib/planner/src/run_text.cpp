@@ -54,6 +54,24 @@ std::string usage_text(const std::vector<HostUsage>& usage) {
   return text;
 }
 
+// The median over the steps but the first, which also touches memory for the first time.
+std::string exposed_text(const std::vector<MeasuredStep>& steps) {
+  std::vector<double> seconds, shares;
+  for (const MeasuredStep& step : steps) {
+    if (!step.exposed_s || (step.step == steps.front().step && steps.size() > 1)) continue;
+    seconds.push_back(*step.exposed_s);
+    shares.push_back(step.step_s > 0 ? *step.exposed_s / step.step_s : 0);
+  }
+  if (seconds.empty()) return "";
+  const auto median = [](std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  };
+  return fmt::format("  exposed communication of rank 0 {} a step, {:.1f} % of it\n",
+                     human_time(median(seconds)), 100 * median(shares));
+}
+
 }  // namespace
 
 std::string run_text(const RunRecord& run) {
@@ -62,6 +80,7 @@ std::string run_text(const RunRecord& run) {
   if (!run.steps.empty())
     text += fmt::format("  loss {:.4f} -> {:.4f}, steps {} to {}\n", run.steps.front().loss,
                         run.steps.back().loss, run.steps.front().step, run.steps.back().step);
+  text += exposed_text(run.steps);
   if (run.plan && run.report)
     text += fmt::format("\n{}", comparison_text(compare(*run.plan, *run.report, {})));
   if (!run.usage.empty()) text += usage_text(run.usage);

@@ -60,6 +60,7 @@ std::string to_json(const StepMetrics& metrics) {
   }
   json["tokens_per_s"] = metrics.tokens_per_s;
   json["step_s"] = metrics.step_s;
+  json["exposed_s"] = metrics.exposed_s;
   json["memory_live_bytes"] = metrics.memory_live_bytes;
   json["memory_peak_bytes"] = metrics.memory_peak_bytes;
   if (metrics.cache_flushes) json["cache_flushes"] = *metrics.cache_flushes;

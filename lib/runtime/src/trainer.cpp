@@ -65,6 +65,8 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const Communic
     throw ConfigError(fmt::format("the plan is for {} ranks, and {} were started",
                                   plan.degrees.world(), world.size()));
   }
+  if (options.gdr_use == GdrUse::kOn && plan.job.cluster.device != DeviceKind::kCuda)
+    throw ConfigError("SMP_GDRCOPY=on is for GPUs, and the plan's cluster.device is cpu");
   check_byte_vocabulary(plan.job.model);
   check_fault(options.fault, world.size(), steps);
   if (options.run_dir.empty()) return;
@@ -198,6 +200,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
     ledger.set_phase({"start", step + 1});
     maybe_fail(options.fault, rank, step + 1);
     const Clock::time_point start = Clock::now();
+    const double exposed_before_s = model.groups->exposed_s();
     StepMetrics metrics;
     metrics.learning_rate = learning_rate_at(training.optimizer, training.steps, step);
     const StepResult done = engine.step(step, metrics.learning_rate);
@@ -211,6 +214,7 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
       result.run.skipped_steps = metrics.skipped_steps;
     }
     metrics.step_s = seconds_since(start);
+    metrics.exposed_s = model.groups->exposed_s() - exposed_before_s;
     metrics.tokens_per_s = static_cast<double>(tokens_per_step) / metrics.step_s;
     metrics.memory_live_bytes = ledger.live().bytes;
     metrics.memory_peak_bytes = ledger.peak().bytes;

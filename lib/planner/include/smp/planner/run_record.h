@@ -18,6 +18,7 @@ struct MeasuredStep {
   double loss = 0;
   double step_s = 0;
   double tokens_per_s = 0;
+  std::optional<double> exposed_s;  // collectives that computing did not hide, on rank 0
   std::optional<double> evaluation_loss;
 };
 

@@ -33,6 +33,7 @@ class RankGroups {
   Communicator& at(Axis axis);
 
   double waited_s() const { return clock_.seconds(); }
+  double exposed_s() const { return clock_.exposed_seconds(); }
   // From now on the rank's calls and waits are posted.
   void post_progress(ProgressPost& post) { clock_.post = &post; }
 

@@ -22,6 +22,7 @@ struct StepMetrics {
   std::optional<double> accuracy;         // of these, where samples are classified
   double tokens_per_s = 0;
   double step_s = 0;
+  double exposed_s = 0;  // of step_s, on rank 0: collectives that computing did not hide
   int64_t memory_live_bytes = 0;
   int64_t memory_peak_bytes = 0;
   // On GPUs alone: how often in this step the allocator had to give back what it kept for later.

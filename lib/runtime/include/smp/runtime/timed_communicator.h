@@ -14,9 +14,13 @@ class ProgressPost;
 // Time that a rank has spent waiting for others, and where it posts that it waits. One thread.
 struct WaitClock {
   std::chrono::nanoseconds waited{0};
+  // For reductions, gathers and other collectives: making such calls and waiting for them, which is
+  // what computing does not hide of them. Not for messages of stages: there a rank is idle as well.
+  std::chrono::nanoseconds exposed{0};
   ProgressPost* post = nullptr;  // none: nobody looks
 
   double seconds() const { return std::chrono::duration<double>(waited).count(); }
+  double exposed_seconds() const { return std::chrono::duration<double>(exposed).count(); }
 };
 
 // A TimedCommunicator passes everything on to another Communicator, posts each call before it does,
