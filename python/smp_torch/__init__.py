@@ -53,6 +53,18 @@ def shrink(limit=datetime.timedelta(seconds=30), timeout=None):
     return left.former
 
 
+def last_calls(most=32):
+    """The last `most` calls (up to 1024) of each process group of this process, as a table for people:
+    what this rank was at. Any thread, at any time."""
+    return _backend.last_calls(most)
+
+
+def print_calls_on(signal):
+    """From now on the signal (SIGUSR2, say) has this process print its last_calls() to standard error,
+    also while all of its threads wait."""
+    _backend.print_calls_on(int(signal))
+
+
 dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu", "cuda"])
 # Also at the end of processes of multiprocessing, which skip atexit.
 multiprocessing.util.Finalize(None, _leave, exitpriority=0)

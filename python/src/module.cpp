@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backend.h"
+#include "call_logs.h"
 #include "meeting.h"
 
 // The Python module smp_torch._backend.
@@ -17,7 +18,9 @@ void outside_python(const std::function<void()>& run) {
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& group) {
-  return c10::make_intrusive<SmpBackend>(meet(group, Surroundings::read()), place_of(group),
+  auto communicator = meet(group, Surroundings::read());
+  call_logs().add(place_of(group), communicator->call_log());
+  return c10::make_intrusive<SmpBackend>(std::move(communicator), place_of(group),
                                          timeout_of(group), outside_python);
 }
 
@@ -67,5 +70,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("shrink", &smp::pytorch::shrink, py::arg("backend"), py::arg("limit_ms"), released);
   module.def("own_address",
              [] { return smp::pytorch::own_address(smp::pytorch::Surroundings::read()); });
+  module.def(
+      "last_calls", [](size_t most) { return smp::pytorch::call_logs().text(most); },
+      py::arg("most"), released);
+  module.def("print_calls_on", &smp::pytorch::print_calls_on, py::arg("signal"), released);
   module.def("leave", &smp::pytorch::leave, py::arg("backend"), released);
 }

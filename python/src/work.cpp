@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 
+#include "call_logs.h"
 #include "completion.h"
 #include "nap.h"
 
@@ -141,11 +142,20 @@ void TorchWork::complete(std::exception_ptr error) {
   }
 }
 
+// What an error cannot hold; an abort is somebody's wish.
+void TorchWork::say_calls() const {
+  if (connection_->has_said_calls.exchange(true)) return;
+  const auto log = connection_->communicator->call_log();
+  if (log == nullptr) return;
+  std::fputs(c10::str("smp: ", place_, ": ", log->text(kCallsSaid)).c_str(), stderr);
+}
+
 std::exception_ptr TorchWork::as_torch_error(const std::exception_ptr& error) const {
   try {
     try {
       std::rethrow_exception(error);
     } catch (const CommError& e) {
+      if (e.kind != CommError::Kind::kAborted) say_calls();
       throw_torch_error(e.kind, place_, e.what());
     }
   } catch (...) {

@@ -38,7 +38,8 @@ struct Connection {
   std::unique_ptr<DeviceCalls> on_device;  // from the first tensor on a device on
   // What the next call goes to, whose tensors lie where `like` does. Under the backend's mutex.
   Communicator& calls_for(const at::Tensor& like);
-  std::string place;  // "process group 3", for errors
+  std::string place;                        // "process group 3", for errors
+  std::atomic<bool> has_said_calls{false};  // after its first failure, to standard error
   std::mutex mutex;
   std::map<uint64_t, c10::intrusive_ptr<TorchWork>> under_way;  // by number
   uint64_t looked_at = 0;  // the number of the last that was asked whether it is complete
@@ -65,6 +66,7 @@ class TorchWork final : public c10d::Work {
 
  private:
   void complete(std::exception_ptr error);
+  void say_calls() const;
   std::exception_ptr as_torch_error(const std::exception_ptr& error) const;
   void finish_on_device();
   std::vector<c10::Device> devices() const;  // of a future

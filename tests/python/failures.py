@@ -95,15 +95,55 @@ else:
     dist.all_reduce(total)
 assert total.item() == 9
 
+# What a rank was at is told when it asks, on a signal, and once by a group that fails.
+class Said:
+    """What comes to standard error meanwhile."""
+    def __enter__(self):
+        self.file = tempfile.TemporaryFile("w+")
+        self.kept = os.dup(2)
+        os.dup2(self.file.fileno(), 2)
+        return self
+
+    def text(self):
+        self.file.seek(0)
+        return self.file.read()
+
+    def __exit__(self, *_):
+        os.dup2(self.kept, 2)
+        os.close(self.kept)
+
+
+row = r"all_reduce +1 fp32 +- done "
+table = r"process group 0: the last \d+ calls of rank %d, the latest last; times ago\n(.*\n)*.*" % rank + row
+assert re.search(table, smp_torch.last_calls()), smp_torch.last_calls()
+assert len(smp_torch.last_calls(1).splitlines()) == 3, smp_torch.last_calls(1)
+refused(lambda: smp_torch.print_calls_on(99), "smp: there is no signal 99 to print calls on", ValueError)
+smp_torch.print_calls_on(signal.SIGUSR2)
+refused(lambda: smp_torch.print_calls_on(signal.SIGUSR1),
+        "smp: calls are printed on signal 12 already, not on 10", ValueError)
+with Said() as said:
+    os.kill(os.getpid(), signal.SIGUSR2)
+    waited = time.monotonic() + 60
+    while not re.search(table, said.text()):
+        assert time.monotonic() < waited, said.text()
+        time.sleep(0.01)
+
 # A group's time-out names who has not called; the other groups live.
 late = dist.new_group([0, 2], timeout=seconds(0.5))
 if rank == 0:
     began = time.monotonic()
+    said = Said()
+    said.__enter__()
     refused(lambda: dist.all_reduce(torch.ones(1), group=late),
             r"smp: timeout in process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): rank 0: "
             r"all_reduce #1 'pytorch' of 1 fp32 timed out after 0.5 s: rank 1 has not called it",
             dist.DistBackendError)
     assert 0.4 < time.monotonic() - began < 10
+    refused(lambda: dist.all_reduce(torch.ones(1), group=late), "rank 1 has not called it", dist.DistBackendError)
+    said.__exit__()
+    failed = re.findall(r"smp: process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): the last 1 calls? of "
+                        r"rank 0, .*\n.*\n.* 1 all_reduce +1 fp32 +- failed ", said.text())
+    assert len(failed) == 1, said.text()
 dist.barrier()
 
 # Calls that do not belong together: both sides hear of both, in their own group only.
