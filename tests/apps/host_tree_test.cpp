@@ -65,13 +65,17 @@ TEST_CASE("by srun all hosts are reached from here, however many") {
       "\"$@\"\n",
       folder / "parents");
   std::filesystem::permissions(folder / "srun", std::filesystem::perms::owner_all);
-  const ProgramEnd end =
-      run_program({SMP_LAUNCH, "--hosts", "h[1-65]", "--via", "srun", "--", "true"},
-                  {fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
+  const ProgramEnd end = run_program(
+      {SMP_LAUNCH, "--hosts", "h[1-65]", "--via", "srun", "--", "true"},
+      {"SLURM_JOB_ID=1", fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
   CHECK(end.err == "");
   CHECK(end.code == 0);
   for (const std::string& parent : wait_for_lines(folder / "parents", 65))
     CHECK(!contains(parent, " --agent"));
+  CHECK(run_program({SMP_LAUNCH, "--hosts", "a", "--via", "srun", "--", "true"})
+            .err.starts_with(
+                "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): "
+                "run smp-launch under salloc or in a script of sbatch\n"));
 }
 
 TEST_CASE("a failure below an agent is named, and all that the ranks started is ended") {

@@ -35,6 +35,15 @@ def places(nodes, options, expected, launch_options=()):
           done.stdout + done.stderr)
 
 
+def by_srun():
+    """Nodes that are named, of an allocation."""
+    done = subprocess.run(["salloc", "--quiet", "--nodes=4", "--nodelist=n[1-4]", "--ntasks-per-node=2", launch, "--via", "srun", "--hosts", "n[2-3]:2", "--show-ranks", "all", "--", "sh",
+                           "-c", "echo $SLURMD_NODENAME $LOCAL_RANK"], capture_output=True, text=True, timeout=200)
+    check("--via srun to two nodes of four", done.returncode == 0
+          and sorted(done.stdout.splitlines()) == ["[0] n2 0", "[1] n2 1", "[2] n3 0", "[3] n3 1"],
+          done.stdout + done.stderr)
+
+
 def sleepers(mark):
     found = 0
     for entry in filter(str.isdigit, os.listdir("/proc")):
@@ -64,13 +73,13 @@ def rank_dies():
 
 def cancelled():
     mark = f"{400000 + os.getpid()}"
-    program = subprocess.Popen(["salloc", "--quiet", "--nodes=4", "--ntasks-per-node=2", launch, "--hosts", "slurm",
+    program = subprocess.Popen(["salloc", "--quiet", "--job-name=cancelled", "--nodes=4", "--ntasks-per-node=2", launch, "--hosts", "slurm",
                                 "--show-ranks", "all", "--", "sh", "-c",
                                 f"echo up; setsid sleep {mark} & sleep {mark}"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(8):
         program.stdout.readline()
-    job = subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True).stdout.split()[0]
+    job = subprocess.run(["squeue", "-h", "-n", "cancelled", "-o", "%A"], capture_output=True, text=True).stdout.split()[0]
     subprocess.run(["scancel", job], check=True)
     program.communicate(timeout=200)
     left = left_after(mark)
@@ -104,6 +113,7 @@ try:
     places(4, ["--ntasks-per-node=2"], [f"n{node} {rank}" for node in range(1, 5) for rank in range(2)])
     places(4, ["--ntasks=8"], [f"n1 {rank}" for rank in range(5)] + ["n2 0", "n3 0", "n4 0"])
     places(2, ["--ntasks-per-node=1"], [f"n{node} {rank}" for node in (1, 2) for rank in range(3)], ["-n", "6"])
+    by_srun()
     rank_dies()
     cancelled()
     written_script()
