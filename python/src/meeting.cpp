@@ -103,6 +103,7 @@ class Meeting {
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
     options.provider = surroundings_.fabric_provider;
+    options.protocol = surroundings_.fabric_protocol;
     options.subnet = surroundings_.fabric_subnet;
     options.host_identity = surroundings_.host_identity;
     options.exchange = surroundings_.exchange;
@@ -175,8 +176,8 @@ Surroundings Surroundings::read() {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  return {text(env::kMasterAddr), text(env::kFabricProvider), text(env::kFabricSubnet),
-          text(env::kHostIdentity), read_exchange_rule()};
+  return {text(env::kMasterAddr),   text(env::kFabricProvider), text(env::kFabricSubnet),
+          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule()};
 }
 
 std::string own_address(const Surroundings& surroundings) {

@@ -7,12 +7,14 @@
 
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
+#include "smp/comm/fabric.h"
 
 namespace smp::pytorch {
 
 // What the environment says of how ranks meet; see smp/plan/environment.h.
 struct Surroundings {
   std::string master_address, fabric_provider, fabric_subnet, host_identity;
+  std::optional<FabricProtocol> fabric_protocol;
   ExchangeRule exchange;
 
   static Surroundings read();

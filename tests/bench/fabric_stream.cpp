@@ -25,7 +25,8 @@
 // same provider, smp's send and recv between hosts stream. Two ranks of one machine that take each
 // other for another host; both ways by turns, in the same processes.
 //
-//   SMP_FABRIC_PROVIDER=net smp-launch --hosts h[0-1] --via local -- fabric_stream [ROUNDS]
+//   SMP_FABRIC_PROVIDER=net SMP_FABRIC_PROTOCOL=write smp-launch --hosts h[0-1] --via local \
+//     --env 'SMP_FABRIC_*' -- fabric_stream [ROUNDS]
 
 using namespace smp;
 
@@ -184,8 +185,9 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
   try {
     JobEnvironment job = read_job_environment("fabric_stream");
-    if (job.size != 2 || job.provider.empty())
-      throw std::runtime_error("fabric_stream is for two ranks, with SMP_FABRIC_PROVIDER");
+    if (job.size != 2 || job.provider.empty() || !job.protocol)
+      throw std::runtime_error(
+          "fabric_stream is for two ranks, with SMP_FABRIC_PROVIDER and SMP_FABRIC_PROTOCOL");
     job.host_identity = fmt::format("host {}", job.rank);
     const auto world = connect(job, [](const std::string&) {});
     std::vector<std::byte> memory(size_t{64} << 20, std::byte{1});
@@ -203,8 +205,9 @@ int main(int argc, char** argv) {
       if (world->rank() != 0) continue;
       const double share = best(theirs) / best(ours);
       reached &= share >= kTarget || job.provider == "shm";
-      fmt::print("{:<12}{:>6} KiB  libfabric {:>9.1f} us, smp {:>9.1f} us: {:.0f} % of its rate\n",
-                 job.provider, bytes >> 10, best(theirs), best(ours), share * 100);
+      fmt::print(
+          "{:<12}{:<7}{:>6} KiB  libfabric {:>9.1f} us, smp {:>9.1f} us: {:.0f} % of its rate\n",
+          job.provider, name_of(*job.protocol), bytes >> 10, best(theirs), best(ours), share * 100);
     }
     world->barrier("end")->wait();
     if (!reached) fmt::print(stderr, "fabric_stream: below {:.0f} % somewhere\n", kTarget * 100);

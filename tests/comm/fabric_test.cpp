@@ -21,6 +21,8 @@
 #include "comm/times.h"
 #include "comm/values.h"
 #include "held_port.h"
+#include "ofi_transport.h"
+#include "smp/comm/job_environment.h"
 #include "tcp_socket.h"
 
 // Real processes and libfabric over the loopback interface; the ranks are told that they are on
@@ -41,6 +43,7 @@ FabricOptions options_of(int rank, int size, int per_host, const std::string& jo
   options.master_address = "127.0.0.1";
   options.master_port = port;
   options.host_identity = fmt::format("host {}", rank / per_host);
+  options.protocol = read_fabric_protocol();
   return options;
 }
 
@@ -240,7 +243,42 @@ TEST_CASE("the network is named in one line, with what it was preferred to") {
   });
   const std::string said = child.join().said;
   CHECK(said.find("between hosts: provider ") == 0);
-  CHECK(said.find(" at 127.0.0.1 (in 127.0.0.0/8)") != std::string::npos);
+  CHECK(said.find(" at 127.0.0.1 (in 127.0.0.0/8); protocol ") != std::string::npos);
+}
+
+TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster one") {
+  struct Case {
+    const char *provider, *said, *says;
+  };
+  for (const Case& c :
+       {Case{"net", "", "; protocol tagged (the usual one of net)"},
+        {"net", "write", "; protocol write (as SMP_FABRIC_PROTOCOL says)"},
+        {"tcp;ofi_rxm", "", "; protocol write (the faster one of tcp;ofi_rxm)"},
+        {"tcp;ofi_rxm", "tagged", "; protocol tagged (as SMP_FABRIC_PROTOCOL says)"}}) {
+    Child child([&c] {
+      setenv("SMP_FABRIC_PROTOCOL", c.said, 1);
+      const HeldPort port;
+      std::string line;
+      FabricOptions options = options_of(0, 1, 1, fresh_job_id(), port.number());
+      options.provider = c.provider;
+      options.report = [&line](const std::string& text) { line = text; };
+      connect_fabric(options);
+      return line;
+    });
+    CAPTURE(c.said);
+    const std::string said = child.join().said;
+    CAPTURE(said);
+    CHECK(said.find(c.says) != std::string::npos);
+  }
+  Child child([] {
+    setenv("SMP_FABRIC_PROTOCOL", "rma", 1);
+    read_fabric_protocol();
+    return std::string();
+  });
+  CHECK(child.join().said == "exception: SMP_FABRIC_PROTOCOL=rma is not tagged or write");
+  CHECK(shm::cannot_write("udp", "No data available") ==
+        "SMP_FABRIC_PROTOCOL=write: provider udp has no writes to a peer's memory that tell it of "
+        "their arrival (FI_RMA, FI_REMOTE_CQ_DATA): No data available");
 }
 
 TEST_CASE("a subnet rule finds this host's address, or says which it has") {
@@ -286,12 +324,23 @@ TEST_CASE("strangers are refused, and ranks that were told different things are 
   auto providers = start(3, 1, sums, [](FabricOptions& options) {
     if (options.rank == 2) options.provider = "tcp;ofi_rxm";
     if (options.rank != 2) options.provider = "net";
+    options.protocol = FabricProtocol::kTagged;
   });
   for (const std::string& said : join(providers)) {
     CHECK(said.find("mismatch 2: ") == 0);
-    CHECK(said.find("has provider tcp;ofi_rxm, messages of 131072 bytes, 4 credits, exchange ") !=
-          std::string::npos);
-    CHECK(said.find(", but rank 0 has provider net") != std::string::npos);
+    CHECK(said.find("has provider tcp;ofi_rxm, protocol tagged, messages of 131072 bytes, 4 "
+                    "credits, exchange ") != std::string::npos);
+    CHECK(said.find(", but rank 0 has provider net, protocol tagged") != std::string::npos);
+  }
+
+  auto protocols = start(2, 1, sums, [](FabricOptions& options) {
+    options.provider = "net";
+    options.protocol = options.rank == 1 ? FabricProtocol::kWrite : FabricProtocol::kTagged;
+  });
+  for (const std::string& said : join(protocols)) {
+    CHECK(said.find("mismatch 1: ") == 0);
+    CHECK(said.find("has provider net, protocol write, messages") != std::string::npos);
+    CHECK(said.find("but rank 0 has provider net, protocol tagged") != std::string::npos);
   }
 
   auto exchanges = start(3, 1, sums, [](FabricOptions& options) {

@@ -44,6 +44,20 @@ class FakeNetwork::End final : public Transport {
   }
 
   bool takes_any_memory() const override { return !network_.faults_.wants_own_memory; }
+  bool writes() const override { return network_.faults_.writes; }
+
+  void expose(Transfer& receive, uint64_t secret) override {
+    receive.place.key = secret;
+    if (!writes()) return;
+    std::lock_guard guard(network_.mutex_);
+    if (network_.full_[size_t(rank_)] || is_closed_) {
+      receive.error = "no memory";
+      return;
+    }
+    receive.place.ticket = ++network_.tickets_;
+    receive.place.address = reinterpret_cast<uint64_t>(receive.rest);
+    network_.inboxes_[size_t(rank_)].receives[int(Box::kStraight)].push_back(&receive);
+  }
 
   bool send(Transfer& transfer) override {
     std::lock_guard guard(network_.mutex_);
@@ -106,6 +120,7 @@ class FakeNetwork::End final : public Transport {
       auto& messages = inbox.messages[box];
       auto& receives = inbox.receives[box];
       for (Message& message : messages) --message.polls_left;
+      if (box == int(Box::kStraight) && writes()) refuse_late(messages, receives);
       while (!receives.empty() && complete.size() < most) {
         const auto message = next(messages, receives, box);
         if (message == messages.end()) break;
@@ -149,7 +164,7 @@ class FakeNetwork::End final : public Transport {
     Message message{{begin, begin + transfer.bytes},
                     rank_,
                     delay > 0 ? int(network_.random_() % uint64_t(delay)) : 0,
-                    transfer.tag};
+                    transfer.place};
     message.bytes.insert(message.bytes.end(), transfer.rest, transfer.rest + transfer.rest_bytes);
     Inbox& inbox = network_.inboxes_[size_t(transfer.peer)];
     const auto box = transfer.box;
@@ -157,13 +172,13 @@ class FakeNetwork::End final : public Transport {
     // Its receiver has given a receive for it, though the network may have had no room for that
     // yet.
     const auto is_for_it = [&](const Transfer* receive) {
-      return receive->box == box && receive->tag == transfer.tag;
+      return receive->box == box && is_of(receive->place, transfer.place);
     };
     const auto& receives = inbox.receives[int(box)];
     const auto given = std::count_if(receives.begin(), receives.end(), is_for_it) +
                        std::count_if(inbox.refused.begin(), inbox.refused.end(), is_for_it);
     const auto before = std::count_if(messages.begin(), messages.end(), [&](const Message& other) {
-      return other.tag == transfer.tag;
+      return is_of(other.place, transfer.place);
     });
     if (box != Box::kNotes && before >= given) ++network_.unexpected_;
     messages.push_back(std::move(message));
@@ -172,8 +187,19 @@ class FakeNetwork::End final : public Transport {
 
   static Receives::iterator receive_of(const Message& message, Receives& receives, int box) {
     if (box != int(Box::kStraight)) return receives.begin();
-    return std::find_if(receives.begin(), receives.end(),
-                        [&](const Transfer* transfer) { return transfer->tag == message.tag; });
+    return std::find_if(receives.begin(), receives.end(), [&](const Transfer* transfer) {
+      return is_of(transfer->place, message.place);
+    });
+  }
+
+  static bool is_of(const Place& one, const Place& other) {
+    return one.address == other.address && one.key == other.key && one.ticket == other.ticket;
+  }
+
+  void refuse_late(Messages& messages, Receives& receives) {
+    network_.refused_ += int64_t(std::erase_if(messages, [&](const Message& message) {
+      return receive_of(message, receives, int(Box::kStraight)) == receives.end();
+    }));
   }
 
   static void fill(Transfer& transfer, const Message& message) {
@@ -226,6 +252,11 @@ std::unique_ptr<Transport> FakeNetwork::transport(int rank) {
 int64_t FakeNetwork::unexpected() const {
   std::lock_guard guard(mutex_);
   return unexpected_;
+}
+
+int64_t FakeNetwork::refused() const {
+  std::lock_guard guard(mutex_);
+  return refused_;
 }
 
 void FakeNetwork::cut(int rank) {

@@ -16,11 +16,15 @@
 #include "doorbell.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
+#include "smp/comm/job_environment.h"
 #include "smp/comm/thread_group.h"
 #include "transport.h"
 
 // A network between ranks that are threads of one process, which can behave badly.
 namespace smp::testing {
+
+// Whether SMP_FABRIC_PROTOCOL says so: tests of the two protocols are the same.
+inline bool does_write() { return read_fabric_protocol() == FabricProtocol::kWrite; }
 
 struct NetworkFaults {
   uint64_t seed = 1;
@@ -32,6 +36,7 @@ struct NetworkFaults {
   bool rings = false;             // ranks sleep at doorbells, beside its descriptor
   bool deaf = false;              // then it has no descriptor
   bool wants_own_memory = false;  // it takes messages from its own memory alone
+  bool writes = does_write();     // pieces are written to their receiver's memory
 };
 
 class FakeNetwork {
@@ -40,6 +45,7 @@ class FakeNetwork {
 
   std::unique_ptr<shm::Transport> transport(int rank);
   int64_t unexpected() const;  // messages for which their receiver had given no receive
+  int64_t refused() const;     // writes that came when their place was no more
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.
   void cut(int rank);
@@ -47,7 +53,7 @@ class FakeNetwork {
   void part(int a, int b);
   // What this rank sends straight from its callers' memory never leaves any more.
   void hold(int rank);
-  // There is no memory for more messages of this rank.
+  // There is no memory for more messages of this rank, and none can be opened to its peers.
   void fill(int rank);
 
  private:
@@ -56,7 +62,7 @@ class FakeNetwork {
     std::vector<std::byte> bytes;
     int from = -1;
     int polls_left = 0;
-    uint64_t tag = 0;
+    shm::Transport::Place place;
   };
   static constexpr int kBoxes = 3;
   struct Inbox {
@@ -72,7 +78,8 @@ class FakeNetwork {
   std::vector<Inbox> inboxes_;
   std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
-  int64_t unexpected_ = 0;
+  int64_t unexpected_ = 0, refused_ = 0;
+  uint32_t tickets_ = 0;
 };
 
 struct HostsOptions {

@@ -9,6 +9,7 @@
 
 #include "comm/times.h"
 #include "smp/comm/fabric.h"
+#include "smp/comm/job_environment.h"
 #include "smp/comm/shared_memory.h"
 
 // Four ranks that make one call on one of the paths that bytes take, for what breaks them there.
@@ -63,6 +64,7 @@ inline std::unique_ptr<Communicator> connect_on(Path path, int rank, const std::
   options.master_address = "127.0.0.1";
   options.master_port = port;
   options.host_identity = fmt::format("host {}", rank / kPerHost);
+  options.protocol = read_fabric_protocol();
   return connect_fabric(options);
 }
 

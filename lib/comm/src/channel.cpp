@@ -59,7 +59,8 @@ void Channel::grant() {
 }
 
 // Whatever it is, but no data. Notes may overtake each other.
-void Channel::heard(const MessageHeader& note) {
+void Channel::heard(const Note& whole) {
+  const MessageHeader& note = whole.header;
   credits_.store(std::max(credits_.load(), note.granted));
   switch (note.kind) {
     case MessageHeader::kClosed:
@@ -68,17 +69,26 @@ void Channel::heard(const MessageHeader& note) {
       closed_at_piece_ = note.exposed;
       return;
     case MessageHeader::kExposed: {
-      const auto later = [](const MessageHeader& a, const MessageHeader& b) {
-        return a.index < b.index;
+      const auto later = [](const Note& a, const Note& b) {
+        return a.header.index < b.header.index;
       };
-      invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), note, later),
-                          note);
+      invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), whole, later),
+                          whole);
       uint64_t exposed = exposed_.load();
-      for (const MessageHeader& invitation : invitations_)
-        if (invitation.index == exposed) exposed = invitation.exposed;
+      for (const Note& invitation : invitations_)
+        if (invitation.header.index == exposed) exposed = invitation.header.exposed;
       exposed_.store(exposed);
       break;
     }
+    case MessageHeader::kRevoked:
+      is_revoked_ = true;
+      port_.withdraw(*this, true);
+      port_.stop_writing(id_, peer_, written_);
+      return;
+    case MessageHeader::kStopped:
+      stopped_at_ = note.exposed;
+      if (is_let_go_ && has_all_written()) port_.take_back(*this);
+      return;
     case MessageHeader::kWaiting: waiting_ = note; break;
     default: return;
   }
@@ -95,24 +105,33 @@ void Channel::tell_waiting(const Call& call) {
 void Channel::expose() {
   while (posted_.size() < kPiecesAhead && !expected_.empty()) {
     const Call& call = *expected_.front().call;
-    MessageHeader header = port_.header_of(*this, call);
-    header.kind = MessageHeader::kExposed;
-    header.index = pieces_posted_;
+    Note note;
+    note.header = port_.header_of(*this, call);
+    note.header.kind = MessageHeader::kExposed;
+    note.header.index = pieces_posted_;
+    size_t places = 0;
     while (posted_.size() < kPiecesAhead && !expected_.empty() && expected_.front().call == &call) {
       Expected& next = expected_.front();
-      const int64_t bytes = std::min(next.bytes, kPieceBytes);
-      port_.receive_piece(*this, pieces_posted_++, next.to, bytes);
+      const int64_t bytes = std::min(next.bytes, port_.piece_bytes());
+      const auto place = port_.receive_piece(*this, pieces_posted_, next.to, bytes);
+      if (!place) {
+        expected_.clear();
+        break;
+      }
+      note.places[places++] = *place;
+      ++pieces_posted_;
       next.to += bytes;
       next.bytes -= bytes;
       if (next.bytes == 0) expected_.pop_front();
     }
-    header.exposed = pieces_posted_;
-    port_.note(header, peer_);
+    note.header.exposed = pieces_posted_;
+    if (places > 0) port_.note(note, places, peer_);
   }
 }
 
 void Channel::arrive_piece(Parcel& parcel) {
   std::erase(posted_, &parcel);
+  ++written_here_;
   placed_.add(parcel.number);
   if (posted_.size() <= kPiecesAhead / 2) expose();
 }

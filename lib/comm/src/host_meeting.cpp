@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x3354454e45484d53;  // "SMHENET3"
+constexpr uint64_t kGreeting = 0x3454454e45484d53;  // "SMHENET4"
 std::string own_host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -75,19 +75,22 @@ class MeetHosts {
     card.door = local_port_of(meeting_.door);
     card.host_identity =
         options_.host_identity.empty() ? own_host_identity() : options_.host_identity;
-    meeting_.network = open_ofi_transport(card.address, options_.provider, options_.local_rank);
+    meeting_.network =
+        open_ofi_transport(card.address, options_.provider, options_.protocol, options_.local_rank);
     const OpenedTransport& network = meeting_.network;
     const ExchangeRule& exchange = options_.exchange;
-    card.settings = fmt::format("provider {}, messages of {} bytes, {} credits, exchange {}",
-                                network.provider, kMessageBytes, kCredits,
-                                exchange.pinned ? std::string(name_of(*exchange.pinned))
-                                                : "by " + text_of(exchange.network()));
+    card.settings =
+        fmt::format("provider {}, protocol {}, messages of {} bytes, {} credits, exchange {}",
+                    network.provider, name_of(network.protocol), kMessageBytes, kCredits,
+                    exchange.pinned ? std::string(name_of(*exchange.pinned))
+                                    : "by " + text_of(exchange.network()));
     card.endpoint = network.transport->address();
     if (options_.report)
       options_.report(fmt::format(
-          "between hosts: provider {} of libfabric {} at {} ({}){}{}", network.provider,
-          network.version, card.address,
+          "between hosts: provider {} of libfabric {} at {} ({}); protocol {} ({}){}{}",
+          network.provider, network.version, card.address,
           by_rule ? fmt::format("in {}", options_.subnet) : "from where rank 0 is reached",
+          name_of(network.protocol), network.why_protocol,
           network.card.empty() ? "" : fmt::format("; card {}", network.card),
           network.why.empty() ? "" : fmt::format("; not: {}", network.why)));
     return card;

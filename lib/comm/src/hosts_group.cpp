@@ -134,7 +134,10 @@ void HostsGroup::let_go() {
     if (rail) channels.push_back(rail.get());
   for (const auto& [peer, pair] : pairs_)
     if (pair->channel) channels.push_back(pair->channel.get());
-  if (seat_->port->let_go(channels, kLastPieces)) return;
+  const auto job_has_failed = [this] {
+    return seat_->job->failure().state.load() == FailureRecord::kWritten;
+  };
+  if (seat_->port->let_go(channels, kLastPieces, job_has_failed)) return;
   const int self = global(rank_);
   seat_->job->fail(seat_->job->failure(),
                    {CommError::Kind::kPeerLost, self, self, *seat_->port->unreachable(self)});

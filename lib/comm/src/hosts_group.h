@@ -107,8 +107,9 @@ class HostsGroup final : public GroupSide, public Reader {
   Program run_recv(Operation& op, Channel& channel, Bytes out);
 
   Way way_of(int64_t bytes) const {
-    const bool is_straight = bytes > kMessageBytes && seat_->port->takes_any_memory();
-    return {is_straight, is_straight ? kPieceBytes : kMessageBytes};
+    const int64_t piece = seat_->port->piece_bytes();
+    const bool is_straight = bytes > kMessageBytes && piece > 0;
+    return {is_straight, is_straight ? piece : kMessageBytes};
   }
 
   // Steps of programs.

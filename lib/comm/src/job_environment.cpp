@@ -22,6 +22,14 @@ std::optional<Exchange> exchange_named(const std::string& text) {
 
 }  // namespace
 
+std::optional<FabricProtocol> read_fabric_protocol() {
+  const std::string text = env::optional(env::kFabricProtocol);
+  if (text.empty()) return std::nullopt;
+  for (const FabricProtocol protocol : {FabricProtocol::kTagged, FabricProtocol::kWrite})
+    if (name_of(protocol) == text) return protocol;
+  throw ConfigError(fmt::format("{}={} is not tagged or write", env::kFabricProtocol, text));
+}
+
 ExchangeRule read_exchange_rule() {
   ExchangeRule rule;
   rule.pinned = exchange_named(env::optional(env::kFabricExchange));
@@ -52,6 +60,7 @@ JobEnvironment read_job_environment(const std::string& program) {
     job.provider = env::optional(env::kFabricProvider);
     job.subnet = env::optional(env::kFabricSubnet);
     job.host_identity = env::optional(env::kHostIdentity);
+    job.protocol = read_fabric_protocol();
     job.exchange = read_exchange_rule();
   }
   job.job_id = env::required(env::kJobId, program);
@@ -85,6 +94,7 @@ std::unique_ptr<Communicator> connect(const JobEnvironment& job,
   options.master_port = job.master_port;
   options.local_rank = job.local_rank;
   options.provider = job.provider;
+  options.protocol = job.protocol;
   options.subnet = job.subnet;
   options.host_identity = job.host_identity;
   options.exchange = job.exchange;

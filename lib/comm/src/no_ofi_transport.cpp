@@ -5,7 +5,8 @@
 // Where libfabric's headers are not installed.
 namespace smp::shm {
 
-OpenedTransport open_ofi_transport(const std::string&, const std::string&, int) {
+OpenedTransport open_ofi_transport(const std::string&, const std::string&,
+                                   std::optional<FabricProtocol>, int) {
   throw std::runtime_error(
       "this smp was built without libfabric, which a job on several hosts needs: install "
       "libfabric-dev and build again");

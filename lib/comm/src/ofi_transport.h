@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "smp/comm/fabric.h"
 #include "transport.h"
 
 namespace smp::shm {
@@ -14,13 +16,19 @@ struct OpenedTransport {
   std::string version;   // of libfabric
   std::string card;      // the network card, where it was chosen among several
   std::string why;       // in words: which providers came first and are not here
+  FabricProtocol protocol = FabricProtocol::kTagged;
+  std::string why_protocol;  // in words
 };
 
 // An endpoint of libfabric at the interface that has `local_address` (an IP address). Tries efa,
-// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty. Of
-// several cards without IP addresses it is one near the rank, which is `local_rank` of its host.
-// Throws std::runtime_error that says why each of them could not be used.
+// verbs;ofi_rxm, tcp, net and tcp;ofi_rxm in this order, or `pinned` alone unless it is empty, by
+// `protocol`, or the one that is faster on it. Of several cards without IP addresses it is one near
+// the rank, which is `local_rank` of its host. Throws std::runtime_error that says why each of them
+// could not be used, and ConfigError where one could, but not by the protocol.
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
-                                   int local_rank);
+                                   std::optional<FabricProtocol> protocol, int local_rank);
+
+// What is said of a provider that is to write and cannot; `why` in libfabric's words.
+std::string cannot_write(const std::string& provider, const std::string& why);
 
 }  // namespace smp::shm

@@ -31,7 +31,7 @@ Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret, mill
     free_buffers_.push_back(parcel.get());
   }
   blocks_.push_back(std::move(buffers));
-  Block notes = make_block(kNoteReceives, sizeof(MessageHeader), Transport::Box::kNotes);
+  Block notes = make_block(kNoteReceives, sizeof(Note), Transport::Box::kNotes);
   for (const auto& parcel : notes.parcels) recycle(*parcel);
   blocks_.push_back(std::move(notes));
 }
@@ -59,7 +59,7 @@ void Port::open(Channel& channel) {
     const Early said = std::move(early->second);
     early_.erase(early);
     channel.credits_.store(said.granted);
-    for (const MessageHeader& header : said.notes) channel.heard(header);
+    for (const Note& note : said.notes) channel.heard(note);
   }
 }
 
@@ -68,6 +68,7 @@ void Port::close(Channel& channel) {
   for (Parcel* parcel : channel.slots_)
     if (parcel != nullptr) recycle(*parcel);
   channels_.erase(channel.id_);
+  if (channel.written_ > 0) written_by_closed_[channel.id_] = channel.written_;
   ++spare_receives_;
 }
 
@@ -77,8 +78,7 @@ void Port::add_receives(int64_t channels) {
     return;
   }
   Block data = make_block(channels * kCredits, kMessageSpace, Transport::Box::kData);
-  Block notes =
-      make_block(channels * kNotesPerChannel, sizeof(MessageHeader), Transport::Box::kNotes);
+  Block notes = make_block(channels * kNotesPerChannel, sizeof(Note), Transport::Box::kNotes);
   blocks_.push_back(std::move(data));
   blocks_.push_back(std::move(notes));
   for (auto block = blocks_.end() - 2; block != blocks_.end(); ++block)
@@ -87,7 +87,7 @@ void Port::add_receives(int64_t channels) {
 
 // Makes a receive wait for the next message.
 void Port::recycle(Parcel& receive) {
-  receive.bytes = receive.box == Transport::Box::kData ? kMessageSpace : sizeof(MessageHeader);
+  receive.bytes = receive.box == Transport::Box::kData ? kMessageSpace : sizeof(Note);
   receive.peer = -1;
   submit(receive);
 }
@@ -140,7 +140,10 @@ void Port::flush(milliseconds limit) {
 void Port::completed(Parcel& parcel) {
   if (parcel.peer >= 0) {
     --in_flight_;
-    if (!parcel.error.empty()) troubles_.emplace(parcel.peer, Trouble{parcel.error, Clock::now()});
+    if (!parcel.error.empty())
+      troubles_.emplace(parcel.peer, Trouble{fmt::format("no message reaches rank {} any more: {}",
+                                                         parcel.peer, parcel.error),
+                                             Clock::now()});
     if (parcel.box == Transport::Box::kNotes)
       free_notes_.push_back(&parcel);
     else
@@ -174,12 +177,15 @@ void Port::received(Parcel& parcel) {
     if (found != channels_.end()) return found->second->arrive(&parcel);
     return recycle(parcel);  // for a channel that has been closed
   }
-  const MessageHeader said = header;
+  Note said{header};
+  if (header.bytes <= sizeof(said.places)) memcpy(said.places, parcel.note().places, header.bytes);
   recycle(parcel);
   if (found != channels_.end()) return found->second->heard(said);
-  Early& early = early_[said.channel];
-  early.granted = std::max(early.granted, said.granted);
-  if (said.kind != MessageHeader::kGrant) early.notes.push_back(said);
+  if (said.header.kind == MessageHeader::kRevoked)
+    stop_writing(said.header.channel, said.header.from, 0);
+  Early& early = early_[said.header.channel];
+  early.granted = std::max(early.granted, said.header.granted);
+  if (said.header.kind != MessageHeader::kGrant) early.notes.push_back(said);
 }
 
 std::byte* Port::payload() const { return free_buffers_.back()->data() + sizeof(MessageHeader); }
@@ -241,7 +247,7 @@ void Port::note(const Channel& channel, MessageHeader::Kind kind) {
 
 Parcel* Port::spare_note() {
   if (free_notes_.empty()) {
-    Block block = make_block(kNoteReceives, sizeof(MessageHeader), Transport::Box::kNotes);
+    Block block = make_block(kNoteReceives, sizeof(Note), Transport::Box::kNotes);
     for (const auto& parcel : block.parcels) free_notes_.push_back(parcel.get());
     blocks_.push_back(std::move(block));
   }
@@ -260,6 +266,17 @@ void Port::note(const MessageHeader& header, int to) {
   submit(parcel);
 }
 
+void Port::note(const Note& note, size_t places, int to) {
+  Parcel& parcel = *spare_note();
+  parcel.note() = note;
+  parcel.header().secret = secret_;
+  parcel.header().from = rank_;
+  parcel.header().bytes = uint32_t(places * sizeof(Transport::Place));
+  parcel.bytes += parcel.header().bytes;
+  parcel.peer = to;
+  submit(parcel);
+}
+
 std::optional<std::string> Port::unreachable(int rank) {
   if (has_ended_)
     return fmt::format(
@@ -269,7 +286,7 @@ std::optional<std::string> Port::unreachable(int rank) {
   const auto now = Clock::now();
   if (const auto found = troubles_.find(rank);
       found != troubles_.end() && now - found->second.since >= kGrace)
-    return fmt::format("no message reaches rank {} any more: {}", rank, found->second.text);
+    return found->second.text;
   Questions& asked = asked_[rank];
   if (now - asked.last < kAskEvery) return std::nullopt;
   // Time in which this rank did not ask, for it did not wait or was itself stopped, does not count.

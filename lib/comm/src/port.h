@@ -27,9 +27,20 @@ inline constexpr int64_t kChannelWindow = 1 << 20;
 
 // What every message between hosts begins with.
 struct alignas(kLineBytes) MessageHeader {
-  // kExposed: its sender has memory ready for pieces [index, exposed) of its call; kWaiting: it
-  // waits for such.
-  enum Kind : uint32_t { kData, kGrant, kClosed, kAsk, kHere, kExposed, kWaiting };
+  // kExposed: its sender has memory ready for pieces [index, exposed) of its call, whose places
+  // follow; kWaiting: it waits for such; kRevoked: it wants its memory back; kStopped: nothing more
+  // will be written to that, and `exposed` pieces have been.
+  enum Kind : uint32_t {
+    kData,
+    kGrant,
+    kClosed,
+    kAsk,
+    kHere,
+    kExposed,
+    kWaiting,
+    kRevoked,
+    kStopped
+  };
   uint64_t secret;   // of the job: what comes without it is no message of ours
   uint64_t channel;  // which of the channels between these two ranks; of kAsk the group's key
   uint64_t index;    // among the data messages of the channel in this direction, from 0; of kAsk
@@ -47,6 +58,12 @@ struct alignas(kLineBytes) MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 
+// What is no data.
+struct Note {
+  MessageHeader header{};
+  Transport::Place places[kPiecesAhead] = {};
+};
+
 class Channel;
 class Port;
 
@@ -56,8 +73,10 @@ struct Parcel final : Transport::Transfer {
   bool has_payload = false;  // room behind the header
   Channel* channel = nullptr;
   uint64_t number = 0;  // of a send among those from callers' memory, of a receive among the pieces
+  std::byte* home = nullptr;  // of a piece that comes to memory of the port: where it shall be
 
   MessageHeader& header() const { return *reinterpret_cast<MessageHeader*>(data()); }
+  Note& note() const { return *reinterpret_cast<Note*>(data()); }
 };
 
 // Whoever is told of messages of a call as they come, under the engine's lock.
@@ -119,7 +138,7 @@ class Channel {
   // Sending pieces: await exposed() >= pieces_sent() + 1, look at whose call the invitation is.
   const std::atomic<uint64_t>& exposed() const { return exposed_; }
   uint64_t pieces_sent() const { return pieces_sent_; }
-  const MessageHeader& invitation() const { return invitations_.front(); }
+  const MessageHeader& invitation() const { return invitations_.front().header; }
   void tell_waiting(const Call& call);
   // Sends from a caller's memory so far, and those of them whose memory is its caller's again.
   uint64_t lent() const { return lent_; }
@@ -148,9 +167,12 @@ class Channel {
   friend class Port;
   void arrive(Parcel* parcel);
   void arrive_piece(Parcel& parcel);
-  void heard(const MessageHeader& note);
+  void heard(const Note& note);
   void grant();
-  bool is_idle() const { return posted_.empty() && left_.end().load() == lent_; }
+  // Whether all has come that its peer has written.
+  bool has_all_written() const { return stopped_at_ && written_here_ >= *stopped_at_; }
+  bool has_sent() const { return left_.end().load() == lent_; }
+  bool is_idle() const { return posted_.empty() && has_sent(); }
 
   Port& port_;
   const uint64_t id_;
@@ -164,8 +186,10 @@ class Channel {
   uint64_t closed_at_ = 0, closed_at_piece_ = 0;  // what its peer has sent, once it is closed
 
   std::atomic<uint64_t> exposed_{0};
-  std::deque<MessageHeader> invitations_;  // in their order, the first with pieces not sent yet
+  std::deque<Note> invitations_;  // in their order, the first with pieces not sent yet
   uint64_t pieces_sent_ = 0;
+  uint64_t written_ = 0;     // pieces that the network has or will have
+  bool is_revoked_ = false;  // its peer wants none any more
   uint64_t lent_ = 0;
   int64_t lent_bytes_ = 0;  // that have not left
   Prefix left_;
@@ -180,6 +204,8 @@ class Channel {
   uint64_t pieces_posted_ = 0, pieces_seen_ = 0;
   bool is_let_go_ = false;
   Prefix placed_;
+  uint64_t written_here_ = 0;           // pieces that have come
+  std::optional<uint64_t> stopped_at_;  // how many will
   MessageHeader waiting_{};
 };
 
@@ -224,6 +250,11 @@ class Port final : public Mover {
 
   // Whether callers' memory may be sent from and received into.
   bool takes_any_memory() const { return transport_->takes_any_memory(); }
+  // Of what goes straight, which may pass through memory of the ports; 0 if nothing can.
+  int64_t piece_bytes() const {
+    if (takes_any_memory()) return kPieceBytes;
+    return transport_->writes() ? kMessageBytes : 0;
+  }
 
   // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }
@@ -237,8 +268,11 @@ class Port final : public Mover {
 
   // Callers' memory is touched by these channels no more when this returns; they are of no use
   // afterwards. What their peers still send goes nowhere. Of one that has a message half sent or
-  // received and does not get on with it for `limit` the whole network has to end: then false.
-  bool let_go(const std::vector<Channel*>& channels, std::chrono::milliseconds limit);
+  // received and does not get on with it for `limit`, or whose peer may still write and does not
+  // say for longer that it has stopped, the whole network has to end: then false. It need not say
+  // so for long if the job `is_over`.
+  bool let_go(const std::vector<Channel*>& channels, std::chrono::milliseconds limit,
+              const std::function<bool()>& is_over);
 
   // Why nothing reaches a rank, if so; for a moment after an error nothing is said, for there may
   // be a better reason soon.
@@ -261,18 +295,25 @@ class Port final : public Mover {
   MessageHeader header_of(const Channel& channel, const Call& call) const;
   void note(const Channel& channel, MessageHeader::Kind kind);
   void note(const MessageHeader& header, int to);
+  void note(const Note& note, size_t places, int to);
   void begin(Parcel& parcel, Channel& channel, const MessageHeader& header, int64_t bytes);
   void lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
-            Transport::Box box);
-  void receive_piece(Channel& channel, uint64_t number, std::byte* to, int64_t bytes);
-  uint64_t tag_of(const Channel& channel, int sender, uint64_t number) const;
+            const Transport::Place* place);
+  std::optional<Transport::Place> receive_piece(Channel& channel, uint64_t number, std::byte* to,
+                                                int64_t bytes);
+  uint64_t secret_of(const Channel& channel, uint64_t number) const;
   void submit(Parcel& parcel);
   bool try_again();
   void completed(Parcel& parcel);
   void has_left(Parcel& parcel);
   void received(Parcel& parcel);
   void received_piece(Parcel& parcel);
+  void has_ended(Parcel& piece);
   void call_back(Channel& channel);
+  void receive_nowhere(const Parcel& piece);
+  void withdraw(Channel& channel, bool only_pieces);
+  void stop_writing(uint64_t channel, int to, uint64_t written);
+  void take_back(Channel& channel);
   void end_network();
   void answer(const MessageHeader& question);
   void answered(const MessageHeader& header);
@@ -294,11 +335,13 @@ class Port final : public Mover {
   std::deque<Parcel*> again_;  // the network had no room for them
   std::vector<Transport::Transfer*> complete_;
   bool has_ended_ = false;
-  std::vector<std::byte> nowhere_;  // where pieces go that nobody wants any more
+  std::vector<std::byte> nowhere_;      // where pieces go that nobody wants any more
+  std::vector<Parcel*> free_landings_;  // for pieces, where callers' memory cannot be exposed
+  std::map<uint64_t, uint64_t> written_by_closed_;  // pieces, of channels that have written any
   std::map<uint64_t, Channel*> channels_;
   struct Early {
     uint64_t granted = 0;
-    std::vector<MessageHeader> notes;
+    std::vector<Note> notes;
   };
   std::map<uint64_t, Early> early_;  // said of channels that are not open here yet
   int64_t spare_receives_ = 0;       // of closed channels

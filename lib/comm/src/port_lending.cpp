@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
 
+#include "copy.h"
 #include "group_keys.h"
 #include "port.h"
 #include "smp/plan/check.h"
@@ -12,6 +15,14 @@
 namespace smp::shm {
 
 using Box = Transport::Box;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Who is asked to stop writing answers within this, or its job is over, or it does not live.
+constexpr milliseconds kLastWord{100}, kLastWordOfTheLiving{3000};
+
+}  // namespace
 
 bool Port::has_room(const Channel& channel, int64_t bytes) const {
   const bool is_full = channel.lent_bytes_ > 0 && channel.lent_bytes_ + bytes > kChannelWindow;
@@ -22,27 +33,39 @@ void Port::send_from(Channel& channel, const Call& call, const std::byte* from, 
   SMP_CHECK(channel.sent_ < channel.credits_.load() && bytes <= kMessageBytes);
   MessageHeader header = header_of(channel, call);
   header.index = channel.sent_++;
-  lend(channel, header, from, bytes, Box::kData);
+  lend(channel, header, from, bytes, nullptr);
 }
 
 void Port::send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
-  SMP_CHECK(channel.pieces_sent_ < channel.exposed_.load() && bytes <= kPieceBytes);
+  SMP_CHECK(channel.pieces_sent_ < channel.exposed_.load() && bytes <= piece_bytes());
   MessageHeader header = header_of(channel, call);
+  const Note& invitation = channel.invitations_.front();
   header.index = channel.pieces_sent_++;
+  const Transport::Place place = invitation.places[header.index - invitation.header.index];
   while (!channel.invitations_.empty() &&
-         channel.invitations_.front().exposed <= channel.pieces_sent_)
+         channel.invitations_.front().header.exposed <= channel.pieces_sent_)
     channel.invitations_.pop_front();
-  lend(channel, header, from, bytes, Box::kStraight);
+  if (channel.is_revoked_) return channel.left_.add(channel.lent_++);
+  lend(channel, header, from, bytes, &place);
 }
 
+// A piece's place says all that the header does, which stays here.
 void Port::lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
-                Box box) {
-  Parcel& parcel = *spare_note();
-  parcel.box = box;
-  parcel.tag = 0;
-  if (box == Box::kStraight) {  // its tag says all that the header does, which stays here
-    parcel.tag = tag_of(channel, rank_, header.index);
+                const Transport::Place* place) {
+  const bool is_copied = place != nullptr && !takes_any_memory();
+  Parcel& parcel = is_copied ? *free_buffers_.back() : *spare_note();
+  parcel.box = Box::kData;
+  if (is_copied) {
+    free_buffers_.pop_back();
+    copy_bytes(parcel.data() + sizeof(MessageHeader), from, bytes);
+    from = parcel.data() + sizeof(MessageHeader);
+    parcel.rest_memory = parcel.memory;
+  }
+  if (place != nullptr) {
+    parcel.box = Box::kStraight;
+    parcel.place = *place;
     parcel.bytes = 0;
+    ++channel.written_;
   }
   parcel.channel = &channel;
   parcel.number = channel.lent_++;
@@ -52,9 +75,9 @@ void Port::lend(Channel& channel, const MessageHeader& header, const std::byte* 
   begin(parcel, channel, header, bytes);
 }
 
-// Only who knows the secret hits it.
-uint64_t Port::tag_of(const Channel& channel, int sender, uint64_t number) const {
-  return mix(mix(mix(channel.id_, secret_), uint64_t(sender)), number);
+// Nobody else can tell where a piece goes.
+uint64_t Port::secret_of(const Channel& channel, uint64_t number) const {
+  return mix(mix(mix(channel.id_, secret_), uint64_t(channel.peer_)), number);
 }
 
 void Port::has_left(Parcel& parcel) {
@@ -65,24 +88,48 @@ void Port::has_left(Parcel& parcel) {
   }
   parcel.rest = nullptr;
   parcel.rest_bytes = 0;
+  parcel.rest_memory = nullptr;
+  parcel.place = {};
   freed_.fetch_add(1);
-  if (parcel.has_payload) return free_buffers_.push_back(&parcel);
-  parcel.box = Box::kNotes;
-  free_notes_.push_back(&parcel);
+  parcel.box = parcel.has_payload ? Box::kData : Box::kNotes;
+  (parcel.has_payload ? free_buffers_ : free_notes_).push_back(&parcel);
 }
 
-void Port::receive_piece(Channel& channel, uint64_t number, std::byte* to, int64_t bytes) {
-  Parcel& parcel = *spare_note();
+// Nothing if the network refuses the memory; whoever waits for it is told why.
+std::optional<Transport::Place> Port::receive_piece(Channel& channel, uint64_t number,
+                                                    std::byte* to, int64_t bytes) {
+  if (!takes_any_memory() && free_landings_.empty()) {
+    Block block = make_block(kPiecesAhead, size_t(kMessageBytes), Box::kStraight);
+    for (const auto& parcel : block.parcels) free_landings_.push_back(parcel.get());
+    blocks_.push_back(std::move(block));
+  }
+  Parcel& parcel = takes_any_memory() ? *spare_note() : *free_landings_.back();
+  parcel.rest = to;
+  if (!takes_any_memory()) {
+    free_landings_.pop_back();
+    parcel.home = to;
+    parcel.rest = parcel.data();
+    parcel.rest_memory = parcel.memory;
+  }
   parcel.box = Box::kStraight;
-  parcel.tag = tag_of(channel, channel.peer_, number);
   parcel.channel = &channel;
   parcel.number = number;
   parcel.peer = -1;
   parcel.bytes = 0;
-  parcel.rest = to;
   parcel.rest_bytes = size_t(bytes);
+  parcel.error.clear();
+  if (!has_ended_) transport_->expose(parcel, secret_of(channel, number));
+  if (!parcel.error.empty()) {
+    const std::string text =
+        fmt::format("rank {} cannot open {} bytes of its memory to rank {}: {}", rank_, bytes,
+                    channel.peer_, parcel.error);
+    troubles_.emplace(channel.peer_, Trouble{text, Clock::now()});
+    has_ended(parcel);
+    return std::nullopt;
+  }
   channel.posted_.push_back(&parcel);
-  submit(parcel);
+  if (!transport_->writes()) submit(parcel);
+  return parcel.place;
 }
 
 // One without a channel was for memory that its caller has taken back.
@@ -96,59 +143,107 @@ void Port::received_piece(Parcel& parcel) {
     }
     if (const auto asked = asked_.find(channel->peer_); asked != asked_.end())
       asked->second.are_open = false;
+    if (parcel.home != nullptr) copy_bytes(parcel.home, parcel.rest, int64_t(parcel.rest_bytes));
     channel->arrive_piece(parcel);
   } else if (channel != nullptr) {
     std::erase(channel->posted_, &parcel);
+    if (parcel.error.empty()) ++channel->written_here_;
+    if (channel->has_all_written()) take_back(*channel);
   }
-  parcel.channel = nullptr;
-  parcel.rest = nullptr;
-  parcel.rest_bytes = 0;
-  parcel.box = Box::kNotes;
-  free_notes_.push_back(&parcel);
+  has_ended(parcel);
+}
+
+void Port::has_ended(Parcel& piece) {
+  piece.channel = nullptr;
+  piece.rest = nullptr;
+  piece.rest_bytes = 0;
+  piece.rest_memory = nullptr;
+  piece.place = {};
+  if (std::exchange(piece.home, nullptr) != nullptr) return free_landings_.push_back(&piece);
+  piece.box = Box::kNotes;
+  free_notes_.push_back(&piece);
+}
+
+// Who writes is asked to stop, and says how much it has written: what that is shall come before the
+// memory is its caller's again, for to close a place does not end a write that has begun.
+void Port::call_back(Channel& channel) {
+  channel.is_let_go_ = true;
+  channel.expected_.clear();
+  if (!transport_->writes())
+    for (const Parcel* const piece : channel.posted_) receive_nowhere(*piece);
+  withdraw(channel, false);
+  if (!transport_->writes()) return take_back(channel);
+  if (channel.has_all_written()) return take_back(channel);
+  if (!channel.posted_.empty()) note(channel, MessageHeader::kRevoked);
 }
 
 // What its peer may still send shall find a receive, or it would be in the way of other channels'
 // messages.
-void Port::call_back(Channel& channel) {
-  channel.is_let_go_ = true;
-  channel.expected_.clear();
-  for (Parcel* const piece : std::vector<Parcel*>(channel.posted_)) {
-    nowhere_.resize(size_t(kPieceBytes));
-    Parcel& instead = *spare_note();
-    instead.box = Box::kStraight;
-    instead.tag = piece->tag;
-    instead.channel = nullptr;
-    instead.peer = -1;
-    instead.bytes = 0;
-    instead.rest = nowhere_.data();
-    instead.rest_bytes = piece->rest_bytes;
-    submit(instead);
-  }
-  std::vector<Parcel*> kept_back;  // that the network had no room for yet
+void Port::receive_nowhere(const Parcel& piece) {
+  nowhere_.resize(size_t(kPieceBytes));
+  Parcel& instead = *spare_note();
+  instead.box = Box::kStraight;
+  instead.place = piece.place;
+  instead.channel = nullptr;
+  instead.peer = -1;
+  instead.bytes = 0;
+  instead.rest = nowhere_.data();
+  instead.rest_bytes = piece.rest_bytes;
+  submit(instead);
+}
+
+// What the network had no room for yet.
+void Port::withdraw(Channel& channel, bool only_pieces) {
+  std::vector<Parcel*> kept_back;
   std::erase_if(again_, [&](Parcel* parcel) {
-    if (parcel->channel == &channel) kept_back.push_back(parcel);
-    return parcel->channel == &channel;
+    const bool is_meant =
+        parcel->channel == &channel && (!only_pieces || parcel->box == Box::kStraight);
+    if (is_meant) kept_back.push_back(parcel);
+    return is_meant;
   });
   for (Parcel* const parcel : kept_back) {
     if (parcel->peer < 0) {
       received_piece(*parcel);
-    } else {
-      --in_flight_;
-      has_left(*parcel);
+      continue;
     }
+    if (parcel->box == Box::kStraight) --channel.written_;
+    --in_flight_;
+    has_left(*parcel);
   }
+}
+
+// Also for a channel that has been closed here, or is not open yet.
+void Port::stop_writing(uint64_t channel, int to, uint64_t written) {
+  const auto before = written_by_closed_.find(channel);
+  MessageHeader header{};
+  header.channel = channel;
+  header.kind = MessageHeader::kStopped;
+  header.exposed = before == written_by_closed_.end() ? written : before->second;
+  note(header, to);
+}
+
+void Port::take_back(Channel& channel) {
   for (Parcel* const piece : std::vector<Parcel*>(channel.posted_)) transport_->cancel(*piece);
 }
 
-bool Port::let_go(const std::vector<Channel*>& channels, std::chrono::milliseconds limit) {
+bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
+                  const std::function<bool()>& is_over) {
   for (Channel* const channel : channels)
     if (!channel->is_let_go_) call_back(*channel);
   auto are_idle = [&] {
     return std::all_of(channels.begin(), channels.end(),
                        [](const Channel* channel) { return channel->is_idle(); });
   };
-  for (const auto end = Clock::now() + limit; !has_ended_ && !are_idle();) {
-    if (Clock::now() > end) {
+  const auto begin = Clock::now();
+  auto is_late = [&] {
+    const auto waited = Clock::now() - begin;
+    const bool has_sent = std::all_of(channels.begin(), channels.end(),
+                                      [](const Channel* channel) { return channel->has_sent(); });
+    if (!transport_->writes() || !has_sent) return waited > limit;
+    return waited > kLastWord && (waited > kLastWordOfTheLiving || is_over());
+  };
+  while (!has_ended_ && !are_idle()) {
+    if (is_late()) {
       end_network();
       return false;
     }

@@ -5,11 +5,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
 
 namespace smp {
+
+// How what is longer than a message goes from a sender's memory to its receiver's: as a tagged
+// message for which the receiver has posted a receive, or by the sender, who writes to memory that
+// the receiver has opened for it (RMA).
+enum class FabricProtocol { kTagged, kWrite };
+std::string_view name_of(FabricProtocol protocol);  // "tagged", "write"
 
 struct FabricOptions {
   int rank = 0;
@@ -23,7 +30,9 @@ struct FabricOptions {
   std::string master_address;
   int master_port = 0;
 
-  std::string provider;   // of libfabric; the first that works when empty
+  std::string provider;  // of libfabric; the first that works when empty
+  std::optional<FabricProtocol>
+      protocol;           // the same on all ranks; the provider's faster one if none
   std::string subnet;     // "10.0.0.0/16": the network to use; the one of master_address when empty
   ExchangeRule exchange;  // the same on all ranks
 

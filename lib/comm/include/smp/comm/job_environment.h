@@ -3,10 +3,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
+#include "smp/comm/fabric.h"
 
 namespace smp {
 
@@ -23,12 +25,17 @@ struct JobEnvironment {
   std::string master_address;
   int master_port = 0;
   std::string provider, subnet, host_identity;
+  std::optional<FabricProtocol> protocol;
   ExchangeRule exchange;
 };
 
 // What the environment says of exchanges between hosts. Throws ConfigError:
 // "SMP_FABRIC_EXCHANGE=x is not mesh, ring or doubling".
 ExchangeRule read_exchange_rule();
+
+// What the environment says of the protocol between hosts. Throws ConfigError:
+// "SMP_FABRIC_PROTOCOL=x is not tagged or write".
+std::optional<FabricProtocol> read_fabric_protocol();
 
 // Reads the environment. Throws ConfigError: "RANK is not set; `program` is started by smp-launch,
 // not by hand".

@@ -36,6 +36,8 @@ inline constexpr const char* kErrorFile = "SMP_ERROR_FILE";  // where a rank lea
 // whose address a host uses, "10.0.0.0/16", otherwise the one from which MASTER_ADDR is reached.
 inline constexpr const char* kFabricProvider = "SMP_FABRIC_PROVIDER";
 inline constexpr const char* kFabricSubnet = "SMP_FABRIC_SUBNET";
+// Whether long messages between hosts are "tagged" or by "write", otherwise what is faster there.
+inline constexpr const char* kFabricProtocol = "SMP_FABRIC_PROTOCOL";
 // And how hosts exchange parts, "mesh", "ring" or "doubling", otherwise by what the network costs:
 // seconds of a hop, a message, a byte and a byte to the next host, "6e-06,2e-06,8e-10,8e-10".
 inline constexpr const char* kFabricExchange = "SMP_FABRIC_EXCHANGE";

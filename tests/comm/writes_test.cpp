@@ -1,0 +1,190 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/fake_network.h"
+#include "comm/processes.h"
+#include "comm/some_of_everything.h"
+#include "ofi_transport.h"
+
+// Pieces that their sender writes to memory that the receiver has opened.
+using namespace smp;
+using namespace smp::testing;
+
+namespace {
+
+using shm::Transport;
+
+// Two ends of libfabric in this process.
+struct Ends {
+  std::unique_ptr<Transport> one, other;
+
+  explicit Ends(const std::string& provider) {
+    for (auto* end : {&one, &other})
+      *end = shm::open_ofi_transport("127.0.0.1", provider, FabricProtocol::kWrite, 0).transport;
+    one->set_peers({"", other->address()});
+    other->set_peers({one->address(), ""});
+  }
+  // What has ended at `other` meanwhile.
+  std::vector<Transport::Transfer*> poll_both() {
+    std::vector<Transport::Transfer*> sent, came;
+    one->poll(sent);
+    other->poll(came);
+    left += sent.size();
+    return came;
+  }
+  size_t left = 0;
+};
+
+Transport::Transfer straight(std::vector<std::byte>& memory, size_t at, size_t bytes, int peer) {
+  Transport::Transfer transfer;
+  transfer.box = Transport::Box::kStraight;
+  transfer.rest = memory.data() + at;
+  transfer.rest_bytes = bytes;
+  transfer.peer = peer;
+  return transfer;
+}
+
+bool has_network() {
+  const char* const provider = std::getenv("SMP_FABRIC_PROVIDER");
+  return provider == nullptr || std::string(provider) != "none";
+}
+
+}  // namespace
+
+TEST_CASE("what a peer writes comes to the place that is open, and to none that has been closed") {
+  if (!has_network()) return;
+  constexpr size_t kPieces = 6, kBytes = 100000;
+  for (const char* provider : {"net", "tcp;ofi_rxm"}) {
+    CAPTURE(provider);
+    Ends ends(provider);
+    std::vector<std::byte> from(kPieces * kBytes), to(kPieces * kBytes);
+    for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i % 251 + 1);
+    std::vector<Transport::Transfer> receives, sends;
+    for (size_t i = 0; i < kPieces; ++i) {
+      receives.push_back(straight(to, i * kBytes, kBytes, -1));
+      sends.push_back(straight(from, i * kBytes, kBytes, 1));
+    }
+    for (size_t i = 0; i < kPieces; ++i) {
+      ends.other->expose(receives[i], 1000 + i);
+      REQUIRE(receives[i].error == "");
+      sends[i].place = receives[i].place;
+    }
+    // The last is taken back before anything is written; the others come in another order.
+    Transport::Transfer& closed = receives.back();
+    ends.other->cancel(closed);
+    std::vector<Transport::Transfer*> came;
+    auto poll = [&] {
+      const auto more = ends.poll_both();
+      came.insert(came.end(), more.begin(), more.end());
+    };
+    for (size_t i = kPieces - 1; i-- > 0;)
+      while (!ends.one->send(sends[i])) poll();
+    while (came.size() < kPieces || ends.left < kPieces - 1) poll();
+    for (size_t i = 0; i + 1 < kPieces; ++i) {
+      CHECK(receives[i].error == "");
+      CHECK(receives[i].bytes == kBytes);
+    }
+    CHECK(std::equal(to.begin(), to.end() - kBytes, from.begin()));
+    CHECK(closed.error != "");
+
+    // Who writes all the same fails, or nobody hears of it.
+    came.clear();
+    while (!ends.one->send(sends.back())) poll();
+    while (ends.left < kPieces) poll();
+    for (int i = 0; i < 200; ++i) poll();
+    CHECK(came.empty());
+    CHECK(std::all_of(to.end() - kBytes, to.end(), [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST_CASE("a call that ends early has its memory again before its peers' writes can come to it") {
+  HostsOptions options;
+  options.faults.writes = true;
+  options.faults.delay_polls = 200;  // they are under way for long
+  options.faults.reorder = true;
+  options.afterwards = [](FakeNetwork& network) {
+    CHECK(network.unexpected() == 0);
+    CHECK(network.refused() == 0);  // who was asked to stop did
+  };
+  run_hosts(
+      2, 1,
+      [](Communicator& comm) {
+        for (int round = 0; round < 5; ++round) {
+          const auto both = comm.split({0, 1});
+          constexpr int64_t kBytes = 5 << 20;
+          auto x = std::make_unique<std::vector<std::byte>>(kBytes);
+          std::string said;
+          try {
+            const WorkPtr work = comm.rank() == 0
+                                     ? both->send(x->data(), kBytes, DType::kU8, 1, "m")
+                                     : both->recv(x->data(), kBytes, DType::kU8, 0, "m");
+            for (int i = 0; i < 30 * round && comm.rank() == 1; ++i) work->done();
+            if (comm.rank() == 1) both->abort("enough");
+            work->wait();
+            both->barrier("b")->wait();
+          } catch (const CommError& e) {
+            said = e.what();
+          }
+          x.reset();
+          CHECK(said.find("rank 1 aborted: enough") != std::string::npos);
+        }
+        some_of_everything(comm, 200000);
+      },
+      options);
+}
+
+TEST_CASE("a peer that has written nothing yet, or has no such channel, says so when it is asked") {
+  HostsOptions options;
+  options.faults.writes = true;
+  run_hosts(
+      2, 1,
+      [](Communicator& comm) {
+        const auto both = comm.split({0, 1});
+        std::vector<float> x(1 << 20);
+        if (comm.rank() == 1) {
+          const WorkPtr work = both->recv(x.data(), 1 << 20, DType::kF32, 0, "nobody sends this");
+          both->abort("enough");
+          CHECK_THROWS_AS(work->wait(), CommError);
+        }
+        some_of_everything(comm, 200000);
+      },
+      options);
+}
+
+TEST_CASE("who cannot open its memory says how much, and of which network") {
+  std::vector<std::string> errors(2);
+  std::atomic<int> ended{0};
+  HostsOptions options;
+  options.faults.writes = true;
+  run_hosts(
+      2, 1,
+      [&](Communicator& comm, FakeNetwork& network) {
+        std::vector<std::byte> x(600 << 10);
+        try {
+          for (const int64_t bytes : {int64_t{1}, int64_t(x.size())}) {
+            (comm.rank() == 0 ? comm.send(x.data(), bytes, DType::kU8, 1, "m")
+                              : comm.recv(x.data(), bytes, DType::kU8, 0, "m"))
+                ->wait();
+            network.fill(1);
+          }
+        } catch (const CommError& e) {
+          errors[size_t(comm.rank())] = text_of(e);
+        }
+        ended.fetch_add(1);
+        while (ended.load() < comm.size()) std::this_thread::yield();
+      },
+      options);
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(error.find("rank 1: recv #2 'm' of 614400 uint8") != std::string::npos);
+    CHECK(error.find("rank 1 cannot open 524288 bytes of its memory to rank 0: no memory") !=
+          std::string::npos);
+  }
+}
