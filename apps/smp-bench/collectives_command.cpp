@@ -10,8 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <numeric>
-#include <random>
 
 #include "forked_ranks.h"
 #include "links.h"
@@ -21,6 +19,7 @@
 #include "size_range.h"
 #include "smp/comm/fabric.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/plan/collective.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/environment_reader.h"
 #include "smp/plan/errors.h"
@@ -116,58 +115,75 @@ void write_or_print(const std::string& path, const std::string& text) {
     throw std::runtime_error(fmt::format("{} could not be written", path));
 }
 
-std::vector<int64_t> sizes_of(const CollectivesRequest& request) {
+// Sizes just beyond which a call goes another way (kOneShotBytes; of an all_gather each rank's
+// part), so that a cluster file has what it takes on both sides.
+std::vector<int64_t> bends_of(CollectiveOp op, const SizeRange& range, int ranks) {
+  const int64_t more = int64_t{64} * ranks;
+  int64_t bend = 0;
+  if (op == CollectiveOp::kAllReduce || op == CollectiveOp::kReduceScatter)
+    bend = kOneShotBytes + more;
+  if (op == CollectiveOp::kAllGather) bend = kOneShotBytes * ranks + more;
+  if (bend <= int64_t(range.from) || bend >= int64_t(range.to)) return {};
+  return {bend};
+}
+
+std::vector<int64_t> sizes_of(const CollectivesRequest& request, CollectiveOp op, int ranks) {
   std::vector<int64_t> sizes = sizes_in(request.sizes);
-  if (request.checks) {
-    const std::vector<int64_t> between = sizes_between(request.sizes);
-    sizes.insert(sizes.end(), between.begin(), between.end());
-    std::sort(sizes.begin(), sizes.end());
-  }
+  const auto add = [&](const std::vector<int64_t>& more) {
+    sizes.insert(sizes.end(), more.begin(), more.end());
+  };
+  if (request.checks) add(sizes_between(request.sizes));
+  if (request.calibrates) add(bends_of(op, request.sizes, ranks));
+  std::sort(sizes.begin(), sizes.end());
   return sizes;
 }
 
-std::vector<BenchCase> cases_of(const CollectivesRequest& request) {
+std::vector<BenchCase> cases_of(const CollectivesRequest& request, int ranks) {
   std::vector<BenchCase> cases;
   for (const CollectiveOp op : request.ops)
     for (const DType dtype : request.dtypes)
-      for (const int64_t bytes : sizes_of(request))
+      for (const int64_t bytes : sizes_of(request, op, ranks))
         cases.push_back({op, dtype, request.reduction, bytes});
   return cases;
 }
 
-// All calls, types and sizes, one round of them after the other, each but the last in an order of
-// its own, the same on all ranks: what a machine does at times does not meet the same ones of them
-// again and again. The last round prints the table.
-std::vector<BenchResult> measure_all(Communicator& comm, const CollectivesRequest& request,
-                                     const std::vector<BenchRank>& ranks) {
-  const std::vector<BenchCase> cases = cases_of(request);
-  std::vector<std::vector<BenchResult>> rounds_of(cases.size());
+// All calls, types and sizes, by rounds. Within one each size comes after the next smaller one: a
+// machine that is now quick, now slow, is mostly alike for both. The last round prints the table,
+// of the medians.
+std::vector<std::vector<BenchResult>> measure_rounds(Communicator& comm,
+                                                     const CollectivesRequest& request,
+                                                     const std::vector<BenchRank>& ranks) {
+  const std::vector<BenchCase> cases = cases_of(request, comm.size());
+  int64_t most_bytes = 0;
+  for (const BenchCase& what : cases) most_bytes = std::max(most_bytes, what.bytes);
+  BenchBuffers buffers(comm, request.options.is_symmetric);
+  buffers.hold(most_bytes, most_bytes);
+  std::vector<std::vector<BenchResult>> rounds(size_t(request.rounds));
   BenchOptions options = request.options;
-  options.is_checked = false;
-  std::vector<size_t> order(cases.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::mt19937 random(1);
-  for (int round = 1; round < request.rounds; ++round) {
-    std::shuffle(order.begin(), order.end(), random);
-    for (const size_t at : order) rounds_of[at].push_back(measure(comm, cases[at], options));
+  for (std::vector<BenchResult>& results : rounds) {
+    const bool is_last = &results == &rounds.back();
+    options.is_checked = is_last && request.options.is_checked;
+    for (size_t at = 0; at < cases.size(); ++at) {
+      const bool begins = at == 0 || cases[at].op != cases[at - 1].op;
+      if (is_last && comm.rank() == 0 && begins) fmt::print("{}", table_head(cases[at].op, ranks));
+      results.push_back(measure(comm, cases[at], options, buffers));
+      if (!is_last || comm.rank() != 0) continue;
+      fmt::print("{}", table_line(median_of(rounds, at), comm.size()));
+      std::fflush(stdout);
+    }
   }
-  std::vector<BenchResult> results;
-  for (size_t at = 0; at < cases.size(); ++at) {
-    const bool begins = at == 0 || cases[at].op != cases[at - 1].op;
-    if (comm.rank() == 0 && begins) fmt::print("{}", table_head(cases[at].op, ranks));
-    rounds_of[at].push_back(measure(comm, cases[at], request.options));
-    results.push_back(median_of(rounds_of[at]));
-    if (comm.rank() != 0) continue;
-    fmt::print("{}", table_line(results.back(), comm.size()));
-    std::fflush(stdout);
-  }
-  return results;
+  return rounds;
 }
 
-// Sets what the cluster's links say beside what was measured.
-void compare(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
-             const std::vector<BenchRank>& ranks) {
-  const LinkComparison comparison = compare_links(cluster, results, ranks);
+std::vector<BenchResult> medians_of(const std::vector<std::vector<BenchResult>>& rounds) {
+  std::vector<BenchResult> medians;
+  for (size_t at = 0; at < rounds[0].size(); ++at) medians.push_back(median_of(rounds, at));
+  return medians;
+}
+
+// Sets what the links of each round say beside what was measured in it.
+void compare(const std::vector<LinkRound>& rounds, const std::vector<BenchRank>& ranks) {
+  const LinkComparison comparison = compare_links(rounds, ranks);
   fmt::print("{}", comparison.text);
   std::fflush(stdout);
   if (comparison.worst_error > kMostLinkError)
@@ -176,22 +192,40 @@ void compare(const ClusterSpec& cluster, const std::vector<BenchResult>& results
         call_name(comparison.worst_op), comparison.worst_error * 100, kMostLinkError * 100));
 }
 
-void calibrate(const CollectivesRequest& request, std::vector<BenchResult> results,
+void predict(const CollectivesRequest& request, const std::vector<std::vector<BenchResult>>& rounds,
+             const std::vector<BenchRank>& ranks) {
+  const ClusterSpec cluster = read_cluster(cluster_source(request.predictions));
+  std::vector<LinkRound> compared;
+  for (const std::vector<BenchResult>& results : rounds) compared.push_back({cluster, results});
+  compare(compared, ranks);
+}
+
+// Takes the results of the sizes that are held out of the cluster file.
+std::vector<BenchResult> take_held(const CollectivesRequest& request,
+                                   std::vector<BenchResult>& results) {
+  const std::vector<int64_t> sizes = sizes_between(request.sizes);
+  const auto first =
+      std::stable_partition(results.begin(), results.end(), [&](const BenchResult& result) {
+        return std::find(sizes.begin(), sizes.end(), result.measured.bytes) == sizes.end();
+      });
+  std::vector<BenchResult> held(first, results.end());
+  results.erase(first, results.end());
+  return held;
+}
+
+void calibrate(const CollectivesRequest& request, std::vector<std::vector<BenchResult>> rounds,
                const std::vector<BenchRank>& ranks, const NetworkCost& network) {
-  std::vector<BenchResult> between;
-  if (request.checks) {
-    const std::vector<int64_t> held = sizes_between(request.sizes);
-    const auto first =
-        std::stable_partition(results.begin(), results.end(), [&](const BenchResult& result) {
-          return std::find(held.begin(), held.end(), result.measured.bytes) == held.end();
-        });
-    between.assign(first, results.end());
-    results.erase(first, results.end());
-  }
   const JobSource source = cluster_source(request.cluster);
-  const std::string text = with_links(source, results, ranks, network);
-  write_or_print(request.output, text);
-  if (request.checks) compare(read_cluster({source.path, text}), between, ranks);
+  std::vector<LinkRound> held;
+  if (request.checks) {
+    for (std::vector<BenchResult>& results : rounds) {
+      std::vector<BenchResult> between = take_held(request, results);
+      const std::string text = with_links(source, results, ranks, network);
+      held.push_back({read_cluster({source.path, text}), std::move(between)});
+    }
+  }
+  write_or_print(request.output, with_links(source, medians_of(rounds), ranks, network));
+  if (request.checks) compare(held, ranks);
 }
 
 int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
@@ -199,13 +233,14 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
     throw std::runtime_error("--network-cost: all ranks are on one host");
   const auto comm = connect(job, [](const std::string& line) { fmt::print("# {}\n", line); });
   const std::vector<BenchRank> ranks = places_of(*comm);
-  const std::vector<BenchResult> results = measure_all(*comm, request, ranks);
+  const std::vector<std::vector<BenchResult>> rounds = measure_rounds(*comm, request, ranks);
   NetworkCost network;
   const bool calibrates_network = request.calibrates && hosts_among(ranks) > 1;
   if (request.measures_network || calibrates_network)
     network = measure_network(*comm, ranks, request.options.samples * request.rounds);
   if (comm->rank() != 0) return 0;
   if (request.measures_network) fmt::print("# {}={}\n", env::kFabricCost, text_of(network));
+  const std::vector<BenchResult> results = medians_of(rounds);
   if (!request.json.empty()) write_or_print(request.json, as_json(results, ranks, request.options));
   if (!request.plot.empty()) write_or_print(request.plot, as_plot(results, comm->size()));
   for (const BenchResult& result : results)
@@ -213,9 +248,8 @@ int run_rank(const CollectivesRequest& request, const JobEnvironment& job) {
       throw std::runtime_error(fmt::format("{} of {}: {} elements were wrong",
                                            call_name(result.measured.op),
                                            name_of(result.measured.dtype), result.wrong()));
-  if (request.calibrates) calibrate(request, results, ranks, network);
-  if (!request.predictions.empty())
-    compare(read_cluster(cluster_source(request.predictions)), results, ranks);
+  if (request.calibrates) calibrate(request, rounds, ranks, network);
+  if (!request.predictions.empty()) predict(request, rounds, ranks);
   return 0;
 }
 
@@ -231,7 +265,10 @@ int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job
 
 int run_collectives(CollectivesRequest request) {
   request.options.is_symmetric = !request.is_private;
-  request.options.is_out_of_place_alone = request.calibrates || !request.predictions.empty();
+  // The time model is of calls out of place, and needs no proof that they are right.
+  const bool is_for_model = request.calibrates || !request.predictions.empty();
+  request.options.is_out_of_place_alone = is_for_model;
+  request.options.is_checked = !is_for_model;
   if (request.calibrates) {
     request.ops.assign(std::begin(kPointOps), std::end(kPointOps));
     (void)cluster_source(request.cluster);  // refused before anything is measured
@@ -266,6 +303,13 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   command->add_option("--samples", request->options.samples, "of each time; default 7")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
+  command
+      ->add_option_function<int>(
+          "--sample-ms",
+          [request](int milliseconds) { request->options.sample_s = milliseconds * 1e-3; },
+          "about so long is a sample; default 20")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10000));
   command
       ->add_option("--rounds", request->rounds,
                    "through all calls and sizes; a time is the median of them; default 1")
@@ -304,7 +348,8 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
       ->excludes(calibrate);
   command->add_flag("--network-cost", request->measures_network,
                     "of ranks on several hosts: measure what `smp-bench exchanges` reckons with");
-  command->callback([request, &run] {
+  command->callback([request, command, &run] {
+    if (request->calibrates && command->count("--factor") == 0) request->sizes.factor = 2;
     check(request->sizes);
     if (request->checks && sizes_between(request->sizes).empty())
       throw CLI::ValidationError("--check", "there is no size between those from -b to -e");

@@ -70,21 +70,28 @@ std::string with_links(const JobSource& cluster, const std::vector<BenchResult>&
                                    constants_of(network, table.hosts, table.ranks / table.hosts));
 }
 
-LinkComparison compare_links(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
+LinkComparison compare_links(const std::vector<LinkRound>& rounds,
                              const std::vector<BenchRank>& ranks) {
   LinkComparison comparison;
-  comparison.text =
-      fmt::format("# Predicted from {}\n# {:>14} {:>12} {:>14} {:>14} {:>9}\n", cluster.name,
-                  "call", "size (B)", "predicted (us)", "measured (us)", "ratio");
+  comparison.text = fmt::format("# Predicted from {}\n# {:>14} {:>12} {:>14} {:>14} {:>9}\n",
+                                rounds.at(0).cluster.name, "call", "size (B)", "predicted (us)",
+                                "measured (us)", "ratio");
+  std::vector<std::vector<BenchResult>> results;
+  for (const LinkRound& round : rounds) results.push_back(moving(round.results));
   std::map<CollectiveOp, std::vector<double>> errors;
-  for (const BenchResult& result : moving(results)) {
-    const CollectiveOp op = result.measured.op;
-    const double predicted = collective_seconds(op, double(bytes_of(result)), int64_t(ranks.size()),
-                                                hosts_among(ranks), cluster);
-    const double ratio = predicted / seconds_of(result);
-    comparison.text +=
-        fmt::format("  {:>14} {:>12} {:>14.2f} {:>14.2f} {:>9.2f}\n", call_name(op),
-                    bytes_of(result), predicted * 1e6, seconds_of(result) * 1e6, ratio);
+  for (size_t at = 0; at < results[0].size(); ++at) {
+    const CollectiveOp op = results[0][at].measured.op;
+    const int64_t bytes = bytes_of(results[0][at]);
+    std::vector<double> predicted, measured, ratios;
+    for (size_t round = 0; round < rounds.size(); ++round) {
+      predicted.push_back(collective_seconds(op, double(bytes), int64_t(ranks.size()),
+                                             hosts_among(ranks), rounds[round].cluster));
+      measured.push_back(seconds_of(results[round][at]));
+      ratios.push_back(predicted.back() / measured.back());
+    }
+    const double ratio = median(ratios);
+    comparison.text += fmt::format("  {:>14} {:>12} {:>14.2f} {:>14.2f} {:>9.3f}\n", call_name(op),
+                                   bytes, median(predicted) * 1e6, median(measured) * 1e6, ratio);
     errors[op].push_back(std::abs(ratio - 1));
   }
   for (const auto& [op, values] : errors) {

@@ -25,7 +25,14 @@ struct LinkComparison {
   CollectiveOp worst_op = CollectiveOp::kAllReduce;
   double worst_error = 0;  // the largest of the calls' medians of |predicted / measured - 1|
 };
-LinkComparison compare_links(const ClusterSpec& cluster, const std::vector<BenchResult>& results,
+// A round's calls beside the links that hold for it, lest two rounds of a machine that is now
+// quick, now slow, are set beside each other: times are medians of the rounds, and so is their
+// ratio.
+struct LinkRound {
+  ClusterSpec cluster;
+  std::vector<BenchResult> results;  // the same calls in each round
+};
+LinkComparison compare_links(const std::vector<LinkRound>& rounds,
                              const std::vector<BenchRank>& ranks);
 
 }  // namespace smp

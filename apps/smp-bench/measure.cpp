@@ -35,34 +35,30 @@ bool cuts(CollectiveOp op) {  // the full buffer holds a part of each rank
 
 class Bench {
  public:
-  Bench(Communicator& comm, const BenchCase& what, const BenchOptions& options)
+  Bench(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+        BenchBuffers& buffers)
       : comm_(comm), what_(what), options_(options), element_(bytes_of(what.dtype)) {
     count_ = what.bytes / element_;
     if (cuts(what.op)) count_ = count_ / comm.size() * comm.size();
-    in_ = buffer(count_);
-    out_ = buffer(count_ * what.peers);
+    buffers.hold(count_ * element_, count_ * element_ * what.peers);
+    in_ = buffers.in();
+    out_ = buffers.out();
   }
 
   BenchResult run() {
     BenchResult result{what_, count_, {}, {}};
-    if (what_.op != CollectiveOp::kBroadcast) result.out_of_place = time(in_.get(), out_.get());
+    if (what_.op != CollectiveOp::kBroadcast) result.out_of_place = time(in_, out_);
     switch (what_.op) {
       case CollectiveOp::kAllToAll:
       case CollectiveOp::kSend: break;
       default:
         if (!result.out_of_place || !options_.is_out_of_place_alone)
-          result.in_place = time(in_.get(), in_.get());
+          result.in_place = time(in_, in_);
     }
     return result;
   }
 
  private:
-  std::shared_ptr<std::byte[]> buffer(int64_t count) {
-    const int64_t bytes = std::max<int64_t>(1, count * element_);
-    if (options_.is_symmetric) return comm_.allocate_symmetric(bytes);
-    return std::make_shared<std::byte[]>(size_t(bytes));
-  }
-
   // Zeros: sums in place must not overflow over thousands of calls.
   void call(std::byte* in, std::byte* out) {
     const int size = comm_.size(), rank = comm_.rank();
@@ -196,7 +192,9 @@ class Bench {
     std::vector<double> samples;
     for (int i = 0; i < options_.samples; ++i)
       samples.push_back(seconds_of(calls, in, out) / calls);
-    return {median(std::move(samples)), options_.is_checked ? wrong(in, out) : 0};
+    BenchTime time{median(std::move(samples)), {}};
+    if (options_.is_checked) time.wrong = wrong(in, out);
+    return time;
   }
 
   Communicator& comm_;
@@ -204,7 +202,8 @@ class Bench {
   const BenchOptions options_;
   const int64_t element_;
   int64_t count_ = 0;
-  std::shared_ptr<std::byte[]> in_, out_;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
   std::vector<WorkPtr> works_;
 };
 
@@ -215,19 +214,34 @@ bool has_reduction(CollectiveOp op) {
          op == CollectiveOp::kReduce;
 }
 
-BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options) {
-  return Bench(comm, what, options).run();
+void BenchBuffers::hold(int64_t in_bytes, int64_t out_bytes) {
+  hold(in_, in_bytes);
+  hold(out_, out_bytes);
 }
 
-BenchResult median_of(const std::vector<BenchResult>& rounds) {
-  BenchResult result = rounds.at(0);
+void BenchBuffers::hold(Buffer& buffer, int64_t bytes) {
+  if (buffer.memory && buffer.bytes >= bytes) return;
+  buffer.memory = nullptr;  // before there is more
+  buffer.bytes = std::max<int64_t>(1, bytes);
+  buffer.memory = is_symmetric_ ? comm_.allocate_symmetric(buffer.bytes)
+                                : std::make_shared<std::byte[]>(size_t(buffer.bytes));
+}
+
+BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+                    BenchBuffers& buffers) {
+  return Bench(comm, what, options, buffers).run();
+}
+
+BenchResult median_of(const std::vector<std::vector<BenchResult>>& rounds, size_t at) {
+  BenchResult result = rounds.at(0).at(at);
   for (auto place : {&BenchResult::out_of_place, &BenchResult::in_place}) {
     if (!(result.*place)) continue;
     std::vector<double> seconds;
-    int64_t wrong = 0;
-    for (const BenchResult& round : rounds) {
-      seconds.push_back((round.*place)->seconds);
-      wrong += (round.*place)->wrong;
+    std::optional<int64_t> wrong;
+    for (const std::vector<BenchResult>& round : rounds) {
+      const BenchTime& time = *(round.at(at).*place);
+      seconds.push_back(time.seconds);
+      if (time.wrong) wrong = wrong.value_or(0) + *time.wrong;
     }
     result.*place = BenchTime{median(std::move(seconds)), wrong};
   }

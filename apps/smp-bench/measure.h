@@ -32,7 +32,8 @@ struct BenchOptions {
 // Seconds of a call: of the slowest rank, the median of the samples.
 struct BenchTime {
   double seconds = 0;
-  int64_t wrong = 0;  // elements of one more call, of all ranks, that are not what they must be
+  // Elements of one more call, of all ranks, that are not what they must be, if it was made.
+  std::optional<int64_t> wrong;
 };
 
 // In place is told where a call can be.
@@ -42,17 +43,44 @@ struct BenchResult {
   std::optional<BenchTime> out_of_place, in_place;
 
   int64_t wrong() const {
-    return (out_of_place ? out_of_place->wrong : 0) + (in_place ? in_place->wrong : 0);
+    const auto of = [](const std::optional<BenchTime>& time) {
+      return time ? time->wrong.value_or(0) : 0;
+    };
+    return of(out_of_place) + of(in_place);
   }
 };
 
 bool has_reduction(CollectiveOp op);
 
-// Of all ranks of the communicator; the same result on each.
-BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options);
+// What the cases of a benchmark send and receive, one after the other: memory that was touched
+// before, as an engine's is.
+class BenchBuffers {
+ public:
+  BenchBuffers(Communicator& comm, bool is_symmetric) : comm_(comm), is_symmetric_(is_symmetric) {}
 
-// Of one case, measured several times: medians, and all elements that were wrong.
-BenchResult median_of(const std::vector<BenchResult>& rounds);
+  // Makes them hold at least so many bytes, the same on all ranks. What was there may be gone.
+  void hold(int64_t in_bytes, int64_t out_bytes);
+  std::byte* in() const { return in_.memory.get(); }
+  std::byte* out() const { return out_.memory.get(); }
+
+ private:
+  struct Buffer {
+    std::shared_ptr<std::byte[]> memory;
+    int64_t bytes = 0;
+  };
+  void hold(Buffer& buffer, int64_t bytes);
+
+  Communicator& comm_;
+  const bool is_symmetric_;
+  Buffer in_, out_;
+};
+
+// Of all ranks of the communicator, whose the buffers are; the same result on each.
+BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,
+                    BenchBuffers& buffers);
+
+// Of the case at `at` of all rounds: medians, and all elements that were wrong.
+BenchResult median_of(const std::vector<std::vector<BenchResult>>& rounds, size_t at);
 
 // Bytes a second of the full buffer, and what the slowest link must carry of them, as in
 // nccl-tests.

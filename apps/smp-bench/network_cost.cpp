@@ -38,11 +38,12 @@ NetworkCost measure_network(Communicator& comm, const std::vector<BenchRank>& ra
   constexpr int64_t kLong = 4 << 20;
   // Parts of so many bytes to so many hosts at once, which send as many back: the same calls
   // whatever is measured, as what is copied inside a host is no network.
+  BenchBuffers buffers(*group, true);
   const auto seconds = [&](int64_t bytes, int64_t peers) {
     BenchOptions options;
     options.samples = samples;
     const BenchCase what{CollectiveOp::kSend, DType::kU8, ReduceOp::kSum, bytes, int(peers)};
-    return measure(*group, what, options).out_of_place->seconds;
+    return measure(*group, what, options, buffers).out_of_place->seconds;
   };
   NetworkCost cost;
   cost.hop_s = seconds(1, 1);

@@ -1,6 +1,7 @@
 #include "size_range.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 
 namespace smp {
@@ -8,6 +9,8 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // the next size does not overflow
 
+// As a share of the size before, so that sizes divide among ranks where that does.
+constexpr int64_t kSteps = 16;
 constexpr int64_t kElementBytes = 8;
 
 }  // namespace
@@ -24,7 +27,8 @@ std::vector<int64_t> sizes_between(const SizeRange& range) {
   std::vector<int64_t> between;
   for (size_t i = 1; i < sizes.size(); ++i) {
     const double middle = std::sqrt(double(sizes[i - 1]) * double(sizes[i]));
-    const int64_t bytes = std::llround(middle / kElementBytes) * kElementBytes;
+    const int64_t step = std::max(kElementBytes, sizes[i - 1] / kSteps);
+    const int64_t bytes = std::llround(middle / double(step)) * step;
     if (bytes > sizes[i - 1] && bytes < sizes[i]) between.push_back(bytes);
   }
   return between;
@@ -38,7 +42,7 @@ void add_size_options(CLI::App& command, SizeRange& range) {
   command.add_option("-e,--to", range.to, "largest size; default 64Mi")
       ->type_name("BYTES")
       ->transform(size);
-  command.add_option("-f,--factor", range.factor, "from size to size; default 4")
+  command.add_option("-f,--factor", range.factor, "from size to size; default 4, to calibrate 2")
       ->type_name("N")
       ->check(CLI::Range(2, 1 << 20));
 }

@@ -16,8 +16,8 @@ struct SizeRange {
 };
 
 std::vector<int64_t> sizes_in(const SizeRange& range);
-// One between each two neighbours of them, as far from either in proportion, in whole elements of
-// up to 8 bytes.
+// One between each two neighbours of them, about as far from either in proportion: the smaller one
+// and some sixteenths of it, or at least of 8 bytes.
 std::vector<int64_t> sizes_between(const SizeRange& range);
 
 void add_size_options(CLI::App& command, SizeRange& range);

@@ -14,7 +14,8 @@ std::string columns(const BenchResult& result, const std::optional<BenchTime>& t
   if (!time) return fmt::format("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
   const double rate = algorithm_bytes_per_s(result, time->seconds) / kGiga;
   return fmt::format("{:>9.2f} {:>7.2f} {:>7.2f} {:>7}", time->seconds * 1e6, rate,
-                     rate * bus_factor(result.measured.op, ranks), time->wrong);
+                     rate * bus_factor(result.measured.op, ranks),
+                     time->wrong ? std::to_string(*time->wrong) : "N/A");
 }
 
 // As nccl-tests spell them.
@@ -98,9 +99,9 @@ std::string as_json(const std::vector<BenchResult>& results, const std::vector<B
       if (!time) return;
       const double rate = algorithm_bytes_per_s(result, time->seconds);
       row[place] = {{"seconds", time->seconds},
-                    {"wrong", time->wrong},
                     {"algorithm_bytes_per_s", rate},
                     {"bus_bytes_per_s", rate * bus_factor(result.measured.op, int(ranks.size()))}};
+      if (time->wrong) row[place]["wrong"] = *time->wrong;
     };
     add("out_of_place", result.out_of_place);
     add("in_place", result.in_place);

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -112,17 +113,29 @@ TEST_CASE("smp-bench collectives --check predicts sizes that --calibrate keeps o
   const ScratchFolder folder;
   const std::string cluster = folder / "mine.yaml";
   const ProgramEnd end =
-      run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e", "4Ki", "--samples", "1",
-                   "--rounds", "2", "--calibrate", "--check", "--cluster", "cpu-4", "-o", cluster});
+      run_program({SMP_BENCH,     "collectives", "-n",        "2",        "-b", "8Ki",         "-e",
+                   "32Ki",        "--samples",   "1",         "--rounds", "2",  "--sample-ms", "1",
+                   "--calibrate", "--check",     "--cluster", "cpu-4",    "-o", cluster});
   CAPTURE(end.err);
   REQUIRE((end.code == 0 || end.code == 1));  // by what this machine does meanwhile
   const std::string written = read_file(cluster);
-  CHECK(written.find("{ranks: 2, bytes: 4096, seconds: ") != std::string::npos);
-  CHECK(written.find("bytes: 2048") == std::string::npos);
+  for (const char* const bytes : {"8192", "16384", "32768"})
+    CHECK(written.find(fmt::format("{{ranks: 2, bytes: {}, seconds: ", bytes)) !=
+          std::string::npos);
+  // Just beyond what goes one-shot; an all_gather's parts are beyond it at 32 KiB, which is the
+  // end.
+  const size_t beyond = written.find("bytes: 16512,");  // of all_reduce, and of reduce_scatter
+  CHECK(beyond != std::string::npos);
+  CHECK(written.rfind("bytes: 16512,") != beyond);
+  CHECK(end.out.find("     N/A  ") != std::string::npos);  // results are not compared
+  CHECK(written.find("bytes: 32896,") == std::string::npos);
   const std::string compared = end.out.substr(end.out.find("# Predicted from "));
-  for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
-    CHECK(compared.find(std::string(op) + "         2048 ") != std::string::npos);
-  CHECK(compared.find("4096") == std::string::npos);
+  for (const char* const held : {"11776", "23552"}) {
+    CHECK(written.find(held) == std::string::npos);
+    for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
+      CHECK(compared.find(fmt::format("{}        {} ", op, held)) != std::string::npos);
+  }
+  CHECK(compared.find("16384") == std::string::npos);
   const ProgramEnd none = run_program({SMP_BENCH, "collectives", "-n", "2", "-b", "1Ki", "-e",
                                        "1Ki", "--calibrate", "--check", "--cluster", "cpu-4"});
   CHECK(none.code == 2);

@@ -17,7 +17,8 @@ TEST_CASE("smp-bench sends to several ranks at once, and finds what each has sen
       BenchOptions options;
       options.samples = 1;
       const BenchCase sends{CollectiveOp::kSend, DType::kU8, ReduceOp::kSum, 300001, peers};
-      const BenchResult result = measure(comm, sends, options);
+      BenchBuffers buffers(comm, options.is_symmetric);
+      const BenchResult result = measure(comm, sends, options, buffers);
       CHECK(result.out_of_place->seconds > 0);
       CHECK(result.wrong() == 0);
       CHECK(!result.in_place);

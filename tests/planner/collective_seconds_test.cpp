@@ -79,9 +79,9 @@ TEST_CASE("groups between two sizes that were measured lie between them, others 
   cluster.intra_host_bytes_per_s = 1;  // would take for ever
   cluster.intra_host_points = {
       {2, 1000, 1e-4}, {2, 3000, 3e-4}, {8, 1000, 4e-4}, {4, 1000, 9e-3, CollectiveOp::kBroadcast}};
-  CHECK(all_reduce_s(1000, {5, 1, 5}, cluster) == doctest::Approx(2.5e-4));
-  CHECK(all_reduce_s(3000, {5, 1, 5}, cluster) == doctest::Approx((3e-4 + 12e-4) / 2));
-  CHECK(all_gather_s(1000, {5, 1, 5}, cluster) == doctest::Approx(1.25e-4));
+  CHECK(all_reduce_s(1000, {5, 1, 5}, cluster) == doctest::Approx(3.4e-4));  // 1 / 5
+  CHECK(all_reduce_s(3000, {5, 1, 5}, cluster) == doctest::Approx(3e-4 + 0.8 * 9e-4));
+  CHECK(all_gather_s(1000, {5, 1, 5}, cluster) == doctest::Approx(1.7e-4));
   CHECK(all_reduce_s(1000, {9, 1, 9}, cluster) > 1);  // beyond them
   CHECK(broadcast_s(1000, {3, 1, 3}, cluster) > 1);
   CHECK(broadcast_s(1000, {4, 1, 4}, cluster) == doctest::Approx(9e-3));

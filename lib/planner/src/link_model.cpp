@@ -127,9 +127,9 @@ double measured_of_size_s(const std::vector<LinkPoint>& points, CollectiveOp op,
   return below->seconds + (above->seconds - below->seconds) * (bytes - low) / (high - low);
 }
 
-// The same for groups of a size that was not measured itself, linear between the next smaller and
-// larger ones that were: each rank more is one message more, and one rank's work more where ranks
-// share CPUs.
+// The same for groups of a size N that was not measured itself, between the next smaller and larger
+// ones that were: linear in 1 / N, as is the share (N - 1) / N of the buffer that a rank gets from
+// others. Hops grow between log N and N; of 3 ranks on 2 CPUs two wait for each other's turns.
 double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
                   double bytes) {
   int64_t fewer = 0, more = 0;  // 0: none
@@ -142,8 +142,9 @@ double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t
   const double low = measured_of_size_s(points, op, fewer, bytes);
   if (fewer == more) return low;
   const double high = measured_of_size_s(points, op, more, bytes);
-  return low +
-         (high - low) * static_cast<double>(ranks - fewer) / static_cast<double>(more - fewer);
+  const auto inverse = [](int64_t count) { return 1 / static_cast<double>(count); };
+  const double share = (inverse(fewer) - inverse(ranks)) / (inverse(fewer) - inverse(more));
+  return low + (high - low) * share;
 }
 
 double measured_s(CollectiveOp op, const Placement& placement, const ClusterSpec& cluster,
