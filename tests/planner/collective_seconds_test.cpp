@@ -85,6 +85,14 @@ TEST_CASE("groups between two sizes that were measured lie between them, others 
   CHECK(all_reduce_s(1000, {9, 1, 9}, cluster) > 1);  // beyond them
   CHECK(broadcast_s(1000, {3, 1, 3}, cluster) > 1);
   CHECK(broadcast_s(1000, {4, 1, 4}, cluster) == doctest::Approx(9e-3));
+  // Between hosts a root sends all to each: linear in N itself.
+  cluster.processes_per_host = 1;
+  cluster.inter_host_points = {{2, 1000, 1e-4, CollectiveOp::kBroadcast},
+                               {4, 1000, 3e-4, CollectiveOp::kBroadcast},
+                               {2, 1000, 1e-4, CollectiveOp::kAllGather},
+                               {4, 1000, 3e-4, CollectiveOp::kAllGather}};
+  CHECK(broadcast_s(1000, {3, 3, 1}, cluster) == doctest::Approx(2e-4));
+  CHECK(all_gather_s(1000, {3, 3, 1}, cluster) == doctest::Approx(1e-4 + 2e-4 * 2 / 3));
 }
 
 TEST_CASE("points of another call price that call, and no other") {

@@ -129,9 +129,10 @@ double measured_of_size_s(const std::vector<LinkPoint>& points, CollectiveOp op,
 
 // The same for groups of a size N that was not measured itself, between the next smaller and larger
 // ones that were: linear in 1 / N, as is the share (N - 1) / N of the buffer that a rank gets from
-// others. Hops grow between log N and N; of 3 ranks on 2 CPUs two wait for each other's turns.
+// others (hops grow between log N and N; of 3 ranks on 2 CPUs two wait for each other's turns), but
+// in N where one rank sends all of it to each.
 double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t ranks,
-                  double bytes) {
+                  double bytes, bool all_to_each) {
   int64_t fewer = 0, more = 0;  // 0: none
   for (const LinkPoint& point : points) {
     if (point.op != op) continue;
@@ -142,8 +143,10 @@ double measured_s(const std::vector<LinkPoint>& points, CollectiveOp op, int64_t
   const double low = measured_of_size_s(points, op, fewer, bytes);
   if (fewer == more) return low;
   const double high = measured_of_size_s(points, op, more, bytes);
-  const auto inverse = [](int64_t count) { return 1 / static_cast<double>(count); };
-  const double share = (inverse(fewer) - inverse(ranks)) / (inverse(fewer) - inverse(more));
+  const auto at = [&](int64_t count) {
+    return all_to_each ? static_cast<double>(count) : -1 / static_cast<double>(count);
+  };
+  const double share = (at(ranks) - at(fewer)) / (at(more) - at(fewer));
   return low + (high - low) * share;
 }
 
@@ -153,7 +156,9 @@ double measured_s(CollectiveOp op, const Placement& placement, const ClusterSpec
   if (points.empty()) return -1;
   // Points between hosts are of groups that fill their hosts.
   if (placement.hosts > 1 && placement.most_on_a_host != cluster.processes_per_host) return -1;
-  return measured_s(points, op, placement.size, bytes);
+  // Inside a host each rank copies what the root has.
+  const bool all_to_each = op == CollectiveOp::kBroadcast && placement.hosts > 1;
+  return measured_s(points, op, placement.size, bytes, all_to_each);
 }
 
 // The ring's share of an all-reduce that is an all-gather or a reduce-scatter.
