@@ -247,7 +247,8 @@ Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
 }
 
 // The members of a host sum the blocks of the other hosts first, in the order in which they are
-// sent to: the first is on its rail while the next ones and the own one are summed.
+// sent to: of what is longer than a message the first block is on its rail while the next ones and
+// the own one are summed. Of what is not, more waking costs more than it hides.
 Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const Call& call = op.call;
   const bool wide = widens(call, per_host_);
@@ -279,7 +280,7 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
       const int64_t begin = k * most, n = std::min(most, part - begin);
       for (int step = 1; step < hosts_; ++step) {
         const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-        if (local_ && k == 0) co_await steps_done_but(op, hosts_ - step);
+        if (local_ && k == 0) co_await steps_done_but(op, rounds > 1 ? hosts_ - step : 0);
         co_await may_send(op, rail(host), peer);
         while (!has_room(rail(host), n * element)) co_await room_made(op, peer);
         send_message(op, rail(host), peer, partials + (host * part + begin) * element, n * element);
