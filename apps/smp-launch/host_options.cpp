@@ -48,7 +48,8 @@ HostOptions::HostOptions(CLI::App& app, HostRequest& request)
       ->type_name("LIST");
   app.add_option("--via", request.transport.via,
                  "how to reach them: ssh (default), srun (default with --hosts slurm), mpirun "
-                 "(of Open MPI, as it reaches them), local (all on this machine), or exec:COMMAND, "
+                 "(of Open MPI or MPICH, as it reaches them), local (all on this machine), or "
+                 "exec:COMMAND, "
                  "which joins its standard streams to $SMP_AGENT --agent on host $SMP_HOST")
       ->type_name("HOW");
   app.add_option("--ssh-args", request.transport.ssh_arguments, "more arguments for ssh")

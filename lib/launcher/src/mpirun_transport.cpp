@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -57,6 +58,19 @@ MeetingPlace place_for(const std::vector<HostSpec>& hosts, const std::string& at
       unknown.empty() ? "known here by a loopback address alone" : "no name that is known here"));
 }
 
+// MPICH's mpirun, and Intel's, are Hydra, which has words of its own. One that cannot be asked is
+// not started either, which tells why.
+bool is_hydra() {
+  FILE* const pipe = popen("mpirun --version 2>&1", "re");
+  if (pipe == nullptr) return false;
+  std::string text;
+  std::array<char, 4096> bytes;
+  while (const size_t size = fread(bytes.data(), 1, bytes.size(), pipe))
+    text.append(bytes.data(), size);
+  pclose(pipe);
+  return text.find("HYDRA") != text.npos || text.find("Intel(R) MPI") != text.npos;
+}
+
 void check_names(const std::vector<HostSpec>& hosts) {
   for (const HostSpec& host : hosts) {
     if (!host.user.empty() || host.port != 0)
@@ -72,6 +86,7 @@ void check_names(const std::vector<HostSpec>& hosts) {
 MpirunTransport::MpirunTransport(const std::vector<HostSpec>& hosts, const MpirunOptions& options)
     : hosts_(hosts),
       options_(options),
+      is_hydra_(is_hydra()),
       key_(random_hex(kKeyBytes)),
       meeting_(place_for(hosts, options.at), key_),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -149,21 +164,28 @@ std::string MpirunTransport::place() const {
                      meeting_.port());
 }
 
-// mpirun numbers processes as it likes where it chooses their hosts, so each host has a context of
-// its own, whose agent is told its place. What mpirun is told counts for one context alone, or for
-// all where the first one says it: all say it.
+// Open MPI numbers processes as it likes where it chooses their hosts, so each host has a context
+// of its own, whose agent is told its place. What mpirun is told counts for one context alone, or
+// for all where the first one says it: all say it. Hydra has contexts too, but takes hosts, in
+// order, and all else for the whole job alone.
 Command MpirunTransport::command_for(const HostSpec&) const {
   const std::vector<std::string> arguments = words_of_command("--mpirun-args", options_.arguments);
   std::vector<std::string> words = {"mpirun"};
+  const auto add = [&words](const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+  };
+  if (is_hydra_) {
+    std::vector<std::string> names;
+    for (const HostSpec& host : hosts_) names.push_back(host.name + ":1");
+    add(arguments);
+    add({"-genvlist", kKeyVariable, "-hosts", fmt::format("{}", fmt::join(names, ","))});
+  }
   for (size_t i = 0; i < hosts_.size(); ++i) {
     if (i > 0) words.emplace_back(":");
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    for (const std::string& word :
-         {std::string("-n"), std::string("1"), std::string("--host"), hosts_[i].name + ":1",
-          std::string("--bind-to"), std::string("none"), std::string("-x"),
-          std::string(kKeyVariable), options_.agent, std::string("--agent"), std::string("--meet"),
-          place(), std::string("--node-rank"), std::to_string(i)})
-      words.push_back(word);
+    if (!is_hydra_) add(arguments);
+    add({"-n", "1"});
+    if (!is_hydra_) add({"--host", hosts_[i].name + ":1", "--bind-to", "none", "-x", kKeyVariable});
+    add({options_.agent, "--agent", "--meet", place(), "--node-rank", std::to_string(i)});
   }
   return {words, merged_environment(own_environment(), {fmt::format("{}={}", kKeyVariable, key_)}),
           ""};

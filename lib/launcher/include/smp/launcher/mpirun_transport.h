@@ -22,9 +22,9 @@ struct MpirunOptions {
   std::set<int> ending_signals;            // USR1, USR2: where they end the waiting too
 };
 
-// One mpirun of Open MPI starts an agent on every host, each of which connects to this process and
-// proves that it knows a key, which mpirun hands it in its environment. So the hosts are reached as
-// the user's mpirun reaches them. One thread.
+// One mpirun, of Open MPI or MPICH, starts an agent on every host, each of which connects to this
+// process and proves that it knows a key, which mpirun hands it in its environment. So the hosts
+// are reached as the user's mpirun reaches them. One thread.
 class MpirunTransport : public Transport {
  public:
   // Starts mpirun. Throws ConfigError, StartError.
@@ -50,6 +50,7 @@ class MpirunTransport : public Transport {
 
   std::vector<HostSpec> hosts_;
   MpirunOptions options_;
+  bool is_hydra_;
   std::string key_;
   Meeting meeting_;
   Line mpirun_;
