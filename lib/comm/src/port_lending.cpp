@@ -239,8 +239,8 @@ bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
     const auto waited = Clock::now() - begin;
     const bool has_sent = std::all_of(channels.begin(), channels.end(),
                                       [](const Channel* channel) { return channel->has_sent(); });
-    if (!transport_->writes() || !has_sent) return waited > limit;
-    return waited > kLastWord && (waited > kLastWordOfTheLiving || is_over());
+    if (transport_->writes() && waited > kLastWord && is_over()) return true;
+    return waited > (transport_->writes() && has_sent ? kLastWordOfTheLiving : limit);
   };
   while (!has_ended_ && !are_idle()) {
     if (is_late()) {
