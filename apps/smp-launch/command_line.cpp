@@ -196,7 +196,7 @@ LaunchRequest parse_command_line(int argc, const char* const* argv) {
   app.add_option("--comm-timeout", comm_timeout,
                  "how long a rank waits for its peers in one collective (plans only; default: 5m)")
       ->type_name("TIME");
-  app.add_option("--report-json", request.report_json,
+  app.add_option("--report", request.report_json,
                  "write what became of each rank, and the cause of a failure, to this file")
       ->type_name("FILE");
   app.add_flag(

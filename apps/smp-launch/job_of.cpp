@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "smp/launcher/forwarding.h"
+#include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/rank_template.h"
@@ -112,6 +113,8 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   job.checkpoint_signals = prepared.request.watch.checkpoint_signals;
   job.checkpoint_grace = prepared.request.watch.checkpoint_grace;
   job.saves_on_request = prepared.plan.has_value();
+  if (const auto number = value_in(own_environment(), "SLURM_JOB_ID"))
+    job.requeue = "scontrol requeue " + *number;
   return job;
 }
 

@@ -66,8 +66,8 @@ WatchOptions::WatchOptions(CLI::App& app, WatchRequest& request) : app_(app), re
   app.add_option("--hang-dump", hang_dump_,
                  "what the ranks are made to show then, before the end: none (default); calls: a "
                  "plan's last calls and memory; quit: what a program does on SIGQUIT; gdb: the "
-                 "stacks of all threads")
-      ->type_name("none|calls|quit|gdb");
+                 "stacks of all threads; py-spy: those of Python")
+      ->type_name("none|calls|quit|gdb|py-spy");
   app.add_option("--max-restarts", most_,
                  "start the ranks again after a failure, so often at most: a plan from its last "
                  "checkpoint, but not after two failures at the same step (default: 0); in a "
@@ -135,20 +135,23 @@ void WatchOptions::finish_hang(bool is_plan) {
 }
 
 void WatchOptions::finish_hang_dump(bool is_plan) {
-  constexpr std::array<std::pair<const char*, HangDump>, 4> kDumps = {{{"none", HangDump::kNone},
-                                                                       {"calls", HangDump::kCalls},
-                                                                       {"quit", HangDump::kQuit},
-                                                                       {"gdb", HangDump::kGdb}}};
+  constexpr std::array<std::pair<const char*, HangDump>, 5> kDumps = {
+      {{"none", HangDump::kNone},
+       {"calls", HangDump::kCalls},
+       {"quit", HangDump::kQuit},
+       {"gdb", HangDump::kGdb},
+       {"py-spy", HangDump::kPySpy}}};
   if (hang_dump_.empty()) return;
   const auto* known = std::find_if(kDumps.begin(), kDumps.end(),
                                    [&](const auto& one) { return one.first == hang_dump_; });
   if (known == kDumps.end())
-    throw UsageError(fmt::format("--hang-dump {}: it is none, calls, quit or gdb", hang_dump_));
+    throw UsageError(
+        fmt::format("--hang-dump {}: it is none, calls, quit, gdb or py-spy", hang_dump_));
   request_.hang_dump = known->second;
   if (request_.hang_dump != HangDump::kNone && request_.hang_limit.off && silence_.empty())
     throw UsageError("--hang-dump needs a --hang-timeout: it is off");
   if (request_.hang_dump == HangDump::kCalls && !is_plan)
-    throw UsageError("--hang-dump calls is for plans: of a program take gdb, or quit");
+    throw UsageError("--hang-dump calls is for plans: of a program take gdb, py-spy or quit");
   if (request_.hang_dump == HangDump::kQuit && (is_plan || !request_.ends_on_hang))
     throw UsageError(
         "--hang-dump quit is for programs and needs --on-hang end: SIGQUIT ends a program that "

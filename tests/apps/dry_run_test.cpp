@@ -269,9 +269,9 @@ TEST_CASE("what cannot be written as a script or a manifest is refused") {
         error_of({"--dry-run=sh", "-n", "1", "--max-restarts", "1", option, "1s", "--", "true"}, 2)
             .starts_with("smp-launch: --dry-run=sh writes a script that runs without smp-launch: "
                          "leave --"));
-  CHECK(error_of({"--dry-run=sh", "-n", "1", "--report-json", "r", "--", "true"}, 2) ==
+  CHECK(error_of({"--dry-run=sh", "-n", "1", "--report", "r", "--", "true"}, 2) ==
         "smp-launch: --dry-run=sh writes a script that runs without smp-launch: leave "
-        "--report-json out");
+        "--report out");
   CHECK(
       error_of({"--dry-run=lws", "-n", "1", "--image", "i", "--max-restarts", "1", "--", "true"},
                2) ==

@@ -104,7 +104,7 @@ TEST_CASE("arguments and variables arrive as they were given") {
 TEST_CASE("the first failure on any host ends all, and is named with its host") {
   ScratchFolder folder;
   const ProgramEnd end = run_program(
-      launch({"--report-json", folder / "r.json"},
+      launch({"--report", folder / "r.json"},
              "test $RANK = 3 && { echo oops >&2; ulimit -c 0; kill -SEGV $$; }; sleep 300"));
   CHECK(end.code == 139);
   CHECK(end.seconds < kSoonS);

@@ -138,13 +138,16 @@ TEST_CASE("Ctrl-C once asks the ranks to end, twice kills them") {
   CHECK(all_gone(wait_for_lines(ready, 2)));
 }
 
-TEST_CASE("SIGUSR1 is passed on to the ranks") {
-  ScratchFolder folder;
-  Program program(launch({"-n", "2"}, "trap 'exit 0' USR1; echo $$ >> " + (folder / "ready") +
-                                          "; while :; do sleep 0.05; done"));
-  wait_for_lines(folder / "ready", 2);
-  program.signal(SIGUSR1);
-  CHECK(program.wait().code == 0);
+TEST_CASE("SIGUSR1, SIGUSR2 and SIGCONT are passed on to the ranks") {
+  for (const int number : {SIGUSR1, SIGUSR2, SIGCONT}) {
+    ScratchFolder folder;
+    Program program(launch({"-n", "2"}, fmt::format("trap 'exit 0' {}; echo $$ >> {}; "
+                                                    "while :; do sleep 0.05; done",
+                                                    number, folder / "ready")));
+    wait_for_lines(folder / "ready", 2);
+    program.signal(number);
+    CHECK(program.wait().code == 0);
+  }
 }
 
 TEST_CASE("--timeout ends the job with exit code 124") {

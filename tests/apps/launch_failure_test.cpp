@@ -14,6 +14,19 @@
 
 using namespace smp;
 
+namespace {
+
+// "  process 4711, local" becomes "  process N, local".
+std::string without_process(const std::string& text) {
+  constexpr std::string_view kBefore = "\n  process ";
+  const size_t begin = text.find(kBefore);
+  if (begin == text.npos) return text;
+  const size_t number = begin + kBefore.size();
+  return fmt::format("{}N{}", text.substr(0, number), text.substr(text.find(',', number)));
+}
+
+}  // namespace
+
 TEST_CASE("every exit code and every signal that ends a process is told exactly") {
   for (const char* range : {"0 63", "64 127", "128 191", "192 255"}) {
     const ProgramEnd codes = run_program({"/bin/sh", "-c",
@@ -112,6 +125,7 @@ TEST_CASE("the report of a failure comes last and holds cause, evidence and cons
   CHECK(end.out == "");
   std::string expected =
       "smp-launch: rank 2 ended with exit code 9, T after the start\n"
+      "  process N, local rank 2\n"
       "  last lines of its standard error (" +
       run + "/logs/rank-2.err):\n";
   for (int line = 21; line < 60; ++line) expected += fmt::format("    line {}\n", line);
@@ -120,13 +134,13 @@ TEST_CASE("the report of a failure comes last and holds cause, evidence and cons
       "  consequence: ranks 0, 1 ended by smp-launch\n"
       "  consequence: rank 3 had ended well\n"
       "smp-launch: 4 ranks ended in T; exit code 9\n";
-  CHECK(without_times(end.err) == expected);
+  CHECK(without_process(without_times(end.err)) == expected);
 }
 
-TEST_CASE("--report-json says the same to programs") {
+TEST_CASE("--report says the same to programs") {
   ScratchFolder folder;
   const ProgramEnd end =
-      run_program(launch({"-n", "2", "--report-json", folder / "r.json"},
+      run_program(launch({"-n", "2", "--report", folder / "r.json"},
                          "test $RANK = 1 && { echo oops >&2; kill -KILL $$; }; sleep 300"));
   CHECK(end.code == 137);
   const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
@@ -137,6 +151,10 @@ TEST_CASE("--report-json says the same to programs") {
   CHECK(json["ranks"][0]["signal"] == "SIGTERM");
   CHECK(json["ranks"][0]["ended_by_launcher"] == true);
   CHECK(json["ranks"][1]["signal"] == "SIGKILL");
+  CHECK(json["ranks"][1]["local_rank"] == 1);
+  CHECK(json["ranks"][1]["pid"] > 1);
+  CHECK(json["ranks"][1]["dumped_core"] == false);
+  CHECK(json["ranks"][1]["out_of_memory"] == false);
   CHECK(json["ranks"][1]["ended_by_launcher"] == false);
 }
 
@@ -167,9 +185,10 @@ TEST_CASE("the rank that the others blame is named, not the one that ended first
             pid + "; kill -STOP $$;; 2) sleep 300;; esac"));
     CHECK(end.code == 1);
     CHECK(end.seconds < kSoonS);
-    CHECK(contains(end.err,
+    CHECK(contains(without_process(end.err),
                    "smp-launch: rank 1 stopped responding: it was stopped by a signal (SIGSTOP or "
-                   "the like)\n  rank 0 said:\n    step 7: backward: waited 5 s for rank 1\n"));
+                   "the like)\n  process N, local rank 1\n  rank 0 said:\n"
+                   "    step 7: backward: waited 5 s for rank 1\n"));
   }
   SUBCASE("it is stuck, and the blame passes through others") {
     const ProgramEnd end = run_program(
@@ -178,7 +197,9 @@ TEST_CASE("the rank that the others blame is named, not the one that ended first
                    "blame timeout 1 'waited for 1';; 1) echo up > " + ready + "; " +
                    wait_for_end_of(pid) + "blame timeout 3 'waited for 3';; *) sleep 300;; esac"));
     CHECK(end.code == 1);
-    CHECK(contains(end.err, "smp-launch: rank 3 stopped responding\n  rank 1 said:\n"));
+    CHECK(contains(without_process(end.err),
+                   "smp-launch: rank 3 stopped responding\n  process N, local rank 3\n"
+                   "  rank 1 said:\n"));
   }
   SUBCASE("an error of its own") {
     const ProgramEnd end = run_program(

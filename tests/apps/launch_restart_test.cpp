@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -35,7 +38,7 @@ TEST_CASE("a program is started again, knows it, and each start's cause is told"
   ScratchFolder folder;
   const std::string report = folder / "report.json";
   const ProgramEnd end = run_program(launch(
-      {"-n", "2", "--max-restarts", "3", "--restart-pause", "10ms", "--report-json", report}, {},
+      {"-n", "2", "--max-restarts", "3", "--restart-pause", "10ms", "--report", report}, {},
       shell("echo $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; test $RANK = 1 || "
             "exec sleep 0.2; test $TORCHELASTIC_RESTART_COUNT = 2 && exit 0; exit "
             "$((5 + TORCHELASTIC_RESTART_COUNT))")));
@@ -125,6 +128,26 @@ TEST_CASE("ranks that post how far they are, on other hosts: who is behind is to
                                 (with_gdb ? "Thread 1 ("
                                           : "smp-launch: no stacks: cannot start 'gdb': not found "
                                             "in PATH\n")));
+}
+
+// A py-spy of our own says what it was asked for.
+TEST_CASE("Python programs that hang show their stacks by py-spy") {
+  ScratchFolder folder;
+  const std::string py_spy = folder / "py-spy";
+  std::ofstream(py_spy) << "#!/bin/sh\necho \"stacks: $1 $2 $3\"\n";
+  std::filesystem::permissions(py_spy, std::filesystem::perms::owner_all);
+  for (const auto& where : std::vector<std::vector<std::string>>{{"-n", "1"}, kTwoHosts}) {
+    const ProgramEnd end = run_program(launch(where,
+                                              {"--silence-timeout", "1s", "--on-hang", "end",
+                                               "--hang-dump", "py-spy", "--show-ranks", "all"},
+                                              shell("echo pid $$; exec sleep 300")),
+                                       {"PATH=" + folder.path() + ":" + getenv("PATH")});
+    CHECK(end.code == 124);
+    const size_t pid = end.out.find("[0] pid ");
+    REQUIRE(pid != end.out.npos);
+    const std::string number = end.out.substr(pid + 8, end.out.find('\n', pid) - pid - 8);
+    CHECK(contains(end.err, "[0] stacks: dump --pid " + number + "\n"));
+  }
 }
 
 TEST_CASE("a program that falls silent is ended") {

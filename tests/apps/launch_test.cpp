@@ -108,6 +108,6 @@ TEST_CASE("what cannot be started or written is said with its reason") {
           "smp-launch: cannot create run folder '" + (folder / "text/run") + "': '" +
               (folder / "text") + "' is a file\n");
   failure(
-      {"-n", "2", "--report-json", folder / "none/r.json", "--", "/bin/true"}, 3,
+      {"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
       "smp-launch: cannot write '" + (folder / "none/r.json") + "': No such file or directory\n");
 }

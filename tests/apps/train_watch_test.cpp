@@ -57,7 +57,7 @@ TEST_CASE(
 
   const std::string report = folder / "report.json";
   Program launched({SMP_LAUNCH, "--run-dir", killed, "--max-restarts", "2", "--restart-pause",
-                    "100ms", "--report-json", report, plan});
+                    "100ms", "--report", report, plan});
   wait_for_lines(killed + "/metrics.jsonl", 50);
   const pid_t rank = process_of(killed, 2);
   REQUIRE(rank > 0);

@@ -119,7 +119,7 @@ TEST_CASE("the report says what each rank has used in all") {
        {std::vector<std::string>{"-n", "1"}, {"--hosts", "a", "--via", "local"}}) {
     const std::string path = folder / "report.json";
     const ProgramEnd end = run_program(
-        joined(joined({SMP_LAUNCH, "--report-json", path}, where),
+        joined(joined({SMP_LAUNCH, "--report", path}, where),
                {"--", "sh", "-c",
                 "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; x=$(head -c 20000000 /dev/zero "
                 "| tr '\\0' x); exit 0"}));

@@ -147,7 +147,7 @@ def one_run(launcher, plan, rank, step, kind, folder, end_within):
     timeout = STOP_TIMEOUT_S if kind == "stop" else COMM_TIMEOUT_S
     environment = dict(os.environ, SMP_FAULT=f"rank={rank},step={step},kind={kind}")
     process = subprocess.Popen(
-        [launcher, "--run-dir", run_dir, "--report-json", report, "--show-ranks", "none",
+        [launcher, "--run-dir", run_dir, "--report", report, "--show-ranks", "none",
          "--comm-timeout", f"{timeout}s", plan],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True)

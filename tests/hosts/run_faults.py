@@ -89,7 +89,7 @@ class Run:
                   f"sleep {self.mark}")
         return subprocess.Popen(
             [self.launch, "--hosts", ",".join(
-                f"{host}:{PER_HOST}" for host in "abcd"), "--via", self.via, "--report-json", self.report,
+                f"{host}:{PER_HOST}" for host in "abcd"), "--via", self.via, "--report", self.report,
              "--run-dir", self.folder.name + "/run", *self.options, "--", "sh", "-c", script],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

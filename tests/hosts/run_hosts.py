@@ -102,7 +102,7 @@ class Test(Checks):
 
     def rank_dies(self):
         with tempfile.TemporaryDirectory() as folder:
-            done, _ = self.run(["--report-json", folder + "/r.json"],
+            done, _ = self.run(["--report", folder + "/r.json"],
                                self.script("test $RANK = 3 && { sleep 0.3; kill -SEGV $$; }; "))
             report = json.load(open(folder + "/r.json"))
         gone, _ = self.gone_after()

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include "lost_peer.h"
+
 using namespace smp;
 
 namespace {
@@ -16,6 +18,10 @@ class Ranks {
   Ranks& blames(int rank, int culprit, RankErrorKind kind = RankErrorKind::kPeerLost) {
     states_[rank].error = RankError{rank, kind, culprit, "step 1", "text"};
     return exits(rank, 1);
+  }
+  Ranks& loses_peer(int rank, int signal = 0) {
+    states_[rank].tells_of_lost_peer = true;
+    return signal != 0 ? dies(rank, signal) : exits(rank, 1);
   }
   Ranks& is_stopped(int rank) {
     states_[rank].stopped = true;
@@ -55,6 +61,32 @@ TEST_CASE("an exit code waits a moment, for a crash that it may follow from") {
   CHECK(Ranks(3).dies(0, SIGABRT).dies(2, SIGSEGV).rank_to_blame() == 2);
   CHECK(Ranks(3).exits(1, 3).exits(0, 1).rank_to_blame() == 1);
   CHECK(Ranks(3).exits(1, 3).dies(0, SIGABRT).rank_to_blame() == 1);
+}
+
+TEST_CASE("a rank that tells of a lost peer waits for one that failed by itself") {
+  CHECK(Ranks(3).loses_peer(0).rank_to_blame() == 0);
+  CHECK(Ranks(3).loses_peer(0).worth_waiting_ms() == 2000);
+  CHECK(Ranks(3).loses_peer(0).loses_peer(1).rank_to_blame() == 0);
+  CHECK(Ranks(3).loses_peer(0).loses_peer(1).worth_waiting_ms() == 2000);
+  CHECK(Ranks(3).loses_peer(0).exits(2, 3).rank_to_blame() == 2);
+  CHECK(Ranks(3).loses_peer(0).exits(2, 3).worth_waiting_ms() == 50);
+  CHECK(Ranks(3).loses_peer(0, SIGABRT).exits(2, 3).rank_to_blame() == 2);
+  CHECK(Ranks(3).loses_peer(0).dies(2, SIGSEGV).worth_waiting_ms() == 0);
+  CHECK(Ranks(3).loses_peer(0, SIGSEGV).exits(2, 3).rank_to_blame() == 0);  // a crash is its own
+}
+
+TEST_CASE("what NCCL, gloo and torch say of a lost peer") {
+  for (const char* line :
+       {"RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:4",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "torch.distributed.DistNetworkError: Connection was likely closed. Did the remote server "
+        "shutdown or crash?",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+        "exiting prematurely.",
+        "smp: step 7: lost its connection to rank 2"})
+    CHECK(tells_of_lost_peer({"Traceback:", line, ""}));
+  CHECK(!tells_of_lost_peer({"RuntimeError: bad batch at step 5", "the peer is well"}));
+  CHECK(!tells_of_lost_peer({}));
 }
 
 TEST_CASE("a rank that blames another is a consequence") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -70,6 +71,24 @@ TEST_CASE("a process leads its own session and group") {
   CHECK(!record.ends[5].failed());
 }
 
+TEST_CASE("a process that its control group does not take is started outside it") {
+  const std::vector<std::string> arguments = {"/bin/sh", "-c", "exit 7"}, environment;
+  const FileDescriptor no_group(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ChildSetup setup;
+  setup.arguments = &arguments;
+  setup.environment = &environment;
+  setup.in = STDIN_FILENO, setup.out = STDOUT_FILENO, setup.err = STDERR_FILENO;
+  sigemptyset(&setup.signal_mask);
+  getrlimit(RLIMIT_NOFILE, &setup.open_files);
+  setup.group = no_group.number();
+  Spawner spawner;
+  const pid_t pid = spawner.spawn(setup);
+  REQUIRE(pid > 0);
+  int status = 0;
+  CHECK(waitpid(pid, &status, 0) == pid);
+  CHECK(WEXITSTATUS(status) == 7);
+}
+
 // Not the host's start(), which needs pipes for the output.
 TEST_CASE("a process can be started where no descriptor is left") {
   const std::vector<std::string> arguments = {"/bin/sh", "-c", "exit 7"}, environment;
@@ -128,12 +147,18 @@ TEST_CASE("kills for lack of memory are counted, each told once") {
     std::ofstream(events) << "low 0\nmax 7\noom 9\noom_kill " << kills << "\noom_group_kill 0\n";
   };
   write(3);
-  OomWatch watch({events, folder / "none"});
+  const std::string limit = folder / "memory.max";
+  OomWatch watch({events, folder / "none"}, {folder / "none", limit});
   CHECK(!watch.take_kill());
   write(5);
   CHECK(watch.take_kill());
   CHECK(watch.take_kill());
   CHECK(!watch.take_kill());
+  CHECK(watch.limit_bytes() == 0);
+  std::ofstream(limit) << "max\n";
+  CHECK(watch.limit_bytes() == 0);
+  std::ofstream(limit) << "268435456\n";
+  CHECK(watch.limit_bytes() == 256 << 20);
   OomWatch own;  // whatever this machine has
   CHECK(!own.take_kill());
 }

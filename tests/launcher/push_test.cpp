@@ -159,8 +159,9 @@ TEST_CASE("a file that a host lacks, or has otherwise, is named") {
   std::ofstream(path) << "two";
   CHECK(why_not_shared({file}) ==
         "'" + path +
-            "' is another file there: the hosts of a plan need a file system that they share, for "
-            "the run folder and the data");
+            "' is another file there: the ranks of a plan share its run folder: name one "
+            "(--run-dir) in a file system that all hosts have; data and weights may lie there too, "
+            "or be sent (--push)");
   fs::remove(path);
   CHECK(why_not_shared({file}).starts_with("it lacks '" + path +
                                            "' of this host (No such file or directory): "));

@@ -46,7 +46,7 @@ class ScriptedHost : public Host {
     const ProcessEnd end = found == own_end.end() ? ProcessEnd{0, number, false} : found->second;
     then([=](HostEvents& events) { events.on_ended(process, end); });
   }
-  void show_stacks(int process) override {
+  void show_stacks(int process, Debugger) override {
     if (stacks) stacks(process);
   }
   int event_fd() const override { return wake_.number(); }

@@ -31,6 +31,10 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that end after a checkpoint on request h
         report_text(two, result) ==
         "smp-launch: saved a checkpoint and ended, as asked; go on with --resume; exit code 75\n");
     CHECK(report_json(two, result).find("\"end\": \"checkpointed\"") != std::string::npos);
+    two.requeue = "scontrol requeue 7";
+    CHECK(report_text(two, result)
+              .ends_with("exit code 75\nsmp-launch: to start the job again: "
+                         "scontrol requeue 7\n"));
   }
   SUBCASE("of a program, for which 75 is a failure like any other") {
     host.then(all_end_with_75);

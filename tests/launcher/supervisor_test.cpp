@@ -79,6 +79,14 @@ TEST_CASE_FIXTURE(SupervisedJob,
     CHECK(host.signals[0].scope == SignalScope::kProcess);
     CHECK(result.exit_code == 128 + SIGUSR1);
   }
+  SUBCASE("SIGCONT goes to all that a rank has started") {
+    send(SIGCONT);
+    host.obeyed_signal = SIGCONT;
+    supervise(job(1), host, console, read_end.number());
+    REQUIRE(!host.signals.empty());
+    CHECK(host.signals[0].number == SIGCONT);
+    CHECK(host.signals[0].scope == SignalScope::kGroup);
+  }
   SUBCASE("the launcher died") {
     write_end.reset();
     const JobResult result = supervise(job(2), host, console, read_end.number());
@@ -106,6 +114,70 @@ TEST_CASE_FIXTURE(SupervisedJob, "a lost host is a cause that explains itself") 
   const std::string json = report_json(four, result);
   CHECK(json.find("\"host\": \"b\"") != json.npos);
   CHECK(json.find("\"lost\": \"nothing was heard from it for 3.0 s\"") != json.npos);
+}
+
+// As a program does that leaves no error file and tidies up before it ends: the others, whose
+// connections it has closed, are faster.
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "a rank that says that it lost a peer ends before the one to blame") {
+  const Job three = job(3);
+  const std::string words = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.3]:4\n";
+  host.then([this, words](HostEvents& events) {
+    events.on_ended(0, code(1));
+    events.on_output(0, Stream::kErr, words, std::chrono::system_clock::now());
+    host.then([](HostEvents& next) {
+      ProcessEnd end = code(3);
+      end.pid = 4711;
+      next.on_ended(2, end);
+    });
+  });
+  host.posted[2].step = 312;
+  host.posted[2].phase = "forward";
+  const JobResult result = supervise(three, host, console, -1);
+  CHECK(result.cause->rank == 2);
+  CHECK(result.exit_code == 3);
+  const std::string text = report_text(three, result);
+  CHECK(text.find("  process 4711, local rank 2, at step 312: forward\n"
+                  "  rank 2 wrote nothing to its standard error\n"
+                  "  consequence: rank 0 ended with exit code 1: connection to another rank "
+                  "lost\n"
+                  "  consequence: rank 1 ended by smp-launch\n") != text.npos);
+  CHECK(report_json(three, result).find("\"pid\": 4711") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "ranks that only say that they lost a peer: the first, and so it is told") {
+  const Job two = job(2);
+  host.then([](HostEvents& events) {
+    for (int rank : {1, 0}) {
+      events.on_output(rank, Stream::kErr, "Connection reset by peer\n", {});
+      events.on_ended(rank, code(1));
+    }
+  });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.cause->rank == 1);
+  CHECK(report_text(two, result)
+            .find("  it lost its connection to another rank; none is known to have failed by "
+                  "itself\n") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "what a rank's control group may have is told when memory ran out") {
+  const Job two = job(2);
+  ProcessEnd end{0, SIGKILL, false};
+  end.out_of_memory = true;
+  SUBCASE("a limit") { end.memory_limit_bytes = 256 << 20; }
+  SUBCASE("none") {}
+  host.then([end](HostEvents& events) { events.on_ended(1, end); });
+  const JobResult result = supervise(two, host, console, -1);
+  const bool limited = end.memory_limit_bytes != 0;
+  CHECK(report_text(two, result)
+            .find(limited ? "  the memory of its control group (256 MiB), or of the machine, ran "
+                            "out: smaller batches, or more of it (see dmesg)\n"
+                          : "  the memory of its control group, or of the machine, ran out: ") !=
+        std::string::npos);
+  CHECK((report_json(two, result).find("\"memory_limit_bytes\": 268435456") != std::string::npos) ==
+        limited);
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "errors of GPUs that were logged stand under the cause") {

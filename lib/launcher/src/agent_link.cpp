@@ -126,10 +126,12 @@ void AgentLink::signal(int process, int number, SignalScope scope) {
                                          .bytes());
 }
 
-void AgentLink::show_stacks(int process) {
+void AgentLink::show_stacks(int process, Debugger debugger) {
   if (state_ != State::kReady || running_.count(process) == 0) return;
-  channel_->send(FrameType::kShowStacks,
-                 PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+  channel_->send(FrameType::kShowStacks, PayloadWriter()
+                                             .number(static_cast<uint64_t>(process))
+                                             .number(debugger == Debugger::kPySpy ? 1 : 0)
+                                             .bytes());
 }
 
 void AgentLink::give_input(int process, std::string_view bytes) {

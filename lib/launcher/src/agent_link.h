@@ -73,7 +73,7 @@ class AgentLink {
   void start(int process, size_t place, const Command& command);
   bool runs_below(int process) const;
   void signal(int process, int number, SignalScope scope);
-  void show_stacks(int process);
+  void show_stacks(int process, Debugger debugger);
   void give_input(int process, std::string_view bytes);  // none: the end
   uint64_t input_taken(int process) const;
   void hold_output(bool hold);

@@ -255,6 +255,8 @@ std::string encode_end(int process, const ProcessEnd& end) {
       .number(static_cast<uint64_t>(end.cpu_ms))
       .number(static_cast<uint64_t>(end.peak_memory_bytes))
       .list(end.gpu_errors)
+      .number(static_cast<uint64_t>(end.pid))
+      .number(static_cast<uint64_t>(end.memory_limit_bytes))
       .bytes();
 }
 
@@ -307,6 +309,8 @@ ProcessEnd decode_end(PayloadReader& reader) {
   end.cpu_ms = static_cast<int64_t>(reader.number());
   end.peak_memory_bytes = static_cast<int64_t>(reader.number());
   end.gpu_errors = reader.list();
+  end.pid = reader.small_number();
+  end.memory_limit_bytes = static_cast<int64_t>(reader.number());
   return end;
 }
 

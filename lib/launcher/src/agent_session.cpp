@@ -140,7 +140,8 @@ void AgentSession::on_frame(const Frame& frame) {
     }
     case FrameType::kShowStacks: {
       const int process = reader.small_number();
-      return host_of(process).show_stacks(process);
+      return host_of(process).show_stacks(process,
+                                          reader.number() != 0 ? Debugger::kPySpy : Debugger::kGdb);
     }
     case FrameType::kPush: return take_push(frame.payload);
     case FrameType::kInput: return take_input(reader);

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kForSignals{50};  // an exit code may follow from a crash
 constexpr std::chrono::milliseconds kForCulprit{300};
+// A program may close its connections long before it ends: it tidies up, and others fail of that.
+constexpr std::chrono::milliseconds kForPeer{2000};
 
 // A crash, a kill from outside or an error of its own explains itself. An exit code, an abort() or
 // a broken pipe can also be how a rank reacts to the loss of another.
@@ -67,8 +69,9 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
     const RankState& state = ranks[rank];
     const bool own = state.failed_by_itself() && !blames_another(state);
     const bool by_itself = own && explains_itself(state);
+    const bool first_hand = own && (by_itself || !state.tells_of_lost_peer);
     const int order = state.ended ? -state.order : -count - 1;
-    return std::tuple(own, by_itself, state.stopped, blamed[rank], order);
+    return std::tuple(own, by_itself, first_hand, state.stopped, blamed[rank], order);
   };
   int best = follow(ranks, *first);
   for (int rank = 0; rank < count; ++rank) {
@@ -85,6 +88,8 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
     cause.worth_waiting = {};
   else if (!state.ended || blames_another(state))
     cause.worth_waiting = kForCulprit;
+  else if (!explains_itself(state) && state.tells_of_lost_peer)
+    cause.worth_waiting = kForPeer;
   else if (!explains_itself(state))
     cause.worth_waiting = blamed[best] > 1 ? std::chrono::milliseconds{} : kForSignals;
   return cause;

@@ -13,7 +13,7 @@ constexpr int kExecFailed = 127;
 constexpr long kSignalSetBytes = 8;  // of the kernel; the library's is larger
 // The launcher ignores these; exec would hand that down.
 constexpr int kIgnoredByLauncher[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
-                                      SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
+                                      SIGCONT, SIGPIPE, SIGTTOU, SIGTTIN, SIGTSTP, SIGXFSZ};
 
 long word(const void* address) { return reinterpret_cast<long>(address); }
 long word(long number) { return number; }

@@ -24,7 +24,7 @@
 namespace smp {
 namespace {
 
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
 constexpr auto kPatience = std::chrono::milliseconds(10'000);
 constexpr int kAfterHangUpMs = 300;
 
@@ -85,7 +85,8 @@ int pass_signals_on(pid_t second, int control, sigset_t signals, int watched) {
 std::optional<int> asked_to_end(int control_fd, const std::set<int>& also) {
   unsigned char number = 0;
   if (read(control_fd, &number, 1) != 1) return 0;
-  if ((number == SIGUSR1 || number == SIGUSR2) && also.count(number) == 0) return std::nullopt;
+  const bool ends = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+  if (!ends && also.count(number) == 0) return std::nullopt;
   return number;
 }
 

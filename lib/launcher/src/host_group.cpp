@@ -269,9 +269,9 @@ void HostGroup::start(int process, const Command& command) {
   watch(at.link);
 }
 
-void HostGroup::show_stacks(int process) {
+void HostGroup::show_stacks(int process, Debugger debugger) {
   const TreePlace at = tree_.at(static_cast<size_t>(host_of_.at(static_cast<size_t>(process))));
-  links_[at.link]->show_stacks(process);
+  links_[at.link]->show_stacks(process, debugger);
   watch(at.link);
 }
 

@@ -1,9 +1,20 @@
 #include "smp/launcher/job.h"
 
+#include <algorithm>
+
 #include "smp/plan/check.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
+
+std::vector<int> local_ranks_of(const Job& job) {
+  std::vector<int> started(std::max<size_t>(job.hosts.size(), 1), 0);  // ranks of each host
+  std::vector<int> local_ranks;
+  for (size_t rank = 0; rank < job.commands.size(); ++rank)
+    local_ranks.push_back(
+        started[job.hosts.empty() ? 0 : static_cast<size_t>(job.host_of_rank[rank])]++);
+  return local_ranks;
+}
 
 int exit_code_of(const JobResult& result) {
   switch (result.end) {

@@ -34,14 +34,11 @@ JobOutput::JobOutput(const Job& job, Console& console)
       console_(console),
       prefix_("--prefix", job.output.prefix),
       timed_(prefix_.has(RankTemplate::Field::kTime)),
-      coloured_(job.output.coloured && job.output.shown_ranks.size() > 1) {
+      coloured_(job.output.coloured && job.output.shown_ranks.size() > 1),
+      local_ranks_(local_ranks_of(job)) {
   const int count = static_cast<int>(job.commands.size());
   if (job.output.fold && job.output.shown_ranks.size() > 1)
     fold_.emplace(job.output.shown_ranks.size());
-  std::vector<int> of_host(std::max<size_t>(job.hosts.size(), 1), 0);
-  for (int rank = 0; rank < count; ++rank)
-    local_ranks_.push_back(
-        of_host[job.hosts.empty() ? 0 : static_cast<size_t>(job.host_of_rank[rank])]++);
   const LogLimit& limit = job.output.log_limit;
   for (const std::string& path : job.output.host_logs)
     host_logs_.push_back(std::make_unique<LogFile>(path, limit));

@@ -56,6 +56,16 @@ std::string cannot_start(const std::string& program, int error) {
   return text;
 }
 
+std::vector<std::string> words_of(Debugger debugger, pid_t pid) {
+  const std::string number = std::to_string(pid);
+  if (debugger == Debugger::kPySpy) return {"py-spy", "dump", "--pid", number};
+  return {"gdb",  "-nx",
+          "-q",   "-batch",
+          "-iex", "set auto-load python-scripts off",
+          "-p",   number,
+          "-ex",  "thread apply all bt"};
+}
+
 int64_t ms_of(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
 
 void watch(int epoll, int number, uint32_t events = EPOLLIN) {
@@ -223,17 +233,13 @@ void LocalHost::close_input(int process) {
 }
 
 // The debugger's output comes as the process's own.
-void LocalHost::show_stacks(int process) {
+void LocalHost::show_stacks(int process, Debugger debugger) {
   const pid_t pid = pid_of(process);
   int ends[2];
   if (pid <= 0 || pipe2(ends, O_CLOEXEC) != 0) return;
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   fcntl(read_end.number(), F_SETFL, O_NONBLOCK);
-  const std::vector<std::string> words = {"gdb",  "-nx",
-                                          "-q",   "-batch",
-                                          "-iex", "set auto-load python-scripts off",
-                                          "-p",   std::to_string(pid),
-                                          "-ex",  "thread apply all bt"};
+  const std::vector<std::string> words = words_of(debugger, pid);
   const std::vector<std::string> variables = own_environment();
   ChildSetup setup;
   setup.arguments = &words;
@@ -322,6 +328,7 @@ void LocalHost::reap(HostEvents& events) {
       continue;
     }
     ProcessEnd end;
+    end.pid = pid;
     const std::string program = std::move(found->second.program);
     end.cpu_ms = ms_of(usage.ru_utime) + ms_of(usage.ru_stime);
     end.peak_memory_bytes = usage.ru_maxrss * 1024;
@@ -344,6 +351,7 @@ void LocalHost::reap(HostEvents& events) {
       end.signal = status;
       end.dumped_core = code == CLD_DUMPED;
       end.out_of_memory = status == SIGKILL && oom_watch_->take_kill();
+      if (end.out_of_memory) end.memory_limit_bytes = oom_watch_->limit_bytes();
     }
     events.on_ended(process, end);
   }

@@ -10,17 +10,19 @@ namespace smp {
 // own limit, or the machine's. Counts through memory.events (cgroup v2) or memory.oom_control (v1).
 class OomWatch {
  public:
-  OomWatch() : OomWatch(own_files()) {}
-  explicit OomWatch(std::vector<std::string> files);
+  OomWatch();  // of this process's group
+  OomWatch(std::vector<std::string> counters, std::vector<std::string> limits);
 
   // True if there was one since the last call that said so; each is told once.
   bool take_kill();
 
+  // What the group may have; 0: as much as there is.
+  int64_t limit_bytes() const;
+
  private:
-  static std::vector<std::string> own_files();
   int64_t kills() const;
 
-  std::vector<std::string> files_;
+  std::vector<std::string> counters_, limits_;
   int64_t told_ = 0;
 };
 

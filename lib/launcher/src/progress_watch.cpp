@@ -19,7 +19,14 @@ constexpr milliseconds kBeforeSteps{600'000};
 constexpr double kSteps = 10;
 constexpr size_t kListedPlaces = 16;
 
-std::string where(const RankProgress& at, bool stopped) {
+const char* verb_of(const Hang& hang, size_t ranks) {
+  if (hang.by_output) return ranks == 1 ? "is" : "are";
+  return ranks == 1 ? "is at" : "are at";
+}
+
+}  // namespace
+
+std::string text_of(const RankProgress& at, bool stopped) {
   std::string text = at.step > 0 ? fmt::format("step {}: {}", at.step, at.phase) : at.phase;
   if (at.microbatch >= 0) text += fmt::format(", microbatch {}", at.microbatch);
   if (at.layer >= 0) text += fmt::format(", layer {}", at.layer);
@@ -29,13 +36,6 @@ std::string where(const RankProgress& at, bool stopped) {
   if (stopped) text += "; stopped by a signal";
   return text;
 }
-
-const char* verb_of(const Hang& hang, size_t ranks) {
-  if (hang.by_output) return ranks == 1 ? "is" : "are";
-  return ranks == 1 ? "is at" : "are at";
-}
-
-}  // namespace
 
 std::string text_of(const Hang& hang) {
   std::string text =
@@ -126,7 +126,7 @@ Hang ProgressWatch::describe(Clock::time_point now) const {
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (!ranks_[rank].running) continue;
     const bool late = std::binary_search(hang.behind.begin(), hang.behind.end(), rank);
-    places[{!late, where(*ranks_[rank].at, ranks_[rank].stopped)}].push_back(rank);
+    places[{!late, text_of(*ranks_[rank].at, ranks_[rank].stopped)}].push_back(rank);
   }
   for (auto& [key, ranks] : places) hang.places.push_back({std::move(ranks), key.second});
   return hang;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "smp/launcher/duration.h"
+#include "smp/launcher/host_health.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/restart.h"
 
@@ -77,10 +78,20 @@ std::string cause_line(const Job& job, const JobResult& result) {
                      state.lost);
 }
 
+// "process 4711, local rank 2, at step 312: forward, layer 7"
+std::string place_of(const Job& job, const JobResult& result, int rank) {
+  const RankState& state = result.ranks[rank];
+  std::string text = fmt::format("local rank {}", local_ranks_of(job)[static_cast<size_t>(rank)]);
+  if (state.end.pid != 0) text = fmt::format("process {}, {}", state.end.pid, text);
+  if (state.progress) text += ", at " + text_of(*state.progress, state.stopped);
+  return text;
+}
+
 std::string evidence_text(const Job& job, const JobResult& result) {
   const Cause& cause = *result.cause;
   const RankState& state = result.ranks[cause.rank];
   std::string text;
+  if (state.lost.empty()) text = fmt::format("  {}\n", place_of(job, result, cause.rank));
   const auto quote = [&](int rank) {
     const auto& error = result.ranks[rank].error;
     if (error) text += fmt::format("  rank {} said:\n", rank) + indented(words_of(*error), "    ");
@@ -95,15 +106,19 @@ std::string evidence_text(const Job& job, const JobResult& result) {
     text += fmt::format("  last lines of its standard error{}:\n", where);
     for (const std::string& line : result.last_lines) text += "    " + line + "\n";
   }
+  if (state.failed_by_itself() && state.tells_of_lost_peer && !state.error)
+    text += "  it lost its connection to another rank; none is known to have failed by itself\n";
   if (state.failed_by_itself() && !state.end.gpu_errors.empty()) {
     text += "  meanwhile the kernel of its host has logged:\n";
     for (const std::string& error : state.end.gpu_errors) text += "    " + error + "\n";
   }
   if (state.failed_by_itself() && state.end.out_of_memory)
-    text +=
-        "  the memory of its control group, or of the machine, ran out: smaller batches, or more "
-        "of "
-        "it (see dmesg)\n";
+    text += fmt::format(
+        "  the memory of its control group{}, or of the machine, ran out: smaller batches, or more "
+        "of it (see dmesg)\n",
+        state.end.memory_limit_bytes == 0
+            ? ""
+            : fmt::format(" ({})", text_of_bytes(state.end.memory_limit_bytes)));
   else if (state.failed_by_itself() && state.end.signal == SIGKILL)
     text +=
         "  SIGKILL comes from a person, a batch system, or the kernel when memory runs out (see "
@@ -118,7 +133,9 @@ std::string consequence_of(const Job& job, const RankState& state) {
     return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
   if (state.ended_by_launcher) return "ended by smp-launch";
   if (!state.end.failed()) return "had ended well";
-  if (!state.error) return text_of(state.end);
+  if (!state.error)
+    return text_of(state.end) +
+           (state.tells_of_lost_peer ? ": connection to another rank lost" : "");
   if (state.error->kind == RankErrorKind::kAborted)
     return fmt::format("{}, told to by rank {}", text_of(state.end), state.error->culprit);
   const std::string words = words_of(*state.error);
@@ -218,7 +235,10 @@ std::string report_text(const Job& job, const JobResult& result) {
       return fmt::format("smp-launch: {} ended, as asked; go on with --resume; exit code {}\n",
                          result.ranks.empty() ? "no rank ran, so the last checkpoint stays;"
                                               : "saved a checkpoint and",
-                         result.exit_code);
+                         result.exit_code) +
+             (job.requeue.empty()
+                  ? ""
+                  : fmt::format("smp-launch: to start the job again: {}\n", job.requeue));
   }
   // After a failure that is a matter of course.
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
@@ -235,14 +255,19 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
   using Json = nlohmann::ordered_json;
   const auto end_of = [](const ProcessEnd& end) {
     Json json;
-    if (end.signal != 0)
+    if (end.signal != 0) {
       json["signal"] = signal_name(end.signal);
-    else
+      json["dumped_core"] = end.dumped_core;
+      json["out_of_memory"] = end.out_of_memory;
+      if (end.memory_limit_bytes != 0) json["memory_limit_bytes"] = end.memory_limit_bytes;
+    } else {
       json["exit_code"] = end.exit_code;
+    }
     return json;
   };
   constexpr const char* kEnds[] = {"success",        "rank_failed",  "timeout", "interrupted",
                                    "launcher_error", "checkpointed", "hang",    "launcher_error"};
+  const std::vector<int> local_ranks = local_ranks_of(job);
   Json json;
   json["job_id"] = job.id;
   json["end"] = kEnds[static_cast<int>(result.end)];
@@ -256,6 +281,7 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
     Json& cause = json["cause"];
     cause["rank"] = result.cause->rank;
     if (!job.hosts.empty()) cause["host"] = job.hosts[job.host_of_rank[result.cause->rank]];
+    cause["local_rank"] = local_ranks[static_cast<size_t>(result.cause->rank)];
     cause["text"] = cause_line(job, result);
     cause["alive"] = result.cause->alive;
     cause["log"] = job.files[result.cause->rank].err_log;
@@ -286,9 +312,11 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
     Json one;
     one["rank"] = rank;
     if (!job.hosts.empty()) one["host"] = job.hosts[job.host_of_rank[rank]];
+    one["local_rank"] = local_ranks[rank];
     if (!state.lost.empty()) one["lost"] = state.lost;
-    if (state.ended && state.lost.empty()) one.update(end_of(state.end));
     if (state.ended && state.lost.empty()) {
+      one.update(end_of(state.end));
+      if (state.end.pid != 0) one["pid"] = state.end.pid;
       one["cpu_s"] = static_cast<double>(state.end.cpu_ms) / 1000;
       one["peak_memory_bytes"] = state.end.peak_memory_bytes;
     }

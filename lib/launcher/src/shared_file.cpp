@@ -13,7 +13,9 @@ namespace smp {
 namespace {
 
 constexpr const char* kAdvice =
-    "the hosts of a plan need a file system that they share, for the run folder and the data";
+    "the ranks of a plan share its run folder: name one (--run-dir) in a file system that all "
+    "hosts "
+    "have; data and weights may lie there too, or be sent (--push)";
 
 }  // namespace
 

@@ -150,7 +150,10 @@ pid_t Spawner::begin(const ChildSetup& setup) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const long result = child.clone_into(setup.group);
+  long result = child.clone_into(setup.group);
+  // What no longer takes processes (it was removed, or has been given controllers) is no reason not
+  // to start one.
+  if (result < 0 && setup.group >= 0) result = child.clone_into(-1);
   child.pid = static_cast<pid_t>(result);
   if (result < 0) child.shares_memory = 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

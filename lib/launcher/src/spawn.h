@@ -21,7 +21,7 @@ struct ChildSetup {
   sigset_t signal_mask;
   rlimit open_files;
   const cpu_set_t* cpus = nullptr;  // that it may run on; nullptr: those of this process
-  int group = -1;                   // folder of the control group that it is born in; -1: ours
+  int group = -1;  // folder of the control group that it is born in, if that takes it; -1: ours
 };
 
 // Starts processes, each in a session of its own, that die with the calling thread.

@@ -22,8 +22,9 @@ void StackDump::begin(const std::vector<RankState>& ranks, Clock::time_point now
       case HangDump::kCalls: host_.signal(rank, SIGUSR2, SignalScope::kProcess); break;
       case HangDump::kQuit: host_.signal(rank, SIGQUIT, SignalScope::kProcess); break;
       case HangDump::kGdb:
+      case HangDump::kPySpy:
         showing_.insert(rank);
-        host_.show_stacks(rank);
+        host_.show_stacks(rank, kind_ == HangDump::kGdb ? Debugger::kGdb : Debugger::kPySpy);
         break;
     }
   }
@@ -32,7 +33,7 @@ void StackDump::begin(const std::vector<RankState>& ranks, Clock::time_point now
 // That ranks have said all shows in that they say nothing more for a while.
 bool StackDump::is_over(Clock::time_point now) const {
   if (kind_ == HangDump::kNone || now - began_ > kLongest) return true;
-  if (kind_ == HangDump::kGdb) return showing_.empty();
+  if (kind_ == HangDump::kGdb || kind_ == HangDump::kPySpy) return showing_.empty();
   return now - output_at_ > kQuietOfRanks;
 }
 

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "input_feed.h"
+#include "lost_peer.h"
 #include "save_request.h"
 #include "smp/launcher/console.h"
 #include "smp/launcher/duration.h"
@@ -70,6 +71,7 @@ class Supervisor : public HostEvents {
   enum class Phase { kRunning, kSettling, kEnding, kKilling };
 
   void start_ranks();
+  void hear_last_words(int rank);
   void loop();
   void read_control();
   void on_signal(int number);
@@ -184,6 +186,14 @@ void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
   // What ranks show because they stand still is no sign of life.
   if (job_.hang_limit.silence && dump_.is_over(now)) silence_->wrote(rank, now);
   with_output([&] { output_->take(rank, stream, bytes, time); });
+  if (stream == Stream::kErr && result_.ranks[rank].ended) hear_last_words(rank);
+}
+
+// They may come after its end.
+void Supervisor::hear_last_words(int rank) {
+  RankState& state = result_.ranks[rank];
+  if (state.failed_by_itself() && !state.tells_of_lost_peer && output_)
+    state.tells_of_lost_peer = tells_of_lost_peer(output_->last_error_lines(rank, kQuotedLines));
 }
 
 // A log that cannot be written ends the job.
@@ -234,6 +244,7 @@ void Supervisor::on_ended(int rank, const ProcessEnd& end) {
   tell({state.lost.empty() ? "rank_ended" : "rank_lost", rank,
         state.lost.empty() ? text_of(end) : "was " + text_of_loss(state)});
   state.error = parse_last_words(end.last_words, rank, static_cast<int>(result_.ranks.size()));
+  hear_last_words(rank);
   // The one to blame has said itself why it ended, though later than was waited for it.
   if (ending() && result_.cause && result_.cause->rank == rank && end.exit_code != 0 &&
       state.error && !state.error->blames_another()) {
@@ -270,7 +281,7 @@ void Supervisor::on_signal(int number) {
   if (saves && phase_ == Phase::kRunning && !is_second) {
     save(number, false);
   } else if (!ends) {
-    signal_ranks(number, SignalScope::kProcess);
+    signal_ranks(number, number == SIGCONT ? SignalScope::kGroup : SignalScope::kProcess);
   } else if (phase_ == Phase::kRunning) {
     result_.interrupted_by = number;
     begin_ending(JobEnd::kInterrupted, number);

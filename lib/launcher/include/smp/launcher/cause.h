@@ -24,6 +24,7 @@ struct RankState {
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<RankError> error;
+  bool tells_of_lost_peer = false;       // its last lines do, as far as they have come
   std::optional<RankProgress> progress;  // what it had posted at its end
 
   bool failed_by_itself() const {

@@ -35,7 +35,7 @@ enum class FrameType : uint8_t {
   kBelow = 17,        // agent: what there is on a host that it has reached
   kUnreached = 18,    // agent: why it has not reached one, or not any more
   kLost = 19,         // agent: a rank of a host that it does not reach any more
-  kShowStacks = 20,   // launcher: of a rank
+  kShowStacks = 20,   // launcher: of a rank, and by which debugger
   kStacksShown = 21,  // agent: that was all
   kPush = 22,         // launcher: of a file for its host and those below
   kPushed = 23,       // agent: so many of these have been taken by all

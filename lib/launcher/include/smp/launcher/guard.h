@@ -28,7 +28,7 @@ int run_guarded(const std::function<int(int control_fd)>& supervise, int watched
 
 // For the second process, before there are ranks: what stands in `control_fd`, which is readable.
 // The number of a signal that ends it, 0 when the first process has died; nothing for signals that
-// are for ranks, USR1 and USR2, but for those `also`.
+// are for ranks, USR1, USR2 and CONT, but for those `also`.
 std::optional<int> asked_to_end(int control_fd, const std::set<int>& also);
 
 }  // namespace smp

@@ -27,8 +27,9 @@ struct ProcessEnd {
   int exit_code = 0;
   int signal = 0;  // 0 = it ended by itself
   bool dumped_core = false;
-  std::string last_words{};    // what stands in its error file
-  bool out_of_memory = false;  // it was the kernel that killed it, because memory ran out
+  std::string last_words{};        // what stands in its error file
+  bool out_of_memory = false;      // it was the kernel that killed it, because memory ran out
+  int64_t memory_limit_bytes = 0;  // then: of its control group; 0: it has none
   // Of it and of its children that it has waited for: time on CPUs, and the most resident memory
   // of one of them.
   int64_t cpu_ms = 0, peak_memory_bytes = 0;
@@ -36,6 +37,7 @@ struct ProcessEnd {
   // start processes, but for those of other ranks as far as that can be told. "GPU 3: Xid
   // (PCI:0000:3b:00): 79, ..."
   std::vector<std::string> gpu_errors{};
+  int pid = 0;  // on its host; 0: not known
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // What a shell would report: the exit code, or 128 + signal.
@@ -51,6 +53,7 @@ struct Loss {
 };
 
 enum class Stream { kOut, kErr };
+enum class Debugger { kGdb, kPySpy };         // of native code; of Python
 enum class SignalScope { kProcess, kGroup };  // the process alone; with what runs in its group
 
 class HostEvents {
@@ -101,9 +104,9 @@ class Host {
   // Does nothing if the process has ended.
   virtual void signal(int process, int signal, SignalScope scope) = 0;
 
-  // Has gdb write the stacks of the process's threads to its standard error, or why that cannot be.
-  // Does nothing if the process has ended.
-  virtual void show_stacks(int /*process*/) {}
+  // Has a debugger write the stacks of the process's threads to its standard error, or why that
+  // cannot be. Does nothing if the process has ended.
+  virtual void show_stacks(int /*process*/, Debugger) {}
 
   // Standard input of a process that reads_input. Never blocks: the bytes that its pipe has taken
   // so far, or that nobody will read, are input_taken(), of a process that has ended all.

@@ -86,7 +86,7 @@ class HostGroup : public Host, public ChildOwner {
   std::string name() const override;
   void start(int process, const Command& command) override;
   void signal(int process, int signal, SignalScope scope) override;
-  void show_stacks(int process) override;
+  void show_stacks(int process, Debugger debugger) override;
   void give_input(int process, std::string_view bytes) override;
   void end_input(int process) override { give_input(process, {}); }
   uint64_t input_taken(int process) const override;

@@ -38,6 +38,7 @@ enum class HangDump {
   kCalls,  // a plan's: their memory and last calls (SIGUSR2)
   kQuit,   // what a program does on SIGQUIT
   kGdb,    // the stacks of all threads
+  kPySpy,  // those of Python
 };
 
 // What the launcher is asked to run and how. Plain data.
@@ -61,7 +62,11 @@ struct Job {
   // The ranks end with kCheckpointedOnRequest when they have saved a checkpoint because a signal
   // asked for it: that is no failure.
   bool saves_on_request = false;
+  std::string requeue;  // command by which the scheduler starts the job again; empty: not known
 };
+
+// By rank: which of its host's it is, from 0.
+std::vector<int> local_ranks_of(const Job& job);
 
 enum class JobEnd {
   kSuccess,

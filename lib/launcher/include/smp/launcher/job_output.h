@@ -62,10 +62,10 @@ class JobOutput {
   RankTemplate prefix_;
   bool timed_;  // the prefix changes with time
   bool coloured_;
+  std::vector<int> local_ranks_;
   std::optional<LineFold> fold_;
   std::vector<Rank> ranks_;
   std::vector<std::unique_ptr<LogFile>> host_logs_;
-  std::vector<int> local_ranks_;
   std::string lines_;  // reused
 };
 

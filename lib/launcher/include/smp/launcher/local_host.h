@@ -39,7 +39,7 @@ class LocalHost : public ProcessHost {
   std::string name() const override;
   void start(int process, const Command& command) override;
   void signal(int process, int signal, SignalScope scope) override;
-  void show_stacks(int process) override;
+  void show_stacks(int process, Debugger debugger) override;
   void give_input(int process, std::string_view bytes) override;
   void end_input(int process) override;
   uint64_t input_taken(int process) const override;

@@ -25,6 +25,9 @@ struct Hang {
 // "no rank has gone on for 60.0 s; the others wait for rank 1", and a line for each place.
 std::string text_of(const Hang& hang);
 
+// "step 312: forward, microbatch 1, layer 7; waits in collective 9121 (tensor.forward)"
+std::string text_of(const RankProgress& at, bool stopped);
+
 // When the ranks count as hung.
 struct HangLimit {
   // None: ten times the longest of the last steps, at least a minute; ten before the first step.
