@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace smp::shm {
 
@@ -11,5 +12,11 @@ inline constexpr int64_t kStreamBytes = 8 << 20;
 // Copies `bytes` bytes; nothing when to == from. `stream` writes around the cache, which saves
 // reading each line of a large result before it is overwritten.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream = false);
+
+// Copies whole lines around the cache, to an address at a multiple of 64, and returns how many
+// bytes that were; the few that are left are less than four lines. Those of the instruction sets of
+// this CPU, the widest last: with vectors of 16 bytes 64 MiB took a quarter longer.
+using StreamCopy = int64_t (*)(std::byte* to, const std::byte* from, int64_t bytes);
+std::vector<StreamCopy> stream_copies_here();
 
 }  // namespace smp::shm
