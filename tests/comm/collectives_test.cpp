@@ -379,3 +379,42 @@ TEST_CASE("arguments that cannot be right are refused") {
     }
   });
 }
+
+TEST_CASE("long steps begin at an even slot, after any number of slots of each rank") {
+  everywhere([&](Communicator& comm) {
+    const int size = comm.size(), rank = comm.rank();
+    const int64_t few = 5, many = 3 * kSlotBytes + 1;  // uint8: one slot, two long steps
+    int64_t wrong = 0;
+    const auto gather = [&](int64_t count) {
+      Values in(DType::kU8, count), out(DType::kU8, count * size);
+      for (int64_t i = 0; i < count; ++i) in.set(i, double((rank + i) % 100));
+      comm.all_gather(in.data(), out.data(), count, DType::kU8, "x")->wait();
+      wrong += differences(count * size, out,
+                           [&](int64_t i) { return double((i / count + i % count) % 100); });
+    };
+    const auto sum = [&](int64_t count) {
+      Values in(DType::kF32, count), out(DType::kF32, count), part(DType::kF32, count / size);
+      for (int64_t i = 0; i < count; ++i) in.set(i, double(rank + i % 10));
+      const auto expected = [&](int64_t i) {
+        return double(size * (size - 1) / 2) + double(size) * double(i % 10);
+      };
+      comm.all_reduce(in.data(), out.data(), count, DType::kF32, ReduceOp::kSum, "x")->wait();
+      wrong += differences(count, out, expected);
+      comm.reduce_scatter(in.data(), part.data(), count, DType::kF32, ReduceOp::kSum, "x")->wait();
+      wrong += differences(count / size, part,
+                           [&](int64_t i) { return expected(count / size * rank + i); });
+    };
+    for (int root = 0; root < std::min(size, 3); ++root) {  // whose ring alone moves on by a slot
+      Values given(DType::kU8, few);
+      for (int64_t i = 0; i < few; ++i) given.set(i, rank == root ? double(root + i) : 0);
+      comm.broadcast(given.data(), few, DType::kU8, root, "x")->wait();
+      wrong += differences(few, given, [&](int64_t i) { return double(root + i); });
+      gather(root % 2 == 0 ? many : few);
+      sum(many / 4 / size * size);
+      gather(few);
+      sum(few * size);
+    }
+    CAPTURE(size);
+    CHECK(wrong == 0);
+  });
+}

@@ -10,6 +10,8 @@
 
 // The collectives of a group. Words: a *step* moves one chunk of each rank's data; a *part* is what
 // a rank owns of a reduced buffer; a *piece* is what a slot of a reduction holds for one reader.
+// Long calls take two slots for a step, where a handshake and the start of a copy weigh less: with
+// 128 KiB instead of 64 calls of 4 MiB took 5 to 10 % less.
 //
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
@@ -88,9 +90,22 @@ bool Group::slot_free_now() {
   return true;
 }
 
-// How many slots a reader must have taken before the next one is written.
+// From an even slot on, which is followed by its neighbour in memory: whoever writes and whoever
+// reads pass over the same odd one.
+Group::LongSteps::LongSteps(Group& group, bool are_long) : group_(group) {
+  if (!are_long) return;
+  group_.width_ = kLongStep;
+  auto round_up = [](uint64_t& slots) {
+    slots = uint64_t(div_up(int64_t(slots), kLongStep) * kLongStep);
+  };
+  round_up(group_.published_);
+  for (uint64_t& slots : group_.consumed_) round_up(slots);
+}
+
+// How many slots a reader must have taken before those of the next step are written.
 uint64_t Group::slots_needed() const {
-  return published_ < uint64_t(kRingSlots) ? 0 : published_ + 1 - uint64_t(kRingSlots);
+  const uint64_t then = published_ + uint64_t(width_);
+  return then <= uint64_t(kRingSlots) ? 0 : then - uint64_t(kRingSlots);
 }
 
 // Looks at the reader's counter, which moves with every slot, only when it must.
@@ -103,7 +118,7 @@ bool Group::has_taken(int reader, uint64_t slots) {
 void Group::count_slot(Operation& op, int64_t wire_bytes) {
   Published& ring = block_.control(rank_).published;
   ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
-  ring.value.store(++published_);
+  ring.value.store(published_ += uint64_t(width_));
   op.wire_bytes += wire_bytes;
 }
 
@@ -113,14 +128,15 @@ void Group::publish(Operation& op, int64_t wire_bytes) {
 }
 
 void Group::take(int peer) {
-  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)]);
+  block_.taken(peer, rank_).value.store(consumed_[size_t(peer)] += uint64_t(width_));
   seat_->job->ring(global(peer), global(rank_));
 }
 
 // The only slot of a call, whose place its writer needs again some calls later. So a writer that
 // falls asleep at this very moment may be missed: this rank's next call rings as well.
 void Group::take_only(int peer) {
-  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)], std::memory_order_release);
+  block_.taken(peer, rank_)
+      .value.store(consumed_[size_t(peer)] += uint64_t(width_), std::memory_order_release);
   seat_->job->ring(global(peer), global(rank_));
 }
 
@@ -136,7 +152,8 @@ Program Group::run_barrier(Operation& op) {
 
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
-  const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  const LongSteps long_steps(*this, bytes > kSlotBytes);
+  const int64_t most = step_bytes(), steps = std::max<int64_t>(1, div_up(bytes, most));
   const bool stream = bytes > kStreamBytes && in != out;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -144,12 +161,12 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+      const int64_t at = made++ * most, n = std::min(most, bytes - at);
       copy_bytes(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
-    const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+    const int64_t at = taken * most, n = std::min(most, bytes - at);
     from[size_t(rank_)] = in + at;
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
@@ -165,20 +182,21 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const int64_t steps = std::max<int64_t>(1, div_up(bytes, kSlotBytes));
+  const LongSteps long_steps(*this, bytes > kSlotBytes);
+  const int64_t most = step_bytes(), steps = std::max<int64_t>(1, div_up(bytes, most));
   const bool stream = bytes * size_ > kStreamBytes;
   note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || slot_free_now())) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      const int64_t at = made++ * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+      const int64_t at = made++ * most, n = std::min(most, bytes - at);
       copy_bytes(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       copy_bytes(out + bytes * rank_ + at, in + at, n, stream);
     }
-    const int64_t at = taken * kSlotBytes, n = std::min(kSlotBytes, bytes - at);
+    const int64_t at = taken * most, n = std::min(most, bytes - at);
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
@@ -217,7 +235,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
 
 int64_t Group::piece_bytes() const {
   constexpr int64_t line = int64_t(kLineBytes);
-  return kSlotBytes / (size_ - 1) / line * line;
+  return step_bytes() / (size_ - 1) / line * line;
 }
 
 // Writes chunk `step` of every peer's part of the `count` elements of `in` to the next slot.
@@ -243,6 +261,7 @@ Group::ConstBytes Group::piece_from(int peer) const {
 
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
+  const LongSteps long_steps(*this, part * element > piece_bytes());
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool stream = op.call.bytes() > kStreamBytes && in + part * rank_ * element != out;
