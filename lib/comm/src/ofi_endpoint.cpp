@@ -191,7 +191,7 @@ class OfiTransport final : public Transport {
 
   class Registered final : public Memory {
    public:
-    Registered(OfiTransport& transport, size_t bytes) : bytes_(bytes), transport_(&transport) {
+    Registered(OfiTransport& transport, size_t bytes) : bytes_(bytes) {
       if ((transport.info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0) return;
       const uint64_t access =
           FI_SEND | FI_RECV | (transport.writes_ ? FI_WRITE | FI_REMOTE_WRITE : 0);
@@ -200,6 +200,7 @@ class OfiTransport final : public Transport {
                                    *transport.info_.get(), bytes_.data(), bytes, access, key),
                       "fi_mr_reg");
       transport.registered_.insert(this);
+      transport_ = &transport;
     }
     ~Registered() override {
       if (transport_ != nullptr) transport_->registered_.erase(this);
@@ -214,7 +215,7 @@ class OfiTransport final : public Transport {
 
    private:
     std::vector<std::byte> bytes_;
-    OfiTransport* transport_;
+    OfiTransport* transport_ = nullptr;  // that has it among its registered ones
     OfiRegion region_;
   };
 
