@@ -194,6 +194,19 @@ TEST_CASE("a connection that sshd drops before a word is tried again, and no oth
   CHECK(read_file(folder / "tries") == "try\n");
 }
 
+// That of an agent is a login's.
+TEST_CASE("a program is looked for in the PATH that its rank is given") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "only-here") << "#!/bin/sh\necho found\n";
+  std::filesystem::permissions(folder / "only-here", std::filesystem::perms::owner_all);
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--hosts", "a", "--via",
+                   "exec:PATH=/usr/bin:/bin exec $SMP_AGENT --agent", "--", "only-here"},
+                  {fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
+  CHECK(end.err == "");
+  CHECK(end.out == "[0] found\n");
+}
+
 TEST_CASE("a program that a host does not have") {
   std::vector<std::string> words = {SMP_LAUNCH};
   words.insert(words.end(), kTwoHosts.begin(), kTwoHosts.end());

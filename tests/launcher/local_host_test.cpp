@@ -239,25 +239,26 @@ TEST_CASE("what could be started once, and no more, is told when it is known") {
 }
 
 // As a shell does: a text that names no interpreter is the shell's own.
-TEST_CASE("a program is looked up in PATH, and a text without #! is run by a shell") {
+TEST_CASE(
+    "a program is looked up in the PATH that it is given, and a text without #! is run by a "
+    "shell") {
   ScratchFolder folder;
   std::filesystem::create_directories(folder / "forbidden");
   std::filesystem::create_directories(folder / "good");
   for (const std::string place : {"forbidden", "good"})
     std::ofstream(folder / (place + "/smp-text")) << "echo $1 from " << place << "; exit 5\n";
   std::filesystem::permissions(folder / "good/smp-text", std::filesystem::perms::owner_all);
-  const std::string before = getenv("PATH");
-  setenv("PATH", fmt::format("/no/such:{}:{}", folder / "forbidden", folder / "good").c_str(), 1);
+  const std::vector<std::string> environment = {
+      fmt::format("PATH=/no/such:{}:{}", folder / "forbidden", folder / "good")};
   LocalHost host;
   Record record;
   for (const int process : {0, 1})  // the second is not waited for
-    host.start(process, {{"smp-text", "hello"}, {}, ""});
-  CHECK_THROWS_WITH_AS(host.start(2, {{"smp-none"}, {}, ""}),
+    host.start(process, {{"smp-text", "hello"}, environment, ""});
+  CHECK_THROWS_WITH_AS(host.start(2, {{"smp-none"}, environment, ""}),
                        "cannot start 'smp-none': not found in PATH", StartError);
   std::ofstream(folder / "forbidden/smp-other") << "exit 5\n";
-  CHECK_THROWS_WITH_AS(host.start(2, {{"smp-other"}, {}, ""}),
+  CHECK_THROWS_WITH_AS(host.start(2, {{"smp-other"}, environment, ""}),
                        "cannot start 'smp-other': Permission denied", StartError);
-  setenv("PATH", before.c_str(), 1);
   REQUIRE(dispatch_until(host, record, [&] { return record.ends.size() == 2; }));
   host.finish(record);
   for (const int process : {0, 1}) {

@@ -16,6 +16,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <system_error>
 
@@ -64,6 +65,15 @@ std::vector<std::string> words_of(Debugger debugger, pid_t pid) {
           "-iex", "set auto-load python-scripts off",
           "-p",   number,
           "-ex",  "thread apply all bt"};
+}
+
+// With the PATH of the process: its debugger may stand where its program does.
+std::vector<std::string> variables_for_debugger(pid_t pid) {
+  std::vector<std::string> path;
+  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  for (std::string variable; std::getline(file, variable, '\0');)
+    if (variable.starts_with("PATH=")) path = {variable};
+  return merged_environment(own_environment(), path);
 }
 
 int64_t ms_of(const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; }
@@ -240,7 +250,7 @@ void LocalHost::show_stacks(int process, Debugger debugger) {
   FileDescriptor read_end(ends[0]), write_end(ends[1]);
   fcntl(read_end.number(), F_SETFL, O_NONBLOCK);
   const std::vector<std::string> words = words_of(debugger, pid);
-  const std::vector<std::string> variables = own_environment();
+  const std::vector<std::string> variables = variables_for_debugger(pid);
   ChildSetup setup;
   setup.arguments = &words;
   setup.environment = &variables;

@@ -13,22 +13,24 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 #include "child_program.h"
+#include "smp/launcher/outer_launcher.h"
 
 namespace smp {
 namespace {
 
 constexpr size_t kStackBytes = 16 << 10;  // the child needs less than a page
 
-// As execvpe() looks for it.
-std::vector<std::string> paths_of(const std::string& program) {
+// As execvpe() looks for it, but in the PATH that the program is given: that of this process may be
+// another, as where ssh has started an agent.
+std::vector<std::string> paths_of(const std::string& program,
+                                  const std::vector<std::string>& environment) {
   if (program.empty()) return {};
   if (program.find('/') != std::string::npos) return {program};
-  const char* variable = getenv("PATH");
-  std::string_view folders = variable != nullptr ? variable : "/bin:/usr/bin";
+  const std::optional<std::string> variable = value_in(environment, "PATH");
+  std::string_view folders = variable ? *variable : std::string_view("/bin:/usr/bin");
   std::vector<std::string> paths;
   while (true) {
     const size_t end = std::min(folders.find(':'), folders.size());
@@ -43,6 +45,13 @@ size_t bytes_of(const std::vector<std::string>& texts) {
   size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size() + 1;
   return bytes;
+}
+
+// A group that no longer takes processes (it was removed, or has been given controllers) is no
+// reason not to start one.
+bool is_refused_by_group(long error) {
+  return error == EBADF || error == EBUSY || error == ENODEV || error == ENOENT ||
+         error == EOPNOTSUPP;
 }
 
 }  // namespace
@@ -77,7 +86,7 @@ char** Spawner::Child::end_list(size_t begin) {
 
 void Spawner::Child::load(const ChildSetup& setup) {
   const std::vector<std::string>& arguments = *setup.arguments;
-  const std::vector<std::string> paths = paths_of(arguments.at(0));
+  const std::vector<std::string> paths = paths_of(arguments.at(0), *setup.environment);
   text.clear();
   text.reserve(bytes_of(paths) + bytes_of(arguments) + bytes_of(*setup.environment) +
                setup.variable.size() + std::string_view(_PATH_BSHELL).size() + 2);
@@ -151,9 +160,7 @@ pid_t Spawner::begin(const ChildSetup& setup) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   long result = child.clone_into(setup.group);
-  // What no longer takes processes (it was removed, or has been given controllers) is no reason not
-  // to start one.
-  if (result < 0 && setup.group >= 0) result = child.clone_into(-1);
+  if (setup.group >= 0 && is_refused_by_group(-result)) result = child.clone_into(-1);
   child.pid = static_cast<pid_t>(result);
   if (result < 0) child.shares_memory = 0;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
