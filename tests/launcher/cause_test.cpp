@@ -27,6 +27,11 @@ class Ranks {
     states_[rank].stopped = true;
     return *this;
   }
+  Ranks& says(int rank, const std::string& message) {
+    states_[rank].error = RankError{rank, RankErrorKind::kOwn, rank, "", message};
+    return *this;
+  }
+  const RankState& state(int rank) const { return states_[rank]; }
   std::optional<Cause> cause() const { return find_cause(states_); }
   int rank_to_blame() const { return cause()->rank; }
   int64_t worth_waiting_ms() const { return cause()->worth_waiting.count(); }
@@ -73,6 +78,41 @@ TEST_CASE("a rank that tells of a lost peer waits for one that failed by itself"
   CHECK(Ranks(3).loses_peer(0, SIGABRT).exits(2, 3).rank_to_blame() == 2);
   CHECK(Ranks(3).loses_peer(0).dies(2, SIGSEGV).worth_waiting_ms() == 0);
   CHECK(Ranks(3).loses_peer(0, SIGSEGV).exits(2, 3).rank_to_blame() == 0);  // a crash is its own
+  CHECK(Ranks(4).loses_peer(0).blames(1, 0).blames(2, 0).exits(3, 1).rank_to_blame() == 0);
+  CHECK(Ranks(4).loses_peer(0).blames(1, 0).blames(2, 0).worth_waiting_ms() == 0);
+}
+
+TEST_CASE("a rank whose error file tells of a lost peer waits too") {
+  Ranks ranks(3);
+  ranks.says(0, "Connection closed by peer").loses_peer(0);
+  CHECK(ranks.worth_waiting_ms() == 2000);
+  CHECK(ranks.says(2, "bad batch").exits(2, 1).rank_to_blame() == 2);
+  CHECK(ranks.worth_waiting_ms() == 0);
+}
+
+TEST_CASE("who has failed of a lost peer, as far as its words tell") {
+  CHECK(failed_of_lost_peer(Ranks(1).loses_peer(0).state(0)));
+  CHECK(failed_of_lost_peer(Ranks(1).loses_peer(0, SIGABRT).state(0)));
+  CHECK(!failed_of_lost_peer(Ranks(1).loses_peer(0, SIGSEGV).state(0)));
+  CHECK(!failed_of_lost_peer(Ranks(1).exits(0, 1).state(0)));
+}
+
+TEST_CASE("what a program logs before it fails is not why it failed") {
+  const std::string retried = "urllib3: Connection reset by peer: trying again";
+  const std::string traceback = "Traceback (most recent call last):";
+  CHECK(!tells_of_lost_peer({retried, traceback, "ValueError: bad batch"}));
+  CHECK(!tells_of_lost_peer({traceback, "ValueError: bad batch", "",
+                             "During handling of the above exception, another exception occurred:",
+                             "", traceback, "RuntimeError: Connection closed by peer"}));
+  CHECK(tells_of_lost_peer({traceback, "RuntimeError: Connection closed by peer", "",
+                            "During handling of the above exception, another exception occurred:",
+                            "", traceback, "ValueError: no result"}));
+  std::vector<std::string> lines = {retried};
+  for (int i = 0; i < 10; ++i) lines.push_back("step");
+  CHECK(!tells_of_lost_peer(lines));
+  lines = {"what(): ncclRemoteError"};
+  for (int i = 0; i < 20; ++i) lines.push_back("frame #1: c10d::abort()");
+  CHECK(tells_of_lost_peer(lines));
 }
 
 TEST_CASE("what NCCL, gloo and torch say of a lost peer") {

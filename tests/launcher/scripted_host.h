@@ -64,7 +64,10 @@ class ScriptedHost : public Host {
     const auto found = posted.find(process);
     return found == posted.end() ? std::nullopt : std::optional(found->second);
   }
-  int finish(HostEvents&) override { return 0; }
+  int finish(HostEvents& events) override {
+    if (at_finish) at_finish(events);
+    return 0;
+  }
   bool heard_since(int, std::chrono::steady_clock::time_point) const override { return !silent; }
 
   void later(std::chrono::milliseconds time, Step step) {
@@ -87,6 +90,7 @@ class ScriptedHost : public Host {
   int unstartable = -1;
   std::function<void(int)> stacks;  // what show_stacks() does
   bool silent = false;
+  Step at_finish;
 
  private:
   void wake() {

@@ -156,9 +156,40 @@ TEST_CASE_FIXTURE(SupervisedJob,
   });
   const JobResult result = supervise(two, host, console, -1);
   CHECK(result.cause->rank == 1);
-  CHECK(report_text(two, result)
-            .find("  it lost its connection to another rank; none is known to have failed by "
-                  "itself\n") != std::string::npos);
+  CHECK(
+      report_text(two, result)
+          .find("  it tells of a lost connection to another rank; none is known to have failed by "
+                "itself\n") != std::string::npos);
+}
+
+// Its error is kOwn to torch, whatever it says.
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "a rank whose file of torch tells of a lost peer is a consequence") {
+  const Job two = job(2);
+  host.then([this](HostEvents& events) {
+    ProcessEnd end = code(1);
+    end.last_words = R"({"message": {"message": "RuntimeError: Connection closed by peer"}})";
+    events.on_ended(0, end);
+    host.then([](HostEvents& next) { next.on_ended(1, code(3)); });
+  });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.cause->rank == 1);
+  CHECK(result.exit_code == 3);
+}
+
+// Their last lines are read when all have ended.
+TEST_CASE_FIXTURE(SupervisedJob, "words that come after all ranks have ended count too") {
+  const Job two = job(2);
+  host.then([this](HostEvents& events) {
+    events.on_ended(0, code(1));
+    events.on_ended(1, code(3));
+    host.at_finish = [](HostEvents& last) {
+      last.on_output(0, Stream::kErr, "Connection reset by peer\n", {});
+    };
+  });
+  const JobResult result = supervise(two, host, console, -1);
+  CHECK(result.cause->rank == 1);
+  CHECK(result.exit_code == 3);
 }
 
 TEST_CASE_FIXTURE(SupervisedJob,

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kForPeer{2000};
 // a broken pipe can also be how a rank reacts to the loss of another.
 bool explains_itself(const RankState& state) {
   if (!state.lost.empty()) return true;
-  if (state.error) return !state.error->blames_another();
+  if (state.error) return !state.error->blames_another() && !state.tells_of_lost_peer;
   const int signal = state.end.signal;
   return signal != 0 && signal != SIGABRT && signal != SIGPIPE && signal != SIGTERM &&
          signal != SIGINT && signal != SIGHUP;
@@ -53,6 +53,11 @@ int witness_against(const std::vector<RankState>& ranks, int culprit, int first)
 
 }  // namespace
 
+bool failed_of_lost_peer(const RankState& state) {
+  return state.failed_by_itself() && state.tells_of_lost_peer && !blames_another(state) &&
+         !explains_itself(state);
+}
+
 std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
   const int count = static_cast<int>(ranks.size());
   std::vector<int> blamed(ranks.size(), 0);  // how many failures lead to this rank
@@ -69,9 +74,9 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
     const RankState& state = ranks[rank];
     const bool own = state.failed_by_itself() && !blames_another(state);
     const bool by_itself = own && explains_itself(state);
-    const bool first_hand = own && (by_itself || !state.tells_of_lost_peer);
+    const bool first_hand = own && !failed_of_lost_peer(state);
     const int order = state.ended ? -state.order : -count - 1;
-    return std::tuple(own, by_itself, first_hand, state.stopped, blamed[rank], order);
+    return std::tuple(own, by_itself, state.stopped, blamed[rank], first_hand, order);
   };
   int best = follow(ranks, *first);
   for (int rank = 0; rank < count; ++rank) {
@@ -88,10 +93,8 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
     cause.worth_waiting = {};
   else if (!state.ended || blames_another(state))
     cause.worth_waiting = kForCulprit;
-  else if (!explains_itself(state) && state.tells_of_lost_peer)
-    cause.worth_waiting = kForPeer;
-  else if (!explains_itself(state))
-    cause.worth_waiting = blamed[best] > 1 ? std::chrono::milliseconds{} : kForSignals;
+  else if (!explains_itself(state) && blamed[best] <= 1)
+    cause.worth_waiting = failed_of_lost_peer(state) ? kForPeer : kForSignals;
   return cause;
 }
 

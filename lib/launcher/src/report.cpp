@@ -106,8 +106,9 @@ std::string evidence_text(const Job& job, const JobResult& result) {
     text += fmt::format("  last lines of its standard error{}:\n", where);
     for (const std::string& line : result.last_lines) text += "    " + line + "\n";
   }
-  if (state.failed_by_itself() && state.tells_of_lost_peer && !state.error)
-    text += "  it lost its connection to another rank; none is known to have failed by itself\n";
+  if (failed_of_lost_peer(state))
+    text +=
+        "  it tells of a lost connection to another rank; none is known to have failed by itself\n";
   if (state.failed_by_itself() && !state.end.gpu_errors.empty()) {
     text += "  meanwhile the kernel of its host has logged:\n";
     for (const std::string& error : state.end.gpu_errors) text += "    " + error + "\n";
@@ -135,7 +136,7 @@ std::string consequence_of(const Job& job, const RankState& state) {
   if (!state.end.failed()) return "had ended well";
   if (!state.error)
     return text_of(state.end) +
-           (state.tells_of_lost_peer ? ": connection to another rank lost" : "");
+           (failed_of_lost_peer(state) ? ": connection to another rank lost" : "");
   if (state.error->kind == RankErrorKind::kAborted)
     return fmt::format("{}, told to by rank {}", text_of(state.end), state.error->culprit);
   const std::string words = words_of(*state.error);

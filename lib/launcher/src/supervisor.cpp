@@ -132,6 +132,9 @@ JobResult Supervisor::run() {
   if (ending()) result_.ending = since(ending_since_);
   result_.elapsed = since(started_);
   with_output([&] { output_->flush(); });
+  // The last lines of ranks that have all ended at once may have been read just now.
+  if (result_.cause && failed_of_lost_peer(result_.ranks[result_.cause->rank]))
+    result_.cause = find_cause(result_.ranks);
   if (result_.cause && output_)
     result_.last_lines = output_->last_error_lines(result_.cause->rank, kQuotedLines);
   if (saved_on_request_ && result_.end == JobEnd::kSuccess) result_.end = JobEnd::kCheckpointed;
@@ -192,8 +195,11 @@ void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
 // They may come after its end.
 void Supervisor::hear_last_words(int rank) {
   RankState& state = result_.ranks[rank];
-  if (state.failed_by_itself() && !state.tells_of_lost_peer && output_)
-    state.tells_of_lost_peer = tells_of_lost_peer(output_->last_error_lines(rank, kQuotedLines));
+  if (!state.failed_by_itself() || !output_) return;
+  state.tells_of_lost_peer =
+      state.error
+          ? state.error->kind == RankErrorKind::kOwn && tells_of_lost_peer({state.error->message})
+          : tells_of_lost_peer(output_->last_error_lines(rank, kQuotedLines));
 }
 
 // A log that cannot be written ends the job.

@@ -24,13 +24,18 @@ struct RankState {
   int order = 0;                       // of its end among all ends
   std::chrono::milliseconds after{0};  // from the start of the job to its end
   std::optional<RankError> error;
-  bool tells_of_lost_peer = false;       // its last lines do, as far as they have come
+  bool tells_of_lost_peer = false;  // its error file of torch, or else its last lines, as far as
+                                    // they have come
   std::optional<RankProgress> progress;  // what it had posted at its end
 
   bool failed_by_itself() const {
     return ended && (end.failed() || !lost.empty()) && !ended_by_launcher;
   }
 };
+
+// Whether it failed of the loss of another rank, as far as it tells. A crash, a kill and an error
+// of its own say more than its lines do.
+bool failed_of_lost_peer(const RankState& state);
 
 struct Cause {
   int rank = 0;  // to blame
