@@ -79,6 +79,7 @@ std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
     if (spare.slots == 0) spare.slots = job.hosts.front().slots;
     all.push_back(std::move(spare));
   }
+  check_way(request);
   const auto transport = make_transport(request.transport);
   HostGroupOptions options = group_options(request, all.size());
   options.asks_health = true;

@@ -113,7 +113,10 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   job.checkpoint_signals = prepared.request.watch.checkpoint_signals;
   job.checkpoint_grace = prepared.request.watch.checkpoint_grace;
   job.saves_on_request = prepared.plan.has_value();
-  if (const auto number = value_in(own_environment(), "SLURM_JOB_ID"))
+  // Slurm makes no other job again, such as one of salloc.
+  const std::vector<std::string> own = own_environment();
+  if (const auto number = value_in(own, "SLURM_JOB_ID");
+      number && value_in(own, "ENVIRONMENT") == "BATCH")
     job.requeue = "scontrol requeue " + *number;
   return job;
 }

@@ -164,11 +164,11 @@ std::string volumes(const std::string& name, int indent) {
       "", indent, name, shared_memory(indent + 2));
 }
 
-std::string head(const std::string& form, const std::string& name) {
+std::string head(const std::string& form, const std::string& name, const std::string& remark = "") {
   return fmt::format(
       "# Written by smp-launch --dry-run={0}; start it with kubectl create -f, after\n"
-      "#   kubectl create secret generic {1}-key --from-literal=key=$(openssl rand -hex 32)\n",
-      form, name);
+      "#   kubectl create secret generic {1}-key --from-literal=key=$(openssl rand -hex 32)\n{2}",
+      form, name, remark);
 }
 
 }  // namespace
@@ -220,7 +220,9 @@ std::string trainjob_manifest(const PreparedJob& job) {
   check_label(name, fmt::format("{}-node-0-{}-abcde", name, shape.hosts - 1));
   std::string resources = gpu_limits(shape, 4);
   if (!resources.empty()) resources.replace(4, 10, "resourcesPerNode:");
-  return head("trainjob", name) +
+  return head("trainjob", name,
+              "# kubectl delete -f takes both away, the runtime too, which would be found "
+              "again.\n") +
          fmt::format(
              "apiVersion: trainer.kubeflow.org/v1alpha1\n"
              "kind: TrainingRuntime\n"

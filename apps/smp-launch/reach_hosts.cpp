@@ -15,8 +15,10 @@
 #include "smp/launcher/local_host.h"
 #include "smp/launcher/meeting.h"
 #include "smp/launcher/mpirun_transport.h"
+#include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/data_files.h"
+#include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
 namespace smp {
@@ -133,6 +135,14 @@ int join_job(const LaunchRequest& request) {
                                 hosts.connect_timeout));
 }
 
+// Elsewhere each srun is a job of its own, which Slurm keeps when that srun is killed.
+void check_way(const HostRequest& request) {
+  if (request.transport.via == kSrun && !value_in(own_environment(), "SLURM_JOB_ID"))
+    throw ConfigError(
+        "--via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
+        "under salloc or in a script of sbatch");
+}
+
 HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
   HostGroupOptions options;
   options.silence = request.silence;
@@ -185,6 +195,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       reached.master_port = port.number();
       return reached;
     }
+    check_way(request);
     // To look at many files takes time, and agents that hear nothing for --host-timeout end.
     PushSource files(files_to_push(request.push));
     if (request.meeting.wanted())

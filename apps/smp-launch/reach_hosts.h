@@ -40,6 +40,9 @@ int join_job(const LaunchRequest& request);
 // A signal to smp-launch, or its death (0), came while no rank ran.
 JobResult interrupted_by(int number);
 
+// Throws ConfigError where --via srun has no allocation to make a step of.
+void check_way(const HostRequest& request);
+
 // How so many hosts are reached: above 64 by a tree of agents.
 HostGroupOptions group_options(const HostRequest& request, size_t hosts);
 

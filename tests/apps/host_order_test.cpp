@@ -22,8 +22,7 @@ std::vector<std::string> in_allocation(const ScratchFolder& folder, const std::s
   const std::string file = folder / "scontrol";
   std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
   std::filesystem::permissions(file, std::filesystem::perms::owner_all);
-  return {fmt::format("PATH={}:/usr/bin:/bin", folder.path()), "SLURM_JOB_ID=1",
-          "SLURM_JOB_NODELIST=n[1-4]"};
+  return {fmt::format("PATH={}:/usr/bin:/bin", folder.path()), "SLURM_JOB_NODELIST=n[1-4]"};
 }
 
 ProgramEnd dry_run(const std::vector<std::string>& options,

@@ -72,10 +72,14 @@ TEST_CASE("by srun all hosts are reached from here, however many") {
   CHECK(end.code == 0);
   for (const std::string& parent : wait_for_lines(folder / "parents", 65))
     CHECK(!contains(parent, " --agent"));
-  CHECK(run_program({SMP_LAUNCH, "--hosts", "a", "--via", "srun", "--", "true"})
-            .err.starts_with(
-                "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): "
-                "run smp-launch under salloc or in a script of sbatch\n"));
+  const std::vector<std::string> outside = {"/usr/bin/env", "-u", "SLURM_JOB_ID", SMP_LAUNCH,
+                                            "--hosts",      "a",  "--via",        "srun"};
+  const ProgramEnd refused = run_program(joined(outside, {"--", "true"}));
+  CHECK(refused.code == 125);
+  CHECK(refused.err.starts_with(
+      "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run "
+      "smp-launch under salloc or in a script of sbatch\n"));
+  CHECK(run_program(joined(outside, {"--dry-run", "--", "true"})).code == 0);
 }
 
 TEST_CASE("a failure below an agent is named, and all that the ranks started is ended") {

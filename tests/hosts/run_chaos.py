@@ -90,8 +90,12 @@ class Job:
             time.sleep(0.002)
         host = f"h{number // PER_HOST + 1}"
         self.allowed.append((137, rf"rank {number} on host {host} was killed by SIGKILL"))
-        if own:  # its number on its own host
+        if not own:
+            return
+        try:  # its number on its own host, which may have lost its power
             self.kill([pid for pid, comm in self.hosts.pids(host) if comm == "sh" and own == inner_number(pid)])
+        except (IndexError, OSError):
+            pass
 
     def an_agent_dies(self):
         host = self.host()

@@ -61,7 +61,7 @@ MeetingPlace place_for(const std::vector<HostSpec>& hosts, const std::string& at
 // MPICH's mpirun, and Intel's, are Hydra, which has words of its own. One that cannot be asked is
 // not started either, which tells why.
 bool is_hydra() {
-  FILE* const pipe = popen("mpirun --version 2>&1", "re");
+  FILE* const pipe = popen("timeout 10 mpirun --version 2>&1", "re");
   if (pipe == nullptr) return false;
   std::string text;
   std::array<char, 4096> bytes;
@@ -71,7 +71,7 @@ bool is_hydra() {
   return text.find("HYDRA") != text.npos || text.find("Intel(R) MPI") != text.npos;
 }
 
-void check_names(const std::vector<HostSpec>& hosts) {
+const std::vector<HostSpec>& with_names_alone(const std::vector<HostSpec>& hosts) {
   for (const HostSpec& host : hosts) {
     if (!host.user.empty() || host.port != 0)
       throw ConfigError(
@@ -79,19 +79,19 @@ void check_names(const std::vector<HostSpec>& hosts) {
                       "into ssh's configuration",
                       host.name));
   }
+  return hosts;
 }
 
 }  // namespace
 
 MpirunTransport::MpirunTransport(const std::vector<HostSpec>& hosts, const MpirunOptions& options)
-    : hosts_(hosts),
+    : hosts_(with_names_alone(hosts)),
       options_(options),
       is_hydra_(is_hydra()),
       key_(random_hex(kKeyBytes)),
       meeting_(place_for(hosts, options.at), key_),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!events_.is_open()) throw std::system_error(errno, std::generic_category(), "epoll_create1");
-  check_names(hosts_);
   mpirun_ = Transport::open(hosts_.front());
   watch();
 }

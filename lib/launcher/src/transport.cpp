@@ -15,7 +15,6 @@
 #include <system_error>
 
 #include "smp/launcher/file_limit.h"
-#include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/shell_words.h"
@@ -71,13 +70,7 @@ class MeetingTransport : public LocalTransport {
 
 class SrunTransport : public Transport {
  public:
-  // Elsewhere each srun is a job of its own, which Slurm keeps when that srun is killed.
-  explicit SrunTransport(std::string agent) : agent_(std::move(agent)) {
-    if (!value_in(own_environment(), "SLURM_JOB_ID"))
-      throw ConfigError(
-          "--via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
-          "under salloc or in a script of sbatch");
-  }
+  explicit SrunTransport(std::string agent) : agent_(std::move(agent)) {}
   // A step beside others of the job, on all that the allocation has of the node. Slurm confines it,
   // accounts for it, and ends it with the job. Unbuffered: else whole lines alone would come
   // through.
