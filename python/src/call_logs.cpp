@@ -30,7 +30,10 @@ void ring(int /*signal*/) {
 
 void print_whenever_rung(int descriptor) {
   for (uint64_t rings = 0;;) {
-    if (read(descriptor, &rings, sizeof rings) < 0 && errno != EINTR) return;
+    if (read(descriptor, &rings, sizeof rings) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
     const std::string text = call_logs().text(kCallsSaid);
     std::fputs(text.empty() ? "smp: no process group has made a call\n" : text.c_str(), stderr);
     std::fflush(stderr);
@@ -66,14 +69,14 @@ void print_calls_on(int signal) {
   if (chosen != 0 && chosen != signal)
     throw std::invalid_argument(
         fmt::format("smp: calls are printed on signal {} already, not on {}", chosen, signal));
-  if (bell.load() < 0) {
+  if (owner.load() != getpid()) {  // the first time, or in a child, which has no such thread
     const int descriptor = eventfd(0, EFD_CLOEXEC);
     if (descriptor < 0)
       throw std::system_error(errno, std::generic_category(), "smp: cannot wait for a signal");
     bell = descriptor;
     std::thread(print_whenever_rung, descriptor).detach();
+    owner = getpid();
   }
-  owner = getpid();
   struct sigaction action {};
   action.sa_handler = ring;
   action.sa_flags = SA_RESTART;

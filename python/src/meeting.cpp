@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "smp/comm/fabric.h"
+#include "smp/comm/gdr_memory.h"
 #include "smp/comm/job_environment.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
@@ -176,6 +177,7 @@ Surroundings Surroundings::read() {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
+  read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
   return {text(env::kMasterAddr),   text(env::kFabricProvider), text(env::kFabricSubnet),
           text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule()};
 }

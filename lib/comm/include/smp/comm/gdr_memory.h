@@ -27,7 +27,8 @@ struct GdrLibraries {
 //   to the device   if the GPU has come to it already, it is written at once; else it goes by the
 //                   stream, since writing would have the CPU wait for the GPU
 //
-// Copies of a direction end in their order, whichever way they go.
+// Copies to the device end in their order, whichever way they go; one to the host ends behind those
+// by the stream that were started before it.
 //
 // Mapping a page takes as long as ten copies or more, so one is mapped when it is used a second
 // time while it is among the last 64, and stays so long. It must lie in one allocation of
