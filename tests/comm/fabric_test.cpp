@@ -6,75 +6,29 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/fabric_ranks.h"
 #include "comm/processes.h"
-#include "comm/survivors.h"
 #include "comm/sweep.h"
 #include "comm/times.h"
-#include "comm/values.h"
+#include "fabric_protocol.h"
 #include "held_port.h"
-#include "ofi_transport.h"
 #include "smp/comm/job_environment.h"
+#include "smp/plan/errors.h"
 #include "tcp_socket.h"
 
-// Real processes and libfabric over the loopback interface; the ranks are told that they are on
-// several hosts.
+// Of ranks of several hosts: how they find each other, by what they talk, and what they refuse.
 using namespace smp;
 using namespace smp::testing;
 using std::chrono::milliseconds;
 
 namespace {
-
-FabricOptions options_of(int rank, int size, int per_host, const std::string& job_id, int port) {
-  FabricOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.job_id = job_id;
-  options.job_key = "the key of the tests";
-  options.timeout = kNever;
-  options.master_address = "127.0.0.1";
-  options.master_port = port;
-  options.host_identity = fmt::format("host {}", rank / per_host);
-  options.protocol = read_fabric_protocol();
-  return options;
-}
-
-using Change = std::function<void(FabricOptions&)>;
-
-struct Ranks {
-  std::unique_ptr<HeldPort> port = std::make_unique<HeldPort>();
-  std::vector<Child> children;
-  Child& operator[](int rank) { return children[size_t(rank)]; }
-};
-
-Ranks start(
-    int size, int per_host, const RankProgram& program,
-    const Change& change = [](FabricOptions&) {}) {
-  const std::string job_id = fresh_job_id();
-  Ranks ranks;
-  for (int rank = 0; rank < size; ++rank)
-    ranks.children.emplace_back([=, port = ranks.port->number()] {
-      FabricOptions options = options_of(rank, size, per_host, job_id, port);
-      change(options);
-      const auto world = connect_fabric(options);
-      return program(*world);
-    });
-  return ranks;
-}
-
-std::vector<std::string> join(Ranks& ranks) {
-  std::vector<std::string> said;
-  for (Child& child : ranks.children) said.push_back(child.join().said);
-  return said;
-}
 
 std::string sums(Communicator& comm) {
   const int size = comm.size();
@@ -97,34 +51,6 @@ std::string sums(Communicator& comm) {
   comm.barrier("end")->wait();
   return "good";
 }
-
-// Ranks that call until something ends them, or until they are told that it is enough; and how
-// many of them are at it.
-class Endless {
- public:
-  RankProgram program() const {
-    return [this](Communicator& comm) -> std::string {
-      std::vector<float> x(100000);
-      for (bool first = true;; first = false) {
-        x[0] = float(*enough_);
-        comm.all_reduce(x.data(), x.data(), 100000, DType::kF32, ReduceOp::kSum, "x")->wait();
-        if (first) running_->fetch_add(1);
-        if (x[0] > 0) return "good";
-      }
-    };
-  }
-  void wait_for(int ranks) const {
-    const auto limit = std::chrono::steady_clock::now() + kNever;
-    while (running_->load() < ranks && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(milliseconds(10));
-    REQUIRE(running_->load() == ranks);
-  }
-  void end() const { *enough_ = true; }
-
- private:
-  const Shared<std::atomic<int>> running_;
-  const Shared<std::atomic<bool>> enough_;
-};
 
 bool has_network() {
   const char* provider = std::getenv("SMP_FABRIC_PROVIDER");
@@ -276,9 +202,28 @@ TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster
     return std::string();
   });
   CHECK(child.join().said == "exception: SMP_FABRIC_PROTOCOL=rma is not tagged or write");
-  CHECK(shm::cannot_write("udp", "No data available") ==
-        "SMP_FABRIC_PROTOCOL=write: provider udp has no writes to a peer's memory that tell it of "
-        "their arrival (FI_RMA, FI_REMOTE_CQ_DATA): No data available");
+}
+
+TEST_CASE("a provider that cannot write is taken without, unless writes are what is wanted") {
+  auto open = [](const std::string& provider, std::optional<FabricProtocol> wanted,
+                 std::optional<std::string> no_writes, std::optional<std::string> no_messages) {
+    return shm::open_by_protocol(provider, wanted,
+                                 [&](bool writes) { return writes ? no_writes : no_messages; });
+  };
+  const std::string none = "No data available";
+  CHECK(open("tcp;ofi_rxm", {}, none, {}) == "tcp;ofi_rxm has no writes: No data available");
+  CHECK(open("udp", {}, none, {}) == "the usual one of udp");
+  CHECK(open("udp", FabricProtocol::kTagged, none, {}) == "as SMP_FABRIC_PROTOCOL says");
+  CHECK_THROWS_WITH_AS(
+      open("udp", FabricProtocol::kWrite, none, {}),
+      "SMP_FABRIC_PROTOCOL=write: provider udp has no writes to a peer's memory that tell it of "
+      "their arrival (FI_RMA, FI_REMOTE_CQ_DATA): No data available",
+      ConfigError);
+  for (const std::optional<FabricProtocol> wanted :
+       {std::optional<FabricProtocol>(), std::optional(FabricProtocol::kWrite),
+        std::optional(FabricProtocol::kTagged)})
+    for (const char* provider : {"tcp;ofi_rxm", "udp"})
+      CHECK(open(provider, wanted, none, none) == std::nullopt);
 }
 
 TEST_CASE("a subnet rule finds this host's address, or says which it has") {
@@ -358,146 +303,4 @@ TEST_CASE("strangers are refused, and ranks that were told different things are 
   CHECK(sizes[1].join().said == "mismatch 0: rank 1: this job has 3 ranks, but rank 0 was told 2");
   kill(sizes[0].pid(), SIGKILL);
   sizes[0].join();
-}
-
-TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and where it was") {
-  for (const int victim : {0, 1, 3}) {
-    const Endless endless;
-    auto children = start(4, 2, endless.program());
-    endless.wait_for(4);
-    const auto killed = std::chrono::steady_clock::now();
-    kill(children[victim].pid(), SIGKILL);
-    for (int rank = 0; rank < 4; ++rank) {
-      const std::string said = children[rank].join().said;
-      if (rank == victim) continue;
-      CAPTURE(said);
-      CHECK(said.find(fmt::format("peer_lost {}: rank {}: all_reduce #", victim, rank)) == 0);
-      CHECK(said.find(fmt::format("rank {} died (rank {} is on ", victim, victim)) !=
-            std::string::npos);
-    }
-    CHECK(std::chrono::steady_clock::now() - killed < kSoon);
-  }
-}
-
-TEST_CASE("a rank that is stopped ends the calls of all hosts") {
-  for (const int victim : {0, 2}) {
-    const Endless endless;
-    auto children = start(3, 1, endless.program());
-    endless.wait_for(3);
-    const auto stopped = std::chrono::steady_clock::now();
-    kill(children[victim].pid(), SIGSTOP);
-    for (int rank = 0; rank < 3; ++rank) {
-      if (rank == victim) continue;
-      const std::string said = children[rank].join().said;
-      CAPTURE(said);
-      CHECK(said.find(fmt::format("peer_lost {}: rank {}: all_reduce #", victim, rank)) == 0);
-      // Who is kept from its CPU for long may find it by its messages first.
-      CHECK((said.find("has not been heard of for 3 s") != std::string::npos ||
-             said.find("nothing has come from rank") != std::string::npos));
-    }
-    CHECK(std::chrono::steady_clock::now() - stopped < kSoon);
-    kill(children[victim].pid(), SIGKILL);
-    kill(children[victim].pid(), SIGCONT);
-    children[victim].join();
-  }
-}
-
-TEST_CASE("a rank that is stopped before a call is named with its last one, whoever waits for it") {
-  auto said_after = [](milliseconds timeout) {
-    const Shared<std::atomic<int>> started;
-    auto children = start(4, 2, [&](Communicator& comm) -> std::string {
-      comm.barrier("start")->wait();
-      if (comm.rank() != 3) {
-        started->fetch_add(1);
-      } else {
-        while (started->load() < 3) std::this_thread::sleep_for(milliseconds(1));
-        raise(SIGSTOP);
-      }
-      comm.set_timeout(timeout);
-      comm.barrier("next")->wait();
-      return "good";
-    });
-    std::vector<std::string> said;
-    for (int rank = 0; rank < 3; ++rank) said.push_back(children[rank].join().said);
-    kill(children[3].pid(), SIGKILL);
-    children[3].join();
-    return said;
-  };
-  // Names the one that is stopped, in words of a rank of its host or of another, or by its silence.
-  auto is_right = [](int rank, const std::string& said) {
-    const size_t stopped = said.find("rank 3");
-    return said.find(fmt::format("3: rank {}: barrier #2 'next'", rank)) != std::string::npos &&
-           (said.find("#1 barrier 'start')", stopped) != std::string::npos ||
-            said.find("has not been heard of for 3 s", stopped) != std::string::npos);
-  };
-  // Again with more time if the machine is too busy for the others to have called meanwhile.
-  bool all_right = false;
-  std::vector<std::string> said;
-  for (milliseconds timeout{200}; timeout < kSoon && !all_right; timeout *= 8) {
-    said = said_after(timeout);
-    all_right = true;
-    for (int rank = 0; rank < 3; ++rank) all_right &= is_right(rank, said[size_t(rank)]);
-  }
-  CHECK_MESSAGE(all_right, fmt::format("{}", fmt::join(said, "\n")));
-}
-
-TEST_CASE("ranks that were all stopped, as on a machine that stood still, blame nobody") {
-  const Endless endless;
-  auto ranks = start(3, 1, endless.program(),
-                     [](FabricOptions& options) { options.silence = milliseconds(2000); });
-  endless.wait_for(3);
-  for (Child& child : ranks.children) kill(child.pid(), SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(3000));
-  for (Child& child : ranks.children) kill(child.pid(), SIGCONT);
-  std::this_thread::sleep_for(milliseconds(300));  // they look for silent ones
-  endless.end();
-  for (const std::string& said : join(ranks)) CHECK(said == "good");
-}
-
-TEST_CASE("after a death those who are left of several hosts go on in the same processes") {
-  const std::vector<std::vector<int>> dead = {{0}, {3}, {2, 3}, {0, 1}};
-  for (const std::vector<int>& victims : dead) {
-    auto is_dead = [&](int rank) {
-      return std::find(victims.begin(), victims.end(), rank) != victims.end();
-    };
-    auto children = start(4, 2, [&](Communicator& comm) {
-      if (is_dead(comm.rank())) {
-        try {
-          comm.barrier("start")->wait();
-        } catch (const CommError&) {
-        }
-        raise(SIGKILL);
-      }
-      return go_on_after(comm, use);
-    });
-    std::vector<int> former;
-    for (int rank = 0; rank < 4; ++rank)
-      if (!is_dead(rank)) former.push_back(rank);
-    const auto said = join(children);
-    for (const int rank : former)
-      CHECK(said[size_t(rank)] == fmt::format("{} went on", fmt::join(former, " ")));
-  }
-}
-
-TEST_CASE("a stopped rank is left behind, and hears so when it goes on") {
-  const Endless endless;
-  auto children = start(
-      3, 1,
-      [&](Communicator& comm) {
-        try {
-          endless.program()(comm);
-        } catch (const CommError&) {
-        }
-        const Survivors rest = comm.shrink(milliseconds(6000));
-        use(*rest.world);
-        return fmt::format("{} went on", fmt::join(rest.former, " "));
-      },
-      [](FabricOptions& options) { options.silence = milliseconds(1500); });
-  endless.wait_for(3);
-  kill(children[0].pid(), SIGSTOP);
-  for (const int rank : {1, 2}) CHECK(children[rank].join().said == "1 2 went on");
-  kill(children[0].pid(), SIGCONT);
-  const std::string said = children[0].join().said;
-  CAPTURE(said);
-  CHECK((said == "0 went on" || said.find("timeout") == 0));
 }

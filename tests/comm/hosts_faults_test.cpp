@@ -82,7 +82,8 @@ TEST_CASE("calls that do not match between hosts end on all ranks and name both 
   CHECK(messages[0] == messages[1]);
 }
 
-TEST_CASE("of messages that go straight and others that do not, both ends hear that they differ") {
+TEST_CASE("of messages that go straight and others that do not, both ends hear that they differ" *
+          doctest::test_suite("by writes")) {
   constexpr int64_t kLong = 100000, kShort = 100;
   for (const int64_t sent : {kLong, kShort}) {
     const auto errors = errors_between(2, 1, kNever, [&](Communicator& comm) {

@@ -17,7 +17,8 @@ using namespace smp;
 using namespace smp::testing;
 
 // The network reads and writes callers' memory: what ASan sees of it is what this is about.
-TEST_CASE("a call that is aborted leaves nothing that touches its memory, and others go on") {
+TEST_CASE("a call that is aborted leaves nothing that touches its memory, and others go on" *
+          doctest::test_suite("by writes")) {
   for (const bool is_late : {false, true}) {
     HostsOptions options;
     options.faults.delay_polls = 50;
@@ -51,7 +52,8 @@ TEST_CASE("a call that is aborted leaves nothing that touches its memory, and ot
   }
 }
 
-TEST_CASE("where what was sent from a caller's memory cannot be called back, its network ends") {
+TEST_CASE("where what was sent from a caller's memory cannot be called back, its network ends" *
+          doctest::test_suite("by writes")) {
   std::vector<std::string> errors(2), later(2);
   std::atomic<int> ended{0};
   run_hosts(2, 1, [&](Communicator& comm, FakeNetwork& network) {
@@ -89,7 +91,8 @@ TEST_CASE("where what was sent from a caller's memory cannot be called back, its
   }
 }
 
-TEST_CASE("an exception gives up a call between hosts before it frees its buffers") {
+TEST_CASE("an exception gives up a call between hosts before it frees its buffers" *
+          doctest::test_suite("by writes")) {
   std::vector<std::string> others(4);
   CHECK_THROWS_WITH_AS(run_hosts(2, 2,
                                  [&](Communicator& comm) {
@@ -112,7 +115,8 @@ TEST_CASE("an exception gives up a call between hosts before it frees its buffer
   }
 }
 
-TEST_CASE("calls that do not match are told as such, also where a network has to end for it") {
+TEST_CASE("calls that do not match are told as such, also where a network has to end for it" *
+          doctest::test_suite("by writes")) {
   std::vector<std::string> errors(2);
   std::atomic<int> ended{0};
   run_hosts(2, 1, [&](Communicator& comm, FakeNetwork& network) {

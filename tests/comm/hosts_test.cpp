@@ -209,7 +209,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing but the time") {
+TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing but the time" *
+          doctest::test_suite("by writes")) {
   NetworkFaults late, refusing, mixed, slow, quiet, own;
   late.delay_polls = 30;
   refusing.refuse = 0.7;
@@ -238,7 +239,8 @@ TEST_CASE("a network that delays, overtakes, refuses and is slow changes nothing
 }
 
 // What went straight was counted as if its peer had been told of credits by it.
-TEST_CASE("long messages that go straight one way leave the short ones of the other way going") {
+TEST_CASE("long messages that go straight one way leave the short ones of the other way going" *
+          doctest::test_suite("by writes")) {
   run_hosts(2, 1, [](Communicator& comm) {
     constexpr int64_t kLong = 1 << 18;
     std::vector<std::byte> x(kLong);

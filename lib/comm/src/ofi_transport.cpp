@@ -12,12 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "fabric_protocol.h"
 #include "libfabric.h"
 #include "nearest_card.h"
 #include "ofi_endpoint.h"
 #include "ofi_objects.h"
-#include "smp/plan/environment.h"
-#include "smp/plan/errors.h"
 
 namespace smp::shm {
 namespace {
@@ -30,10 +29,6 @@ constexpr const char* kInsideHost = "shm";
 
 // What comes with a write and says to which memory.
 constexpr size_t kTicketBytes = 4;
-
-// As measured (docs/figures.md): its tagged messages are asked for by their receiver first. Over
-// TCP without this layer both take as long.
-bool is_faster_by_writes(const std::string& provider) { return provider == "tcp;ofi_rxm"; }
 
 fi_info* hints_of(const LibFabric& library, const char* provider, bool writes) {
   fi_info* hints = library.new_info();
@@ -111,18 +106,11 @@ class Provider {
 
   // Nothing if it is not here; then why_not() says why.
   std::optional<OpenedTransport> open(std::optional<FabricProtocol> wanted) {
-    const bool writes = wanted ? *wanted == FabricProtocol::kWrite : is_faster_by_writes(name_);
-    if (open(writes)) {
-      opened_.why_protocol = wanted   ? fmt::format("as {} says", env::kFabricProtocol)
-                             : writes ? fmt::format("the faster one of {}", name_)
-                                      : fmt::format("the usual one of {}", name_);
-      return std::move(opened_);
-    }
-    if (!writes) return std::nullopt;
-    const std::string no_writes = why_not_;
-    if (!open(false)) return std::nullopt;
-    if (wanted) throw ConfigError(cannot_write(name_, no_writes));
-    opened_.why_protocol = fmt::format("{} has no writes: {}", name_, no_writes);
+    const auto why = open_by_protocol(name_, wanted, [this](bool writes) {
+      return open(writes) ? std::nullopt : std::optional(why_not_);
+    });
+    if (!why) return std::nullopt;
+    opened_.why_protocol = *why;
     return std::move(opened_);
   }
   const std::string& why_not() const { return why_not_; }
@@ -153,13 +141,6 @@ class Provider {
 };
 
 }  // namespace
-
-std::string cannot_write(const std::string& provider, const std::string& why) {
-  return fmt::format(
-      "{}=write: provider {} has no writes to a peer's memory that tell it of their arrival "
-      "(FI_RMA, FI_REMOTE_CQ_DATA): {}",
-      env::kFabricProtocol, provider, why);
-}
 
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
                                    std::optional<FabricProtocol> protocol, int local_rank) {

@@ -28,7 +28,4 @@ struct OpenedTransport {
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
                                    std::optional<FabricProtocol> protocol, int local_rank);
 
-// What is said of a provider that is to write and cannot; `why` in libfabric's words.
-std::string cannot_write(const std::string& provider, const std::string& why);
-
 }  // namespace smp::shm
