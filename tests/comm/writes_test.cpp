@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,7 +13,9 @@
 #include "comm/fake_network.h"
 #include "comm/processes.h"
 #include "comm/some_of_everything.h"
+#include "comm/times.h"
 #include "ofi_transport.h"
+#include "waited_time.h"
 
 // Pieces that their sender writes to memory that the receiver has opened.
 using namespace smp;
@@ -37,15 +41,19 @@ struct Ends {
     one->poll(sent);
     other->poll(came);
     left += sent.size();
+    const auto now = std::chrono::steady_clock::now();
+    if (!sent.empty() || !came.empty()) without_news = shm::WaitedTime(now);
+    if (without_news.until(now) > kSoon) throw std::runtime_error("nothing more comes or leaves");
     return came;
   }
   size_t left = 0;
+  shm::WaitedTime without_news{std::chrono::steady_clock::now()};
 };
 
-Transport::Transfer straight(std::vector<std::byte>& memory, size_t at, size_t bytes, int peer) {
+Transport::Transfer straight(std::byte* memory, size_t bytes, int peer) {
   Transport::Transfer transfer;
   transfer.box = Transport::Box::kStraight;
-  transfer.rest = memory.data() + at;
+  transfer.rest = memory;
   transfer.rest_bytes = bytes;
   transfer.peer = peer;
   return transfer;
@@ -62,15 +70,18 @@ namespace {
 
 // "good", or what is not. In a process of its own: what libfabric keeps of connections is gone with
 // it.
-std::string write_and_close(const std::string& provider) {
+std::string write_and_close(const std::string& provider, bool is_own_memory) {
   constexpr size_t kPieces = 6, kBytes = 100000;
   Ends ends(provider);
-  std::vector<std::byte> from(kPieces * kBytes), to(kPieces * kBytes);
+  std::vector<std::byte> from(kPieces * kBytes), anybodys(kPieces * kBytes);
   for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i % 251 + 1);
+  const auto own = ends.other->allocate(anybodys.size());
+  std::byte* const to = is_own_memory ? own->data() : anybodys.data();
   std::vector<Transport::Transfer> receives, sends;
   for (size_t i = 0; i < kPieces; ++i) {
-    receives.push_back(straight(to, i * kBytes, kBytes, -1));
-    sends.push_back(straight(from, i * kBytes, kBytes, 1));
+    receives.push_back(straight(to + i * kBytes, kBytes, -1));
+    if (is_own_memory) receives.back().rest_memory = own.get();
+    sends.push_back(straight(from.data() + i * kBytes, kBytes, 1));
   }
   for (size_t i = 0; i < kPieces; ++i) {
     ends.other->expose(receives[i], 1000 + i);
@@ -90,7 +101,8 @@ std::string write_and_close(const std::string& provider) {
   while (came.size() < kPieces || ends.left < kPieces - 1) poll();
   for (size_t i = 0; i + 1 < kPieces; ++i)
     if (!receives[i].error.empty() || receives[i].bytes != kBytes) return "not complete";
-  if (!std::equal(to.begin(), to.end() - kBytes, from.begin())) return "not what was written";
+  std::byte* const last = to + (kPieces - 1) * kBytes;
+  if (!std::equal(to, last, from.begin())) return "not what was written";
   if (closed.error.empty()) return "not closed";
 
   // Who writes all the same fails, or nobody hears of it.
@@ -100,7 +112,7 @@ std::string write_and_close(const std::string& provider) {
   for (int i = 0; i < 200; ++i) poll();
   if (!came.empty()) return "told of a write to what is closed";
   const bool is_as_it_was =
-      std::all_of(to.end() - kBytes, to.end(), [](std::byte b) { return b == std::byte{0}; });
+      std::all_of(last, last + kBytes, [](std::byte b) { return b == std::byte{0}; });
   return is_as_it_was ? "good" : "written to when it was closed";
 }
 
@@ -108,47 +120,52 @@ std::string write_and_close(const std::string& provider) {
 
 TEST_CASE("what a peer writes comes to the place that is open, and to none that has been closed") {
   if (!has_network()) return;
-  for (const char* provider : {"net", "tcp;ofi_rxm"}) {
-    CAPTURE(provider);
-    Child child([provider] { return write_and_close(provider); });
-    CHECK(child.join().said == "good");
-  }
+  for (const char* provider : {"net", "tcp;ofi_rxm"})
+    for (const bool is_own_memory : {false, true}) {
+      CAPTURE(provider);
+      CAPTURE(is_own_memory);
+      Child child([&] { return write_and_close(provider, is_own_memory); });
+      CHECK(child.join().said == "good");
+    }
 }
 
 TEST_CASE("a call that ends early has its memory again before its peers' writes can come to it") {
-  HostsOptions options;
-  options.faults.writes = true;
-  options.faults.delay_polls = 200;  // they are under way for long
-  options.faults.reorder = true;
-  options.afterwards = [](FakeNetwork& network) {
-    CHECK(network.unexpected() == 0);
-    CHECK(network.refused() == 0);  // who was asked to stop did
-  };
-  run_hosts(
-      2, 1,
-      [](Communicator& comm) {
-        for (int round = 0; round < 5; ++round) {
-          const auto both = comm.split({0, 1});
-          constexpr int64_t kBytes = 5 << 20;
-          auto x = std::make_unique<std::vector<std::byte>>(kBytes);
-          std::string said;
-          try {
-            const WorkPtr work = comm.rank() == 0
-                                     ? both->send(x->data(), kBytes, DType::kU8, 1, "m")
-                                     : both->recv(x->data(), kBytes, DType::kU8, 0, "m");
-            for (int i = 0; i < 30 * round && comm.rank() == 1; ++i) work->done();
-            if (comm.rank() == 1) both->abort("enough");
-            work->wait();
-            both->barrier("b")->wait();
-          } catch (const CommError& e) {
-            said = e.what();
+  for (const bool wants_own_memory : {false, true}) {
+    HostsOptions options;
+    options.faults.writes = true;
+    options.faults.wants_own_memory = wants_own_memory;
+    options.faults.delay_polls = 200;  // they are under way for long
+    options.faults.reorder = true;
+    options.afterwards = [](FakeNetwork& network) {
+      CHECK(network.unexpected() == 0);
+      CHECK(network.refused() == 0);  // who was asked to stop did
+    };
+    run_hosts(
+        2, 1,
+        [](Communicator& comm) {
+          for (int round = 0; round < 5; ++round) {
+            const auto both = comm.split({0, 1});
+            constexpr int64_t kBytes = 5 << 20;
+            auto x = std::make_unique<std::vector<std::byte>>(kBytes);
+            std::string said;
+            try {
+              const WorkPtr work = comm.rank() == 0
+                                       ? both->send(x->data(), kBytes, DType::kU8, 1, "m")
+                                       : both->recv(x->data(), kBytes, DType::kU8, 0, "m");
+              for (int i = 0; i < 30 * round && comm.rank() == 1; ++i) work->done();
+              if (comm.rank() == 1) both->abort("enough");
+              work->wait();
+              both->barrier("b")->wait();
+            } catch (const CommError& e) {
+              said = e.what();
+            }
+            x.reset();
+            CHECK(said.find("rank 1 aborted: enough") != std::string::npos);
           }
-          x.reset();
-          CHECK(said.find("rank 1 aborted: enough") != std::string::npos);
-        }
-        some_of_everything(comm, 200000);
-      },
-      options);
+          some_of_everything(comm, 200000);
+        },
+        options);
+  }
 }
 
 TEST_CASE("a peer that has written nothing yet, or has no such channel, says so when it is asked") {
@@ -170,32 +187,40 @@ TEST_CASE("a peer that has written nothing yet, or has no such channel, says so 
 }
 
 TEST_CASE("who cannot open its memory says how much, and of which network") {
-  std::vector<std::string> errors(2);
-  std::atomic<int> ended{0};
-  HostsOptions options;
-  options.faults.writes = true;
-  run_hosts(
-      2, 1,
-      [&](Communicator& comm, FakeNetwork& network) {
-        std::vector<std::byte> x(600 << 10);
-        try {
-          for (const int64_t bytes : {int64_t{1}, int64_t(x.size())}) {
-            (comm.rank() == 0 ? comm.send(x.data(), bytes, DType::kU8, 1, "m")
-                              : comm.recv(x.data(), bytes, DType::kU8, 0, "m"))
-                ->wait();
-            network.fill(1);
+  struct Case {
+    bool wants_own_memory;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{false, "rank 1 cannot open 524288 bytes of its memory to rank 0: no memory"},
+        {true, "rank 1 cannot open 131072 bytes of its memory to rank 0: std::bad_alloc"}}) {
+    std::vector<std::string> errors(2);
+    std::atomic<int> ended{0};
+    HostsOptions options;
+    options.faults.writes = true;
+    options.faults.wants_own_memory = c.wants_own_memory;
+    run_hosts(
+        2, 1,
+        [&](Communicator& comm, FakeNetwork& network) {
+          std::vector<std::byte> x(600 << 10);
+          try {
+            for (const int64_t bytes : {int64_t{1}, int64_t(x.size())}) {
+              (comm.rank() == 0 ? comm.send(x.data(), bytes, DType::kU8, 1, "m")
+                                : comm.recv(x.data(), bytes, DType::kU8, 0, "m"))
+                  ->wait();
+              network.fill(1);
+            }
+          } catch (const CommError& e) {
+            errors[size_t(comm.rank())] = text_of(e);
           }
-        } catch (const CommError& e) {
-          errors[size_t(comm.rank())] = text_of(e);
-        }
-        ended.fetch_add(1);
-        while (ended.load() < comm.size()) std::this_thread::yield();
-      },
-      options);
-  for (const std::string& error : errors) {
-    CAPTURE(error);
-    CHECK(error.find("rank 1: recv #2 'm' of 614400 uint8") != std::string::npos);
-    CHECK(error.find("rank 1 cannot open 524288 bytes of its memory to rank 0: no memory") !=
-          std::string::npos);
+          ended.fetch_add(1);
+          while (ended.load() < comm.size()) std::this_thread::yield();
+        },
+        options);
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(error.find("rank 1: recv #2 'm' of 614400 uint8") != std::string::npos);
+      CHECK(error.find(c.says) != std::string::npos);
+    }
   }
 }

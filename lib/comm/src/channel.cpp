@@ -67,7 +67,7 @@ void Channel::heard(const Note& whole) {
       closed_ = true;
       closed_at_ = note.index;
       closed_at_piece_ = note.exposed;
-      return;
+      return stops_at(note.exposed);
     case MessageHeader::kExposed: {
       const auto later = [](const Note& a, const Note& b) {
         return a.header.index < b.header.index;
@@ -85,14 +85,17 @@ void Channel::heard(const Note& whole) {
       port_.withdraw(*this, true);
       port_.stop_writing(id_, peer_, written_);
       return;
-    case MessageHeader::kStopped:
-      stopped_at_ = note.exposed;
-      if (is_let_go_ && has_all_written()) port_.take_back(*this);
-      return;
+    case MessageHeader::kStopped: return stops_at(note.exposed);
     case MessageHeader::kWaiting: waiting_ = note; break;
     default: return;
   }
   if (reader_ != nullptr) reader_->came(note);
+}
+
+// Said by who has been asked to stop, and by who has closed it.
+void Channel::stops_at(uint64_t pieces) {
+  if (!stopped_at_) stopped_at_ = pieces;
+  if (is_let_go_ && has_all_written()) port_.take_back(*this);
 }
 
 void Channel::tell_waiting(const Call& call) {

@@ -105,9 +105,10 @@ class OfiTransport final : public Transport {
       return;
     }
     const auto* const memory = static_cast<Registered*>(receive.rest_memory);
+    const bool is_registered = memory != nullptr && memory->region().is_open();
     const int error = endpoint_.get() == nullptr
                           ? -FI_ESHUTDOWN
-                          : places_.open(receive, memory == nullptr ? nullptr : &memory->region(),
+                          : places_.open(receive, is_registered ? &memory->region() : nullptr,
                                          domain_.get(), endpoint_.get(), *info_.get(), secret);
     if (error != 0) receive.error = library_->text_of(error);
   }

@@ -58,6 +58,7 @@ void Port::open(Channel& channel) {
   if (const auto early = early_.find(channel.id_); early != early_.end()) {
     const Early said = std::move(early->second);
     early_.erase(early);
+    counts_.early = int64_t(early_.size());
     channel.credits_.store(said.granted);
     for (const Note& note : said.notes) channel.heard(note);
   }
@@ -68,7 +69,7 @@ void Port::close(Channel& channel) {
   for (Parcel* parcel : channel.slots_)
     if (parcel != nullptr) recycle(*parcel);
   channels_.erase(channel.id_);
-  if (channel.written_ > 0) written_by_closed_[channel.id_] = channel.written_;
+  closed_.add(channel.id_, channel.written_);
   ++spare_receives_;
 }
 
@@ -181,9 +182,12 @@ void Port::received(Parcel& parcel) {
   if (header.bytes <= sizeof(said.places)) memcpy(said.places, parcel.note().places, header.bytes);
   recycle(parcel);
   if (found != channels_.end()) return found->second->heard(said);
+  const auto written = closed_.written_by(said.header.channel);
   if (said.header.kind == MessageHeader::kRevoked)
-    stop_writing(said.header.channel, said.header.from, 0);
+    stop_writing(said.header.channel, said.header.from, written.value_or(0));
+  if (written) return;
   Early& early = early_[said.header.channel];
+  counts_.early = int64_t(early_.size());
   early.granted = std::max(early.granted, said.header.granted);
   if (said.header.kind != MessageHeader::kGrant) early.notes.push_back(said);
 }
@@ -239,7 +243,7 @@ void Port::note(const Channel& channel, MessageHeader::Kind kind) {
   MessageHeader header{};
   header.channel = channel.id_;
   header.index = channel.sent_;
-  header.exposed = channel.pieces_sent_;
+  header.exposed = channel.written_;
   header.granted = channel.granted_;
   header.kind = kind;
   note(header, channel.peer_);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "call.h"
+#include "closed_channels.h"
 #include "engine.h"
 #include "smp/plan/collective.h"
 #include "transport.h"
@@ -54,7 +55,7 @@ struct alignas(kLineBytes) MessageHeader {
   uint32_t bytes;  // that follow
   uint8_t op, dtype, reduce_op;
   char label[kLabelBytes];
-  uint64_t exposed;  // of kClosed the pieces that its sender has sent
+  uint64_t exposed;  // of kClosed the pieces that its sender has written
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 
@@ -168,6 +169,7 @@ class Channel {
   void arrive(Parcel* parcel);
   void arrive_piece(Parcel& parcel);
   void heard(const Note& note);
+  void stops_at(uint64_t pieces);
   void grant();
   // Whether all has come that its peer has written.
   bool has_all_written() const { return stopped_at_ && written_here_ >= *stopped_at_; }
@@ -219,6 +221,7 @@ class Port final : public Mover {
     int64_t most_in_flight = 0;   // ever; at most kWindowBytes
     int64_t unexpected = 0;       // data messages for which no credit had been given
     int64_t strangers = 0;        // messages without the job's secret, dropped
+    int64_t early = 0;            // channels of which it has heard that are not open here yet, now
   };
 
   // `silence`: how long a rank that is asked may say nothing.
@@ -308,6 +311,7 @@ class Port final : public Mover {
   void has_left(Parcel& parcel);
   void received(Parcel& parcel);
   void received_piece(Parcel& parcel);
+  Parcel* spare_landing();
   void has_ended(Parcel& piece);
   void call_back(Channel& channel);
   void receive_nowhere(const Parcel& piece);
@@ -337,7 +341,7 @@ class Port final : public Mover {
   bool has_ended_ = false;
   std::vector<std::byte> nowhere_;      // where pieces go that nobody wants any more
   std::vector<Parcel*> free_landings_;  // for pieces, where callers' memory cannot be exposed
-  std::map<uint64_t, uint64_t> written_by_closed_;  // pieces, of channels that have written any
+  ClosedChannels closed_;
   std::map<uint64_t, Channel*> channels_;
   struct Early {
     uint64_t granted = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "group_keys.h"
 #include "port.h"
 #include "smp/plan/check.h"
+#include "waited_time.h"
 
 // Messages that are sent from and received into the memory of callers: nobody copies them. A call
 // ends only when the network touches its memory no more.
@@ -95,18 +97,37 @@ void Port::has_left(Parcel& parcel) {
   (parcel.has_payload ? free_buffers_ : free_notes_).push_back(&parcel);
 }
 
-// Nothing if the network refuses the memory; whoever waits for it is told why.
-std::optional<Transport::Place> Port::receive_piece(Channel& channel, uint64_t number,
-                                                    std::byte* to, int64_t bytes) {
-  if (!takes_any_memory() && free_landings_.empty()) {
+// For a piece that comes to memory of the port.
+Parcel* Port::spare_landing() {
+  if (free_landings_.empty()) {
     Block block = make_block(kPiecesAhead, size_t(kMessageBytes), Box::kStraight);
     for (const auto& parcel : block.parcels) free_landings_.push_back(parcel.get());
     blocks_.push_back(std::move(block));
   }
-  Parcel& parcel = takes_any_memory() ? *spare_note() : *free_landings_.back();
+  Parcel* const parcel = free_landings_.back();
+  free_landings_.pop_back();
+  return parcel;
+}
+
+// Nothing if the network refuses the memory; whoever waits for it is told why.
+std::optional<Transport::Place> Port::receive_piece(Channel& channel, uint64_t number,
+                                                    std::byte* to, int64_t bytes) {
+  const auto refuse = [&](const std::string& why) {
+    const std::string text =
+        fmt::format("rank {} cannot open {} bytes of its memory to rank {}: {}", rank_, bytes,
+                    channel.peer_, why);
+    troubles_.emplace(channel.peer_, Trouble{text, Clock::now()});
+    return std::nullopt;
+  };
+  Parcel* spare = nullptr;
+  try {  // in a call that is being made, or on the engine's thread: nobody there would catch it
+    spare = takes_any_memory() ? spare_note() : spare_landing();
+  } catch (const std::exception& error) {
+    return refuse(error.what());
+  }
+  Parcel& parcel = *spare;
   parcel.rest = to;
   if (!takes_any_memory()) {
-    free_landings_.pop_back();
     parcel.home = to;
     parcel.rest = parcel.data();
     parcel.rest_memory = parcel.memory;
@@ -120,12 +141,8 @@ std::optional<Transport::Place> Port::receive_piece(Channel& channel, uint64_t n
   parcel.error.clear();
   if (!has_ended_) transport_->expose(parcel, secret_of(channel, number));
   if (!parcel.error.empty()) {
-    const std::string text =
-        fmt::format("rank {} cannot open {} bytes of its memory to rank {}: {}", rank_, bytes,
-                    channel.peer_, parcel.error);
-    troubles_.emplace(channel.peer_, Trouble{text, Clock::now()});
     has_ended(parcel);
-    return std::nullopt;
+    return refuse(parcel.error);
   }
   channel.posted_.push_back(&parcel);
   if (!transport_->writes()) submit(parcel);
@@ -174,7 +191,8 @@ void Port::call_back(Channel& channel) {
   withdraw(channel, false);
   if (!transport_->writes()) return take_back(channel);
   if (channel.has_all_written()) return take_back(channel);
-  if (!channel.posted_.empty()) note(channel, MessageHeader::kRevoked);
+  // Who has closed the channel has said it already, and may be gone.
+  if (!channel.posted_.empty() && !channel.closed_) note(channel, MessageHeader::kRevoked);
 }
 
 // What its peer may still send shall find a receive, or it would be in the way of other channels'
@@ -214,11 +232,10 @@ void Port::withdraw(Channel& channel, bool only_pieces) {
 
 // Also for a channel that has been closed here, or is not open yet.
 void Port::stop_writing(uint64_t channel, int to, uint64_t written) {
-  const auto before = written_by_closed_.find(channel);
   MessageHeader header{};
   header.channel = channel;
   header.kind = MessageHeader::kStopped;
-  header.exposed = before == written_by_closed_.end() ? written : before->second;
+  header.exposed = written;
   note(header, to);
 }
 
@@ -234,9 +251,9 @@ bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
     return std::all_of(channels.begin(), channels.end(),
                        [](const Channel* channel) { return channel->is_idle(); });
   };
-  const auto begin = Clock::now();
+  WaitedTime time(Clock::now());
   auto is_late = [&] {
-    const auto waited = Clock::now() - begin;
+    const auto waited = time.until(Clock::now());
     const bool has_sent = std::all_of(channels.begin(), channels.end(),
                                       [](const Channel* channel) { return channel->has_sent(); });
     if (transport_->writes() && waited > kLastWord && is_over()) return true;

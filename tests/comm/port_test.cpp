@@ -1,0 +1,104 @@
+#include "port.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "closed_channels.h"
+#include "comm/fake_network.h"
+#include "waited_time.h"
+
+// Two ranks' ends of a network, which move only when the test polls them.
+using namespace smp;
+using namespace smp::testing;
+using shm::Channel;
+using shm::ClosedChannels;
+using shm::Port;
+using shm::WaitedTime;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kSilence{10000};
+constexpr int kPolls = 10;
+
+std::unique_ptr<Port> port_of(FakeNetwork& network, int rank) {
+  return std::make_unique<Port>(network.transport(rank), rank, 77, kSilence);
+}
+
+void poll(Port& port) {
+  for (int i = 0; i < kPolls; ++i) port.poll();
+}
+
+}  // namespace
+
+TEST_CASE("who has closed its channel and is gone is not asked what it has written") {
+  for (const bool is_heard_before : {true, false})
+    for (const int written : {0, 1}) {
+      CAPTURE(is_heard_before);
+      CAPTURE(written);
+      NetworkFaults faults;
+      faults.writes = true;
+      FakeNetwork network(2, faults);
+      const auto here = port_of(network, 0);
+      auto there = port_of(network, 1);
+      Channel channel(*here, 5, 1);
+      auto peers = std::make_unique<Channel>(*there, 5, 0);
+
+      constexpr int64_t kBytes = 3 * shm::kPieceBytes;
+      std::vector<std::byte> from(kBytes, std::byte{1}), to(kBytes);
+      shm::Call call;
+      call.number = 1;
+      channel.expect(call, to.data(), kBytes);
+      channel.expose();
+      poll(*there);
+      for (int i = 0; i < written; ++i)
+        there->send_piece(*peers, call, from.data(), shm::kPieceBytes);
+      poll(*there);
+      peers.reset();
+      there.reset();
+      if (is_heard_before) {
+        poll(*here);
+        CHECK(channel.placed().load() == uint64_t(written));
+      }
+
+      CHECK(here->let_go({&channel}, kSilence, [] { return false; }));
+      CHECK(network.refused() == 0);
+    }
+}
+
+TEST_CASE("what is said of channels that were closed is not kept, of those to be opened it is") {
+  FakeNetwork network(2, {});
+  const auto here = port_of(network, 0), there = port_of(network, 1);
+  for (uint64_t id = 1; id <= 3 * ClosedChannels::kMost / 2; ++id) {
+    { const Channel channel(*here, id, 1); }
+    poll(*there);
+    REQUIRE(there->counts().early == 1);
+    { const Channel channel(*there, id, 0); }
+    REQUIRE(there->counts().early == 0);
+    poll(*here);
+    REQUIRE(here->counts().early == 0);
+  }
+}
+
+TEST_CASE("of the channels that were closed the last are known") {
+  ClosedChannels closed;
+  for (uint64_t id = 0; id < ClosedChannels::kMost + 2; ++id) closed.add(id, 10 * id);
+  CHECK(!closed.written_by(1));
+  CHECK(closed.written_by(2) == 20u);
+  CHECK(closed.written_by(ClosedChannels::kMost + 1) == 10 * (ClosedChannels::kMost + 1));
+  CHECK(!closed.written_by(ClosedChannels::kMost + 2));
+}
+
+TEST_CASE("time in which a process stood still is no time that it waited") {
+  WaitedTime::Clock::time_point now{};
+  WaitedTime time(now);
+  for (const milliseconds turn : {milliseconds(20), milliseconds(0), milliseconds(40)})
+    time.until(now += turn);
+  CHECK(time.until(now) == milliseconds(60));
+  CHECK(time.until(now += milliseconds(10000)) == milliseconds(60) + WaitedTime::kMostOfTurn);
+  CHECK(time.until(now += milliseconds(1)) == milliseconds(61) + WaitedTime::kMostOfTurn);
+}
