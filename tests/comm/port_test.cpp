@@ -9,7 +9,6 @@
 
 #include "closed_channels.h"
 #include "comm/fake_network.h"
-#include "waited_time.h"
 
 // Two ranks' ends of a network, which move only when the test polls them.
 using namespace smp;
@@ -17,7 +16,6 @@ using namespace smp::testing;
 using shm::Channel;
 using shm::ClosedChannels;
 using shm::Port;
-using shm::WaitedTime;
 using std::chrono::milliseconds;
 
 namespace {
@@ -91,14 +89,4 @@ TEST_CASE("of the channels that were closed the last are known") {
   CHECK(closed.written_by(2) == 20u);
   CHECK(closed.written_by(ClosedChannels::kMost + 1) == 10 * (ClosedChannels::kMost + 1));
   CHECK(!closed.written_by(ClosedChannels::kMost + 2));
-}
-
-TEST_CASE("time in which a process stood still is no time that it waited") {
-  WaitedTime::Clock::time_point now{};
-  WaitedTime time(now);
-  for (const milliseconds turn : {milliseconds(20), milliseconds(0), milliseconds(40)})
-    time.until(now += turn);
-  CHECK(time.until(now) == milliseconds(60));
-  CHECK(time.until(now += milliseconds(10000)) == milliseconds(60) + WaitedTime::kMostOfTurn);
-  CHECK(time.until(now += milliseconds(1)) == milliseconds(61) + WaitedTime::kMostOfTurn);
 }

@@ -14,8 +14,8 @@
 #include "comm/processes.h"
 #include "comm/some_of_everything.h"
 #include "comm/times.h"
+#include "looking.h"
 #include "ofi_transport.h"
-#include "waited_time.h"
 
 // Pieces that their sender writes to memory that the receiver has opened.
 using namespace smp;
@@ -42,12 +42,13 @@ struct Ends {
     other->poll(came);
     left += sent.size();
     const auto now = std::chrono::steady_clock::now();
-    if (!sent.empty() || !came.empty()) without_news = shm::WaitedTime(now);
-    if (without_news.until(now) > kSoon) throw std::runtime_error("nothing more comes or leaves");
+    if (!sent.empty() || !came.empty()) without_news = {};
+    without_news.look(now);
+    if (without_news.looked_for() > kSoon) throw std::runtime_error("nothing more comes or leaves");
     return came;
   }
   size_t left = 0;
-  shm::WaitedTime without_news{std::chrono::steady_clock::now()};
+  shm::Looking without_news;
 };
 
 Transport::Transfer straight(std::byte* memory, size_t bytes, int peer) {

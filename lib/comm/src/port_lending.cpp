@@ -8,9 +8,9 @@
 
 #include "copy.h"
 #include "group_keys.h"
+#include "looking.h"
 #include "port.h"
 #include "smp/plan/check.h"
-#include "waited_time.h"
 
 // Messages that are sent from and received into the memory of callers: nobody copies them. A call
 // ends only when the network touches its memory no more.
@@ -251,9 +251,10 @@ bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
     return std::all_of(channels.begin(), channels.end(),
                        [](const Channel* channel) { return channel->is_idle(); });
   };
-  WaitedTime time(Clock::now());
+  Looking looking;
   auto is_late = [&] {
-    const auto waited = time.until(Clock::now());
+    looking.look(Clock::now());
+    const auto waited = looking.looked_for();
     const bool has_sent = std::all_of(channels.begin(), channels.end(),
                                       [](const Channel* channel) { return channel->has_sent(); });
     if (transport_->writes() && waited > kLastWord && is_over()) return true;
