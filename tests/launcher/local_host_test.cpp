@@ -57,6 +57,18 @@ bool dispatch_until(LocalHost& host, Record& record, Condition condition) {
   return condition();
 }
 
+// Of a process that ends with 7, and has the streams of this one.
+ChildSetup setup_of_seven() {
+  static const std::vector<std::string> arguments = {"/bin/sh", "-c", "exit 7"}, environment;
+  ChildSetup setup;
+  setup.arguments = &arguments;
+  setup.environment = &environment;
+  setup.in = STDIN_FILENO, setup.out = STDOUT_FILENO, setup.err = STDERR_FILENO;
+  sigemptyset(&setup.signal_mask);
+  getrlimit(RLIMIT_NOFILE, &setup.open_files);
+  return setup;
+}
+
 }  // namespace
 
 TEST_CASE("a process leads its own session and group") {
@@ -72,14 +84,8 @@ TEST_CASE("a process leads its own session and group") {
 }
 
 TEST_CASE("a process that its control group does not take is started outside it") {
-  const std::vector<std::string> arguments = {"/bin/sh", "-c", "exit 7"}, environment;
   const FileDescriptor no_group(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  ChildSetup setup;
-  setup.arguments = &arguments;
-  setup.environment = &environment;
-  setup.in = STDIN_FILENO, setup.out = STDOUT_FILENO, setup.err = STDERR_FILENO;
-  sigemptyset(&setup.signal_mask);
-  getrlimit(RLIMIT_NOFILE, &setup.open_files);
+  ChildSetup setup = setup_of_seven();
   setup.group = no_group.number();
   Spawner spawner;
   const pid_t pid = spawner.spawn(setup);
@@ -91,13 +97,7 @@ TEST_CASE("a process that its control group does not take is started outside it"
 
 // Not the host's start(), which needs pipes for the output.
 TEST_CASE("a process can be started where no descriptor is left") {
-  const std::vector<std::string> arguments = {"/bin/sh", "-c", "exit 7"}, environment;
-  ChildSetup setup;
-  setup.arguments = &arguments;
-  setup.environment = &environment;
-  setup.in = STDIN_FILENO, setup.out = STDOUT_FILENO, setup.err = STDERR_FILENO;
-  sigemptyset(&setup.signal_mask);
-  getrlimit(RLIMIT_NOFILE, &setup.open_files);
+  ChildSetup setup = setup_of_seven();
   rlimit none = setup.open_files;
   none.rlim_cur = 3;
   setrlimit(RLIMIT_NOFILE, &none);
