@@ -19,10 +19,9 @@
 #include "smp/launcher/error_file.h"
 #include "smp/launcher/job_observer.h"
 #include "smp/launcher/job_output.h"
-#include "smp/launcher/output_watch.h"
 #include "smp/launcher/report.h"
 #include "smp/plan/exit_code.h"
-#include "stack_dump.h"
+#include "standstill.h"
 
 namespace smp {
 namespace {
@@ -34,8 +33,6 @@ constexpr size_t kQuotedLines = 40;
 constexpr milliseconds kUnkillable{10'000};  // SIGKILL has no effect inside a hung system call
 constexpr milliseconds kWhileHeld{5};        // how often to look whether the console has room
 constexpr milliseconds kWhileUnheard{50};    // ... whether a host has spoken again
-constexpr milliseconds kBetweenLooks{500};   // ... how far the ranks are
-constexpr milliseconds kOverlooked = 3 * kBetweenLooks;  // smp-launch itself did not run
 
 // Of two times to wait; negative: for ever.
 milliseconds sooner(milliseconds a, milliseconds b) { return a.count() < 0 ? b : std::min(a, b); }
@@ -53,7 +50,6 @@ class Supervisor : public HostEvents {
         control_fd_(control_fd),
         observer_(observer),
         input_(host, job.input_ranks),
-        dump_(job.hang_dump, host),
         save_request_(job) {}
 
   JobResult run();
@@ -62,7 +58,7 @@ class Supervisor : public HostEvents {
                  std::chrono::system_clock::time_point time) override;
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override;
-  void on_stacks_shown(int rank) override { dump_.forget(rank); }
+  void on_stacks_shown(int rank) override { standstill_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const Loss& loss) override;
   void on_signalled(int number, const std::string& host) override;
@@ -100,28 +96,22 @@ class Supervisor : public HostEvents {
   int control_fd_;
   JobObserver* observer_;
   InputFeed input_;
-  StackDump dump_;
   JobResult result_;
   std::optional<JobOutput> output_;
-  std::optional<ProgressWatch> watch_;
-  std::optional<OutputWatch> silence_;
-  Clock::time_point next_look_;
+  std::optional<Standstill> standstill_;
   Phase phase_ = Phase::kRunning;
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
   SaveRequest save_request_;
-  bool finished_ = false;     // give up waiting for those that are still alive
-  std::optional<Hang> hang_;  // the job ends for it when the ranks have shown where they are
+  bool finished_ = false;  // give up waiting for those that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
 };
 
 JobResult Supervisor::run() {
   started_ = Clock::now();
   result_.ranks.resize(job_.commands.size());
-  watch_.emplace(job_.hang_limit, result_.ranks.size(), started_);
-  silence_.emplace(job_.hang_limit.silence, result_.ranks.size(), started_);
-  next_look_ = started_ + kBetweenLooks;
+  standstill_.emplace(job_, host_, console_, started_);
   try {
     start_ranks();
   } catch (const std::exception& error) {
@@ -163,7 +153,7 @@ void Supervisor::loop() {
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);
-    wait = sooner(wait, time_until(next_look_));
+    wait = sooner(wait, time_until(standstill_->next_look()));
     if (output_ && output_->due()) wait = sooner(wait, time_until(*output_->due()));
     pollfd ready[3] = {{host_.event_fd(), POLLIN, 0},
                        {control_fd_, POLLIN, 0},
@@ -176,7 +166,7 @@ void Supervisor::loop() {
     host_.dispatch(*this);
     if (ready[2].revents != 0) input_.read_some();
     if (output_) output_->release(now);
-    if (now >= next_look_) look(now);
+    if (now >= standstill_->next_look()) look(now);
     check_clock(now);
   }
   host_.hold_output(false);
@@ -184,10 +174,7 @@ void Supervisor::loop() {
 
 void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
                            std::chrono::system_clock::time_point time) {
-  const Clock::time_point now = Clock::now();
-  if (hang_) dump_.saw_output(now);
-  // What ranks show because they stand still is no sign of life.
-  if (job_.hang_limit.silence && dump_.is_over(now)) silence_->wrote(rank, now);
+  standstill_->wrote(rank, Clock::now());
   with_output([&] { output_->take(rank, stream, bytes, time); });
   if (stream == Stream::kErr && result_.ranks[rank].ended) hear_last_words(rank);
 }
@@ -213,7 +200,7 @@ void Supervisor::with_output(const std::function<void()>& act) {
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
   --alive_;
-  watch_->forget(rank, Clock::now());
+  standstill_->ended(rank, Clock::now());
   launcher_failed(fmt::format("{}: {}", text_of_rank(job_, rank), why));
 }
 
@@ -238,9 +225,7 @@ void Supervisor::on_ended(int rank, const ProcessEnd& end) {
   state.order = ended_count_++;
   state.after = since(started_);
   state.progress = host_.progress(rank);
-  watch_->forget(rank, Clock::now());
-  silence_->forget(rank, Clock::now());
-  dump_.forget(rank);
+  standstill_->ended(rank, Clock::now());
   input_.forget(rank);
   --alive_;
   if (job_.saves_on_request && end.code() == static_cast<int>(ExitCode::kCheckpointedOnRequest)) {
@@ -352,42 +337,15 @@ void Supervisor::check_clock(Clock::time_point now) {
 }
 
 void Supervisor::look(Clock::time_point now) {
-  const Clock::duration since = now - (next_look_ - kBetweenLooks);
-  if (since > kOverlooked) {
-    watch_->overlook(since, now);
-    silence_->overlook(since, now);
-  }
-  next_look_ = now + kBetweenLooks;
-  for (size_t i = 0; i < result_.ranks.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    const RankState& state = result_.ranks[i];
-    if (!state.ended) watch_->see(rank, host_.progress(rank), state.stopped, now);
-  }
-  auto stood = watch_->recovery();
-  if (const auto was_silent = silence_->recovery()) stood = was_silent;
-  // Nor is it one that a rank ends of what was asked of it.
-  if (stood && !(hang_ && hang_->by_output)) {
-    hang_.reset();
-    console_.write(Stream::kErr,
-                   fmt::format("smp-launch: the ranks go on, after {}\n", text_of(*stood)));
-  }
+  standstill_->look(result_.ranks, now);
   if (observer_ != nullptr) {
-    observer_->on_look(watch_->view(now));
+    observer_->on_look(standstill_->view(now));
     for (const HostUsage& usage : host_.take_usage()) observer_->on_usage(usage);
   }
   if (phase_ != Phase::kRunning) return;
-  if (hang_ && dump_.is_over(now)) {
-    result_.hang = std::move(hang_);
-    return begin_ending(JobEnd::kHang, SIGTERM);
-  }
-  std::optional<Hang> hang = watch_->hang(now);
-  if (!hang) hang = silence_->hang(now);
-  if (!hang) return;
-  tell({"hang", {}, text_of(*hang)});
-  if (!job_.ends_on_hang)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(*hang)));
-  dump_.begin(result_.ranks, now);
-  if (job_.ends_on_hang) hang_ = std::move(hang);
+  result_.hang = standstill_->ends_job(now);
+  if (result_.hang) return begin_ending(JobEnd::kHang, SIGTERM);
+  if (const auto hang = standstill_->found(result_.ranks, now)) tell({"hang", {}, text_of(*hang)});
 }
 
 void Supervisor::decide() {
