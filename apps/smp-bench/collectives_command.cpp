@@ -266,9 +266,8 @@ int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job
 int run_collectives(CollectivesRequest request) {
   request.options.is_symmetric = !request.is_private;
   // The time model is of calls out of place, and needs no proof that they are right.
-  const bool is_for_model = request.calibrates || !request.predictions.empty();
-  request.options.is_out_of_place_alone = is_for_model;
-  request.options.is_checked = !is_for_model;
+  request.options.is_out_of_place_alone |= request.calibrates || !request.predictions.empty();
+  request.options.is_checked = !request.options.is_out_of_place_alone;
   if (request.calibrates) {
     request.ops.assign(std::begin(kPointOps), std::end(kPointOps));
     (void)cluster_source(request.cluster);  // refused before anything is measured
@@ -316,6 +315,8 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command->add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
+  command->add_flag("--out-of-place-alone", request->options.is_out_of_place_alone,
+                    "no calls in place, where there are others, and no check of what calls leave");
   command->add_flag("--private", request->is_private,
                     "buffers in private memory, not in memory that peers read in place");
   command

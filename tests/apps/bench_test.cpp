@@ -74,6 +74,20 @@ TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every
   }
 }
 
+TEST_CASE("smp-bench collectives --out-of-place-alone times what can be out of place, once") {
+  const ProgramEnd end =
+      run_program({SMP_BENCH, "collectives", "-n", "2", "--ops", "all_reduce,broadcast", "-b",
+                   "1Ki", "-e", "1Ki", "--samples", "1", "--out-of-place-alone", "--json", "-"});
+  CAPTURE(end.err);
+  REQUIRE(end.code == 0);
+  const auto results = nlohmann::json::parse(end.out.substr(end.out.find('{')))["results"];
+  REQUIRE(results.size() == 2);
+  CHECK(results[0]["out_of_place"]["seconds"] > 0);
+  CHECK(!results[0]["out_of_place"].contains("wrong"));
+  CHECK(!results[0].contains("in_place"));
+  CHECK(results[1]["in_place"]["seconds"] > 0);  // a broadcast cannot be otherwise
+}
+
 TEST_CASE("smp-bench collectives checks every reduction, in types that hold little too") {
   for (const char* const reduction : {"sum", "max", "min", "product", "average"}) {
     const ProgramEnd end =

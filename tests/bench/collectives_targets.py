@@ -41,11 +41,15 @@ class Cell:
     figure: float
     target: float = None
     at_most: bool = False
+    floor: float = None  # a target above this asks for less time than copies of as many bytes take
 
     def is_missed(self):
         if self.target is None:
             return False
         return self.figure > self.target if self.at_most else self.figure < self.target
+
+    def is_below_a_copy(self):
+        return self.is_missed() and self.floor is not None and self.target > self.floor
 
 
 @dataclasses.dataclass
@@ -59,6 +63,9 @@ class Table:
     def missed(self):
         return sum(cell is not None and cell.is_missed() for row in self.rows.values() for cell in row)
 
+    def below_a_copy(self):
+        return sum(cell is not None and cell.is_below_a_copy() for row in self.rows.values() for cell in row)
+
     def counted(self):
         return sum(cell is not None and cell.target is not None for row in self.rows.values() for cell in row)
 
@@ -70,37 +77,43 @@ def shares_of_copies(op, ranks):
     return moved[op] * ranks / 2
 
 
-def of_peer(name, title, unit, ranks, targets, figure):
+def of_peer(name, title, unit, ranks, targets, figure, floor=None):
+    """`figure` and `floor` of a call, a size and a way."""
     table = Table(name, title, unit, SIZES)
     for op in OPS:
         for at, way in enumerate(WAYS):
             known = targets.get(ranks, {}).get(op, (None,) * len(SIZES))
             table.rows[op, way] = [
                 None if name == "T3" and size == SIZES[0] else
-                Cell(figure(op, size, way), known[i][at] if known[i] else None) for i, size in enumerate(SIZES)]
+                Cell(figure(op, size, way), known[i][at] if known[i] else None, floor=floor and floor(op, size, way))
+                for i, size in enumerate(SIZES)]
     return table
 
 
 def tables(ranks, seconds):
     """`seconds`: of "gloo", "MPI" (the best) and "copies" where they were measured, and of "staged" and "direct", by
-    call and size; "direct bf16" and so on by call and long size."""
+    call and size; "ratios" of "direct bf16" and so on to fp32 by call and long size."""
     found = []
-    if "gloo" in seconds:
-        found.append(of_peer("T1", "gloo / smp", "x", ranks, GLOO,
-                             lambda op, size, way: seconds["gloo"][op][size] / seconds[way][op][size]))
-    if "MPI" in seconds:
-        found.append(of_peer("T2", "best MPI / smp", "x", ranks, MPI,
-                             lambda op, size, way: seconds["MPI"][op][size] / seconds[way][op][size]))
+
+    def limit(op, size):
+        return shares_of_copies(op, ranks) * seconds["copies"][size]
+
+    def of_library(name, title, library, targets):
+        if library in seconds:
+            found.append(of_peer(name, title, "x", ranks, targets,
+                                 lambda op, size, way: seconds[library][op][size] / seconds[way][op][size],
+                                 lambda op, size, way: seconds[library][op][size] / limit(op, size)))
+
+    of_library("T1", "gloo / smp", "gloo", GLOO)
+    of_library("T2", "best MPI / smp", "MPI", MPI)
     found.append(of_peer("T3", "share of what two processes that copy memory could do", " %", ranks, LIMIT,
-                         lambda op, size, way: 100 * shares_of_copies(op, ranks) * seconds["copies"][size] /
-                         seconds[way][op][size]))
+                         lambda op, size, way: 100 * limit(op, size) / seconds[way][op][size]))
     half = Table("T6", "16 bits / fp32, the same bytes", "x", LONG)
     for op in OPS[1:]:
         for way in WAYS:
             for dtype in HALVES:
                 half.rows[f"{op} {dtype}", way] = [
-                    Cell(seconds[f"{way} {dtype}"][op][size] / seconds[way][op][size], HALF[size], True)
-                    for size in LONG]
+                    Cell(seconds["ratios"][f"{way} {dtype}"][op][size], HALF[size], True) for size in LONG]
     return found + [half]
 
 
@@ -119,7 +132,8 @@ def words(cell, unit, markdown):
     if cell.target is None:
         return figure
     mark = ("**{}**" if markdown else "{} MISSED") if cell.is_missed() else "{}"
-    return mark.format(f"{figure} ({'<=' if cell.at_most else '>='} {cell.target:g})")
+    below = ", below a copy" if cell.is_below_a_copy() else ""
+    return mark.format(f"{figure} ({'<=' if cell.at_most else '>='} {cell.target:g}{below})")
 
 
 def printed(lines, markdown):
