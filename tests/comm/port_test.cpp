@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "closed_channels.h"
@@ -22,6 +24,8 @@ namespace {
 
 constexpr milliseconds kSilence{10000};
 constexpr int kPolls = 10;
+constexpr auto kNotOver = [] { return false; };
+constexpr auto kAllHere = [](int) { return false; };
 
 std::unique_ptr<Port> port_of(FakeNetwork& network, int rank) {
   return std::make_unique<Port>(network.transport(rank), rank, 77, kSilence);
@@ -34,9 +38,14 @@ void poll(Port& port) {
 }  // namespace
 
 TEST_CASE("who has closed its channel and is gone is not asked what it has written") {
-  for (const bool is_heard_before : {true, false})
+  struct Case {
+    bool is_heard_before, is_quiet;  // it may have closed it because of a failure
+  };
+  for (const Case& c : {Case{true, false}, {false, false}, {true, true}, {false, true}})
     for (const int written : {0, 1}) {
+      const bool is_heard_before = c.is_heard_before;
       CAPTURE(is_heard_before);
+      CAPTURE(c.is_quiet);
       CAPTURE(written);
       NetworkFaults faults;
       faults.writes = true;
@@ -56,6 +65,7 @@ TEST_CASE("who has closed its channel and is gone is not asked what it has writt
       for (int i = 0; i < written; ++i)
         there->send_piece(*peers, call, from.data(), shm::kPieceBytes);
       poll(*there);
+      if (c.is_quiet) peers->keep_quiet();
       peers.reset();
       there.reset();
       if (is_heard_before) {
@@ -63,9 +73,42 @@ TEST_CASE("who has closed its channel and is gone is not asked what it has writt
         CHECK(channel.placed().load() == uint64_t(written));
       }
 
-      CHECK(here->let_go({&channel}, kSilence, [] { return false; }));
+      CHECK(here->let_go({&channel}, kSilence, kNotOver, kAllHere));
       CHECK(network.refused() == 0);
     }
+}
+
+TEST_CASE("a rank that is gone and never opened a channel has written nothing there") {
+  NetworkFaults faults;
+  faults.writes = true;
+  FakeNetwork network(2, faults);
+  const auto here = port_of(network, 0);
+  auto there = port_of(network, 1);
+  Channel channel(*here, 5, 1);
+  constexpr int64_t kBytes = 3 * shm::kPieceBytes;
+  std::vector<std::byte> to(kBytes);
+  shm::Call call;
+  call.number = 1;
+  channel.expect(call, to.data(), kBytes);
+  channel.expose();
+  poll(*there);
+  there.reset();
+  CHECK(here->let_go({&channel}, kSilence, kNotOver, [](int rank) { return rank == 1; }));
+  poll(*here);
+  CHECK(!here->unreachable(0));  // the network goes on
+}
+
+TEST_CASE("without memory for a message to a rank whoever waits for that rank is told") {
+  FakeNetwork network(2, {});
+  const auto here = port_of(network, 0);
+  network.fill(0);
+  std::optional<std::string> why;
+  const auto end = std::chrono::steady_clock::now() + kSilence;
+  while (!why && std::chrono::steady_clock::now() < end) {
+    why = here->unreachable(1);
+    here->poll();
+  }
+  CHECK(why == "rank 0 has no memory for a message to rank 1: std::bad_alloc");
 }
 
 TEST_CASE("what is said of channels that were closed is not kept, of those to be opened it is") {

@@ -9,13 +9,7 @@ namespace smp::shm {
 Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)
     : port_(port), id_(id), peer_(peer), reader_(reader) {
   port_.open(*this);
-  try {
-    grant();
-  } catch (...) {
-    quiet_ = true;
-    port_.close(*this);
-    throw;
-  }
+  grant();
 }
 
 Channel::~Channel() { port_.close(*this); }

@@ -96,7 +96,7 @@ std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   job->set_doorbells(std::move(meeting.doorbells));
   // Later than those who watch over processes and hosts, who know better why one is silent.
-  const auto silence = options.silence + std::chrono::seconds(1);
+  const auto silence = options.silence + std::chrono::milliseconds(500);
   auto port = fleet.spans_hosts() ? std::make_unique<Port>(std::move(hosts.network.transport),
                                                            options.rank, hosts.secret, silence)
                                   : nullptr;

@@ -137,7 +137,8 @@ void HostsGroup::let_go() {
   const auto job_has_failed = [this] {
     return seat_->job->failure().state.load() == FailureRecord::kWritten;
   };
-  if (seat_->port->let_go(channels, kLastPieces, job_has_failed)) return;
+  const auto has_gone = [this](int rank) { return seat_->job->board(rank).gone.load() != 0; };
+  if (seat_->port->let_go(channels, kLastPieces, job_has_failed, has_gone)) return;
   const int self = global(rank_);
   seat_->job->fail(seat_->job->failure(),
                    {CommError::Kind::kPeerLost, self, self, *seat_->port->unreachable(self)});

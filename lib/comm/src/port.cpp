@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -65,7 +66,11 @@ void Port::open(Channel& channel) {
 }
 
 void Port::close(Channel& channel) {
-  if (!channel.closed_ && !channel.quiet_) note(channel, MessageHeader::kClosed);
+  if (!channel.quiet_) {
+    if (!channel.closed_) note(channel, MessageHeader::kClosed);
+  } else if (transport_->writes()) {
+    note(channel, MessageHeader::kStopped);  // nobody may be here any more when its peer asks
+  }
   for (Parcel* parcel : channel.slots_)
     if (parcel != nullptr) recycle(*parcel);
   channels_.erase(channel.id_);
@@ -251,9 +256,8 @@ void Port::note(const Channel& channel, MessageHeader::Kind kind) {
 
 Parcel* Port::spare_note() {
   if (free_notes_.empty()) {
-    Block block = make_block(kNoteReceives, sizeof(Note), Transport::Box::kNotes);
-    for (const auto& parcel : block.parcels) free_notes_.push_back(parcel.get());
-    blocks_.push_back(std::move(block));
+    blocks_.push_back(make_block(kNoteReceives, sizeof(Note), Transport::Box::kNotes));
+    for (const auto& parcel : blocks_.back().parcels) free_notes_.push_back(parcel.get());
   }
   Parcel* const parcel = free_notes_.back();
   free_notes_.pop_back();
@@ -261,24 +265,37 @@ Parcel* Port::spare_note() {
   return parcel;
 }
 
+Parcel* Port::spare_note_for(int peer) {
+  try {
+    return spare_note();
+  } catch (const std::exception& error) {
+    const std::string text = fmt::format("rank {} has no memory for a message to rank {}: {}",
+                                         rank_, peer, error.what());
+    troubles_.emplace(peer, Trouble{text, Clock::now()});
+    return nullptr;
+  }
+}
+
 void Port::note(const MessageHeader& header, int to) {
-  Parcel& parcel = *spare_note();
-  parcel.header() = header;
-  parcel.header().secret = secret_;
-  parcel.header().from = rank_;
-  parcel.peer = to;
-  submit(parcel);
+  Parcel* const parcel = spare_note_for(to);
+  if (parcel == nullptr) return;
+  parcel->header() = header;
+  parcel->header().secret = secret_;
+  parcel->header().from = rank_;
+  parcel->peer = to;
+  submit(*parcel);
 }
 
 void Port::note(const Note& note, size_t places, int to) {
-  Parcel& parcel = *spare_note();
-  parcel.note() = note;
-  parcel.header().secret = secret_;
-  parcel.header().from = rank_;
-  parcel.header().bytes = uint32_t(places * sizeof(Transport::Place));
-  parcel.bytes += parcel.header().bytes;
-  parcel.peer = to;
-  submit(parcel);
+  Parcel* const parcel = spare_note_for(to);
+  if (parcel == nullptr) return;
+  parcel->note() = note;
+  parcel->header().secret = secret_;
+  parcel->header().from = rank_;
+  parcel->header().bytes = uint32_t(places * sizeof(Transport::Place));
+  parcel->bytes += parcel->header().bytes;
+  parcel->peer = to;
+  submit(*parcel);
 }
 
 std::optional<std::string> Port::unreachable(int rank) {

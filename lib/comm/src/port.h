@@ -273,9 +273,9 @@ class Port final : public Mover {
   // afterwards. What their peers still send goes nowhere. Of one that has a message half sent or
   // received and does not get on with it for `limit`, or whose peer may still write and does not
   // say for longer that it has stopped, the whole network has to end: then false. It need not say
-  // so for long if the job `is_over`.
+  // so for long if the job `is_over`, and not at all if it `has_gone` without having opened it.
   bool let_go(const std::vector<Channel*>& channels, std::chrono::milliseconds limit,
-              const std::function<bool()>& is_over);
+              const std::function<bool()>& is_over, const std::function<bool(int rank)>& has_gone);
 
   // Why nothing reaches a rank, if so; for a moment after an error nothing is said, for there may
   // be a better reason soon.
@@ -294,7 +294,10 @@ class Port final : public Mover {
   void close(Channel& channel);
   void add_receives(int64_t channels);
   void recycle(Parcel& receive);
+  // Throws where the network has no memory for more.
   Parcel* spare_note();
+  // Nothing then, and whoever waits for that rank is told: nobody there would catch it.
+  Parcel* spare_note_for(int peer);
   MessageHeader header_of(const Channel& channel, const Call& call) const;
   void note(const Channel& channel, MessageHeader::Kind kind);
   void note(const MessageHeader& header, int to);
@@ -318,6 +321,8 @@ class Port final : public Mover {
   void withdraw(Channel& channel, bool only_pieces);
   void stop_writing(uint64_t channel, int to, uint64_t written);
   void take_back(Channel& channel);
+  void take_back_unopened(const std::vector<Channel*>& channels,
+                          const std::function<bool(int rank)>& has_gone);
   void end_network();
   void answer(const MessageHeader& question);
   void answered(const MessageHeader& header);

@@ -198,16 +198,17 @@ void Port::call_back(Channel& channel) {
 // What its peer may still send shall find a receive, or it would be in the way of other channels'
 // messages.
 void Port::receive_nowhere(const Parcel& piece) {
+  Parcel* const instead = spare_note_for(piece.channel->peer_);
+  if (instead == nullptr) return;
   nowhere_.resize(size_t(kPieceBytes));
-  Parcel& instead = *spare_note();
-  instead.box = Box::kStraight;
-  instead.place = piece.place;
-  instead.channel = nullptr;
-  instead.peer = -1;
-  instead.bytes = 0;
-  instead.rest = nowhere_.data();
-  instead.rest_bytes = piece.rest_bytes;
-  submit(instead);
+  instead->box = Box::kStraight;
+  instead->place = piece.place;
+  instead->channel = nullptr;
+  instead->peer = -1;
+  instead->bytes = 0;
+  instead->rest = nowhere_.data();
+  instead->rest_bytes = piece.rest_bytes;
+  submit(*instead);
 }
 
 // What the network had no room for yet.
@@ -243,8 +244,17 @@ void Port::take_back(Channel& channel) {
   for (Parcel* const piece : std::vector<Parcel*>(channel.posted_)) transport_->cancel(*piece);
 }
 
+// What a rank has sent before it left may come later than the word that it has.
+void Port::take_back_unopened(const std::vector<Channel*>& channels,
+                              const std::function<bool(int)>& has_gone) {
+  for (Channel* const channel : channels)
+    if (!channel->posted_.empty() && channel->credits_.load() == 0 && has_gone(channel->peer_))
+      take_back(*channel);
+}
+
 bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
-                  const std::function<bool()>& is_over) {
+                  const std::function<bool()>& is_over,
+                  const std::function<bool(int rank)>& has_gone) {
   for (Channel* const channel : channels)
     if (!channel->is_let_go_) call_back(*channel);
   auto are_idle = [&] {
@@ -257,7 +267,10 @@ bool Port::let_go(const std::vector<Channel*>& channels, milliseconds limit,
     const auto waited = looking.looked_for();
     const bool has_sent = std::all_of(channels.begin(), channels.end(),
                                       [](const Channel* channel) { return channel->has_sent(); });
-    if (transport_->writes() && waited > kLastWord && is_over()) return true;
+    if (transport_->writes() && waited > kLastWord) {
+      if (is_over()) return true;
+      take_back_unopened(channels, has_gone);
+    }
     return waited > (transport_->writes() && has_sent ? kLastWordOfTheLiving : limit);
   };
   while (!has_ended_ && !are_idle()) {
