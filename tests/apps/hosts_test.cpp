@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -254,6 +257,46 @@ TEST_CASE("nothing is left of ranks on other hosts") {
     CHECK(contains(end.err, "nothing was heard from it for 500 ms\n"));
   }
   CHECK(all_gone(wait_for_lines(pids, 8)));
+}
+
+// As behind a network that was cut: the test holds the other ends of the agent's channel.
+TEST_CASE("a stopped agent is killed where nobody tells of the end of its channel") {
+  ScratchFolder folder;
+  const std::string to = folder / "to", from = folder / "from", pids = folder / "pids";
+  std::vector<int> held;
+  for (const std::string& path : {to, from}) {
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    held.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  Program guard(
+      {"/bin/sh", "-c", fmt::format("exec {} --agent < {} > {}", SMP_LAUNCH, to, from)});
+  const auto start = [&](const std::string& timeout) {
+    return std::make_unique<Program>(std::vector<std::string>{
+        SMP_LAUNCH, "--hosts", "a:1", "--host-timeout", timeout, "--via",
+        fmt::format("exec:cat {} & exec cat > {}", from, to), "--", "/bin/sh", "-c",
+        fmt::format("setsid sleep 100 & echo $! >> {0}; echo $$ >> {0}; echo $PPID >> {0}; "
+                    "until [ -e {1} ]; do sleep 0.01; done; exit 7",
+                    pids, folder / "go")});
+  };
+  SUBCASE("after the time in which it has to be heard") {
+    const auto program = start("500ms");
+    kill(std::stoi(wait_for_lines(pids, 3).back()), SIGSTOP);
+    CHECK(contains(program->wait().err, "nothing was heard from it for 500 ms\n"));
+    const ProgramEnd end = guard.wait();
+    CHECK(end.code == 125);
+    CHECK(contains(end.err, "smp-launch: its supervising process was killed by signal 9; "));
+  }
+  SUBCASE("and one that goes on before that is left alone") {
+    const auto program = start("100s");
+    const int agent = std::stoi(wait_for_lines(pids, 3).back());
+    kill(agent, SIGSTOP);
+    kill(agent, SIGCONT);
+    std::ofstream(folder / "go") << "";
+    CHECK(program->wait().code == 7);
+    CHECK(guard.wait().code == 0);
+  }
+  CHECK(all_gone(wait_for_lines(pids, 3)));
+  for (const int end : held) close(end);
 }
 
 TEST_CASE("signals reach the ranks of all hosts") {

@@ -14,6 +14,7 @@
 #include "build_id.h"
 #include "host_addresses.h"
 #include "smp/launcher/binding.h"
+#include "smp/launcher/guard.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -40,6 +41,7 @@ AgentSession::AgentSession(FrameChannel channel, int control_fd, ProcessHost& ho
 
 int AgentSession::run() {
   channel_.send(FrameType::kHello, encode(HelloMessage{kProtocolVersion, own_build_id()}));
+  if (control_fd_ >= 0) may_be_stopped_for(silence_.limit(), control_fd_);
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const ProtocolError& error) {
@@ -162,6 +164,7 @@ void AgentSession::welcome(const WelcomeMessage& message) {
                               message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
   silence_ = SilenceWatch(milliseconds(message.silence_ms));
+  if (control_fd_ >= 0) may_be_stopped_for(silence_.limit(), control_fd_);
   told_signals_ = message.told_signals;
   if (message.usage_ms > 0) host_.sample_usage(milliseconds(message.usage_ms));
   ReadyMessage ready;

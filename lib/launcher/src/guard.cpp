@@ -6,11 +6,13 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <set>
 #include <system_error>
@@ -27,6 +29,7 @@ namespace {
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
 constexpr auto kPatience = std::chrono::milliseconds(10'000);
 constexpr int kAfterHangUpMs = 300;
+constexpr int kLookMs = 100;  // at one that somebody has stopped
 
 // Those that a parent had us ignore (nohup; a background job of a script) stay ignored.
 sigset_t passed_on_signals() {
@@ -58,26 +61,51 @@ sigset_t passed_on_signals() {
   _exit(code);
 }
 
+// What the first process knows of the second.
+struct Second {
+  const pid_t pid;
+  int status = 0;           // its wait status, once it has ended
+  int limit_ms = 0;         // how long it may be stopped, once it has said so
+  bool is_stopped = false;  // for stopped_ms, in which the first was not stopped itself
+  int stopped_ms = 0;
+
+  bool has_ended() {
+    while (waitpid(pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == pid) {
+      is_stopped = WIFSTOPPED(status);
+      if (!is_stopped && !WIFCONTINUED(status)) return true;
+      stopped_ms = 0;
+    }
+    return false;
+  }
+  bool is_looked_at() const { return is_stopped && limit_ms > 0; }
+};
+
 // Passes signals on until the second process has ended; its wait status.
-int pass_signals_on(pid_t second, int control, sigset_t signals, int watched) {
+int pass_signals_on(Second second, int control, sigset_t signals, int watched) {
   sigaddset(&signals, SIGCHLD);
   const FileDescriptor arrived(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!arrived.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
-  bool hung_up = false;
-  while (true) {
-    int status = 0;
-    if (waitpid(second, &status, WNOHANG) == second) return status;
-    pollfd ready[2] = {{arrived.number(), POLLIN, 0}, {hung_up ? -1 : watched, POLLRDHUP, 0}};
-    const int changed = poll(ready, 2, hung_up ? kAfterHangUpMs : -1);
-    if (hung_up && changed == 0) kill(second, SIGKILL);
+  bool hung_up = false, is_heard = true;
+  while (!second.has_ended()) {
+    pollfd ready[3] = {{arrived.number(), POLLIN, 0},
+                       {hung_up ? -1 : watched, POLLRDHUP, 0},
+                       {is_heard ? control : -1, POLLIN, 0}};
+    const int patience = hung_up ? kAfterHangUpMs : second.is_looked_at() ? kLookMs : -1;
+    if (poll(ready, 3, patience) == 0) {
+      second.stopped_ms += patience;
+      if (hung_up || second.stopped_ms >= second.limit_ms) kill(second.pid, SIGKILL);
+    }
     if (ready[1].revents != 0) hung_up = true;
+    if (ready[2].revents != 0)
+      is_heard = read(control, &second.limit_ms, sizeof second.limit_ms) > 0;
     signalfd_siginfo info{};
     while (read(arrived.number(), &info, sizeof info) > 0) {
       const auto byte = static_cast<unsigned char>(info.ssi_signo);
-      // A full pipe means that signals enough are waiting there.
+      // A full buffer means that signals enough are waiting there.
       if (info.ssi_signo != SIGCHLD) (void)!write(control, &byte, 1);
     }
   }
+  return second.status;
 }
 
 }  // namespace
@@ -90,12 +118,17 @@ std::optional<int> asked_to_end(int control_fd, const std::set<int>& also) {
   return number;
 }
 
+void may_be_stopped_for(std::chrono::milliseconds limit, int control_fd) {
+  const int limit_ms = static_cast<int>(std::min<int64_t>(limit.count(), INT_MAX));
+  (void)!write(control_fd, &limit_ms, sizeof limit_ms);  // the first may have died
+}
+
 int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
-  FileDescriptor read_end(ends[0]), write_end(ends[1]);
-  fcntl(write_end.number(), F_SETFL, O_NONBLOCK);
+  FileDescriptor seconds_end(ends[0]), own_end(ends[1]);
+  fcntl(own_end.number(), F_SETFL, O_NONBLOCK);
 
   // Whatever this process had before (a shell may exec us with children) is not ours to end.
   const std::vector<pid_t> strangers = children_of_this_process();
@@ -111,12 +144,12 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
   if (second < 0)
     throw std::system_error(errno, std::generic_category(), "cannot start the supervisor");
   if (second == 0) {
-    write_end.reset();
-    be_second(supervise, std::move(read_end), mask, reads_terminal);
+    own_end.reset();
+    be_second(supervise, std::move(seconds_end), mask, reads_terminal);
   }
-  read_end.reset();
+  seconds_end.reset();
 
-  const int status = pass_signals_on(second, write_end.number(), passed_on, watched);
+  const int status = pass_signals_on({second}, own_end.number(), passed_on, watched);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const RankGroup ranks = RankGroup::of(second);
   const int in_group = ranks.kill();

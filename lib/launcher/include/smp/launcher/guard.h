@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
@@ -10,10 +11,10 @@ namespace smp {
 // each other: whichever is killed, even with SIGKILL, the other ends every process of the job.
 //
 //   caller        the process that the user sees; a subreaper. Passes the signals that reach it on,
-//                 one byte each, through a pipe. When the second process dies by a signal, it ends
+//                 one byte each, through a socket. When the second process dies by a signal, it ends
 //                 all descendants and returns ExitCode::kLauncherError.
 //   second one    parent of all ranks, in a process group of its own, so that a Ctrl-C reaches it
-//                 once, through the pipe. End of file there: the first process has died.
+//                 once, through the socket. End of file there: the first process has died.
 //
 // `watched`, if given, is a channel of the second process: when its other side has gone and the
 // second process does not end within 0.3 s (somebody has stopped it), it is killed.
@@ -30,5 +31,9 @@ int run_guarded(const std::function<int(int control_fd)>& supervise, int watched
 // The number of a signal that ends it, 0 when the first process has died; nothing for signals that
 // are for ranks, USR1, USR2 and CONT, but for those `also`.
 std::optional<int> asked_to_end(int control_fd, const std::set<int>& also);
+
+// For the second process: the first kills it once somebody has stopped it for so long, for nobody
+// may tell of its channel's end where a network was cut. Without this it may be stopped for ever.
+void may_be_stopped_for(std::chrono::milliseconds limit, int control_fd);
 
 }  // namespace smp
