@@ -40,6 +40,7 @@ class Job:
 
     def __init__(self, launch, hosts, chance, number):
         self.hosts, self.chance, self.allowed, self.silent, self.mend = hosts, chance, [], False, []
+        self.done, self.begin = [], time.monotonic()
         self.mark = f"{600000 + os.getpid() % 100000}.{number}"
         self.folder = tempfile.TemporaryDirectory()
         script = (f"echo $$ >{self.folder.name}/rank-$RANK; setsid sh -c 'trap \"\" TERM; sleep {self.mark}' & "
@@ -48,6 +49,9 @@ class Job:
             [launch, "--hosts", f"h[1-{HOSTS}]:{PER_HOST}", "--ssh-args", f"-F {hosts.folder}/ssh_config", "--grace", "500ms",
              "--connect-timeout", f"{CONNECT_S}s", "--", "sh", "-c", script],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def note(self, what):
+        self.done.append(f"{what} after {time.monotonic() - self.begin:.2f} s")
 
     def running(self):
         return self.program.poll() is None
@@ -89,6 +93,7 @@ class Job:
             own = text.read_text().strip() or None if text.exists() else None
             time.sleep(0.002)
         host = f"h{number // PER_HOST + 1}"
+        self.note(f"rank {number} killed")
         self.allowed.append((137, rf"rank {number} on host {host} was killed by SIGKILL"))
         if not own:
             return
@@ -100,33 +105,40 @@ class Job:
     def an_agent_dies(self):
         host = self.host()
         self.lost(host)
-        self.kill(self.of_agent(host, self.chance.choice(["smp-supervise", "smp-launch"]))[:1])
+        name = self.chance.choice(["smp-supervise", "smp-launch"])
+        self.kill(self.of_agent(host, name)[:1])
+        self.note(f"{name} on {host} killed")
 
     def an_agent_stops(self):
         host = self.host()
         self.lost(host)
         self.kill(self.of_agent(host, "smp-supervise"), signal.SIGSTOP)
+        self.note(f"smp-supervise on {host} stopped")
 
     def smp_launch_dies(self):
         self.silent = True
         self.program.kill()
+        self.note("smp-launch killed")
 
     def its_guard_dies(self):
         """The process below it, which is the parent of all that it starts."""
         self.allowed.append((125, "its supervising process was killed by signal 9"))
         children = pathlib.Path(f"/proc/{self.program.pid}/task/{self.program.pid}/children").read_text().split()
         self.kill(map(int, children))
+        self.note("its guard killed")
 
     def a_network_is_cut(self):
         host = self.host()
         self.lost(host)
         self.hosts.tell("cut", host)
+        self.note(f"{host} cut off")
         self.mend.append(lambda: self.hosts.tell("join", host))
 
     def a_host_loses_power(self):
         host = self.host()
         self.lost(host)
         self.hosts.tell("off", host)
+        self.note(f"{host} without power")
         self.mend.append(None)  # by hosts anew
 
     def end(self, longest_s):
@@ -166,12 +178,15 @@ def main():
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--longest", type=float, default=30.0)
+    parser.add_argument("--job", type=int, action="append", help="this one alone")
     options = parser.parse_args()
-    chance, slowest, wrong = random.Random(options.seed), dict.fromkeys(KINDS, 0.0), 0
+    slowest, wrong = dict.fromkeys(KINDS, 0.0), 0
+    numbers = options.job or range(options.jobs)
     script = pathlib.Path(options.source, "scripts/namespace-hosts")
     hosts = Hosts(script, HOSTS)
     try:
-        for number in range(options.jobs):
+        for number in numbers:
+            chance = random.Random(f"{options.seed} {number}")
             job = Job(options.launch, hosts, chance, number)
             kinds = [chance.choice(KINDS) for _ in range(2 if number % 3 == 2 else 1)]
             for kind in kinds:
@@ -183,7 +198,7 @@ def main():
                 slowest[kinds[0]] = max(slowest[kinds[0]], seconds)
             if problem:
                 wrong += 1
-                print(f"FAIL  job {number}, {', then '.join(kinds)}: {problem}", flush=True)
+                print(f"FAIL  job {number}, {', then '.join(job.done)}: {problem}", flush=True)
                 job.kill(job.sleepers())
             if None in job.mend:
                 hosts.down()
@@ -196,7 +211,7 @@ def main():
         hosts.down()
     for kind, seconds in slowest.items():
         print(f"{kind.replace('_', ' '):22} the slowest end after {seconds:.1f} s")
-    print(f"{options.jobs - wrong} of {options.jobs} jobs: all has ended, and what was said is what was done")
+    print(f"{len(numbers) - wrong} of {len(numbers)} jobs: all has ended, and what was said is what was done")
     return 1 if wrong else 0
 
 
