@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <vector>
 
 #include "comm/layouts.h"
@@ -110,6 +111,40 @@ TEST_CASE("all_to_all gives each rank what every rank has for it") {
         CHECK(wrong == 0);
       }
   });
+}
+
+TEST_CASE("long calls gather and hand out inside a host while their pieces are between hosts") {
+  constexpr int64_t kCount = (2 << 19) + 5;  // of each rank: two pieces and a little
+  HostsOptions plain, messages;
+  messages.faults.wants_own_memory = true, messages.faults.reorder = true;
+  for (const HostsOptions& options : {plain, messages})
+    run_hosts(
+        2, 2,
+        [](Communicator& comm) {
+          const int size = comm.size(), rank = comm.rank();
+          const auto wrong_of = [&](Values& all) {
+            int64_t wrong = 0;
+            for (int64_t i = 0; i < kCount * size; ++i)
+              wrong += all.get(i) != value_of(int(i / kCount), i % kCount);
+            return wrong;
+          };
+          Values own(DType::kU8, kCount), all(DType::kU8, kCount * size);
+          for (int64_t i = 0; i < kCount; ++i) own.set(i, value_of(rank, i));
+          for (const int root : {1, size - 1}) {
+            CAPTURE(root);
+            const bool is_root = rank == root;
+            memset(all.data(), 0, size_t(kCount * size));
+            comm.gather(own.data(), is_root ? all.data() : nullptr, kCount, DType::kU8, root, "x")
+                ->wait();
+            if (is_root) CHECK(wrong_of(all) == 0);
+            memset(own.data(), 0, size_t(kCount));
+            comm.scatter(is_root ? all.data() : nullptr, own.data(), kCount, DType::kU8, root, "x")
+                ->wait();
+            comm.all_gather(own.data(), all.data(), kCount, DType::kU8, "x")->wait();
+            CHECK(wrong_of(all) == 0);
+          }
+        },
+        options);
 }
 
 TEST_CASE("calls with a root refuse one that is not there, and are numbered on") {
