@@ -27,6 +27,7 @@ class LateMemory final : public DeviceMemory {
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* /*memory*/, int64_t /*bytes*/) override { ++counts_.pinned; }
   void unpin(void* /*memory*/) override { --counts_.pinned; }
+  bool is_idle() override { return computing_->is_idle(); }
   CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     ++counts_.to_host;
@@ -53,6 +54,7 @@ class LateMemory final : public DeviceMemory {
       }
     }
     size_t ended() const { return ended_; }
+    bool is_idle() const { return copies_.empty(); }
 
    private:
     struct One {

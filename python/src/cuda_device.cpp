@@ -87,6 +87,7 @@ class CudaDevice final : public Device, public DeviceMemory {
                 error);
   }
   void unpin(void* memory) override { unregister_(memory); }
+  bool is_idle() override { return guard_.queryStream(guard_.getStream(device_)); }
   CopyPtr until_now() override { return std::make_unique<StreamCopy>(guard_.getStream(device_)); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_);

@@ -31,6 +31,7 @@ class DeviceCalls final : public WrappedCommunicator {
   ~DeviceCalls() override;  // once its Works are done
 
   Device& device() { return *device_; }
+  const GdrMemory& memory() const { return memory_; }
   // Whether the calls from now on are of the device's memory, or of the host's.
   void set_on_device(bool on_device) { on_device_ = on_device; }
 

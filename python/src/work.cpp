@@ -3,11 +3,22 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 
+#include <cstdio>
+
 #include "call_logs.h"
 #include "completion.h"
 #include "nap.h"
 
 namespace smp::pytorch {
+namespace {
+
+// What is chosen for a device is the same for all groups of a process, so the first one says it.
+void say_once(const std::string& text) {
+  static std::atomic<bool> is_said{false};
+  if (!is_said.exchange(true)) std::fputs(c10::str("smp: ", text, "\n").c_str(), stderr);
+}
+
+}  // namespace
 
 void throw_torch_error(CommError::Kind kind, const std::string& place, const std::string& text) {
   const char* what = kind == CommError::Kind::kTimeout    ? "timeout"
@@ -38,6 +49,8 @@ Communicator& Connection::calls_for(const at::Tensor& like) {
     auto device = open_device_of(like);
     if (!device) return *communicator;
     on_device = std::make_unique<DeviceCalls>(*communicator, std::move(device));
+    say_once(c10::str("rank ", communicator->rank(), " of ", place, ": tensors on ", like.device(),
+                      "; ", on_device->memory().text()));
   }
   on_device->set_on_device(like.defined() && on_device->device().holds(like));
   return *on_device;

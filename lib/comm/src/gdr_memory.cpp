@@ -118,8 +118,8 @@ CopyPtr GdrMemory::start_to_host(void* to, const void* from, int64_t bytes) {
 }
 
 CopyPtr GdrMemory::start_to_device(void* to, const void* from, int64_t bytes) {
-  const bool is_reached = is_small(bytes) && (last_write_ == nullptr || last_write_->done()) &&
-                          memory_.until_now()->done();
+  const bool is_reached =
+      is_small(bytes) && (last_write_ == nullptr || last_write_->done()) && memory_.is_idle();
   if (is_reached) {
     if (const auto pages = pages_of(to, bytes)) {
       pages->write(to, from, bytes);

@@ -17,7 +17,10 @@ class DeviceCopy final : public Copy {
 
   bool done() override {
     const cudaError_t error = cudaEventQuery(end_.get());
-    if (error == cudaErrorNotReady) return false;
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();  // or torch's next kernel takes it for its own
+      return false;
+    }
     check(error, "a copy");
     return true;
   }
@@ -86,6 +89,8 @@ void DeviceCopies::pin(void* memory, int64_t bytes) {
 void DeviceCopies::unpin(void* memory) {
   cudaHostUnregister(memory);  // a rank that fails may have no GPU any more
 }
+
+bool DeviceCopies::is_idle() { return c10::cuda::getCurrentCUDAStream().query(); }
 
 CopyPtr DeviceCopies::until_now() {
   return copy_until_now(c10::cuda::getCurrentCUDAStream().stream());

@@ -38,6 +38,7 @@ class DeviceCopies final : public DeviceMemory {
   bool holds(const void* data) const override;
   void pin(void* memory, int64_t bytes) override;
   void unpin(void* memory) override;
+  bool is_idle() override;
   CopyPtr until_now() override;
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override;
