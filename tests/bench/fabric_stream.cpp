@@ -25,8 +25,11 @@
 // same provider, smp's send and recv between hosts stream. Two ranks of one machine that take each
 // other for another host; both ways by turns, in the same processes.
 //
-//   SMP_FABRIC_PROVIDER=net SMP_FABRIC_PROTOCOL=write smp-launch --hosts h[0-1] --via local \
-//     --env 'SMP_FABRIC_*' -- fabric_stream [ROUNDS]
+//   SMP_FABRIC_PROVIDER=net SMP_FABRIC_PROTOCOL=write
+//     smp-launch --hosts h[0-1] --via local --env SMP_FABRIC_PROVIDER --env SMP_FABRIC_PROTOCOL
+//     -- fabric_stream [ROUNDS [KIB]]
+//
+// KIB: of that size alone, to look at it with perf or strace.
 
 using namespace smp;
 
@@ -183,6 +186,7 @@ double time_of(Communicator& comm, int64_t bytes, Stream once) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
+  const int64_t only = argc > 2 ? std::atoll(argv[2]) << 10 : 0;
   try {
     JobEnvironment job = read_job_environment("fabric_stream");
     if (job.size != 2 || job.provider.empty() || !job.protocol)
@@ -194,6 +198,7 @@ int main(int argc, char** argv) {
     Plain plain(job.provider, *world, memory);
     bool reached = true;
     for (const int64_t bytes : kSizes) {
+      if (only > 0 && bytes != only) continue;
       std::vector<double> theirs, ours;
       for (int round = -1; round < rounds; ++round) {  // the first warms up
         const double of_plain = time_of(*world, bytes, [&] { plain.stream(world->rank(), bytes); });
