@@ -255,6 +255,42 @@ TEST_CASE("long messages that go straight one way leave the short ones of the ot
   });
 }
 
+TEST_CASE("bursts of short messages both ways, long ones between them, keep their order" *
+          doctest::test_suite("by writes")) {
+  NetworkFaults none, mixed, quiet;
+  mixed.delay_polls = 10, mixed.reorder = true, mixed.refuse = 0.3, mixed.at_once = 2;
+  quiet.rings = true;
+  for (const NetworkFaults& faults : {none, mixed, quiet}) {
+    HostsOptions options;
+    options.faults = faults;
+    options.afterwards = [](FakeNetwork& network) { CHECK(network.unexpected() == 0); };
+    run_hosts(
+        2, 1,
+        [](Communicator& comm) {
+          constexpr int kMessages = 60;
+          const int peer = 1 - comm.rank();
+          auto bytes_of_message = [](int i) { return i % 20 == 13 ? 150000 : i * 613 % 6000; };
+          std::vector<std::vector<int8_t>> out, in;
+          std::vector<WorkPtr> works;
+          for (int i = 0; i < kMessages; ++i) {
+            out.emplace_back(size_t(bytes_of_message(i)), int8_t(i + 100 * comm.rank()));
+            in.emplace_back(size_t(bytes_of_message(i)));
+          }
+          for (int i = 0; i < kMessages; ++i)
+            works.push_back(
+                comm.send(out[size_t(i)].data(), bytes_of_message(i), DType::kU8, peer, "burst"));
+          for (int i = 0; i < kMessages; ++i)
+            works.push_back(
+                comm.recv(in[size_t(i)].data(), bytes_of_message(i), DType::kU8, peer, "burst"));
+          for (const WorkPtr& work : works) work->wait();
+          for (int i = 0; i < kMessages; ++i)
+            CHECK(in[size_t(i)] ==
+                  std::vector<int8_t>(size_t(bytes_of_message(i)), int8_t(i + 100 * peer)));
+        },
+        options);
+  }
+}
+
 TEST_CASE("a call that nobody waits for goes on over a network without a descriptor") {
   constexpr int64_t kCount = 1 << 18;  // messages enough that the receiver has to grant some more
   HostsOptions options;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -33,6 +34,19 @@ std::unique_ptr<Port> port_of(FakeNetwork& network, int rank) {
 
 void poll(Port& port) {
   for (int i = 0; i < kPolls; ++i) port.poll();
+}
+
+shm::Call call_of(uint64_t number) {
+  shm::Call call;
+  call.number = number;
+  return call;
+}
+
+// Messages 1, 2, ... as long as there is a credit. How many.
+uint64_t send_all_credits(Port& port, Channel& channel) {
+  uint64_t sent = 0;
+  while (channel.credits().load() > channel.sent()) port.send(channel, call_of(++sent), 0);
+  return sent;
 }
 
 }  // namespace
@@ -132,4 +146,81 @@ TEST_CASE("of the channels that were closed the last are known") {
   CHECK(closed.written_by(2) == 20u);
   CHECK(closed.written_by(ClosedChannels::kMost + 1) == 10 * (ClosedChannels::kMost + 1));
   CHECK(!closed.written_by(ClosedChannels::kMost + 2));
+}
+
+TEST_CASE(
+    "short messages that wait for a credit go as one, and are taken one by one in their order") {
+  FakeNetwork network(2, {});
+  const auto here = port_of(network, 0), there = port_of(network, 1);
+  Channel from(*here, 5, 1), to(*there, 5, 0);
+  poll(*here);
+  const std::vector<int64_t> sizes{0, 1, 63, 64, 4096, 0};
+  std::vector<std::byte> bytes(4096);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(i % 251);
+  uint64_t number = send_all_credits(*here, from);
+  REQUIRE(number == uint64_t(kCredits));
+  for (const int64_t size : sizes) REQUIRE(here->join(from, call_of(++number), bytes.data(), size));
+  CHECK(here->counts().messages == kCredits);
+  CHECK(from.credits().load() < from.sent());
+
+  uint64_t taken = 0;
+  auto take = [&](int64_t size) {
+    REQUIRE(to.arrived().load() > to.taken());
+    CHECK(to.front().number == ++taken);
+    REQUIRE(to.front().bytes == size);
+    CHECK(std::equal(bytes.begin(), bytes.begin() + size, to.front_bytes()));
+    to.take();
+  };
+  poll(*there);
+  REQUIRE(to.arrived().load() == uint64_t(kCredits));
+  for (int i = 0; i < kCredits / 2; ++i) take(0);
+  poll(*here);  // hears of credits
+  CHECK(here->counts().messages == kCredits + 1);
+  CHECK(from.credits().load() >= from.sent());
+  poll(*there);
+  CHECK(to.arrived().load() == number);
+  for (int i = 0; i < kCredits / 2; ++i) take(0);
+  for (const int64_t size : sizes) take(size);
+  poll(*here);
+  CHECK(here->counts().bytes_in_flight == 0);
+  CHECK(there->counts().unexpected == 0);
+  CHECK(network.unexpected() == 0);
+  // The next has a credit of its own.
+  here->send(from, call_of(++number), 0);
+  poll(*there);
+  take(0);
+}
+
+TEST_CASE("of those who wait for a credit one buffer is full, or there is one for a few channels") {
+  FakeNetwork network(2, {});
+  const auto here = port_of(network, 0), there = port_of(network, 1);
+  constexpr int64_t kMost = kWindowBytes / kMessageBytes / 4, kShort = 4096;
+  const std::vector<std::byte> bytes(kShort);
+  std::vector<std::unique_ptr<Channel>> from, to;
+  for (uint64_t id = 1; id <= uint64_t(kMost) + 2; ++id) {
+    from.push_back(std::make_unique<Channel>(*here, id, 1));
+    to.push_back(std::make_unique<Channel>(*there, id, 0));
+  }
+  poll(*here);
+  int64_t joined = 0;
+  for (int64_t i = 0; i <= kMost; ++i) {
+    Channel& channel = *from[size_t(i)];
+    uint64_t number = send_all_credits(*here, channel);
+    poll(*here);  // they leave
+    const int64_t before = here->counts().bytes_in_flight;
+    while (here->join(channel, call_of(++number), bytes.data(), kShort)) ++joined;
+    CHECK(here->counts().bytes_in_flight - before <= kMessageBytes);
+  }
+  CHECK(joined == kMost * (kMessageBytes / (kShort + kMessageHeaderBytes)));
+  CHECK(here->has_room(*from.back(), kMessageBytes));
+  // Who ends such a channel sends nothing of it, and its buffer is another's.
+  from.front().reset();
+  CHECK(here->join(*from[kMost], call_of(uint64_t(kCredits) + 1), bytes.data(), kShort));
+  poll(*there);
+  CHECK(to.front()->arrived().load() == uint64_t(kCredits));
+  while (to.front()->taken() < to.front()->arrived().load()) to.front()->take();
+  CHECK(to.front()->closed_by_peer());
+  from.clear();
+  poll(*here);
+  CHECK(here->counts().bytes_in_flight == 0);
 }

@@ -14,48 +14,71 @@ Channel::Channel(Port& port, uint64_t id, int peer, Reader* reader)
 
 Channel::~Channel() { port_.close(*this); }
 
-const MessageHeader& Channel::front() const {
-  return slots_[taken_ % uint64_t(kCredits)]->header();
+// In what has come as one: each begins at a line, with its header.
+const MessageHeader& Channel::message_at(const Parcel& whole, size_t at) {
+  return *reinterpret_cast<const MessageHeader*>(whole.data() + at);
 }
 
-const std::byte* Channel::front_bytes() const {
-  return slots_[taken_ % uint64_t(kCredits)]->data() + sizeof(MessageHeader);
+size_t Channel::behind(const Parcel& whole, size_t at) {
+  return end_of_line(at + sizeof(MessageHeader) + message_at(whole, at).bytes);
 }
 
 // Messages may overtake each other: what counts as arrived has no gap.
 void Channel::arrive(Parcel* parcel) {
   const MessageHeader& header = parcel->header();
-  credits_.store(std::max(credits_.load(), header.granted));
+  hear_credits(header.granted);
   Parcel*& slot = slots_[header.index % uint64_t(kCredits)];
-  if (header.index < taken_ || header.index >= granted_ || slot != nullptr) {
+  if (header.index < emptied_ || header.index >= granted_ || slot != nullptr) {
     ++port_.counts_.unexpected;
     return port_.recycle(*parcel);
   }
   slot = parcel;
-  if (reader_ != nullptr) reader_->came(header);
+  for (size_t at = 0; reader_ != nullptr && at < parcel->bytes; at = behind(*parcel, at))
+    reader_->came(message_at(*parcel, at));
   uint64_t arrived = arrived_.load();
-  while (arrived < taken_ + uint64_t(kCredits) && slots_[arrived % uint64_t(kCredits)] != nullptr)
-    ++arrived;
+  for (; came_ < emptied_ + uint64_t(kCredits); ++came_) {
+    const Parcel* const next = slots_[came_ % uint64_t(kCredits)];
+    if (next == nullptr) break;
+    for (size_t at = 0; at < next->bytes; at = behind(*next, at)) ++arrived;
+  }
   arrived_.store(arrived);
 }
 
+const MessageHeader& Channel::front() const {
+  return message_at(*slots_[emptied_ % uint64_t(kCredits)], front_at_);
+}
+
+const std::byte* Channel::front_bytes() const {
+  return slots_[emptied_ % uint64_t(kCredits)]->data() + front_at_ + sizeof(MessageHeader);
+}
+
 void Channel::take() {
-  Parcel*& slot = slots_[taken_ % uint64_t(kCredits)];
-  port_.recycle(*std::exchange(slot, nullptr));
   ++taken_;
+  Parcel*& slot = slots_[emptied_ % uint64_t(kCredits)];
+  front_at_ = behind(*slot, front_at_);
+  if (front_at_ < slot->bytes) return;
+  front_at_ = 0;
+  ++emptied_;
+  port_.recycle(*std::exchange(slot, nullptr));
   // Messages in the other direction carry the rest of the credits.
-  if (taken_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2) grant();
+  if (emptied_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2) grant();
 }
 
 void Channel::grant() {
-  granted_ = taken_ + uint64_t(kCredits);
+  granted_ = emptied_ + uint64_t(kCredits);
   port_.note(*this, MessageHeader::kGrant);
+}
+
+// What has joined goes before any program sends something else.
+void Channel::hear_credits(uint64_t granted) {
+  credits_.store(std::max(credits_.load(), granted));
+  if (joined_ != nullptr && credits_.load() >= sent_) port_.send_joined(*this);
 }
 
 // Whatever it is, but no data. Notes may overtake each other.
 void Channel::heard(const Note& whole) {
   const MessageHeader& note = whole.header;
-  credits_.store(std::max(credits_.load(), note.granted));
+  hear_credits(note.granted);
   switch (note.kind) {
     case MessageHeader::kClosed:
       closed_ = true;

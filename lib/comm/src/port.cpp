@@ -66,6 +66,7 @@ void Port::open(Channel& channel) {
 }
 
 void Port::close(Channel& channel) {
+  drop_joined(channel);
   if (!channel.quiet_) {
     if (!channel.closed_) note(channel, MessageHeader::kClosed);
   } else if (transport_->writes()) {
@@ -166,7 +167,7 @@ void Port::completed(Parcel& parcel) {
 void Port::received(Parcel& parcel) {
   const MessageHeader& header = parcel.header();
   if (parcel.bytes < sizeof(MessageHeader) || header.secret != secret_ ||
-      parcel.bytes != sizeof(MessageHeader) + header.bytes) {
+      parcel.bytes != sizeof(MessageHeader) + size_t(parcel.content())) {
     ++counts_.strangers;
     return recycle(parcel);
   }
@@ -227,20 +228,28 @@ MessageHeader Port::header_of(const Channel& channel, const Call& call) const {
 }
 
 void Port::begin(Parcel& parcel, Channel& channel, const MessageHeader& its_header, int64_t bytes) {
-  MessageHeader& header = parcel.header();
-  header = its_header;
-  // Its peer reads it, unless it goes straight.
-  if (parcel.box == Transport::Box::kData)
-    header.granted = channel.granted_ = channel.taken_ + uint64_t(kCredits);
-  header.secret = secret_;
-  header.kind = MessageHeader::kData;
-  header.from = rank_;
-  header.bytes = uint32_t(bytes);
-  parcel.peer = channel.peer_;
-  ++counts_.messages;
+  parcel.header() = its_header;
+  parcel.header().bytes = uint32_t(bytes);
+  count_in_flight(bytes);
+  submit_data(parcel, channel);
+}
+
+void Port::count_in_flight(int64_t bytes) {
   counts_.bytes_in_flight += bytes;
   counts_.most_in_flight = std::max(counts_.most_in_flight, counts_.bytes_in_flight);
   SMP_CHECK(counts_.bytes_in_flight <= kWindowBytes);
+}
+
+void Port::submit_data(Parcel& parcel, Channel& channel) {
+  MessageHeader& header = parcel.header();
+  // Its peer reads it, unless it goes straight.
+  if (parcel.box == Transport::Box::kData)
+    header.granted = channel.granted_ = channel.emptied_ + uint64_t(kCredits);
+  header.secret = secret_;
+  header.kind = MessageHeader::kData;
+  header.from = rank_;
+  parcel.peer = channel.peer_;
+  ++counts_.messages;
   submit(parcel);
 }
 

@@ -55,9 +55,15 @@ struct alignas(kLineBytes) MessageHeader {
   uint32_t bytes;  // that follow
   uint8_t op, dtype, reduce_op;
   char label[kLabelBytes];
-  uint64_t exposed;  // of kClosed the pieces that its sender has written
+  uint64_t exposed;       // of kClosed the pieces that its sender has written
+  uint32_t joined_bytes;  // of kData: of the messages that came with it, behind it
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
+
+// Where a message that is joined to so many bytes begins.
+inline constexpr size_t end_of_line(size_t bytes) {
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
 
 // What is no data.
 struct Note {
@@ -76,6 +82,8 @@ struct Parcel final : Transport::Transfer {
   uint64_t number = 0;  // of a send among those from callers' memory, of a receive among the pieces
   std::byte* home = nullptr;  // of a piece that comes to memory of the port: where it shall be
 
+  // Of kData: what is behind the header.
+  int64_t content() const { return int64_t{header().bytes} + header().joined_bytes; }
   MessageHeader& header() const { return *reinterpret_cast<MessageHeader*>(data()); }
   Note& note() const { return *reinterpret_cast<Note*>(data()); }
 };
@@ -125,7 +133,8 @@ class Channel {
 
   int peer() const { return peer_; }
 
-  // Sending: await credits() >= sent() + 1, then room in the port, then send.
+  // Sending: await credits() >= sent() + 1, then room in the port, then send. Or join those that
+  // wait for a credit: what has joined is on its way when credits() has reached sent().
   const std::atomic<uint64_t>& credits() const { return credits_; }
   uint64_t sent() const { return sent_; }
 
@@ -159,18 +168,21 @@ class Channel {
 
   // Whether its peer has closed it and nothing more will come.
   bool closed_by_peer() const {
-    return closed_ && arrived_.load() >= closed_at_ && placed_.end().load() >= closed_at_piece_;
+    return closed_ && came_ >= closed_at_ && placed_.end().load() >= closed_at_piece_;
   }
   // Its peer shall not take the end of this one for a rank that has left.
   void keep_quiet() { quiet_ = true; }
 
  private:
   friend class Port;
+  static const MessageHeader& message_at(const Parcel& whole, size_t at);
+  static size_t behind(const Parcel& whole, size_t at);
   void arrive(Parcel* parcel);
   void arrive_piece(Parcel& parcel);
   void heard(const Note& note);
   void stops_at(uint64_t pieces);
   void grant();
+  void hear_credits(uint64_t granted);
   // Whether all has come that its peer has written.
   bool has_all_written() const { return stopped_at_ && written_here_ >= *stopped_at_; }
   bool has_sent() const { return left_.end().load() == lent_; }
@@ -183,7 +195,12 @@ class Channel {
   std::atomic<uint64_t> credits_{0};
   std::atomic<uint64_t> arrived_{0};
   uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
-  Parcel* slots_[kCredits] = {};  // what has come, by its index modulo kCredits
+  Parcel* joined_ = nullptr;  // messages that will go as one, the last that counts as sent
+  // What has come, by its index modulo kCredits: up to which there is no gap, up to which all has
+  // been taken, and where the next to be taken begins in that.
+  Parcel* slots_[kCredits] = {};
+  uint64_t came_ = 0, emptied_ = 0;
+  size_t front_at_ = 0;
   bool closed_ = false, quiet_ = false;
   uint64_t closed_at_ = 0, closed_at_piece_ = 0;  // what its peer has sent, once it is closed
 
@@ -265,6 +282,8 @@ class Port final : public Mover {
   // Of the next message to be sent, if it is not from a caller's memory.
   std::byte* payload() const;
   void send(Channel& channel, const Call& call, int64_t bytes);
+  // What has no credit: with others that wait for one. False if it has to wait by itself.
+  bool join(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
   // From a caller's memory, which stays as it is until channel.left() has reached channel.lent().
   void send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
   void send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
@@ -303,6 +322,10 @@ class Port final : public Mover {
   void note(const MessageHeader& header, int to);
   void note(const Note& note, size_t places, int to);
   void begin(Parcel& parcel, Channel& channel, const MessageHeader& header, int64_t bytes);
+  void count_in_flight(int64_t bytes);
+  void submit_data(Parcel& parcel, Channel& channel);
+  void send_joined(Channel& channel);
+  void drop_joined(Channel& channel);
   void lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
             const Transport::Place* place);
   std::optional<Transport::Place> receive_piece(Channel& channel, uint64_t number, std::byte* to,
@@ -355,6 +378,7 @@ class Port final : public Mover {
   std::map<uint64_t, Early> early_;  // said of channels that are not open here yet
   int64_t spare_receives_ = 0;       // of closed channels
   int64_t in_flight_ = 0;            // sends of any kind
+  int joining_ = 0;                  // buffers with messages that wait for a credit
   struct Trouble {
     std::string text;
     Clock::time_point since;

@@ -83,7 +83,7 @@ uint64_t Port::secret_of(const Channel& channel, uint64_t number) const {
 }
 
 void Port::has_left(Parcel& parcel) {
-  counts_.bytes_in_flight -= parcel.header().bytes;
+  counts_.bytes_in_flight -= parcel.content();
   if (Channel* const channel = std::exchange(parcel.channel, nullptr)) {
     channel->lent_bytes_ -= int64_t(parcel.rest_bytes);
     channel->left_.add(parcel.number);
@@ -185,6 +185,7 @@ void Port::has_ended(Parcel& piece) {
 // memory is its caller's again, for to close a place does not end a write that has begun.
 void Port::call_back(Channel& channel) {
   channel.is_let_go_ = true;
+  drop_joined(channel);
   channel.expected_.clear();
   if (!transport_->writes())
     for (const Parcel* const piece : channel.posted_) receive_nowhere(*piece);
