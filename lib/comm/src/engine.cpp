@@ -106,8 +106,11 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   const bool leaves = is_for_thread(op), is_short = op->call.bytes() <= kShortBytes;
   if (!leaves && try_lock()) {
     take_inbox();  // what was submitted earlier comes first
+    Lane& lane = op->lane;
     enqueue(std::move(op));
-    pass();
+    run_lanes(kBudget);
+    // What is through, but for news of it, has no need to look at the network for itself.
+    if (more_ || !lane.operations.empty()) pass();
     leave(nullptr, is_short && is_watched_ && waited_at_once_ >= kHabit);
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
@@ -139,7 +142,12 @@ void Engine::poll(const Operation& op) {
 
 bool Engine::pass(int budget) {
   take_inbox();
-  bool moved = mover_ != nullptr && mover_->poll();
+  const bool moved = mover_ != nullptr && mover_->poll();
+  return run_lanes(budget) || moved;
+}
+
+bool Engine::run_lanes(int budget) {
+  bool moved = false;
   more_ = false;
   for (size_t i = 0; i < active_.size();) {
     Lane& lane = *active_[i];

@@ -291,6 +291,7 @@ class Engine {
   // One round over all lanes, each until it must wait or has moved `budget` chunks; whether
   // anything moved.
   bool pass(int budget = kBudget);
+  bool run_lanes(int budget);  // the same without a look at the network and for new calls
   bool advance(Lane& lane, int budget);
   bool complete_those_that_left(Lane& lane);
   void nap(uint32_t bell);  // the leader's

@@ -209,7 +209,9 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
     if (needed) {
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
-      if (pass(budget)) {  // programs wait for other ranks now, which may have moved already
+      // Programs wait for other ranks now, which may have moved already. A message of the network
+      // wakes whoever sleeps there, whenever it comes.
+      if (run_lanes(budget)) {
         board.waits_for.store(~uint64_t{0});
         pass(budget);
       }
