@@ -268,8 +268,7 @@ TEST_CASE("a stopped agent is killed where nobody tells of the end of its channe
     REQUIRE(mkfifo(path.c_str(), 0600) == 0);
     held.push_back(open(path.c_str(), O_RDWR | O_CLOEXEC));
   }
-  Program guard(
-      {"/bin/sh", "-c", fmt::format("exec {} --agent < {} > {}", SMP_LAUNCH, to, from)});
+  Program guard({"/bin/sh", "-c", fmt::format("exec {} --agent < {} > {}", SMP_LAUNCH, to, from)});
   const auto start = [&](const std::string& timeout) {
     return std::make_unique<Program>(std::vector<std::string>{
         SMP_LAUNCH, "--hosts", "a:1", "--host-timeout", timeout, "--via",

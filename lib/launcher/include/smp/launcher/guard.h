@@ -11,8 +11,8 @@ namespace smp {
 // each other: whichever is killed, even with SIGKILL, the other ends every process of the job.
 //
 //   caller        the process that the user sees; a subreaper. Passes the signals that reach it on,
-//                 one byte each, through a socket. When the second process dies by a signal, it ends
-//                 all descendants and returns ExitCode::kLauncherError.
+//                 one byte each, through a socket. When the second process dies by a signal, it
+//                 ends all descendants and returns ExitCode::kLauncherError.
 //   second one    parent of all ranks, in a process group of its own, so that a Ctrl-C reaches it
 //                 once, through the socket. End of file there: the first process has died.
 //
