@@ -277,7 +277,7 @@ TEST_CASE("a stopped agent is killed where nobody tells of the end of its channe
                     "until [ -e {1} ]; do sleep 0.01; done; exit 7",
                     pids, folder / "go")});
   };
-  SUBCASE("after the time in which it has to be heard") {
+  SUBCASE("some time after it was to be heard") {
     const auto program = start("500ms");
     kill(std::stoi(wait_for_lines(pids, 3).back()), SIGSTOP);
     CHECK(contains(program->wait().err, "nothing was heard from it for 500 ms\n"));

@@ -41,7 +41,7 @@ AgentSession::AgentSession(FrameChannel channel, int control_fd, ProcessHost& ho
 
 int AgentSession::run() {
   channel_.send(FrameType::kHello, encode(HelloMessage{kProtocolVersion, own_build_id()}));
-  if (control_fd_ >= 0) may_be_stopped_for(silence_.limit(), control_fd_);
+  tell_guard();
   try {
     while (!over_ && !finish_asked_) poll_once();
   } catch (const ProtocolError& error) {
@@ -94,6 +94,11 @@ void AgentSession::poll_once() {
     tell_usage();
     say_something();
   }
+}
+
+// Who waits at the other side shall find the silence first, and say so.
+void AgentSession::tell_guard() {
+  if (control_fd_ >= 0) may_be_stopped_for(2 * silence_.limit(), control_fd_);
 }
 
 // The other side takes an agent that is silent for lost.
@@ -164,7 +169,7 @@ void AgentSession::welcome(const WelcomeMessage& message) {
                               message.folder, strerror(errno)));
   if (const std::string why = why_not_shared(message.shared); !why.empty()) return refuse(why);
   silence_ = SilenceWatch(milliseconds(message.silence_ms));
-  if (control_fd_ >= 0) may_be_stopped_for(silence_.limit(), control_fd_);
+  tell_guard();
   told_signals_ = message.told_signals;
   if (message.usage_ms > 0) host_.sample_usage(milliseconds(message.usage_ms));
   ReadyMessage ready;

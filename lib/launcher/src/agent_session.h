@@ -63,6 +63,7 @@ class AgentSession : public HostEvents {
   void take_input(PayloadReader& reader);
   void tell_input_taken();
   bool told_to_end();
+  void tell_guard();
   void say_something();
   void say_last_words();
 
