@@ -80,7 +80,8 @@ std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
     all.push_back(std::move(spare));
   }
   check_way(request);
-  const auto transport = make_transport(request.transport);
+  std::unique_ptr<Transport> transport;
+  lead_to_hosts(job, all, -1, transport);
   HostGroupOptions options = group_options(request, all.size());
   options.asks_health = true;
   options.runs_here = request.push.empty();

@@ -131,8 +131,9 @@ void HostOptions::finish(bool prints) {
     throw UsageError(
         "--nnodes, --node-rank and --inside are for hosts that come by themselves: leave them out, "
         "or --hosts and --hostfile");
+  if (request_.transport.via.empty() && request_.hosts == kSlurm) request_.transport.via = kSrun;
   const bool by_mpirun = request_.transport.via == kMpirun;
-  meeting_.finish(prints, by_mpirun);
+  meeting_.finish(prints, request_.starts_all());
   if (request_.meeting.wanted()) {
     check_meeting();
     request_.transport.via = kLocal;  // the agent of the host that leads
@@ -160,8 +161,7 @@ void HostOptions::finish(bool prints) {
     if (said.size() > 1 && std::find(said.begin(), said.end(), word) != said.end())
       throw UsageError(fmt::format("--topology {}: alone, or files without it", word));
   }
-  if (request_.transport.via.empty())
-    request_.transport.via = request_.hosts == kSlurm ? kSrun : "ssh";
+  if (request_.transport.via.empty()) request_.transport.via = "ssh";
   if (!silence_.empty()) request_.silence = duration_of("--host-timeout", silence_);
   if (request_.silence < kLeastSilence)
     throw UsageError(
@@ -184,10 +184,10 @@ void HostOptions::finish(bool prints) {
                                     request_.transport.via));
     if (by_mpirun && !request_.transport.ssh_arguments.empty())
       throw ConfigError("--ssh-args is for --via ssh: mpirun takes --mpirun-args");
-    if (by_mpirun)
-      words_of_command("--mpirun-args", request_.mpirun_arguments);
-    else
-      make_transport(request_.transport);
+    if (by_mpirun) words_of_command("--mpirun-args", request_.mpirun_arguments);
+    if (request_.starts_all() && !request_.transport.ssh_arguments.empty())
+      throw ConfigError("--ssh-args is for --via ssh, not for --via srun");
+    if (!request_.starts_all()) make_transport(request_.transport);
   } catch (const ConfigError& error) {
     throw UsageError(error.what());
   }

@@ -17,6 +17,7 @@
 #include "smp/launcher/mpirun_transport.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/run_folder.h"
+#include "smp/launcher/srun_transport.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
@@ -79,12 +80,6 @@ std::unique_ptr<Transport> met_hosts(const PreparedJob& job, Meeting& meeting) {
   return meeting_transport(std::move(channels), job.request.hosts.transport.agent);
 }
 
-MpirunOptions mpirun_options(const PreparedJob& job) {
-  const HostRequest& request = job.request.hosts;
-  return {request.mpirun_arguments, request.transport.agent, request.meeting.rendezvous,
-          request.connect_timeout, ending_signals(job)};
-}
-
 bool uses_gpus(const PreparedJob& job) {
   const auto names_some = [](const HostSpec& host) { return !host.gpus.empty(); };
   return (job.plan && job.plan->job.cluster.device == DeviceKind::kCuda) ||
@@ -141,6 +136,26 @@ void check_way(const HostRequest& request) {
     throw ConfigError(
         "--via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run smp-launch "
         "under salloc or in a script of sbatch");
+}
+
+std::optional<int> lead_to_hosts(const PreparedJob& job, const std::vector<HostSpec>& hosts,
+                                 int control_fd, std::unique_ptr<Transport>& transport) {
+  const HostRequest& request = job.request.hosts;
+  if (!request.starts_all()) {
+    transport = make_transport(request.transport);
+    return std::nullopt;
+  }
+  const GatheringOptions options{request.mpirun_arguments, request.transport.agent,
+                                 request.meeting.rendezvous, request.connect_timeout,
+                                 ending_signals(job)};
+  std::unique_ptr<GatheringTransport> gathering;
+  if (request.transport.via == kSrun)
+    gathering = std::make_unique<SrunTransport>(hosts, options);
+  else
+    gathering = std::make_unique<MpirunTransport>(hosts, options);
+  const auto number = gathering->gather(control_fd);
+  transport = std::move(gathering);
+  return number;
 }
 
 HostGroupOptions group_options(const HostRequest& request, size_t hosts) {
@@ -207,12 +222,10 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
                               request.connect_timeout, control_fd, ending_signals(job)))
         return interrupted_by(*number);
     }
-    if (request.transport.via == kMpirun) {
-      auto mpirun = std::make_unique<MpirunTransport>(job.hosts, mpirun_options(job));
-      if (const auto number = mpirun->gather(control_fd)) return interrupted_by(*number);
-      reached.transport = std::move(mpirun);
-    } else {
-      reached.transport = meeting ? met_hosts(job, *meeting) : make_transport(request.transport);
+    if (meeting) {
+      reached.transport = met_hosts(job, *meeting);
+    } else if (const auto number = lead_to_hosts(job, job.hosts, control_fd, reached.transport)) {
+      return interrupted_by(*number);
     }
     HostGroupOptions options = group_options(request, job.hosts.size());
     options.asks_topology = binds;

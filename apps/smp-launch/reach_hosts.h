@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -42,6 +43,12 @@ JobResult interrupted_by(int number);
 
 // Throws ConfigError where --via srun has no allocation to make a step of.
 void check_way(const HostRequest& request);
+
+// The way to these hosts, by --via; one that starts all agents at once has done so, and waited for
+// them. A number when a signal has ended the waiting. Throws ConfigError, StartError,
+// std::runtime_error.
+std::optional<int> lead_to_hosts(const PreparedJob& job, const std::vector<HostSpec>& hosts,
+                                 int control_fd, std::unique_ptr<Transport>& transport);
 
 // How so many hosts are reached: above 64 by a tree of agents.
 HostGroupOptions group_options(const HostRequest& request, size_t hosts);

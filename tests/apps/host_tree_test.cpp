@@ -58,30 +58,6 @@ TEST_CASE("arguments and variables arrive through a tree as they were given") {
   CHECK(run_program(words).out == "[13] <$x \"y\"'z'><a b><><$HOME><*>\n");
 }
 
-TEST_CASE("by srun all hosts are reached from here, however many") {
-  ScratchFolder folder;
-  std::ofstream(folder / "srun") << fmt::format(
-      "#!/bin/sh\necho \"$(tr '\\0' ' ' </proc/$PPID/cmdline)\" >>{}\nshift $(($# - 2))\nexec "
-      "\"$@\"\n",
-      folder / "parents");
-  std::filesystem::permissions(folder / "srun", std::filesystem::perms::owner_all);
-  const ProgramEnd end = run_program(
-      {SMP_LAUNCH, "--hosts", "h[1-65]", "--via", "srun", "--", "true"},
-      {"SLURM_JOB_ID=1", fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
-  CHECK(end.err == "");
-  CHECK(end.code == 0);
-  for (const std::string& parent : wait_for_lines(folder / "parents", 65))
-    CHECK(!contains(parent, " --agent"));
-  const std::vector<std::string> outside = {"/usr/bin/env", "-u", "SLURM_JOB_ID", SMP_LAUNCH,
-                                            "--hosts",      "a",  "--via",        "srun"};
-  const ProgramEnd refused = run_program(joined(outside, {"--", "true"}));
-  CHECK(refused.code == 125);
-  CHECK(refused.err.starts_with(
-      "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run "
-      "smp-launch under salloc or in a script of sbatch\n"));
-  CHECK(run_program(joined(outside, {"--dry-run", "--", "true"})).code == 0);
-}
-
 TEST_CASE("a failure below an agent is named, and all that the ranks started is ended") {
   ScratchFolder folder;
   const std::string pids = folder / "pids";

@@ -6,6 +6,7 @@ Returns 77, with the reason, where there is no Slurm.
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,37 @@ def cancelled():
     check("scancel leaves nothing", left == 0, f"{left} processes are left")
 
 
+def one_step():
+    """However many nodes; and nobody finds the key of the meeting on a command line."""
+    mark = f"{500000 + os.getpid()}"
+    program = subprocess.Popen(["salloc", "--quiet", "--job-name=one_step", "--nodes=4", "--ntasks-per-node=1", launch,
+                                "--hosts", "slurm", "-n", "4", "--show-ranks", "all", "--", "sh", "-c",
+                                f"echo up; exec sleep {mark}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(4):
+        program.stdout.readline()
+    job = subprocess.run(["squeue", "-h", "-n", "one_step", "-o", "%A"], capture_output=True, text=True).stdout.split()[0]
+    steps = subprocess.run(["squeue", "-h", "-s", "-j", job, "-o", "%i"], capture_output=True, text=True).stdout.split()
+    words = subprocess.run(["ps", "axo", "args"], capture_output=True, text=True).stdout
+    subprocess.run(["scancel", job], check=True)
+    program.communicate(timeout=200)
+    check("four nodes are one step", [step for step in steps if not step.endswith(("extern", "interactive"))] == [f"{job}.0"],
+          str(steps))
+    check("the key is on no command line", "SMP_MEETING_KEY" in words and "SMP_MEETING_KEY=" not in words, words)
+    left_after(mark)
+
+
+def lost_node():
+    """Its agent hears and says nothing any more; a spare takes its place in another step."""
+    done = subprocess.run(["salloc", "--quiet", "--no-kill", "--nodes=4", "--ntasks-per-node=1", launch, "--hosts", "slurm",
+                           "-n", "3", "--spares", "1", "--max-restarts", "1", "--restart-pause", "10ms", "--host-timeout",
+                           "1s", "--show-ranks", "all", "--", "sh", "-c",
+                           "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec echo $SLURMD_NODENAME; "
+                           "[ $RANK = 1 ] && kill -STOP $PPID; sleep 100"], capture_output=True, text=True, timeout=200)
+    check("a lost node: a spare, and the others as they were", done.returncode == 0
+          and re.search(r"host n\d was lost with rank 1, .*: nothing was heard from it for 1.0 s", done.stderr)
+          and len(set(line[4:] for line in done.stdout.splitlines())) == 3, done.stdout + done.stderr)
+
+
 def written_script():
     program = ["/bin/sh", "-c", "echo $SLURMD_NODENAME $LOCAL_RANK; exit 0"]
     written = subprocess.run([launch, "--dry-run=sbatch", "--hosts", "n[1-2]:2", "--job-name", "written",
@@ -116,6 +148,8 @@ try:
     by_srun()
     rank_dies()
     cancelled()
+    one_step()
+    lost_node()
     written_script()
 finally:
     subprocess.run([script, "down", folder], check=True)

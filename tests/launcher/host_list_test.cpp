@@ -186,6 +186,15 @@ TEST_CASE("the hosts of a Slurm allocation") {
 
 // A hundred times as many would take ten thousand times as long, were each compared with the
 // others.
+TEST_CASE("where srun may be connected to is what Slurm's configuration says") {
+  const auto ports = [](const std::string& text) { return ports_of_srun(text); };
+  CHECK(ports("SrunEpilog = (null)\nSrunPortRange           = 60001-63000\nX = 1\n") ==
+        std::pair(60001, 63000));
+  for (const char* text : {"SrunPortRange           = 0-0\n", "", "SrunPortRange = 7-5\n",
+                           "SrunPortRange = 7\n", "SrunPortRange"})
+    CHECK(ports(text) == std::pair(0, 0));
+}
+
 TEST_CASE("100,000 hosts are read in about the time of 100 times 1,000") {
   const auto processor_ms = [](int times, const std::string& text) {  // other work does not count
     const std::clock_t start = std::clock();

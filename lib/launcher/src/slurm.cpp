@@ -9,6 +9,7 @@
 #include <array>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
@@ -81,15 +82,24 @@ std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation) {
   return hosts;
 }
 
-std::string ask_slurm_for_switches() {
-  FILE* const pipe = popen(fmt::format("{} 2>&1", kShowTopology).c_str(), "re");
+namespace {
+
+// What it prints, errors too, and how it ended.
+std::pair<std::string, int> output_of(const char* command) {
+  FILE* const pipe = popen(fmt::format("{} 2>&1", command).c_str(), "re");
   if (pipe == nullptr)
-    throw ConfigError(fmt::format("{}: it cannot be started: {}", kShowTopology, strerror(errno)));
+    throw ConfigError(fmt::format("{}: it cannot be started: {}", command, strerror(errno)));
   std::string text;
   std::array<char, 4096> bytes{};
   while (const size_t count = fread(bytes.data(), 1, bytes.size(), pipe))
     text.append(bytes.data(), count);
-  const int status = pclose(pipe);
+  return {text, pclose(pipe)};
+}
+
+}  // namespace
+
+std::string ask_slurm_for_switches() {
+  auto [text, status] = output_of(kShowTopology);
   // Also with exit code 0, by the version.
   if (text.find("No topology information") != text.npos) return "";
   if (status != 0) {
@@ -98,6 +108,22 @@ std::string ask_slurm_for_switches() {
         fmt::format("{}: {}", kShowTopology, text.empty() ? "it failed without a word" : text));
   }
   return text;
+}
+
+std::pair<int, int> ask_slurm_for_ports() {
+  return ports_of_srun(output_of("scontrol show config").first);
+}
+
+std::pair<int, int> ports_of_srun(const std::string& config) {
+  const size_t line = config.find("SrunPortRange ");
+  const size_t value = line == config.npos ? line : config.find("= ", line);
+  if (value == config.npos) return {0, 0};
+  std::string_view text = std::string_view(config).substr(value + 2);
+  const int first = take_number(text, 65535);
+  if (first == 0 || !text.starts_with('-')) return {0, 0};
+  text.remove_prefix(1);
+  const int last = take_number(text, 65535);
+  return last < first ? std::pair(0, 0) : std::pair(first, last);
 }
 
 }  // namespace smp

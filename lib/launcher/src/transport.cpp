@@ -68,24 +68,6 @@ class MeetingTransport : public LocalTransport {
   std::map<std::string, FileDescriptor> channels_;
 };
 
-class SrunTransport : public Transport {
- public:
-  explicit SrunTransport(std::string agent) : agent_(std::move(agent)) {}
-  // A step beside others of the job, on all that the allocation has of the node. Slurm confines it,
-  // accounts for it, and ends it with the job. Unbuffered: else whole lines alone would come
-  // through.
-  Command command_for(const HostSpec& host) const override {
-    return {{"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + host.name, "--overlap",
-             "--cpu-bind=none", "--mpi=none", "--export=HOME,USER,LOGNAME,SHELL,LANG", "--quiet",
-             "--unbuffered", agent_, "--agent"},
-            own_environment(),
-            ""};
-  }
-
- private:
-  std::string agent_;
-};
-
 class ExecTransport : public Transport {
  public:
   ExecTransport(std::string script, std::string agent)
@@ -236,7 +218,6 @@ std::unique_ptr<Transport> make_transport(const TransportOptions& options) {
   if (!options.ssh_arguments.empty())
     throw ConfigError(fmt::format("--ssh-args is for --via ssh, not for --via {}", options.via));
   if (options.via == "local") return std::make_unique<LocalTransport>(options.agent);
-  if (options.via == "srun") return std::make_unique<SrunTransport>(options.agent);
   if (options.via.starts_with(kExec) && options.via.size() > kExec.size())
     return std::make_unique<ExecTransport>(options.via.substr(kExec.size()), options.agent);
   throw ConfigError(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smp/launcher/host_list.h"
@@ -23,5 +24,10 @@ std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation);
 // Asks Slurm for its switches, by `scontrol show topology`: what it prints, or nothing where Slurm
 // knows of none. Throws ConfigError if it cannot be asked.
 std::string ask_slurm_for_switches();
+
+// The first and the last of the ports at which srun may be connected to, of `scontrol show config`;
+// 0 and 0 where it is free to choose, or nobody tells.
+std::pair<int, int> ask_slurm_for_ports();
+std::pair<int, int> ports_of_srun(const std::string& config);  // of what that prints
 
 }  // namespace smp

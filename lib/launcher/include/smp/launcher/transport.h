@@ -57,11 +57,11 @@ struct TransportOptions {
 };
 
 // `ssh`     the ssh of this system, with the user's own configuration, agents and keys
-// `srun`    a step of the Slurm allocation that smp-launch runs in, one for each host
 // `local`   agents on this machine, whatever the hosts are called
 // `exec:C`  /bin/sh runs C, which finds the host's name, user and port in SMP_HOST, SMP_HOST_USER,
 //           SMP_HOST_PORT and the agent's program in SMP_AGENT
-// Throws ConfigError for another one; `mpirun` is an MpirunTransport.
+// Throws ConfigError for another one; mpirun and srun reach all hosts at once
+// (GatheringTransport).
 std::unique_ptr<Transport> make_transport(const TransportOptions& options);
 
 // Lines to agents that have come by themselves, by the names of their hosts; hosts without one get

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/file_limit.h"
+#include "smp/launcher/host_group.h"
+#include "smp/launcher/meeting.h"
+#include "smp/launcher/transport.h"
+
+namespace smp {
+
+// On no command line: the program passes the value on by itself.
+inline constexpr const char* kMeetingKey = "SMP_MEETING_KEY";
+
+struct GatheringOptions {
+  std::string arguments;  // --mpirun-args
+  std::string agent;      // smp-launch on the hosts
+  std::string at;         // an address and a port of this host; empty: of its own choice
+  std::chrono::milliseconds time{30'000};  // for all agents to come
+  std::set<int> ending_signals;            // USR1, USR2: where they end the waiting too
+};
+
+// One process, of a program that reaches all hosts by its own means (mpirun, srun), starts an agent
+// on each of them, which connects to this one and proves that it knows a key, which that program
+// hands it in its environment. One thread.
+class GatheringTransport : public Transport {
+ public:
+  ~GatheringTransport() override;
+
+  // Starts the program and waits for the agents; a number as Meeting::gather() does. Throws
+  // StartError, and what are_missing() throws.
+  std::optional<int> gather(int control_fd);
+
+  Line open(const HostSpec& host) override;
+  int event_fd() const override { return events_.number(); }
+  void dispatch() override;
+  std::string why_way_ended() const override;
+
+ protected:
+  // Listens at the place. Throws ConfigError.
+  GatheringTransport(std::string program, std::vector<HostSpec> hosts, GatheringOptions options,
+                     const MeetingPlace& place);
+
+  // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
+  // told of a failure. Hosts whose agents came can be opened where this returns.
+  virtual void are_missing(const std::vector<std::string>& hosts, bool is_over) = 0;
+  // What it said means that not all will come.
+  virtual bool tells_of_failure(const std::string& /*said*/) const { return false; }
+
+  const std::vector<HostSpec>& hosts() const { return hosts_; }
+  const GatheringOptions& options() const { return options_; }
+  const std::string& key() const { return key_; }
+  const Meeting& meeting() const { return meeting_; }
+  bool has_ended() const { return end_.has_value(); }
+  // What the program said; only the lines about a host, where there are some.
+  std::string words(const std::string& host = "") const;
+
+ private:
+  bool goes_on();
+  bool ends_in_time();
+  void watch();
+
+  const RaisedFileLimit file_limit_;
+  const std::string program_;
+  const std::vector<HostSpec> hosts_;
+  const GatheringOptions options_;
+  const std::string key_;
+  Meeting meeting_;
+  Line line_;
+  FileDescriptor events_;          // epoll over its streams, its end and give_up_
+  FileDescriptor give_up_;         // timerfd, set when it has told of a failure
+  std::string said_;               // by it, the first of it
+  std::optional<ProcessEnd> end_;  // of one that the destructor waits for
+  std::map<std::string, FileDescriptor> channels_;
+};
+
+inline constexpr std::chrono::milliseconds kForAgentToCome{30'000};
+
+// The key that the program has handed to this agent, which nobody else finds there afterwards.
+std::optional<std::string> take_meeting_key();
+
+}  // namespace smp

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "smp/launcher/gathering_transport.h"
+
+namespace smp {
+
+// One step of the Slurm allocation that smp-launch runs in, with an agent on every node. A node
+// that is lost, or an agent that fails, takes no other one with it.
+class SrunTransport final : public GatheringTransport {
+ public:
+  // Throws ConfigError.
+  SrunTransport(const std::vector<HostSpec>& hosts, const GatheringOptions& options);
+
+  Command command_for(const HostSpec& host) const override;  // the same for all
+  // Throws StartError for a node whose agent has not come.
+  Line open(const HostSpec& host) override;
+
+ private:
+  void are_missing(const std::vector<std::string>& hosts, bool is_over) override;
+  bool tells_of_failure(const std::string& said) const override;
+
+  std::map<std::string, std::string> why_missing_;  // by host
+};
+
+// smp-launch --agent --meet [HOST]:PORT, as srun starts it; without HOST at the address that the
+// step was made from. Returns the exit code.
+int run_agent_of_srun(const std::string& place);
+
+}  // namespace smp

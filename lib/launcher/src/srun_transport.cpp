@@ -1,0 +1,139 @@
+#include "smp/launcher/srun_transport.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "smp/launcher/agent.h"
+#include "smp/launcher/duration.h"
+#include "smp/launcher/outer_launcher.h"
+#include "smp/launcher/rank_environment.h"
+#include "smp/launcher/slurm.h"
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's order
+constexpr const char* kEverywhere = "0.0.0.0";
+constexpr int kTries = 64;  // of ports
+constexpr size_t kListedHosts = 20;
+
+// Whoever lets srun's own connections through to this host lets these through.
+MeetingPlace free_place_of_srun() {
+  const auto [first, last] = ask_slurm_for_ports();
+  if (first == 0) return {kEverywhere, 0};
+  std::random_device random;
+  std::uniform_int_distribution<int> any(first, last);
+  for (int tries = 0; tries < kTries; ++tries) {
+    const MeetingPlace place{kEverywhere, any(random)};
+    try {
+      const Meeting is_free(place, "");
+      return place;
+    } catch (const ConfigError&) {
+      continue;  // somebody has it
+    }
+  }
+  throw ConfigError(fmt::format(
+      "--via srun: no port of Slurm's SrunPortRange ({}-{}) is free here: give one with "
+      "--rendezvous ADDRESS:PORT",
+      first, last));
+}
+
+MeetingPlace place_for(const std::string& at) {
+  return at.empty() ? free_place_of_srun() : parse_meeting_place("--rendezvous", at);
+}
+
+const std::vector<HostSpec>& names_of_nodes(const std::vector<HostSpec>& hosts) {
+  for (const HostSpec& host : hosts) {
+    if (!host.user.empty() || host.port != 0)
+      throw ConfigError(
+          fmt::format("--via srun takes names of nodes alone: leave user and port of host '{}' out",
+                      host.name));
+  }
+  return hosts;
+}
+
+std::string joined_names(const std::vector<HostSpec>& hosts) {
+  std::string names;
+  for (const HostSpec& host : hosts) names += (names.empty() ? "" : ",") + host.name;
+  return names;
+}
+
+}  // namespace
+
+SrunTransport::SrunTransport(const std::vector<HostSpec>& hosts, const GatheringOptions& options)
+    : GatheringTransport("srun", names_of_nodes(hosts), options, place_for(options.at)) {}
+
+// Beside other steps of the job, on all that the allocation has of each node. Slurm confines it,
+// accounts for it, and ends it with the job. It orders the nodes as it likes, so an agent finds its
+// place by the name that Slurm has for its node.
+Command SrunTransport::command_for(const HostSpec&) const {
+  const std::string names = joined_names(hosts());
+  return {{"srun", fmt::format("--nodes={}", hosts().size()),
+           fmt::format("--ntasks={}", hosts().size()), "--ntasks-per-node=1", "--nodelist=" + names,
+           "--overlap", "--cpu-bind=none", "--mpi=none", "--input=none", "--kill-on-bad-exit=0",
+           "--no-kill", "--wait=0",
+           fmt::format("--export=HOME,USER,LOGNAME,SHELL,LANG,{},{}", kMeetingKey, kHostsVariable),
+           "--quiet", options().agent, "--agent", "--meet",
+           options().at.empty() ? fmt::format(":{}", meeting().port()) : options().at},
+          merged_environment(own_environment(), {fmt::format("{}={}", kMeetingKey, key()),
+                                                 fmt::format("{}={}", kHostsVariable, names)}),
+          ""};
+}
+
+// Of one node; the others' agents may come.
+bool SrunTransport::tells_of_failure(const std::string& said) const {
+  return said.find("srun: error: ") != said.npos;
+}
+
+// With srun the agents that came end too, for no fault of their own.
+void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is_over) {
+  const std::string when = is_over       ? "within " + text_of(options().time)
+                           : has_ended() ? "before srun ended"
+                                         : "after srun told of a failure";
+  std::string lines;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    std::string& why = why_missing_[missing[i]];
+    why = fmt::format("no agent came {}: {}", when, words(missing[i]));
+    if (i < kListedHosts) lines += fmt::format("\n  host {}: {}", missing[i], why);
+  }
+  if (missing.size() > kListedHosts)
+    lines += fmt::format("\n  and {} more", missing.size() - kListedHosts);
+  if (has_ended())
+    throw HostsUnreachable(
+        fmt::format("{} of {} hosts could not be used:{}", missing.size(), hosts().size(), lines),
+        missing);
+}
+
+Line SrunTransport::open(const HostSpec& host) {
+  if (const auto found = why_missing_.find(host.name); found != why_missing_.end())
+    throw StartError(found->second);
+  return GatheringTransport::open(host);
+}
+
+int run_agent_of_srun(const std::string& text) {
+  const std::vector<std::string> environment = own_environment();
+  const std::optional<std::string> key = take_meeting_key();
+  const std::string names = value_in(environment, kHostsVariable).value_or("");
+  const std::optional<std::string> own = value_in(environment, "SLURMD_NODENAME");
+  unsetenv(kHostsVariable);
+  int order = -1, hosts = 0;
+  for (size_t at = 0; own && at < names.size(); ++hosts) {
+    const size_t end = std::min(names.find(',', at), names.size());
+    if (names.substr(at, end - at) == *own) order = hosts;
+    at = end + 1;
+  }
+  std::string place = text;
+  if (text.starts_with(':'))
+    place = value_in(environment, "SLURM_LAUNCH_NODE_IPADDR").value_or("") + text;
+  if (!key || order < 0)
+    throw ConfigError("--agent --meet is for srun, as smp-launch --via srun starts it");
+  return run_agent(
+      join_meeting(parse_meeting_place("--meet", place), *key, {order, 0, hosts}, kForAgentToCome));
+}
+
+}  // namespace smp

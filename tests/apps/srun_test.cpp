@@ -1,0 +1,169 @@
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "held_port.h"
+#include "program.h"
+#include "smp/launcher/file_descriptor.h"
+
+// smp-launch in an allocation of Slurm, whose srun and scontrol are scripts here: agents come to
+// where Slurm says the step was made. A real Slurm: tests/hosts/run_slurm.py.
+using namespace smp;
+
+namespace {
+
+// Starts the agents as srun does, all in one step, with the variables that --export names.
+constexpr const char* kSrun = R"(#!/bin/sh
+echo "$@" >>{0}/calls
+[ -e {0}/fails ] && {{ echo "srun: error: Unable to create step" >&2; exit 1; }}
+for word in "$@"; do
+  case $word in --nodelist=*) names=$(echo ${{word#--nodelist=}} | tr , " ") ;; esac
+done
+while [ "$1" != --quiet ]; do shift; done
+shift
+export SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
+for name in $names; do
+  if [ -e {0}/no-$name ]; then
+    echo "srun: warning: is of nobody" >&2
+    echo "srun: error: $name: task 1: Exited with exit code 2" >&2
+    continue
+  fi
+  SLURMD_NODENAME=$name "$@" &
+done
+wait
+)";
+
+struct Allocation {
+  ScratchFolder folder;
+
+  explicit Allocation(const std::string& ports = "0-0") {
+    script("srun", fmt::format(kSrun, folder.path()));
+    script("scontrol", fmt::format("#!/bin/sh\necho 'SrunPortRange           = {}'\n", ports));
+  }
+  void script(const std::string& name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  }
+  ProgramEnd run(const std::vector<std::string>& options, const std::string& text = "true") {
+    return run_program(
+        joined(joined({SMP_LAUNCH, "--via", "srun"}, options), {"--", "/bin/sh", "-c", text}),
+        {"SLURM_JOB_ID=1", fmt::format("PATH={}:{}", folder.path(), std::getenv("PATH"))});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("one step of srun brings an agent on every node, however many, and no key is told") {
+  Allocation slurm;
+  const ProgramEnd end = slurm.run({"--hosts", "h[1-65]"}, "env | grep SMP_MEETING; true");
+  CHECK(end.err == "");
+  CHECK(end.out == "");
+  CHECK(end.code == 0);
+  const std::vector<std::string> calls = wait_for_lines(slurm.folder / "calls", 1);
+  CHECK(calls.size() == 1);
+  CHECK(contains(calls[0], "--nodes=65 --ntasks=65 --ntasks-per-node=1 --nodelist=h1,h2,"));
+  CHECK(contains(calls[0], "--kill-on-bad-exit=0 --no-kill "));
+  CHECK(contains(calls[0], ",SMP_MEETING_KEY,SMP_MEETING_HOSTS --quiet "));
+  CHECK(!contains(calls[0], "SMP_MEETING_KEY="));
+}
+
+TEST_CASE("a node whose agent srun cannot start is named with srun's words about it") {
+  Allocation slurm;
+  SUBCASE("while the others' have come") {
+    std::ofstream(slurm.folder / "no-b") << "";
+    const ProgramEnd end = slurm.run({"--hosts", "a,b,c"});
+    CHECK(end.code == 125);
+    CHECK(end.err ==
+          "smp-launch: 1 of 3 hosts could not be used:\n  host b: no agent came after srun told of "
+          "a failure: srun: error: b: task 1: Exited with exit code 2\n");
+    CHECK(
+        contains(slurm.run({"--hosts", "a,b,c", "--check"}).out, "no agent came after srun told"));
+  }
+  SUBCASE("and when srun ends") {
+    std::ofstream(slurm.folder / "fails") << "";
+    const ProgramEnd end = slurm.run({"--hosts", "a,b"});
+    CHECK(end.code == 125);
+    CHECK(end.err ==
+          "smp-launch: 2 of 2 hosts could not be used:\n"
+          "  host a: no agent came before srun ended: srun: error: Unable to create step\n"
+          "  host b: no agent came before srun ended: srun: error: Unable to create step\n");
+  }
+  SUBCASE("or says nothing") {
+    slurm.script("srun", "#!/bin/sh\nexec sleep 100\n");
+    const ProgramEnd end = slurm.run({"--hosts", "a", "--connect-timeout", "200ms"});
+    CHECK(end.code == 125);
+    CHECK(end.err ==
+          "smp-launch: 1 of 1 host could not be used:\n  host a: no agent came within 200 ms: it "
+          "said nothing\n");
+  }
+}
+
+TEST_CASE("a spare takes the place of a node whose agent srun cannot start again") {
+  Allocation slurm;
+  const ProgramEnd end = slurm.run(
+      {"--hosts", "a,b,c", "--spares", "1", "--max-restarts", "2", "--restart-pause", "10ms",
+       "--show-ranks", "all"},
+      fmt::format("[ $TORCHELASTIC_RESTART_COUNT != 0 ] && exec echo $SLURMD_NODENAME; [ $RANK = 1 "
+                  "] || exec sleep 100; touch {}/no-b; exit 1",
+                  slurm.folder.path()));
+  CHECK(end.code == 0);
+  CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] a", "[1] c"});
+  CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
+}
+
+TEST_CASE("agents come to a port of Slurm's SrunPortRange, or to the place that is given") {
+  const HeldPort held;  // smp-launch may have it
+  const int port = held.number();
+  SUBCASE("of the range") {
+    Allocation slurm(fmt::format("{0}-{0}", port));
+    CHECK(slurm.run({"--hosts", "a"}).code == 0);
+    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(fmt::format(" :{}", port)));
+  }
+  SUBCASE("where none of them is free") {
+    const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    address.sin_family = AF_INET;
+    REQUIRE(bind(listener.number(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(listen(listener.number(), 1) == 0);
+    getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &size);
+    const std::string range = fmt::format("{0}-{0}", ntohs(address.sin_port));
+    const ProgramEnd end = Allocation(range).run({"--hosts", "a"});
+    CHECK(end.code == 125);
+    CHECK(end.err.starts_with("smp-launch: --via srun: no port of Slurm's SrunPortRange (" + range +
+                              ") is free here: give one with --rendezvous ADDRESS:PORT\n"));
+  }
+  SUBCASE("given") {
+    Allocation slurm;
+    const std::string place = fmt::format("127.0.0.1:{}", port);
+    CHECK(slurm.run({"--hosts", "a", "--rendezvous", place}).code == 0);
+    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(" " + place));
+  }
+}
+
+TEST_CASE("srun is for nodes of an allocation, by their names") {
+  const std::vector<std::string> outside = {"/usr/bin/env", "-u", "SLURM_JOB_ID", SMP_LAUNCH,
+                                            "--hosts",      "a",  "--via",        "srun"};
+  const ProgramEnd refused = run_program(joined(outside, {"--", "true"}));
+  CHECK(refused.code == 125);
+  CHECK(refused.err.starts_with(
+      "smp-launch: --via srun: this is no allocation of Slurm (SLURM_JOB_ID is not set): run "
+      "smp-launch under salloc or in a script of sbatch\n"));
+  CHECK(run_program(joined(outside, {"--dry-run", "--", "true"})).code == 0);
+  Allocation slurm;
+  CHECK(slurm.run({"--hosts", "ann@a"})
+            .err.starts_with("smp-launch: --via srun takes names of nodes alone: leave user and "
+                             "port of host 'a' out\n"));
+  const ProgramEnd by_hand = run_program({SMP_LAUNCH, "--agent", "--meet", ":1"});
+  CHECK(by_hand.code == 3);
+  CHECK(by_hand.err ==
+        "smp-launch: --agent --meet is for srun, as smp-launch --via srun starts it\n");
+}
