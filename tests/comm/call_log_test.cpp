@@ -1,12 +1,14 @@
 #include "smp/comm/call_log.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "call.h"
 #include "comm/layouts.h"
 
 using namespace smp;
@@ -128,4 +130,22 @@ TEST_CASE("the call log keeps the last calls, and a reader never sees half of on
   CallLog labels(0);
   labels.enqueue(of_number(1), std::string(100, 'x'));
   CHECK(labels.calls()[0].label == std::string(39, 'x'));
+}
+
+TEST_CASE("a rank shows its last call with labels of every length, as far as there is room") {
+  const std::string letters = "abcdefghijklmnopqrstuvwxyz";
+  std::string label;
+  shm::LastCall shown{};
+  CHECK(shm::load(shown).empty());
+  for (size_t length = 0; length < 130; ++length, label += letters[length % letters.size()]) {
+    const std::string kept = label.substr(0, sizeof(shown.text) - 1);
+    shm::Call call;
+    call.op = CollectiveOp::kAllReduce;
+    call.number = 90 + length;
+    call.label = label;
+    shm::store(shown, call);
+    CHECK(shm::load(shown) == fmt::format("#{} all_reduce '{}'", call.number, kept));
+    shm::store(shown, label);
+    CHECK(shm::load(shown) == kept);
+  }
 }

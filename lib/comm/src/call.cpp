@@ -3,29 +3,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstring>
+#include <iterator>
+
+#include "words_of.h"
 
 namespace smp::shm {
 
-Brief::Brief(const Call& call) {
-  if (is_step(call.label)) {
-    add(std::string_view(call.label).substr(1));
-    return;
-  }
-  char number[20];
-  text_[length_++] = '#';
-  add({number, size_t(std::to_chars(number, std::end(number), call.number).ptr - number)});
-  add(" ");
-  add(name_of(call.op));
-  add(" '");
-  add(call.label);
-  add("'");
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+constexpr size_t kTextWords = std::size(LastCall().text), kTextBytes = kTextWords * 8;
+
+void store_text(LastCall& to, std::string_view text) {
+  text = text.substr(0, kTextBytes - 1);
+  const size_t whole = text.size() / 8;
+  for (size_t i = 0; i < whole; ++i) to.text[i].store(word_at(text, 8 * i), kRelaxed);
+  to.text[whole].store(last_word(text), kRelaxed);  // with the zero that ends it
 }
 
-void Brief::add(std::string_view part) {
-  const size_t length = std::min(part.size(), sizeof(text_) - length_);
-  memcpy(text_ + length_, part.data(), length);
-  length_ += length;
+}  // namespace
+
+void store(LastCall& to, const Call& call) {
+  if (is_step(call.label)) return store(to, std::string_view(call.label).substr(1));
+  to.op.store(1 + uint64_t(call.op), kRelaxed);
+  to.number.store(call.number, kRelaxed);
+  store_text(to, call.label);
+}
+
+void store(LastCall& to, std::string_view text) {
+  to.op.store(0, kRelaxed);
+  store_text(to, text);
+}
+
+std::string load(const LastCall& from) {
+  char text[kTextBytes];
+  for (size_t i = 0; i < kTextWords; ++i) {
+    const uint64_t word = from.text[i].load(kRelaxed);
+    memcpy(text + 8 * i, &word, 8);
+  }
+  text[kTextBytes - 1] = 0;
+  const uint64_t op = from.op.load(kRelaxed);
+  if (op == 0) return text;
+  return fmt::format("#{} {} '{}'", from.number.load(kRelaxed), name_of(CollectiveOp(op - 1)),
+                     static_cast<const char*>(text));
 }
 
 CommError mismatch(int culprit, int rank, const std::string& call, int other,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -9,20 +8,6 @@
 #include "smp/comm/communicator.h"
 
 namespace smp::shm {
-
-// A text by words of 8 characters: one that is full, and the last, which is not and has zeros
-// behind them. A copy of a length that the compiler knows costs next to nothing.
-inline uint64_t word_at(std::string_view text, size_t at) {
-  uint64_t word;
-  memcpy(&word, text.data() + at, sizeof(word));
-  return word;
-}
-inline uint64_t last_word(std::string_view text) {
-  char rest[sizeof(uint64_t)] = {};
-  const size_t begin = text.size() / sizeof(rest) * sizeof(rest);
-  for (size_t i = begin; i < text.size(); ++i) rest[i - begin] = text[i];
-  return word_at({rest, sizeof(rest)}, 0);
-}
 
 // Into how many pieces of at most b it falls.
 inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -45,18 +30,10 @@ struct Call {
 // "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
 std::string describe(const Call& call, int peer);
 
-// "#12 all_reduce 'data.gradients'", as far as peers are shown it. Made for every call.
-class Brief {
- public:
-  explicit Brief(const Call& call);
-  std::string_view text() const { return {text_, length_}; }
-
- private:
-  void add(std::string_view part);
-
-  size_t length_ = 0;
-  char text_[128];
-};
+// "#12 all_reduce 'data.gradients'" to who reads it, as far as there is room.
+void store(LastCall& to, const Call& call);
+void store(LastCall& to, std::string_view text);
+std::string load(const LastCall& from);
 
 // A call between hosts is made of steps, which are calls inside a host. A label that begins with
 // this mark is the description of the whole, which is what errors shall speak of.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "words_of.h"
+
 #if defined(__x86_64__)
 #  include <x86intrin.h>
 #endif
@@ -69,13 +71,12 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
   entry.group.store(uint64_t(call.group_size) << 42 | uint64_t(call.group_first) << 21 |
                         uint64_t(call.group_stride + (1 << 20)),
                     kRelease);
-  char label[kLabelWords * 8] = {};
-  memcpy(label, text.data(), std::min(text.size(), sizeof(label) - 1));
-  for (size_t i = 0; i < kLabelWords; ++i) {
-    uint64_t word;
-    memcpy(&word, label + 8 * i, 8);
-    entry.label[i].store(word, kRelease);
-  }
+  text = text.substr(0, sizeof(entry.label) - 1);
+  for (size_t i = 0, whole = text.size() / 8; i < kLabelWords; ++i)
+    entry.label[i].store(i < whole    ? shm::word_at(text, 8 * i)
+                         : i == whole ? shm::last_word(text)
+                                      : 0,
+                         kRelease);
   entry.enqueued.store(ticks(), kRelease);
   entry.started.store(0, kRelease);
   entry.ended.store(0, kRelease);

@@ -113,9 +113,9 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const auto to = static_cast<Bytes>(out);
   const int64_t bytes = call.bytes();
   const bool direct = may_be_direct(call, from, bytes, to, bytes);
-  const auto work = operation(collectives_, std::move(call));
-  if (size_ == 1) return start(work, run_alone(*work, from, to, bytes));
-  return start(work, direct_or_staged(*work, from, to, direct));
+  auto work = operation(collectives_, std::move(call));
+  Program program = direct_or_staged(*work, from, to, direct);
+  return start(std::move(work), std::move(program));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -124,9 +124,9 @@ WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
   const bool direct = may_be_direct(call, from, call.bytes());
-  const auto work = operation(collectives_, std::move(call));
-  if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
-  return start(work, direct_or_staged(*work, from, to, direct));
+  auto work = operation(collectives_, std::move(call));
+  Program program = direct_or_staged(*work, from, to, direct);
+  return start(std::move(work), std::move(program));
 }
 
 WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -136,10 +136,10 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
   const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() / size_);
-  const auto work = operation(collectives_, std::move(call));
-  if (size_ == 1) return start(work, run_alone(*work, from, to, work->call.bytes()));
+  auto work = operation(collectives_, std::move(call));
   if (direct && may_post_early(work->call)) post(*work);
-  return start(work, direct_or_staged(*work, from, to, direct));
+  Program program = direct_or_staged(*work, from, to, direct);
+  return start(std::move(work), std::move(program));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
@@ -152,6 +152,7 @@ WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {
+  if (size_ == 1) return run_alone(op, in, out, op.call.bytes());
   return direct ? run_direct_or_staged(op, in, out) : staged(op, in, out);
 }
 

@@ -76,7 +76,7 @@ Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
 }
 
 std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call call) {
-  if (!is_step(call.label)) store(seat_->job->board(global(rank_)).last_call, Brief(call).text());
+  if (!is_step(call.label)) store(seat_->job->board(global(rank_)).last_call, call);
   auto op = std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
   if (!is_step(op->call.label)) op->logged = log(op->call);
   return op;

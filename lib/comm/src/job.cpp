@@ -10,7 +10,6 @@
 #include <cstring>
 #include <thread>
 
-#include "call.h"
 #include "futex.h"
 #include "smp/plan/check.h"
 
@@ -182,24 +181,6 @@ std::optional<Failure> Job::read(const FailureRecord& record) const {
       return Failure{CommError::Kind::kAborted, -1, -1, "a rank died while it reported a failure"};
     std::this_thread::yield();
   }
-}
-
-void store(LooseText& to, std::string_view text) {
-  text = text.substr(0, sizeof(to.words) - 1);
-  const size_t whole = text.size() / sizeof(uint64_t);
-  for (size_t i = 0; i < whole; ++i)
-    to.words[i].store(word_at(text, i * sizeof(uint64_t)), std::memory_order_relaxed);
-  to.words[whole].store(last_word(text), std::memory_order_relaxed);  // with the zero that ends it
-}
-
-std::string load(const LooseText& from) {
-  char bytes[sizeof(from.words)];
-  for (size_t i = 0; i < std::size(from.words); ++i) {
-    const uint64_t word = from.words[i].load(std::memory_order_relaxed);
-    memcpy(bytes + i * sizeof(word), &word, sizeof(word));
-  }
-  bytes[sizeof(bytes) - 1] = 0;
-  return bytes;
 }
 
 }  // namespace smp::shm

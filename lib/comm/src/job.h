@@ -106,7 +106,4 @@ class Job {
   Outside* outside_ = nullptr;
 };
 
-void store(LooseText& to, std::string_view text);
-std::string load(const LooseText& from);
-
 }  // namespace smp::shm

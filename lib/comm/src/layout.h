@@ -141,9 +141,13 @@ struct alignas(kLineBytes) FailureRecord {
 };
 static_assert(sizeof(FailureRecord) == 1024);
 
-// Text that others may read while it is written; they then see a mixture, never a bad address.
-struct LooseText {
-  std::atomic<uint64_t> words[16];
+// What a rank called last: of another host a text, of this one what becomes a text when it is read,
+// for it is written with every call. Others may read it while it is written; they then see a
+// mixture, never a bad address.
+struct LastCall {
+  std::atomic<uint64_t> op;  // 1 + CollectiveOp; 0: `text` is all of it
+  std::atomic<uint64_t> number;
+  std::atomic<uint64_t> text[14];  // or its label
 };
 
 // What a rank shows to all others.
@@ -160,7 +164,7 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> died;      // ... or not, as a peer of its host saw
   std::atomic<int32_t> process;    // 0: of another host
   std::atomic<uint64_t> pid_namespace;
-  LooseText last_call;
+  LastCall last_call;
 };
 
 struct GroupEntry {

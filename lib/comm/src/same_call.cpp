@@ -16,7 +16,7 @@ void HostsGroup::check(const Operation& op, const MessageHeader& header, int pee
     uint64_t& heard = heard_[size_t(peer / per_host_)];
     if (&op.lane == &collectives_ && header.number > heard) {
       heard = header.number;
-      store(seat_->job->board(global(peer)).last_call, Brief(op.call).text());
+      store(seat_->job->board(global(peer)).last_call, op.call);
     }
     return;
   }
@@ -47,7 +47,7 @@ void HostsGroup::came(const MessageHeader& header) {
     if (!rails_[host] || rails_[host]->peer() != header.from || heard_[host] >= header.number)
       continue;
     heard_[host] = header.number;
-    store(seat_->job->board(header.from).last_call, Brief(call_in(header, header.number)).text());
+    store(seat_->job->board(header.from).last_call, call_in(header, header.number));
   }
   const Call* const own = contradicted_by(header);
   if (own == nullptr || failure()) return;

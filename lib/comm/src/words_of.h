@@ -1,0 +1,31 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+// A text by words of 8 characters: those that are full, and the last, which is not and has zeros
+// behind it. Nothing is put together in memory: a load of what smaller stores have just written
+// waits for them to leave the CPU.
+namespace smp::shm {
+
+static_assert(std::endian::native == std::endian::little, "the first character is the lowest byte");
+
+inline uint64_t word_at(std::string_view text, size_t at) {
+  uint64_t word;
+  memcpy(&word, text.data() + at, sizeof(word));
+  return word;
+}
+
+inline uint64_t last_word(std::string_view text) {
+  const size_t rest = text.size() % sizeof(uint64_t);
+  if (rest == 0) return 0;
+  if (text.size() > sizeof(uint64_t))
+    return word_at(text, text.size() - sizeof(uint64_t)) >> (8 * (sizeof(uint64_t) - rest));
+  uint64_t word = 0;
+  for (size_t i = rest; i-- > 0;) word = word << 8 | uint8_t(text[i]);
+  return word;
+}
+
+}  // namespace smp::shm
