@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seeded faults of thirteen kinds, on four hosts of two ranks whose agents run as children of this machine: the
+"""Seeded faults of fifteen kinds, on four hosts of two ranks whose agents run as children of this machine: the
 cause has to be the right rank and host with the right reason, the exit code the right one, and nothing may be
 left. Prints one line for each kind.
 
@@ -10,12 +10,15 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 
+SSHD = "/usr/sbin/sshd"
 HOSTS, PER_HOST = 4, 2
 RANKS = HOSTS * PER_HOST
 SIGNALS = {"SEGV": 139, "ABRT": 134, "KILL": 137, "FPE": 136, "BUS": 135, "ILL": 132}
@@ -210,6 +213,40 @@ class Run:
     def program_missing(self):
         self.go(":;", before=f"[ $RANK = {self.rank} ] && exec no-such-program;")
         return self.problem(127, f"rank {self.rank} on host {self.host} ended with exit code 127")
+
+    def port_taken(self):
+        """The program's own: whose it is and why stands in its last lines."""
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            listen = f"import socket; socket.create_server((\"127.0.0.1\", {other.getsockname()[1]}))"
+            self.go(f"exec python3 -c '{listen}';")
+        return (self.problem(1, f"rank {self.rank} on host {self.host} ended with exit code 1")
+                or self.problem(1, "Address already in use"))
+
+    def bad_host_key(self):
+        """Of a real sshd behind a real ssh, with no network between: of that host another key is known, or none."""
+        if not os.access(SSHD, os.X_OK) or shutil.which("ssh-keygen") is None:
+            raise Skipped("there is no sshd (apt-get install openssh-server)")
+        if os.getuid() == 0:
+            os.makedirs("/run/sshd", exist_ok=True)
+        folder = pathlib.Path(self.folder.name)
+        for key in ("own", "host", "other"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        public = {key: (folder / f"{key}.pub").read_text() for key in ("own", "host", "other")}
+        (folder / "authorized").write_text(public["own"])
+        # A shell that is none of the first level does not do what this machine's do when they start.
+        (folder / "sshd_config").write_text(f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\n"
+                                            "StrictModes no\nUsePAM no\nSetEnv SHLVL=9\n")
+        known = {host: public["host"] for host in "abcd"}
+        known[self.host] = self.random.choice([public["other"], ""])
+        (folder / "known").write_text("".join(f"{host} {key}" for host, key in known.items() if key))
+        (folder / "ssh_config").write_text(
+            f"Host *\n  ProxyCommand {SSHD} -i -f {folder}/sshd_config\n  IdentityFile {folder}/own\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {folder}/known\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n")
+        self.via, self.options = "ssh", ["--ssh-args", f"-F {folder}/ssh_config"]
+        self.go(":;")
+        text = (f"smp-launch: 1 of 4 hosts could not be used:\n  host {self.host}: host key not accepted: log in once by "
+                "hand, or fix known_hosts (Host key verification failed.)\n")
+        return "" if self.code == 125 and text in self.errors else "not the host whose key is another"
 
     def launcher_killed(self):
         program = self.start(":;")
