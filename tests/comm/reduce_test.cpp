@@ -118,7 +118,10 @@ TEST_CASE("every instruction set gives the same bits, in all results, around the
               std::vector<std::byte> first(bytes + 64), second(bytes + 64);
               const int64_t off = skew * bytes_of(dtype);
               std::byte* const to[] = {first.data() + off, second.data() + (stream ? off : 0)};
-              kernel.of(dtype, op)({to, 2, from.data(), inputs, kRanks, stream}, int64_t(bytes));
+              const int far =
+                  stream ? inputs - 1 : -1;  // what follows it is fetched, if it is there
+              kernel.of(dtype, op)({to, 2, from.data(), inputs, kRanks, stream, 0, far},
+                                   int64_t(bytes));
               CAPTURE(name_of(dtype));
               CAPTURE(name_of(op));
               CAPTURE(kernel.name);

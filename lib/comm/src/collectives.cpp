@@ -268,7 +268,9 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const LongSteps long_steps(*this, part * element > piece_bytes());
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
-  const bool stream = op.call.bytes() > kStreamBytes && in + part * rank_ * element != out;
+  const bool is_large = op.call.bytes() > kStreamBytes;
+  const bool stream = is_large && in + part * rank_ * element != out;
+  const int far = is_large ? rank_ : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
   int64_t made = 0;
@@ -286,8 +288,9 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
       if (taken == 0) check_slot(op, p);
       from[size_t(p)] = piece_from(p);
     }
-    reduce_inputs(out + at * element, from.data(), size_, n, op.call.dtype, op.call.reduce_op,
-                  size_, stream);
+    Bytes const to = out + at * element;
+    reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n, op.call.dtype,
+                  op.call.reduce_op);
     take_all(steps == 1);
   }
 }
@@ -306,6 +309,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
   const bool stream = op.call.bytes() > kStreamBytes;
+  const int far = stream ? rank_ : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
   for (int64_t k = -1; k <= steps; ++k) {
@@ -325,7 +329,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
       Bytes const to[] = {my_slot(), out + part_at(rank_, k)};
-      reduce_inputs({to, 2, from.data(), size_, size_, stream, 1}, n, op.call.dtype,
+      reduce_inputs({to, 2, from.data(), size_, size_, stream, 1, far}, n, op.call.dtype,
                     op.call.reduce_op);
       take_all();
       publish(op, n * element * (size_ - 1));

@@ -20,6 +20,7 @@ struct Reduction {
   int ranks;
   bool stream = false;  // writes around the cache, as copy_bytes() does, but for the first
   int cached = 0;       // so many results
+  int far = -1;         // an input in memory, not in a cache, of which what follows is read next
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op);
 

@@ -215,6 +215,12 @@ constexpr int64_t kTile = kUnrolled * kWidth;
 
 using smp::shm::Reduction;
 
+// How far ahead an input in memory is fetched. The CPU looks ahead itself, but not far enough
+// beside inputs from its caches and the work on 16 bits: with 4 inputs of which one is far, fp32
+// took 0.7 and 16 bits half of the time.
+constexpr int64_t kAhead = 4096;
+constexpr int64_t kLine = 64;
+
 // The bytes [at, at + kTile) or, if they are not `whole`, the first `bytes` of them.
 template <class L, class Op, bool kWhole, bool kStream>
 [[gnu::always_inline]] inline void reduce_tile(const Reduction& r, int64_t at, int64_t bytes) {
@@ -224,6 +230,9 @@ template <class L, class Op, bool kWhole, bool kStream>
     __builtin_memcpy(edge, r.from[k] + at, size_t(bytes));
     return static_cast<const std::byte*>(edge);
   };
+  if (kWhole && r.far >= 0)
+    for (int64_t line = at; line < at + kTile; line += kLine)
+      __builtin_prefetch(r.from[r.far] + kAhead + line);
   typename L::Sums sums[kUnrolled];
   const std::byte* from = begin(0);
 #pragma GCC unroll 4
