@@ -68,6 +68,7 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   shared.master_address = reached.master_address;
   shared.master_port = reached.master_port;
   shared.hosts = std::max(1, static_cast<int>(reached.names.size()));
+  shared.host_names = host_names_of(reached.own_names);
   shared.job_id = random_hex(8);
   shared.job_key = random_hex(32);
   if (folder != nullptr) shared.run_dir = folder->path();

@@ -20,6 +20,10 @@ RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank)
   JobEnvironment shared;
   shared.world_size = job.world_size;
   shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
+  std::vector<std::string> names;
+  for (const HostSpec& host : job.hosts) names.push_back(host.name);
+  const bool is_known = names.empty() || !job.request.hosts.meeting.wanted();
+  shared.host_names = is_known ? host_names_of(names) : kDrawnAtStart;
   shared.job_id = kDrawnAtStart;
   shared.job_key = kSecret;
   shared.resume = job.request.resume;

@@ -261,6 +261,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
       }
       reached.names.push_back(meeting ? fmt::format("{} ({})", name, own_names[i]) : name);
     }
+    reached.own_names = meeting ? own_names : reached.names;
     reached.master_address =
         meeting && request.interface.empty() ? meeting->address() : meeting_address(job, *group);
     reached.master_port = group->about(0).port;

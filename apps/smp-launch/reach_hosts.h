@@ -20,6 +20,7 @@ struct ReachedHosts {
   std::unique_ptr<Transport> transport;  // outlives `host`
   std::unique_ptr<Host> host;
   std::vector<std::string> names;      // none: this host
+  std::vector<std::string> own_names;  // of those that come by themselves, else the same
   std::vector<RankPlace> places;       // by rank
   std::vector<std::vector<int>> cpus;  // that it is bound to, by rank; empty: none is
   std::vector<std::string> next_to;    // what these are next to, by rank, as in "GPU 1"

@@ -259,6 +259,17 @@ TEST_CASE("nothing is left of ranks on other hosts") {
   CHECK(all_gone(wait_for_lines(pids, 8)));
 }
 
+TEST_CASE(
+    "ranks on several hosts are told their names, in order, and what an outer job said is not") {
+  const std::vector<std::string> names = {"/usr/bin/env", "SMP_HOSTS=outer", SMP_LAUNCH,
+                                          "--show-ranks", "all"};
+  const std::vector<std::string> script = {"--", "/bin/sh", "-c", "echo ${SMP_HOSTS-none}"};
+  CHECK(sorted_lines(
+            run_program(joined(names, joined({"--hosts", "b,a", "--via", "local"}, script))).out) ==
+        std::vector<std::string>{"[0] b,a", "[1] b,a"});
+  CHECK(run_program(joined(names, joined({"-n", "1"}, script))).out == "[0] none\n");
+}
+
 // As behind a network that was cut: the test holds the other ends of the agent's channel.
 TEST_CASE("a stopped agent is killed where nobody tells of the end of its channel") {
   ScratchFolder folder;

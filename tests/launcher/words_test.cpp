@@ -20,6 +20,14 @@
 using namespace smp;
 using std::chrono::milliseconds;
 
+TEST_CASE("names of hosts are said as far as a variable may hold them") {
+  CHECK(host_names_of({"a", "b"}) == "a,b");
+  CHECK(host_names_of({}).empty());
+  const std::string name(1023, 'x');
+  CHECK(host_names_of(std::vector<std::string>(100, name)).size() == 100 * 1024 - 1);
+  CHECK(host_names_of(std::vector<std::string>(101, name)).empty());
+}
+
 TEST_CASE("durations") {
   CHECK(parse_duration("250ms") == milliseconds(250));
   CHECK(parse_duration("5s") == milliseconds(5000));

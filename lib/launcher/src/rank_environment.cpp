@@ -17,14 +17,15 @@
 namespace smp {
 namespace {
 
+constexpr size_t kMostHostNames = 100 << 10;
 constexpr const char* kOmpThreads = "OMP_NUM_THREADS";
 constexpr const char* kOfSageMaker[] = {"SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"};
 // Meaningful only when this launcher sets them.
-constexpr const char* kOurs[] = {env::kPlan,           env::kRunDir,       env::kResume,
-                                 env::kJobId,          env::kJobKey,       env::kErrorFile,
-                                 env::kConsoleColumns, env::kBuildOnly,    env::kTorchErrorFile,
-                                 env::kProgressPage,   env::kPipelineRank, env::kTensorRank,
-                                 env::kContextRank,    env::kShardRank,    env::kReplicaRank};
+constexpr const char* kOurs[] = {
+    env::kPlan,           env::kRunDir,       env::kResume,         env::kJobId,
+    env::kJobKey,         env::kErrorFile,    env::kConsoleColumns, env::kBuildOnly,
+    env::kTorchErrorFile, env::kProgressPage, env::kPipelineRank,   env::kTensorRank,
+    env::kContextRank,    env::kShardRank,    env::kReplicaRank,    env::kHosts};
 
 constexpr const char* kOfEveryRank[] = {
     env::kRank,      env::kLocalRank,      env::kWorldSize,  env::kLocalWorldSize,
@@ -113,11 +114,17 @@ std::vector<std::string> variables_of_rank(const JobEnvironment& job, const Rank
   }
   add(env::kJobId, job.job_id);
   add(env::kJobKey, job.job_key);
+  if (!job.host_names.empty()) add(env::kHosts, job.host_names);
   if (!job.plan.empty()) add(env::kPlan, job.plan);
   if (!job.run_dir.empty()) add(env::kRunDir, job.run_dir);
   if (!job.resume.empty()) add(env::kResume, job.resume);
   if (!error_file.empty()) add(env::kErrorFile, error_file);
   return set;
+}
+
+std::string host_names_of(const std::vector<std::string>& hosts) {
+  std::string names = fmt::format("{}", fmt::join(hosts, ","));
+  return names.size() <= kMostHostNames ? names : "";
 }
 
 bool is_of_sagemaker(std::string_view name) {

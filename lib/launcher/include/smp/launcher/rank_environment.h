@@ -33,7 +33,8 @@ struct JobEnvironment {
   std::string run_dir;  // empty = none
   std::string resume;   // "latest" or a step; empty = start anew
   int hosts = 1;
-  int restarts = 0;  // made so far
+  std::string host_names;  // "a,b", in order; empty: not said
+  int restarts = 0;        // made so far
   int max_restarts = 0;
 };
 
@@ -82,6 +83,9 @@ bool is_set_by_launcher(std::string_view name);
 // (left over from an outer smp-launch) are taken out.
 std::vector<std::string> merged_environment(const std::vector<std::string>& inherited,
                                             const std::vector<std::string>& set);
+
+// "a,b"; empty for more than 100 KiB, for a variable may not be much longer (128 KiB).
+std::string host_names_of(const std::vector<std::string>& hosts);
 
 // The environment of this process.
 std::vector<std::string> own_environment();

@@ -25,6 +25,8 @@ inline constexpr const char* kPlan = "SMP_PLAN";       // path of the plan file
 inline constexpr const char* kRunDir = "SMP_RUN_DIR";  // folder of this run
 inline constexpr const char* kJobId = "SMP_JOB_ID";    // public name of the job, 16 hex digits
 inline constexpr const char* kJobKey = "SMP_JOB_KEY";  // secret of the job, 64 hex digits
+// The names of the job's hosts in the order of NODE_RANK, "a,b".
+inline constexpr const char* kHosts = "SMP_HOSTS";
 // The place of a plan's rank on the axes of its mesh, from 0.
 inline constexpr const char* kPipelineRank = "SMP_PIPELINE_RANK";
 inline constexpr const char* kTensorRank = "SMP_TENSOR_RANK";
