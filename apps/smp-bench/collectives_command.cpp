@@ -278,75 +278,94 @@ int run_collectives(CollectivesRequest request) {
                           [&](const JobEnvironment& job) { return run_rank_or_say(request, job); });
 }
 
-}  // namespace
+using RequestPtr = std::shared_ptr<CollectivesRequest>;
 
-void add_collectives_command(CLI::App& app, BenchRun& run) {
-  auto request = std::make_shared<CollectivesRequest>();
-  CLI::App* command =
-      app.add_subcommand("collectives", "time collectives between ranks; prints as nccl-tests do");
-  command->footer(kExamples);
-  command->add_option("-n", request->ranks, "start so many ranks on this host")
-      ->type_name("N")
-      ->check(CLI::Range(2, kMaxRanks));
-  CLI::Option* ops = command->add_option("--ops", request->ops, "the calls; default all_reduce");
-  ops->type_name("OP,...")->delimiter(',')->transform(
-      CLI::CheckedTransformer(op_names()).description(""));
-  CLI::Option* dtypes = command->add_option("--dtypes", request->dtypes, "the types; default fp32");
-  dtypes->type_name("DTYPE,...")
+void add_call_options(CLI::App& command, const RequestPtr& request) {
+  command.add_option("--ops", request->ops, "the calls; default all_reduce")
+      ->type_name("OP,...")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(op_names()).description(""));
+  command.add_option("--dtypes", request->dtypes, "the types; default fp32")
+      ->type_name("DTYPE,...")
       ->delimiter(',')
       ->transform(CLI::CheckedTransformer(dtype_names()).description(""));
-  command->add_option("--reduction", request->reduction, "default sum")
+  command.add_option("--reduction", request->reduction, "default sum")
       ->type_name("sum|max|min|product|average")
       ->transform(CLI::CheckedTransformer(reduction_names()).description(""));
-  add_size_options(*command, request->sizes);
-  command->add_option("--samples", request->options.samples, "of each time; default 7")
+}
+
+// Sizes, how often, and where the times go.
+void add_time_options(CLI::App& command, const RequestPtr& request) {
+  add_size_options(command, request->sizes);
+  command.add_option("--samples", request->options.samples, "of each time; default 7")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   command
-      ->add_option_function<int>(
+      .add_option_function<int>(
           "--sample-ms",
           [request](int milliseconds) { request->options.sample_s = milliseconds * 1e-3; },
           "about so long is a sample; default 20")
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
   command
-      ->add_option("--rounds", request->rounds,
-                   "through all calls and sizes; a time is the median of them; default 1")
+      .add_option("--rounds", request->rounds,
+                  "through all calls and sizes; a time is the median of them; default 1")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  command->add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
-  command->add_flag("--out-of-place-alone", request->options.is_out_of_place_alone,
-                    "no calls in place, where there are others, and no check of what calls leave");
-  command->add_flag("--private", request->is_private,
-                    "buffers in private memory, not in memory that peers read in place");
+  command.add_flag("--dirty", request->options.is_dirty, "rewrite the inputs before every call");
+  command.add_flag("--out-of-place-alone", request->options.is_out_of_place_alone,
+                   "no calls in place, where there are others, and no check of what calls leave");
+  command.add_flag("--private", request->is_private,
+                   "buffers in private memory, not in memory that peers read in place");
   command
-      ->add_option("--json", request->json, "write the results there as well; - is standard output")
+      .add_option("--json", request->json, "write the results there as well; - is standard output")
       ->type_name("FILE");
-  command->add_option("--plot", request->plot, "draw bandwidths over sizes there, as SVG")
+  command.add_option("--plot", request->plot, "draw bandwidths over sizes there, as SVG")
       ->type_name("FILE");
+}
+
+// Behind those of calls.
+void add_model_options(CLI::App& command, const RequestPtr& request) {
   CLI::Option* calibrate =
-      command->add_flag("--calibrate", request->calibrates,
-                        "write a cluster file with the calls of fp32 measured here as its links");
+      command.add_flag("--calibrate", request->calibrates,
+                       "write a cluster file with the calls of fp32 measured here as its links");
   CLI::Option* cluster =
       command
-          ->add_option("--cluster", request->cluster, "what else is known of it: a name or a file")
+          .add_option("--cluster", request->cluster, "what else is known of it: a name or a file")
           ->type_name("NAME|FILE");
-  calibrate->needs(cluster)->excludes(ops)->excludes(dtypes);
+  calibrate->needs(cluster)
+      ->excludes(command.get_option("--ops"))
+      ->excludes(command.get_option("--dtypes"));
   command
-      ->add_flag("--check", request->checks,
-                 "of the cluster file that is made: measure sizes between as well, in the same "
-                 "rounds, and set what it says of them beside it; fails as --predict does")
+      .add_flag("--check", request->checks,
+                "of the cluster file that is made: measure sizes between as well, in the same "
+                "rounds, and set what it says of them beside it; fails as --predict does")
       ->needs(calibrate);
   command
-      ->add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
+      .add_option("-o,--output", request->output, "where the cluster file goes; default: printed")
       ->type_name("FILE")
       ->needs(calibrate);
   command
-      ->add_option("--predict", request->predictions,
-                   "set what the time model says of this cluster beside each time; fails where a "
-                   "call's median error is above 15 %")
+      .add_option("--predict", request->predictions,
+                  "set what the time model says of this cluster beside each time; fails where a "
+                  "call's median error is above 15 %")
       ->type_name("NAME|FILE")
       ->excludes(calibrate);
+}
+
+}  // namespace
+
+void add_collectives_command(CLI::App& app, BenchRun& run) {
+  const auto request = std::make_shared<CollectivesRequest>();
+  CLI::App* command =
+      app.add_subcommand("collectives", "time collectives between ranks; prints as nccl-tests do");
+  command->footer(kExamples);
+  command->add_option("-n", request->ranks, "start so many ranks on this host")
+      ->type_name("N")
+      ->check(CLI::Range(2, kMaxRanks));
+  add_call_options(*command, request);
+  add_time_options(*command, request);
+  add_model_options(*command, request);
   command->add_flag("--network-cost", request->measures_network,
                     "of ranks on several hosts: measure what `smp-bench exchanges` reckons with");
   command->callback([request, command, &run] {

@@ -92,6 +92,8 @@ class AgentLink {
  private:
   bool is_over() const { return state_ == State::kFinished || state_ == State::kLost; }
   void on_frame(const Frame& frame, HostEvents& events);
+  void on_process_frame(FrameType type, PayloadReader& reader, HostEvents& events);
+  void on_usage(std::string_view sample);
   void open();
   void try_later(const std::string& why);
   bool is_to_wait();  // for the time of another try

@@ -55,12 +55,23 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       const bool through_other = reader.number() != 0;
       return on_unreached(place, {std::string(reader.text()), through_other});
     }
-    case FrameType::kLost: {
-      const int process = running_process(reader);
-      running_.erase(process);
-      const bool through_other = reader.number() != 0;
-      return events.on_lost(process, {std::string(reader.text()), through_other});
+    case FrameType::kPushed: pushed_ = reader.number(); return;
+    case FrameType::kSignalled: {
+      const int number = reader.small_number();
+      return events.on_signalled(number, std::string(reader.text()));
     }
+    case FrameType::kUsage: return on_usage(frame.payload);
+    case FrameType::kFinished:
+      left_behind_ = reader.small_number();
+      state_ = State::kFinished;
+      return;
+    default: return on_process_frame(frame.type, reader, events);
+  }
+}
+
+void AgentLink::on_process_frame(FrameType type, PayloadReader& reader, HostEvents& events) {
+  switch (type) {
+    // What they have written, and shown to a debugger, may come after their end.
     case FrameType::kOutput: {
       const int process = reader.small_number();
       if (started_.count(process) == 0) throw ProtocolError("output of a rank that is not its own");
@@ -68,6 +79,13 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       const std::chrono::system_clock::time_point time(
           std::chrono::milliseconds(static_cast<int64_t>(reader.number())));
       return events.on_output(process, stream, reader.text(), time);
+    }
+    case FrameType::kStacksShown: return events.on_stacks_shown(reader.small_number());
+    case FrameType::kLost: {
+      const int process = running_process(reader);
+      running_.erase(process);
+      const bool through_other = reader.number() != 0;
+      return events.on_lost(process, {std::string(reader.text()), through_other});
     }
     case FrameType::kEnded: {
       const int process = running_process(reader);
@@ -93,26 +111,17 @@ void AgentLink::on_frame(const Frame& frame, HostEvents& events) {
       input_taken_[process] = reader.number();
       return;
     }
-    case FrameType::kPushed: pushed_ = reader.number(); return;
-    case FrameType::kSignalled: {
-      const int number = reader.small_number();
-      return events.on_signalled(number, std::string(reader.text()));
-    }
-    case FrameType::kStacksShown: return events.on_stacks_shown(reader.small_number());
-    case FrameType::kUsage:
-      try {
-        if (usage_.size() >= kMostUsage * places_.size()) usage_.erase(usage_.begin());
-        usage_.push_back(parse_usage(frame.payload));
-        if (usage_.back().host.empty()) usage_.back().host = host_.name;
-      } catch (const ConfigError& error) {
-        throw ProtocolError(error.what());
-      }
-      return;
-    case FrameType::kFinished:
-      left_behind_ = reader.small_number();
-      state_ = State::kFinished;
-      return;
     default: throw ProtocolError("a message that is not for the launcher");
+  }
+}
+
+void AgentLink::on_usage(std::string_view sample) {
+  try {
+    if (usage_.size() >= kMostUsage * places_.size()) usage_.erase(usage_.begin());
+    usage_.push_back(parse_usage(sample));
+    if (usage_.back().host.empty()) usage_.back().host = host_.name;
+  } catch (const ConfigError& error) {
+    throw ProtocolError(error.what());
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "smp/launcher/duration.h"
 #include "smp/launcher/host_health.h"
@@ -65,7 +64,8 @@ std::vector<int> lost_beside(const Job& job, const JobResult& result, int rank) 
   return ranks;
 }
 
-// The whole cause, with who it was.
+}  // namespace
+
 std::string cause_line(const Job& job, const JobResult& result) {
   const int rank = result.cause->rank;
   const RankState& state = result.ranks[rank];
@@ -77,6 +77,8 @@ std::string cause_line(const Job& job, const JobResult& result) {
                      text_of_ranks(lost_beside(job, result, rank)), text_of(state.after),
                      state.lost);
 }
+
+namespace {
 
 // "process 4711, local rank 2, at step 312: forward, layer 7"
 std::string place_of(const Job& job, const JobResult& result, int rank) {
@@ -250,91 +252,6 @@ std::string report_text(const Job& job, const JobResult& result) {
         fmt::format("smp-launch: {} rank{} ended in {}; exit code {}\n", result.ranks.size(),
                     result.ranks.size() == 1 ? "" : "s", text_of(result.ending), result.exit_code);
   return text;
-}
-
-std::string report_json(const Job& job, const JobResult& result, const std::vector<Start>& starts) {
-  using Json = nlohmann::ordered_json;
-  const auto end_of = [](const ProcessEnd& end) {
-    Json json;
-    if (end.signal != 0) {
-      json["signal"] = signal_name(end.signal);
-      json["dumped_core"] = end.dumped_core;
-      json["out_of_memory"] = end.out_of_memory;
-      if (end.memory_limit_bytes != 0) json["memory_limit_bytes"] = end.memory_limit_bytes;
-    } else {
-      json["exit_code"] = end.exit_code;
-    }
-    return json;
-  };
-  constexpr const char* kEnds[] = {"success",        "rank_failed",  "timeout", "interrupted",
-                                   "launcher_error", "checkpointed", "hang",    "launcher_error"};
-  const std::vector<int> local_ranks = local_ranks_of(job);
-  Json json;
-  json["job_id"] = job.id;
-  json["end"] = kEnds[static_cast<int>(result.end)];
-  json["exit_code"] = result.exit_code;
-  json["elapsed_ms"] = result.elapsed.count();
-  json["ending_ms"] = result.ending.count();
-  json["left_behind"] = result.left_behind;
-  if (!result.launcher_error.empty()) json["launcher_error"] = result.launcher_error;
-  if (result.interrupted_by != 0) json["interrupted_by"] = signal_name(result.interrupted_by);
-  if (result.cause) {
-    Json& cause = json["cause"];
-    cause["rank"] = result.cause->rank;
-    if (!job.hosts.empty()) cause["host"] = job.hosts[job.host_of_rank[result.cause->rank]];
-    cause["local_rank"] = local_ranks[static_cast<size_t>(result.cause->rank)];
-    cause["text"] = cause_line(job, result);
-    cause["alive"] = result.cause->alive;
-    cause["log"] = job.files[result.cause->rank].err_log;
-    cause["last_lines"] = result.last_lines;
-    cause["gpu_errors"] = result.ranks[result.cause->rank].end.gpu_errors;
-  }
-  if (result.hang) {
-    Json places = Json::array();
-    for (const Hang::Place& place : result.hang->places)
-      places.push_back({{"ranks", place.ranks}, {"where", place.where}});
-    json["hang"] = {{"silent_ms", result.hang->silent.count()},
-                    {"behind", result.hang->behind},
-                    {"places", places}};
-  }
-  for (size_t i = 0; starts.size() > 1 && i < starts.size(); ++i) {
-    Json one = {{"start", i + 1},
-                {"from", starts[i].from},
-                {"end", kEnds[static_cast<int>(starts[i].end)]},
-                {"exit_code", starts[i].exit_code},
-                {"elapsed_ms", starts[i].elapsed.count()},
-                {"cause", starts[i].cause}};
-    if (starts[i].failed_step) one["step"] = *starts[i].failed_step;
-    json["starts"].push_back(one);
-  }
-  json["ranks"] = Json::array();
-  for (size_t rank = 0; rank < result.ranks.size(); ++rank) {
-    const RankState& state = result.ranks[rank];
-    Json one;
-    one["rank"] = rank;
-    if (!job.hosts.empty()) one["host"] = job.hosts[job.host_of_rank[rank]];
-    one["local_rank"] = local_ranks[rank];
-    if (!state.lost.empty()) one["lost"] = state.lost;
-    if (state.ended && state.lost.empty()) {
-      one.update(end_of(state.end));
-      if (state.end.pid != 0) one["pid"] = state.end.pid;
-      one["cpu_s"] = static_cast<double>(state.end.cpu_ms) / 1000;
-      one["peak_memory_bytes"] = state.end.peak_memory_bytes;
-    }
-    one["ended_by_launcher"] = state.ended_by_launcher;
-    one["after_ms"] = state.after.count();
-    if (state.error)
-      one["error"] = {{"culprit", state.error->culprit},
-                      {"phase", state.error->phase},
-                      {"message", state.error->message}};
-    if (state.progress)
-      one["progress"] = {{"step", state.progress->step},
-                         {"phase", state.progress->phase},
-                         {"collectives", state.progress->collectives},
-                         {"steps_done", state.progress->steps_done}};
-    json["ranks"].push_back(one);
-  }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace smp

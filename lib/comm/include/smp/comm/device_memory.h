@@ -29,8 +29,8 @@ class DeviceMemory {
   virtual void pin(void* memory, int64_t bytes) = 0;
   virtual void unpin(void* memory) = 0;
 
-  // Whether it has computed all that it was asked to. Asks nothing of it: a point of until_now() has
-  // to reach the device and be answered, so who looks at it at once hears "not yet".
+  // Whether it has computed all that it was asked to. Asks nothing of it: a point of until_now()
+  // has to reach the device and be answered, so who looks at it at once hears "not yet".
   virtual bool is_idle() = 0;
   // Nothing to copy: done when the device has computed what it was asked to before.
   virtual CopyPtr until_now() = 0;

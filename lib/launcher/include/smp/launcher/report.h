@@ -20,6 +20,9 @@ std::string text_of_loss(const RankState& state);
 // "rank 3", or where ranks run on several hosts "rank 3 on host b".
 std::string text_of_rank(const Job& job, int rank);
 
+// The cause that the result has, with who it was.
+std::string cause_line(const Job& job, const JobResult& result);
+
 // What ended a job, in one line; empty for one that ended well.
 std::string one_line_cause(const Job& job, const JobResult& result);
 
