@@ -104,8 +104,8 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
     json["starts"].push_back(start_json(starts[i], i + 1));
   json["ranks"] = Json::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
-    json["ranks"].push_back(rank_json(result.ranks[rank],
-                                      place_json(job, local_ranks, static_cast<int>(rank))));
+    json["ranks"].push_back(
+        rank_json(result.ranks[rank], place_json(job, local_ranks, static_cast<int>(rank))));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
