@@ -33,14 +33,14 @@ class FakeNetwork::End final : public Transport {
   void set_peers(const std::vector<std::string>&) override {}
 
   std::unique_ptr<Memory> allocate(size_t bytes) override {
-    struct Heap final : Memory {
-      explicit Heap(size_t size) : bytes(size) {}
-      std::byte* data() const override { return const_cast<std::byte*>(bytes.data()); }
-      std::vector<std::byte> bytes;
-    };
     std::lock_guard guard(network_.mutex_);
     if (network_.full_[size_t(rank_)]) throw std::bad_alloc();
-    return std::make_unique<Heap>(bytes);
+    return std::make_unique<Known>(bytes);
+  }
+  std::unique_ptr<Memory> adopt(std::byte* begin, size_t bytes) override {
+    std::lock_guard guard(network_.mutex_);
+    if (network_.full_[size_t(rank_)]) throw std::runtime_error("too much is locked");
+    return std::make_unique<Known>(network_, begin, bytes);
   }
 
   bool takes_any_memory() const override { return !network_.faults_.wants_own_memory; }
@@ -54,6 +54,7 @@ class FakeNetwork::End final : public Transport {
       receive.error = "no memory";
       return;
     }
+    if (!knows(receive)) return;
     receive.place.ticket = ++network_.tickets_;
     receive.place.address = reinterpret_cast<uint64_t>(receive.rest);
     network_.inboxes_[size_t(rank_)].receives[int(Box::kStraight)].push_back(&receive);
@@ -63,6 +64,10 @@ class FakeNetwork::End final : public Transport {
     std::lock_guard guard(network_.mutex_);
     if (is_closed_) transfer.error = "closed";
     if (!is_closed_ && refuses()) return false;
+    if (!is_closed_ && !knows(transfer)) {
+      cancelled_.push_back(&transfer);
+      return true;
+    }
     // The caller's memory is read when the message leaves, not before.
     if (transfer.rest_bytes == 0 && !is_closed_) leave(transfer);
     sent_.push_back(&transfer);
@@ -82,6 +87,10 @@ class FakeNetwork::End final : public Transport {
       return false;
     }
     inbox.refused.erase(&transfer);
+    if (!knows(transfer)) {
+      cancelled_.push_back(&transfer);
+      return true;
+    }
     inbox.receives[int(transfer.box)].push_back(&transfer);
     return true;
   }
@@ -145,6 +154,39 @@ class FakeNetwork::End final : public Transport {
   }
 
  private:
+  // Its own memory, or somebody else's that it knows.
+  struct Known final : Memory {
+    explicit Known(size_t size) : own(size), begin(own.data()), end(begin + size) {}
+    Known(FakeNetwork& its_network, std::byte* its_begin, size_t size)
+        : network(&its_network), begin(its_begin), end(begin + size) {
+      ++network->adopted_;
+    }
+    ~Known() override {
+      if (network == nullptr) return;
+      std::lock_guard guard(network->mutex_);
+      --network->adopted_;
+    }
+    std::byte* data() const override { return begin; }
+
+    FakeNetwork* const network = nullptr;
+    std::vector<std::byte> own;
+    std::byte *const begin, *const end;
+  };
+
+  // As a network with memory of its own: what is nobody's that it knows is not touched.
+  bool knows(Transfer& transfer) {
+    if (!network_.faults_.wants_own_memory || transfer.rest_bytes == 0) return true;
+    const auto* const memory = static_cast<Known*>(transfer.rest_memory);
+    if (memory == nullptr || transfer.rest < memory->begin ||
+        transfer.rest + transfer.rest_bytes > memory->end) {
+      transfer.error = "memory that is not registered";
+      ++network_.foreign_;
+      return false;
+    }
+    network_.straight_bytes_ += memory->network != nullptr ? int64_t(transfer.rest_bytes) : 0;
+    return true;
+  }
+
   using Messages = std::deque<Message>;
   using Receives = std::deque<Transfer*>;
 
@@ -254,6 +296,21 @@ int64_t FakeNetwork::unexpected() const {
   return unexpected_;
 }
 
+int64_t FakeNetwork::foreign() const {
+  std::lock_guard guard(mutex_);
+  return foreign_;
+}
+
+int64_t FakeNetwork::adopted() const {
+  std::lock_guard guard(mutex_);
+  return adopted_;
+}
+
+int64_t FakeNetwork::straight_bytes() const {
+  std::lock_guard guard(mutex_);
+  return straight_bytes_;
+}
+
 int64_t FakeNetwork::refused() const {
   std::lock_guard guard(mutex_);
   return refused_;
@@ -340,6 +397,13 @@ void run_hosts(int hosts, int per_host,
     telegraph.jobs.back()->set_doorbells(std::move(bells));
   }
   telegraph.seats.resize(size_t(size));
+  std::vector<std::unique_ptr<Transport>> ends;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < size; ++rank) {
+    ends.push_back(options.end ? options.end() : network.transport(rank));
+    addresses.push_back(ends.back()->address());
+  }
+  for (const auto& end : ends) end->set_peers(addresses);
 
   std::mutex mutex;
   std::exception_ptr first;
@@ -348,7 +412,7 @@ void run_hosts(int hosts, int per_host,
     const auto job = telegraph.jobs[size_t(fleet.host_of[size_t(rank)])];
     auto seat = std::make_shared<shm::Seat>(
         job, rank, options.timeout, fleet,
-        std::make_unique<shm::Port>(network.transport(rank), rank, 77, options.silence));
+        std::make_unique<shm::Port>(std::move(ends[size_t(rank)]), rank, 77, options.silence));
     {
       std::lock_guard guard(telegraph.mutex);
       telegraph.seats[size_t(rank)] = seat;

@@ -35,7 +35,7 @@ struct NetworkFaults {
   int slow_rank = -1;             // it sees something in one poll of fifty
   bool rings = false;             // ranks sleep at doorbells, beside its descriptor
   bool deaf = false;              // then it has no descriptor
-  bool wants_own_memory = false;  // it takes messages from its own memory alone
+  bool wants_own_memory = false;  // it takes messages from memory alone that it knows
   bool writes = does_write();     // pieces are written to their receiver's memory
 };
 
@@ -46,6 +46,12 @@ class FakeNetwork {
   std::unique_ptr<shm::Transport> transport(int rank);
   int64_t unexpected() const;  // messages for which their receiver had given no receive
   int64_t refused() const;     // writes that came when their place was no more
+
+  // Where it wants memory of its own: messages that were to go on in other memory, memory of others
+  // that it knows now, and bytes that went from there or came there.
+  int64_t foreign() const;
+  int64_t adopted() const;
+  int64_t straight_bytes() const;
 
   // Nothing passes between this rank and the others any more; sending to it gives an error.
   void cut(int rank);
@@ -78,7 +84,7 @@ class FakeNetwork {
   std::vector<Inbox> inboxes_;
   std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
-  int64_t unexpected_ = 0, refused_ = 0;
+  int64_t unexpected_ = 0, refused_ = 0, foreign_ = 0, adopted_ = 0, straight_bytes_ = 0;
   uint32_t tickets_ = 0;
 };
 
@@ -86,9 +92,10 @@ struct HostsOptions {
   std::chrono::milliseconds timeout{60000};
   std::chrono::milliseconds silence{10000};  // of a rank that is asked
   NetworkFaults faults;
-  std::function<void(FakeNetwork&)> afterwards;  // with the network as it was left
-  std::vector<int> host_of;                      // each rank's host; equal shares when empty
-  std::optional<Exchange> exchange;              // by what the network costs otherwise
+  std::function<void(FakeNetwork&)> afterwards;          // with the network as it was left
+  std::function<std::unique_ptr<shm::Transport>()> end;  // of another network, for each rank
+  std::vector<int> host_of;          // each rank's host; equal shares when empty
+  std::optional<Exchange> exchange;  // by what the network costs otherwise
 };
 
 // Runs `program` once per rank of `hosts` x `per_host`, each in a thread of its own, as if the

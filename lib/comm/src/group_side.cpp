@@ -126,6 +126,20 @@ WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DType dt
   return start(collective(CollectiveOp::kAllToAll, count, dtype, label), in, out);
 }
 
+// Where a network takes registered memory alone it knows this one until its end, which the network
+// may have come to before.
+std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
+  auto block = seat_->arena->allocate(bytes);
+  if (block == nullptr || seat_->port == nullptr || seat_->port->takes_any_memory()) return block;
+  std::byte* const begin = block.get();
+  seat_->engine.exclusively([&] { seat_->port->adopt(begin, bytes); });
+  return {begin, [block = std::move(block), seat = std::weak_ptr(seat_)](std::byte*) mutable {
+            if (const auto held = seat.lock())
+              held->engine.exclusively([&] { held->port->forget(block.get()); });
+            block.reset();
+          }};
+}
+
 bool GroupSide::close(std::vector<Lane*> lanes) {
   lanes.push_back(&collectives_);
   seat_->engine.close(std::move(lanes),

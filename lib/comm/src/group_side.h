@@ -42,9 +42,7 @@ class GroupSide : public Communicator, protected Member {
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
   Survivors shrink(std::chrono::milliseconds limit) override;
-  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
-    return seat_->arena->allocate(bytes);
-  }
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
 
  protected:
   using Bytes = std::byte*;

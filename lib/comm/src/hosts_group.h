@@ -107,9 +107,8 @@ class HostsGroup final : public GroupSide, public Reader {
   Program run_recv(Operation& op, Channel& channel, Bytes out);
 
   Way way_of(int64_t bytes) const {
-    const int64_t piece = seat_->port->piece_bytes();
-    const bool is_straight = bytes > kMessageBytes && piece > 0;
-    return {is_straight, is_straight ? piece : kMessageBytes};
+    const bool is_straight = bytes > kMessageBytes;
+    return {is_straight, is_straight ? seat_->port->piece_bytes() : kMessageBytes};
   }
 
   // Steps of programs.

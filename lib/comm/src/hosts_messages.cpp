@@ -17,7 +17,7 @@ void HostsGroup::send_message(Operation& op, Channel& channel, int peer, ConstBy
   if (way.is_straight) {
     check(op, channel.invitation(), peer);
     seat_->port->send_piece(channel, op.call, from, bytes);
-  } else if (bytes > kCopied && seat_->port->takes_any_memory()) {
+  } else if (bytes > kCopied && seat_->port->takes(from, bytes)) {
     seat_->port->send_from(channel, op.call, from, bytes);
   } else {
     if (bytes > 0) copy_bytes(seat_->port->payload(), from, bytes);

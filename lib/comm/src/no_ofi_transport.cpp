@@ -6,7 +6,7 @@
 namespace smp::shm {
 
 OpenedTransport open_ofi_transport(const std::string&, const std::string&,
-                                   std::optional<FabricProtocol>, int) {
+                                   std::optional<FabricProtocol>, int, bool) {
   throw std::runtime_error(
       "this smp was built without libfabric, which a job on several hosts needs: install "
       "libfabric-dev and build again");

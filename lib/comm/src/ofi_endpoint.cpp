@@ -23,6 +23,7 @@
 #include "descriptor.h"
 #include "ofi_objects.h"
 #include "ofi_places.h"
+#include "registration.h"
 
 namespace smp::shm {
 namespace {
@@ -92,10 +93,12 @@ class OfiTransport final : public Transport {
     return std::make_unique<Registered>(*this, bytes);
   }
 
-  bool takes_any_memory() const override {
-    return (info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0 && info_->tx_attr->iov_limit >= 2 &&
-           info_->rx_attr->iov_limit >= 2;
+  std::unique_ptr<Memory> adopt(std::byte* begin, size_t bytes) override {
+    if (!goes_on_elsewhere() || endpoint_.get() == nullptr) return nullptr;
+    return std::make_unique<Registered>(*this, begin, bytes);
   }
+
+  bool takes_any_memory() const override { return !wants_registered() && goes_on_elsewhere(); }
 
   bool writes() const override { return writes_; }
 
@@ -159,6 +162,12 @@ class OfiTransport final : public Transport {
  private:
   static constexpr size_t kQueue = 8192;  // completions that may wait to be read
 
+  bool wants_registered() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
+  // Messages of two places.
+  bool goes_on_elsewhere() const {
+    return info_->tx_attr->iov_limit >= 2 && info_->rx_attr->iov_limit >= 2;
+  }
+
   // Only what is new counts: TCP before libfabric 1.20 signals a completion and never takes the
   // signal back.
   void watch_queue() {
@@ -192,30 +201,40 @@ class OfiTransport final : public Transport {
 
   class Registered final : public Memory {
    public:
-    Registered(OfiTransport& transport, size_t bytes) : bytes_(bytes) {
-      if ((transport.info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0) return;
-      const uint64_t access =
-          FI_SEND | FI_RECV | (transport.writes_ ? FI_WRITE | FI_REMOTE_WRITE : 0);
-      const uint64_t key = uint64_t{transport.random_()} << 32 | transport.random_();
-      transport.check(region_.open(transport.domain_.get(), transport.endpoint_.get(),
-                                   *transport.info_.get(), bytes_.data(), bytes, access, key),
-                      "fi_mr_reg");
-      transport.registered_.insert(this);
-      transport_ = &transport;
+    Registered(OfiTransport& transport, size_t bytes) : own_(bytes), begin_(own_.data()) {
+      open(transport, bytes);
+    }
+    Registered(OfiTransport& transport, std::byte* begin, size_t bytes) : begin_(begin) {
+      open(transport, bytes);
     }
     ~Registered() override {
       if (transport_ != nullptr) transport_->registered_.erase(this);
     }
     Registered(const Registered&) = delete;
     Registered& operator=(const Registered&) = delete;
-    std::byte* data() const override { return const_cast<std::byte*>(bytes_.data()); }
+    std::byte* data() const override { return begin_; }
     const OfiRegion& region() const { return region_; }
     void* descriptor() const { return region_.descriptor(); }
     void end() { region_.close(); }
     void forget() { transport_ = nullptr; }
 
    private:
-    std::vector<std::byte> bytes_;
+    void open(OfiTransport& transport, size_t bytes) {
+      if (!transport.wants_registered()) return;
+      const uint64_t access =
+          FI_SEND | FI_RECV | (transport.writes_ ? FI_WRITE | FI_REMOTE_WRITE : 0);
+      const uint64_t key = uint64_t{transport.random_()} << 32 | transport.random_();
+      const int error = region_.open(transport.domain_.get(), transport.endpoint_.get(),
+                                     *transport.info_.get(), begin_, bytes, access, key);
+      if (error != 0)
+        throw std::runtime_error(registration_refused(transport.info_->fabric_attr->prov_name,
+                                                      bytes, transport.library_->text_of(error)));
+      transport.registered_.insert(this);
+      transport_ = &transport;
+    }
+
+    std::vector<std::byte> own_;
+    std::byte* const begin_;
     OfiTransport* transport_ = nullptr;  // that has it among its registered ones
     OfiRegion region_;
   };

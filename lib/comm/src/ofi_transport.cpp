@@ -98,11 +98,12 @@ fi_info* find(const LibFabric& library, const char* provider, const std::string&
 class Provider {
  public:
   Provider(std::shared_ptr<LibFabric> library, std::string name, const std::string& address,
-           int local_rank)
+           int local_rank, bool wants_registered)
       : library_(std::move(library)),
         name_(std::move(name)),
         address_(address),
-        local_rank_(local_rank) {}
+        local_rank_(local_rank),
+        wants_registered_(wants_registered) {}
 
   // Nothing if it is not here; then why_not() says why.
   std::optional<OpenedTransport> open(std::optional<FabricProtocol> wanted) {
@@ -121,6 +122,7 @@ class Provider {
       fi_info* const info =
           find(*library_, name_.c_str(), address_, local_rank_, writes, opened_.card, why_not_);
       if (info == nullptr) return false;
+      if (wants_registered_) info->domain_attr->mr_mode |= FI_MR_LOCAL;
       opened_.transport = open_ofi_endpoint(library_, info, writes);
     } catch (const std::runtime_error& error) {
       why_not_ = error.what();
@@ -136,6 +138,7 @@ class Provider {
   const std::string name_;
   const std::string& address_;
   const int local_rank_;
+  const bool wants_registered_;
   OpenedTransport opened_;
   std::string why_not_;
 };
@@ -143,7 +146,8 @@ class Provider {
 }  // namespace
 
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
-                                   std::optional<FabricProtocol> protocol, int local_rank) {
+                                   std::optional<FabricProtocol> protocol, int local_rank,
+                                   bool wants_registered) {
   const auto library = std::make_shared<LibFabric>();
   std::vector<std::string> order(std::begin(kProviders), std::end(kProviders));
   if (!pinned.empty()) {
@@ -154,7 +158,7 @@ OpenedTransport open_ofi_transport(const std::string& local_address, const std::
   }
   std::vector<std::string> refusals;
   for (const std::string& name : order) {
-    Provider provider(library, name, local_address, local_rank);
+    Provider provider(library, name, local_address, local_rank, wants_registered);
     if (auto opened = provider.open(protocol)) {
       opened->why = fmt::format("{}", fmt::join(refusals, "; "));
       return std::move(*opened);

@@ -25,7 +25,10 @@ struct OpenedTransport {
 // `protocol`, or the one that is faster on it. Of several cards without IP addresses it is one near
 // the rank, which is `local_rank` of its host. Throws std::runtime_error that says why each of them
 // could not be used, and ConfigError where one could, but not by the protocol.
+// `wants_registered`: it takes registered memory alone, whether its provider must or not, which
+// shows on any machine what those do that must.
 OpenedTransport open_ofi_transport(const std::string& local_address, const std::string& pinned,
-                                   std::optional<FabricProtocol> protocol, int local_rank);
+                                   std::optional<FabricProtocol> protocol, int local_rank,
+                                   bool wants_registered = false);
 
 }  // namespace smp::shm

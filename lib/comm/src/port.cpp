@@ -35,6 +35,23 @@ Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret, mill
   Block notes = make_block(kNoteReceives, sizeof(Note), Transport::Box::kNotes);
   for (const auto& parcel : notes.parcels) recycle(*parcel);
   blocks_.push_back(std::move(notes));
+  // It may be refused; later nobody could be told.
+  if (!takes_any_memory()) nowhere_ = transport_->allocate(size_t(piece_bytes()));
+}
+
+void Port::adopt(std::byte* begin, int64_t bytes) {
+  auto memory = transport_->adopt(begin, size_t(bytes));
+  if (memory != nullptr) adopted_.emplace(begin, Adopted{bytes, std::move(memory)});
+}
+
+void Port::forget(const std::byte* begin) { adopted_.erase(begin); }
+
+// In which all of it lies; null: in none.
+Transport::Memory* Port::adopted(const std::byte* begin, int64_t bytes) const {
+  auto after = adopted_.upper_bound(begin);
+  if (after == adopted_.begin()) return nullptr;
+  const auto& [first, one] = *--after;
+  return begin + bytes <= first + one.bytes ? one.memory.get() : nullptr;
 }
 
 Port::~Port() { transport_.reset(); }  // before the memory that it may write to

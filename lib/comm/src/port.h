@@ -268,13 +268,17 @@ class Port final : public Mover {
   // Waits until what was sent has left, or the limit has passed.
   void flush(std::chrono::milliseconds limit);
 
-  // Whether callers' memory may be sent from and received into.
+  // Whether any memory of callers may be sent from and received into. Otherwise it is what has been
+  // adopted alone, under the lock; what else goes straight passes through memory of the ports.
+  // adopt() throws as Transport's.
   bool takes_any_memory() const { return transport_->takes_any_memory(); }
-  // Of what goes straight, which may pass through memory of the ports; 0 if nothing can.
-  int64_t piece_bytes() const {
-    if (takes_any_memory()) return kPieceBytes;
-    return transport_->writes() ? kMessageBytes : 0;
+  void adopt(std::byte* begin, int64_t bytes);
+  void forget(const std::byte* begin);
+  bool takes(const std::byte* from, int64_t bytes) const {
+    return takes_any_memory() || adopted(from, bytes) != nullptr;
   }
+  // Of what goes straight.
+  int64_t piece_bytes() const { return takes_any_memory() ? kPieceBytes : kMessageBytes; }
 
   // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }
@@ -331,6 +335,7 @@ class Port final : public Mover {
   std::optional<Transport::Place> receive_piece(Channel& channel, uint64_t number, std::byte* to,
                                                 int64_t bytes);
   uint64_t secret_of(const Channel& channel, uint64_t number) const;
+  Transport::Memory* adopted(const std::byte* begin, int64_t bytes) const;
   void submit(Parcel& parcel);
   bool try_again();
   void completed(Parcel& parcel);
@@ -367,8 +372,13 @@ class Port final : public Mover {
   std::deque<Parcel*> again_;  // the network had no room for them
   std::vector<Transport::Transfer*> complete_;
   bool has_ended_ = false;
-  std::vector<std::byte> nowhere_;      // where pieces go that nobody wants any more
+  std::unique_ptr<Transport::Memory> nowhere_;  // where pieces go that nobody wants any more
   std::vector<Parcel*> free_landings_;  // for pieces, where callers' memory cannot be exposed
+  struct Adopted {
+    int64_t bytes;
+    std::unique_ptr<Transport::Memory> memory;
+  };
+  std::map<const std::byte*, Adopted> adopted_;  // by its begin
   ClosedChannels closed_;
   std::map<uint64_t, Channel*> channels_;
   struct Early {

@@ -54,9 +54,11 @@ void Port::send_piece(Channel& channel, const Call& call, const std::byte* from,
 // A piece's place says all that the header does, which stays here.
 void Port::lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
                 const Transport::Place* place) {
-  const bool is_copied = place != nullptr && !takes_any_memory();
+  Transport::Memory* const memory = takes_any_memory() ? nullptr : adopted(from, bytes);
+  const bool is_copied = !takes_any_memory() && memory == nullptr;
   Parcel& parcel = is_copied ? *free_buffers_.back() : *spare_note();
   parcel.box = Box::kData;
+  parcel.rest_memory = memory;
   if (is_copied) {
     free_buffers_.pop_back();
     copy_bytes(parcel.data() + sizeof(MessageHeader), from, bytes);
@@ -119,15 +121,18 @@ std::optional<Transport::Place> Port::receive_piece(Channel& channel, uint64_t n
     troubles_.emplace(channel.peer_, Trouble{text, Clock::now()});
     return std::nullopt;
   };
+  Transport::Memory* const memory = takes_any_memory() ? nullptr : adopted(to, bytes);
+  const bool lands = !takes_any_memory() && memory == nullptr;
   Parcel* spare = nullptr;
   try {  // in a call that is being made, or on the engine's thread: nobody there would catch it
-    spare = takes_any_memory() ? spare_note() : spare_landing();
+    spare = lands ? spare_landing() : spare_note();
   } catch (const std::exception& error) {
     return refuse(error.what());
   }
   Parcel& parcel = *spare;
   parcel.rest = to;
-  if (!takes_any_memory()) {
+  parcel.rest_memory = memory;
+  if (lands) {
     parcel.home = to;
     parcel.rest = parcel.data();
     parcel.rest_memory = parcel.memory;
@@ -201,13 +206,14 @@ void Port::call_back(Channel& channel) {
 void Port::receive_nowhere(const Parcel& piece) {
   Parcel* const instead = spare_note_for(piece.channel->peer_);
   if (instead == nullptr) return;
-  nowhere_.resize(size_t(kPieceBytes));
+  if (nowhere_ == nullptr) nowhere_ = transport_->allocate(size_t(piece_bytes()));
   instead->box = Box::kStraight;
   instead->place = piece.place;
   instead->channel = nullptr;
   instead->peer = -1;
   instead->bytes = 0;
-  instead->rest = nowhere_.data();
+  instead->rest = nowhere_->data();
+  instead->rest_memory = nowhere_.get();
   instead->rest_bytes = piece.rest_bytes;
   submit(*instead);
 }

@@ -39,7 +39,7 @@ class Transport {
     void* reserved[8] = {};  // the provider's
     Memory* memory = nullptr;
     size_t at = 0, bytes = 0;  // of memory; after a receive, all bytes that came
-    // Anybody's memory, in which the message goes on; only where the transport takes any.
+    // Memory in which the message goes on: anybody's only where the transport takes any.
     std::byte* rest = nullptr;
     size_t rest_bytes = 0;
     Memory* rest_memory = nullptr;  // in which `rest` lies, unless it is anybody's
@@ -56,7 +56,11 @@ class Transport {
   virtual std::string address() const = 0;  // bytes that tell peers where to send
   // The addresses of all ranks; where one is empty nothing is sent.
   virtual void set_peers(const std::vector<std::string>& addresses) = 0;
+  // Throws std::bad_alloc, or std::runtime_error where the network refuses so much.
   virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
+  // Somebody else's memory, in which messages may go on as long as this lives, where they may not
+  // in any. Null where they cannot even so. Throws std::runtime_error where the network refuses.
+  virtual std::unique_ptr<Memory> adopt(std::byte* begin, size_t bytes) = 0;
 
   // Before a receive of kStraight, whose memory is `rest`: makes its place. `secret`, which nobody
   // can guess, is different for each. What goes wrong is in its error. Where senders write that is

@@ -168,7 +168,7 @@ class Communicator {
   // the segment when these buffers come from here on every rank of the group; with the buffers of
   // some ranks only, or of other memory, they work as ever. Not collective, and good for every
   // communicator of the job. May outlive them; must outlive the calls that use it. Throws
-  // std::bad_alloc, or std::system_error, without memory.
+  // std::bad_alloc or std::system_error without memory, std::runtime_error if a network refuses it.
   virtual std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) = 0;
 };
 
