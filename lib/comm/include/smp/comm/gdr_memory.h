@@ -25,8 +25,7 @@ struct GdrLibraries {
 //
 //   to the host     when the GPU has come to it, whoever asks whether it is done reads
 //   to the device   if the GPU has nothing left to compute, it is written at once; else it goes by
-//   the
-//                   stream, since writing would have the CPU wait for the GPU
+//                   the stream, since writing would have the CPU wait for the GPU
 //
 // Copies to the device end in their order, whichever way they go; one to the host ends behind those
 // by the stream that were started before it.
