@@ -22,8 +22,10 @@ MeetingOptions::MeetingOptions(CLI::App& app, MeetingRequest& request) : request
                  "same words but --node-rank; host 0 leads")
       ->type_name("N");
   app.add_option("--node-rank", node_rank_, "... which of them this is, from 0")->type_name("K");
-  app.add_option("--rendezvous", request.rendezvous,
-                 "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400")
+  app.add_option(
+         "--rendezvous", request.rendezvous,
+         "... an address of host 0 and a port that is free there, as in 10.0.0.1:29400; with "
+         "--via srun or mpirun of this host, for its agents to come to")
       ->type_name("HOST:PORT");
   app.add_option("--key-file", request.key_file,
                  "... a file that holds the same secret on all of them")

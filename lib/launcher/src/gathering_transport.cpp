@@ -164,6 +164,7 @@ std::optional<int> GatheringTransport::gather(int control_fd) {
   } catch (const MeetingOver&) {
     is_over = true;
   }
+  give_up_.reset();  // it would be readable for ever
   std::vector<std::string> missing;
   for (const HostSpec& host : hosts_) missing.push_back(host.name);
   for (ArrivedGuest& arrived : meeting_.take()) {
