@@ -20,7 +20,7 @@ struct Reduction {
   int ranks;
   bool stream = false;  // writes around the cache, as copy_bytes() does, but for the first
   int cached = 0;       // so many results
-  int far = -1;         // an input in memory, not in a cache, of which what follows is read next
+  int far = -1;         // an input that comes from memory or another CPU's cache: fetched ahead
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op);
 

@@ -215,9 +215,9 @@ constexpr int64_t kTile = kUnrolled * kWidth;
 
 using smp::shm::Reduction;
 
-// How far ahead an input in memory is fetched. The CPU looks ahead itself, but not far enough
-// beside inputs from its caches and the work on 16 bits: with 4 inputs of which one is far, fp32
-// took 0.7 and 16 bits half of the time.
+// How far ahead of its use an input that is far is fetched. The CPU looks ahead itself, but not far
+// enough beside inputs from its own cache and the work on 16 bits: with 4 inputs of which one is in
+// memory, fp32 took 0.7 and 16 bits half of the time.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kLine = 64;
 
