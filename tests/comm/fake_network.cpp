@@ -43,6 +43,7 @@ class FakeNetwork::End final : public Transport {
     return std::make_unique<Known>(network_, begin, bytes);
   }
 
+  size_t short_bytes() const override { return network_.faults_.short_bytes; }
   bool takes_any_memory() const override { return !network_.faults_.wants_own_memory; }
   bool writes() const override { return network_.faults_.writes; }
 

@@ -36,6 +36,7 @@ struct NetworkFaults {
   bool rings = false;             // ranks sleep at doorbells, beside its descriptor
   bool deaf = false;              // then it has no descriptor
   bool wants_own_memory = false;  // it takes messages from memory alone that it knows
+  size_t short_bytes = SIZE_MAX;  // of messages that go without a question
   bool writes = does_write();     // pieces are written to their receiver's memory
 };
 

@@ -192,35 +192,40 @@ TEST_CASE(
 }
 
 TEST_CASE("of those who wait for a credit one buffer is full, or there is one for a few channels") {
-  FakeNetwork network(2, {});
-  const auto here = port_of(network, 0), there = port_of(network, 1);
-  constexpr int64_t kMost = kWindowBytes / kMessageBytes / 4, kShort = 4096;
-  const std::vector<std::byte> bytes(kShort);
-  std::vector<std::unique_ptr<Channel>> from, to;
-  for (uint64_t id = 1; id <= uint64_t(kMost) + 2; ++id) {
-    from.push_back(std::make_unique<Channel>(*here, id, 1));
-    to.push_back(std::make_unique<Channel>(*there, id, 0));
+  for (const size_t short_bytes : {SIZE_MAX, size_t{16} << 10}) {
+    NetworkFaults faults;
+    faults.short_bytes = short_bytes;
+    FakeNetwork network(2, faults);
+    const auto here = port_of(network, 0), there = port_of(network, 1);
+    constexpr int64_t kMost = kWindowBytes / kMessageBytes / 4, kShort = 4096;
+    const std::vector<std::byte> bytes(kShort);
+    std::vector<std::unique_ptr<Channel>> from, to;
+    for (uint64_t id = 1; id <= uint64_t(kMost) + 2; ++id) {
+      from.push_back(std::make_unique<Channel>(*here, id, 1));
+      to.push_back(std::make_unique<Channel>(*there, id, 0));
+    }
+    poll(*here);
+    int64_t joined = 0;
+    for (int64_t i = 0; i <= kMost; ++i) {
+      Channel& channel = *from[size_t(i)];
+      uint64_t number = send_all_credits(*here, channel);
+      poll(*here);  // they leave
+      const int64_t before = here->counts().bytes_in_flight;
+      while (here->join(channel, call_of(++number), bytes.data(), kShort)) ++joined;
+      CHECK(here->counts().bytes_in_flight - before <= kMessageBytes);
+    }
+    CHECK(joined == kMost * int64_t(std::min(short_bytes, size_t(kMessageBytes)) /
+                                    size_t(kShort + kMessageHeaderBytes)));
+    CHECK(here->has_room(*from.back(), kMessageBytes));
+    // Who ends such a channel sends nothing of it, and its buffer is another's.
+    from.front().reset();
+    CHECK(here->join(*from[kMost], call_of(uint64_t(kCredits) + 1), bytes.data(), kShort));
+    poll(*there);
+    CHECK(to.front()->arrived().load() == uint64_t(kCredits));
+    while (to.front()->taken() < to.front()->arrived().load()) to.front()->take();
+    CHECK(to.front()->closed_by_peer());
+    from.clear();
+    poll(*here);
+    CHECK(here->counts().bytes_in_flight == 0);
   }
-  poll(*here);
-  int64_t joined = 0;
-  for (int64_t i = 0; i <= kMost; ++i) {
-    Channel& channel = *from[size_t(i)];
-    uint64_t number = send_all_credits(*here, channel);
-    poll(*here);  // they leave
-    const int64_t before = here->counts().bytes_in_flight;
-    while (here->join(channel, call_of(++number), bytes.data(), kShort)) ++joined;
-    CHECK(here->counts().bytes_in_flight - before <= kMessageBytes);
-  }
-  CHECK(joined == kMost * (kMessageBytes / (kShort + kMessageHeaderBytes)));
-  CHECK(here->has_room(*from.back(), kMessageBytes));
-  // Who ends such a channel sends nothing of it, and its buffer is another's.
-  from.front().reset();
-  CHECK(here->join(*from[kMost], call_of(uint64_t(kCredits) + 1), bytes.data(), kShort));
-  poll(*there);
-  CHECK(to.front()->arrived().load() == uint64_t(kCredits));
-  while (to.front()->taken() < to.front()->arrived().load()) to.front()->take();
-  CHECK(to.front()->closed_by_peer());
-  from.clear();
-  poll(*here);
-  CHECK(here->counts().bytes_in_flight == 0);
 }

@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -100,6 +101,11 @@ class OfiTransport final : public Transport {
 
   bool takes_any_memory() const override { return !wants_registered() && goes_on_elsewhere(); }
 
+  size_t short_bytes() const override {
+    const std::string_view provider = info_->fabric_attr->prov_name;
+    return provider.find("ofi_rxm") == provider.npos ? SIZE_MAX : kRxmBufferBytes;
+  }
+
   bool writes() const override { return writes_; }
 
   void expose(Transfer& receive, uint64_t secret) override {
@@ -160,7 +166,8 @@ class OfiTransport final : public Transport {
   }
 
  private:
-  static constexpr size_t kQueue = 8192;  // completions that may wait to be read
+  static constexpr size_t kRxmBufferBytes = 16 << 10;  // FI_OFI_RXM_BUFFER_SIZE of all versions
+  static constexpr size_t kQueue = 8192;               // completions that may wait to be read
 
   bool wants_registered() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   // Messages of two places.

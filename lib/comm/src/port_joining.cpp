@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "copy.h"
@@ -25,7 +26,9 @@ bool Port::join(Channel& channel, const Call& call, const std::byte* from, int64
   }
   const size_t at = end_of_line(parcel->bytes), end = at + sizeof(MessageHeader) + size_t(bytes);
   const int64_t grown = int64_t(end - parcel->bytes) - (is_first ? kMessageHeaderBytes : 0);
-  if (end > size_t(kMessageBytes + kMessageHeaderBytes) || !has_room(channel, grown)) return false;
+  const size_t most =
+      std::min(size_t(kMessageBytes + kMessageHeaderBytes), transport_->short_bytes());
+  if (end > most || !has_room(channel, grown)) return false;
   if (is_first) {
     free_buffers_.pop_back();
     channel.joined_ = parcel;

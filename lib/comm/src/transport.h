@@ -73,6 +73,8 @@ class Transport {
 
   // Whether messages may go on in memory that this has not allocated; alike on all ranks.
   virtual bool takes_any_memory() const = 0;
+  // A message of more bytes may cost the provider a question of its own to the receiver's.
+  virtual size_t short_bytes() const { return SIZE_MAX; }
   // Whether what is of kStraight is written by its sender, who needs no receive to be posted.
   virtual bool writes() const = 0;
   // A receive that no message has begun to fill shall end with an error. One that has goes on. Of
