@@ -69,6 +69,7 @@ class FakeNetwork::End final : public Transport {
       cancelled_.push_back(&transfer);
       return true;
     }
+    if (transfer.box == Box::kData) ++network_.data_messages_;
     // The caller's memory is read when the message leaves, not before.
     if (transfer.rest_bytes == 0 && !is_closed_) leave(transfer);
     sent_.push_back(&transfer);
@@ -310,6 +311,11 @@ int64_t FakeNetwork::adopted() const {
 int64_t FakeNetwork::straight_bytes() const {
   std::lock_guard guard(mutex_);
   return straight_bytes_;
+}
+
+int64_t FakeNetwork::data_messages() const {
+  std::lock_guard guard(mutex_);
+  return data_messages_;
 }
 
 int64_t FakeNetwork::refused() const {

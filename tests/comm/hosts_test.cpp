@@ -291,6 +291,21 @@ TEST_CASE("bursts of short messages both ways, long ones between them, keep thei
   }
 }
 
+TEST_CASE("elements of a long all_reduce that do not divide take no messages of their own") {
+  for (const int64_t count : {int64_t{30000}, int64_t{300000}}) {  // of one round, and of several
+    std::vector<int64_t> messages;
+    for (const int64_t more : {0, 1, 2}) {
+      HostsOptions options;
+      options.afterwards = [&](FakeNetwork& network) {
+        messages.push_back(network.data_messages());
+      };
+      run_hosts(
+          3, 1, [&](Communicator& comm) { sum_of_all(comm, count + more); }, options);
+    }
+    CHECK(messages == std::vector<int64_t>(3, messages[0]));
+  }
+}
+
 TEST_CASE("a call that nobody waits for goes on over a network without a descriptor") {
   constexpr int64_t kCount = 1 << 18;  // messages enough that the receiver has to grant some more
   HostsOptions options;

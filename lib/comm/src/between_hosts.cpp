@@ -114,136 +114,27 @@ Program HostsGroup::run_barrier(Operation& op) {
 Program HostsGroup::run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_t count) {
   const int64_t bytes = count * bytes_of(op.call.dtype);
   scratch_.resize(size_t(bytes * hosts_));
-  op.rest = run_exchange(op, {scratch_.data(), bytes, bytes, in}, run_sum_of_all(op, out, count));
+  op.rest = run_exchange(op, {scratch_.data(), bytes, bytes, in},
+                         run_sum_of_all(op, scratch_.data(), out, count));
   co_return;
 }
 
-// What every rank has is in scratch_, of the ranks at this one's place.
-Program HostsGroup::run_sum_of_all(Operation& op, Bytes out, int64_t count) {
+// What the ranks at this one's place have is in `all`, by host.
+Program HostsGroup::run_sum_of_all(Operation& op, ConstBytes all, Bytes out, int64_t count) {
   const int64_t bytes = count * bytes_of(op.call.dtype);
-  ConstBytes all = scratch_.data();  // by place, then by host
   if (local_) {
     more_scratch_.resize(size_t(bytes * size_));
-    started(op,
-            local_->all_gather(scratch_.data(), more_scratch_.data(), bytes * hosts_, DType::kU8,
-                               step_label(op)),
-            op.at_second_hand);
+    started(
+        op,
+        local_->all_gather(all, more_scratch_.data(), bytes * hosts_, DType::kU8, step_label(op)),
+        op.at_second_hand);
     co_await all_steps_done(op);
-    all = more_scratch_.data();
+    all = more_scratch_.data();  // by place, then by host
   }
   std::vector<ConstBytes> from;
   for (int r = 0; r < size_; ++r)
     from.push_back(all + ((r % per_host_) * hosts_ + r / per_host_) * bytes);
   reduce_inputs(out, from.data(), size_, count, op.call.dtype, op.call.reduce_op, size_);
-}
-
-// In rounds of one message's worth of elements for each rank: the members of a host sum, the owners
-// exchange partials on the rails and sum those, the sums go back the same way. While a sum is on
-// its way the next round's partials are made: the messages on a rail are partial 0, partial 1, sum
-// 0, partial 2, sum 1, ... The last elements, less than one for each rank, are one-shot.
-Program HostsGroup::run_all_reduce(Operation& op, ConstBytes in, Bytes out) {
-  const Call& call = op.call;
-  const bool wide = widens(call, per_host_);
-  const DType dtype = wide ? DType::kF32 : call.dtype;
-  const int64_t narrow_element = bytes_of(call.dtype), element = bytes_of(dtype);
-  const int64_t own = call.count / size_, tail = call.count % size_;
-  const int64_t most = kMessageBytes / element, rounds = div_up(own, most);
-  auto length = [&](int64_t k) { return std::min(most, own - k * most); };
-  auto at = [&](int64_t k, int host, int place) {  // in elements
-    return k * most * size_ + (host * per_host_ + place) * length(k);
-  };
-  // Partials of two rounds, a sum, and of one round the wide input.
-  const int64_t partials = hosts_ * kMessageBytes;
-  scratch_.resize(size_t(local_ ? 2 * partials : 0) + size_t(kMessageBytes));
-  if (wide) more_scratch_.resize(size_t(2 * size_ * kMessageBytes));
-  Bytes sum = scratch_.data() + (local_ ? 2 * partials : 0);
-  auto partial = [&](int64_t k, int host) -> ConstBytes {
-    if (!local_) return in + at(k, host, 0) * element;
-    return scratch_.data() + k % 2 * partials + host * kMessageBytes;
-  };
-  const std::string label = step_label(op);
-  std::vector<ConstBytes> from(static_cast<size_t>(hosts_));
-  std::vector<uint64_t> lent(size_t(2 * hosts_));  // of the partials of two rounds, by host
-  const Way way = way_of(call.bytes() / hosts_);
-  for (int step = 1; step < hosts_ && way.is_straight; ++step) {
-    const int host = take_from(host_, step, hosts_);
-    for (int64_t k = 0; k < rounds; ++k)
-      rail(host).expect(call, out + at(k, host, place_) * narrow_element,
-                        length(k) * narrow_element);
-    rail(host).expose();
-  }
-
-  for (int64_t k = -1; k <= rounds; ++k) {
-    if (k + 1 < rounds) {
-      const int64_t n = length(k + 1);
-      // The partials of two rounds before lie where these will.
-      for (int host = 0; host < hosts_ && local_ && k > 0; ++host)
-        if (host != host_)
-          co_await op.reaches(rail(host).left(), lent[size_t((k + 1) % 2 * hosts_ + host)],
-                              member(host, place_));
-      if (local_) {
-        ConstBytes source = in + at(k + 1, 0, 0) * narrow_element;
-        if (wide) {
-          auto* widened =
-              reinterpret_cast<float*>(more_scratch_.data() + (k + 1) % 2 * size_ * kMessageBytes);
-          widen(widened, source, n * size_, call.dtype);
-          source = reinterpret_cast<ConstBytes>(widened);
-        }
-        for (int host = 0; host < hosts_; ++host)
-          started(op,
-                  local_->reduce_scatter(source + host * per_host_ * n * element,
-                                         const_cast<Bytes>(partial(k + 1, host)), per_host_ * n,
-                                         dtype, partial_op(call), label),
-                  k > 0);
-        co_await all_steps_done(op);
-      }
-      for (int step = 1; step < hosts_; ++step) {
-        const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-        co_await may_send(op, rail(host), peer);
-        while (!has_room(rail(host), n * element)) co_await room_made(op, peer);
-        send_message(op, rail(host), peer, partial(k + 1, host), n * element);
-        lent[size_t((k + 1) % 2 * hosts_ + host)] = rail(host).lent();
-      }
-    }
-    if (k >= 0 && k < rounds) {  // the sum of this rank's piece
-      from[size_t(host_)] = partial(k, host_);
-      for (int step = 1; step < hosts_; ++step) {
-        const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-        co_await message_of(op, rail(host), peer);
-        check_message(op, rail(host), peer);
-        from[size_t(host)] = rail(host).front_bytes();
-      }
-      const int64_t n = length(k);
-      Bytes mine = out + at(k, host_, place_) * narrow_element;
-      reduce_inputs(wide ? sum : mine, from.data(), hosts_, n, dtype, call.reduce_op, size_);
-      if (wide) narrow(mine, reinterpret_cast<const float*>(sum), n, call.dtype);
-      for (int step = 1; step < hosts_; ++step) rail(take_from(host_, step, hosts_)).take();
-      for (int step = 1; step < hosts_; ++step) {
-        const int host = send_to(host_, step, hosts_), peer = member(host, place_);
-        co_await may_send(op, rail(host), peer, way);
-        while (!has_room(rail(host), n * narrow_element)) co_await room_made(op, peer);
-        send_message(op, rail(host), peer, mine, n * narrow_element, way);
-      }
-    }
-    if (k >= 1) {  // the others' sums of the round before
-      const int64_t n = length(k - 1);
-      for (int step = 1; step < hosts_; ++step) {
-        const int host = take_from(host_, step, hosts_), peer = member(host, place_);
-        co_await message_of(op, rail(host), peer, way);
-        take_message(op, rail(host), peer, out + at(k - 1, host, place_) * narrow_element,
-                     n * narrow_element, way);
-      }
-      for (int host = 0; local_ && host < hosts_; ++host) {
-        const Bytes block = out + at(k - 1, host, 0) * narrow_element;
-        started(op, local_->all_gather(block + place_ * n * narrow_element, block, n, call.dtype,
-                                       label));
-      }
-    }
-  }
-  co_await all_steps_done(op);
-  for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
-  const int64_t done = own * size_ * narrow_element;
-  if (tail > 0) op.rest = run_one_shot(op, in + done, out + done, tail);
 }
 
 // The members of a host sum the blocks of the other hosts first, in the order in which they are

@@ -93,8 +93,16 @@ class HostsGroup final : public GroupSide, public Reader {
   Program run_greeting(Operation& op);
   Program run_exchange(Operation& op, Parts parts, Program then);
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out, int64_t count);
-  Program run_sum_of_all(Operation& op, Bytes out, int64_t count);
+  Program run_sum_of_all(Operation& op, ConstBytes all, Bytes out, int64_t count);
+  // A long one, in rounds; each of its programs goes on with the next.
+  struct AllReduce;
   Program run_all_reduce(Operation& op, ConstBytes in, Bytes out);
+  Program run_partials(Operation& op, AllReduce& all, int64_t round);
+  Program run_own_sum(Operation& op, AllReduce& all, int64_t round);
+  Program run_others_sums(Operation& op, AllReduce& all, int64_t round);
+  Program turn(Operation& op, AllReduce& all, int64_t k);
+  ConstBytes partial(const AllReduce& all, int64_t round, int host) const;
+  void start_partials(Operation& op, AllReduce& all, int64_t round);
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
@@ -122,6 +130,12 @@ class HostsGroup final : public GroupSide, public Reader {
   // From memory that stays as it is until all has left.
   void send_message(Operation& op, Channel& channel, int peer, ConstBytes from, int64_t bytes,
                     Way way = {});
+  // The same, behind something short that is copied and has some room.
+  struct Head {
+    ConstBytes from;
+    int64_t bytes, room;
+  };
+  void send_behind(Operation& op, Channel& channel, Head head, ConstBytes from, int64_t bytes);
   void send_written(Operation& op, Channel& channel, int64_t bytes);  // what is in the payload
   auto message_of(Operation& op, Channel& channel, int peer, Way way = {});
   // To where it was expected, if it came straight.
@@ -151,6 +165,7 @@ class HostsGroup final : public GroupSide, public Reader {
   uint64_t steps_started_ = 0;
   Call current_, previous_;                        // the collectives that were begun last
   std::vector<std::byte> scratch_, more_scratch_;  // of the collective under way
+  std::shared_ptr<AllReduce> all_reduce_;          // the same; only its own file knows what it is
 };
 
 }  // namespace smp::shm

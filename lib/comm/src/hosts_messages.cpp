@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "copy.h"
 #include "hosts_steps.h"
@@ -24,6 +25,20 @@ void HostsGroup::send_message(Operation& op, Channel& channel, int peer, ConstBy
     return send_written(op, channel, bytes);
   }
   op.wire_bytes += bytes;
+}
+
+void HostsGroup::send_behind(Operation& op, Channel& channel, Head head, ConstBytes from,
+                             int64_t bytes) {
+  const Bytes payload = seat_->port->payload();
+  memcpy(payload, head.from, size_t(head.bytes));
+  memset(payload + head.bytes, 0, size_t(head.room - head.bytes));
+  if (bytes > kCopied && seat_->port->takes(from, bytes)) {
+    seat_->port->send_from(channel, op.call, from, bytes, head.room);
+  } else {
+    copy_bytes(payload + head.room, from, bytes);
+    seat_->port->send(channel, op.call, head.room + bytes);
+  }
+  op.wire_bytes += head.bytes + bytes;
 }
 
 void HostsGroup::send_written(Operation& op, Channel& channel, int64_t bytes) {

@@ -289,7 +289,9 @@ class Port final : public Mover {
   // What has no credit: with others that wait for one. False if it has to wait by itself.
   bool join(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
   // From a caller's memory, which stays as it is until channel.left() has reached channel.lent().
-  void send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
+  // Before it go the `head` bytes that are in a payload.
+  void send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes,
+                 int64_t head = 0);
   void send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
 
   // Callers' memory is touched by these channels no more when this returns; they are of no use
@@ -331,7 +333,7 @@ class Port final : public Mover {
   void send_joined(Channel& channel);
   void drop_joined(Channel& channel);
   void lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
-            const Transport::Place* place);
+            const Transport::Place* place, int64_t head = 0);
   std::optional<Transport::Place> receive_piece(Channel& channel, uint64_t number, std::byte* to,
                                                 int64_t bytes);
   uint64_t secret_of(const Channel& channel, uint64_t number) const;

@@ -31,11 +31,12 @@ bool Port::has_room(const Channel& channel, int64_t bytes) const {
   return !free_buffers_.empty() && !is_full && counts_.bytes_in_flight + bytes <= kWindowBytes;
 }
 
-void Port::send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
-  SMP_CHECK(channel.sent_ < channel.credits_.load() && bytes <= kMessageBytes);
+void Port::send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes,
+                     int64_t head) {
+  SMP_CHECK(channel.sent_ < channel.credits_.load() && head + bytes <= kMessageBytes);
   MessageHeader header = header_of(channel, call);
   header.index = channel.sent_++;
-  lend(channel, header, from, bytes, nullptr);
+  lend(channel, header, from, bytes, nullptr, head);
 }
 
 void Port::send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
@@ -53,14 +54,17 @@ void Port::send_piece(Channel& channel, const Call& call, const std::byte* from,
 
 // A piece's place says all that the header does, which stays here.
 void Port::lend(Channel& channel, const MessageHeader& header, const std::byte* from, int64_t bytes,
-                const Transport::Place* place) {
+                const Transport::Place* place, int64_t head) {
   Transport::Memory* const memory = takes_any_memory() ? nullptr : adopted(from, bytes);
   const bool is_copied = !takes_any_memory() && memory == nullptr;
-  Parcel& parcel = is_copied ? *free_buffers_.back() : *spare_note();
+  SMP_CHECK(head == 0 || !is_copied);
+  const bool has_payload = is_copied || head > 0;
+  Parcel& parcel = has_payload ? *free_buffers_.back() : *spare_note();
   parcel.box = Box::kData;
+  parcel.bytes = sizeof(MessageHeader) + size_t(head);
   parcel.rest_memory = memory;
+  if (has_payload) free_buffers_.pop_back();
   if (is_copied) {
-    free_buffers_.pop_back();
     copy_bytes(parcel.data() + sizeof(MessageHeader), from, bytes);
     from = parcel.data() + sizeof(MessageHeader);
     parcel.rest_memory = parcel.memory;
@@ -76,7 +80,7 @@ void Port::lend(Channel& channel, const MessageHeader& header, const std::byte* 
   parcel.rest = const_cast<std::byte*>(from);  // a transport reads what it sends
   parcel.rest_bytes = size_t(bytes);
   channel.lent_bytes_ += bytes;
-  begin(parcel, channel, header, bytes);
+  begin(parcel, channel, header, head + bytes);
 }
 
 // Nobody else can tell where a piece goes.
