@@ -23,7 +23,7 @@ namespace {
 // Starts the agents as srun does, all in one step, with the variables that --export names.
 constexpr const char* kSrun = R"(#!/bin/sh
 echo "$@" >>{0}/calls
-[ -e {0}/fails ] && {{ echo "srun: error: Unable to create step" >&2; exit 1; }}
+[ -e {0}/fails ] && {{ mv {0}/fails {0}/failed; cat {0}/failed >&2; exit 1; }}
 for word in "$@"; do
   case $word in --nodelist=*) names=$(echo ${{word#--nodelist=}} | tr , " ") ;; esac
 done
@@ -88,7 +88,7 @@ TEST_CASE("a node whose agent srun cannot start is named with srun's words about
         contains(slurm.run({"--hosts", "a,b,c", "--check"}).out, "no agent came after srun told"));
   }
   SUBCASE("and when srun ends") {
-    std::ofstream(slurm.folder / "fails") << "";
+    std::ofstream(slurm.folder / "fails") << "srun: error: Unable to create step\n";
     const ProgramEnd end = slurm.run({"--hosts", "a,b"});
     CHECK(end.code == 125);
     CHECK(end.err ==
@@ -117,6 +117,39 @@ TEST_CASE("a spare takes the place of a node whose agent srun cannot start again
   CHECK(end.code == 0);
   CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] a", "[1] c"});
   CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
+}
+
+TEST_CASE("where srun ends since one node fails, a spare is for that one alone") {
+  Allocation slurm;
+  const ProgramEnd end = slurm.run(
+      {"--hosts", "a,b,c", "--spares", "1", "--max-restarts", "2", "--restart-pause", "10ms",
+       "--show-ranks", "all"},
+      fmt::format("[ $TORCHELASTIC_RESTART_COUNT != 0 ] && exec echo $SLURMD_NODENAME; [ $RANK = 1 "
+                  "] || exec sleep 100; echo 'srun: error: Task launch for StepId=1.0 failed on "
+                  "node b: Communication connection failure' >{}/fails; exit 1",
+                  slurm.folder.path()));
+  CHECK(end.code == 0);
+  CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] a", "[1] c"});
+  CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
+  CHECK(!contains(end.err, "for a: it is tried again"));
+}
+
+// srun has no step any more when the last agent ends, and ends too.
+TEST_CASE(
+    "the only node whose agent is killed is lost, with srun's words, and a spare replaces it") {
+  Allocation slurm;
+  const ProgramEnd end = slurm.run(
+      {"--hosts", "a,b", "--spares", "1", "--max-restarts", "1", "--restart-pause", "10ms",
+       "--show-ranks", "all"},
+      "[ $TORCHELASTIC_RESTART_COUNT != 0 ] && exec echo $SLURMD_NODENAME; echo 'srun: error: a: "
+      "task 0: Killed' >/proc/$PPID/fd/2; read -r pid name state guard rest </proc/$PPID/stat; "
+      "kill -9 $guard $PPID");
+  CHECK(end.code == 0);
+  CHECK(end.out == "[0] b\n");
+  CHECK(contains(end.err, "smp-launch: host a was lost with rank 0, "));
+  CHECK(
+      contains(end.err, ": the connection to its agent ended (srun: error: a: task 0: Killed)\n"));
+  CHECK(contains(end.err, "smp-launch: host b takes the place of host a\n"));
 }
 
 TEST_CASE("agents come to a port of Slurm's SrunPortRange, or to the place that is given") {

@@ -184,8 +184,6 @@ TEST_CASE("the hosts of a Slurm allocation") {
         "smp-launch under salloc or in a script of sbatch");
 }
 
-// A hundred times as many would take ten thousand times as long, were each compared with the
-// others.
 TEST_CASE("where srun may be connected to is what Slurm's configuration says") {
   const auto ports = [](const std::string& text) { return ports_of_srun(text); };
   CHECK(ports("SrunEpilog = (null)\nSrunPortRange           = 60001-63000\nX = 1\n") ==
@@ -195,6 +193,27 @@ TEST_CASE("where srun may be connected to is what Slurm's configuration says") {
     CHECK(ports(text) == std::pair(0, 0));
 }
 
+TEST_CASE("the nodes that srun says have failed are those of its errors alone") {
+  const auto failed = [](const std::string& line) {
+    std::string names;
+    for (const std::string& name : nodes_failed_by(line))
+      names += (names.empty() ? "" : " ") + name;
+    return names;
+  };
+  CHECK(failed("srun: error: n2: task 0: Killed") == "n2");
+  CHECK(failed("srun: error: gpu-n[2-3,7]: tasks 1-3: Exited with exit code 1") ==
+        "gpu-n2 gpu-n3 gpu-n7");
+  CHECK(failed("srun: error: Task launch for StepId=1.0 failed on node n3: Communication "
+               "connection failure") == "n3");
+  CHECK(failed("srun: error: Node failure on n[3-4]") == "n3 n4");
+  for (const char* line : {"srun: error: Unable to create step for job 5: Requested nodes are busy",
+                           "srun: error: the plugin says n2: this", "srun: warning: n2: slow",
+                           "srun: error: n[2: broken", "srun: error: ", "n2: task 0: Killed", ""})
+    CHECK(failed(line) == "");
+}
+
+// A hundred times as many would take ten thousand times as long, were each compared with the
+// others.
 TEST_CASE("100,000 hosts are read in about the time of 100 times 1,000") {
   const auto processor_ms = [](int times, const std::string& text) {  // other work does not count
     const std::clock_t start = std::clock();

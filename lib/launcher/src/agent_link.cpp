@@ -214,14 +214,15 @@ void AgentLink::on_process_end(const ProcessEnd& end) {
 }
 
 // What ends a link comes in two pieces, in any order: the end of the channel and that of the
-// process that leads to the agent, or to all. Both are waited for, briefly, since the reason lies
-// in the second.
+// process that leads to the agent, or to all, or what that says. Both are waited for, briefly,
+// since the reason lies in the second.
 void AgentLink::check_clock(HostEvents& events) {
   const auto now = std::chrono::steady_clock::now();
   if (const std::string why = closed_at_ ? transport_.why_way_ended() : ""; !why.empty())
     return give_up(why, events, true);
-  const bool may_end = pid_ >= 0 || transport_.event_fd() >= 0;
-  if (closed_at_ && (process_end_ || !may_end || now - *closed_at_ > kForReason)) {
+  const std::string words = closed_at_ ? transport_.words_about(host_) : "";
+  const bool may_tell = words.empty() && (pid_ >= 0 || transport_.event_fd() >= 0);
+  if (closed_at_ && (process_end_ || !may_tell || now - *closed_at_ > kForReason)) {
     const std::string text = error_text_.empty() ? channel_->text_before() : error_text_;
     if (state_ == State::kConnecting && process_end_ && transport_.was_dropped(*process_end_, text))
       return try_later(transport_.why_not_reached(*process_end_, text));
@@ -231,10 +232,10 @@ void AgentLink::check_clock(HostEvents& events) {
                      events);
     const size_t end = error_text_.find_last_not_of("\r\n ");
     const size_t begin = end == error_text_.npos ? 0 : error_text_.find_last_of("\r\n", end) + 1;
-    return give_up(end == error_text_.npos
-                       ? "the connection to its agent ended"
-                       : fmt::format("the connection to its agent ended ({})",
-                                     error_text_.substr(begin, end + 1 - begin)),
+    const std::string why =
+        end == error_text_.npos ? words : error_text_.substr(begin, end + 1 - begin);
+    return give_up(why.empty() ? "the connection to its agent ended"
+                               : fmt::format("the connection to its agent ended ({})", why),
                    events);
   }
   if (!silence_.tick() || state_ != State::kReady) return;

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,25 +27,41 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kKeyBytes = 32;
-constexpr milliseconds kForEnd{
-    2'000};                          // of the program, when the agents have ended, or it was asked
-constexpr time_t kForOthersS = 3;    // behind the first that fails
-constexpr size_t kShownBytes = 400;  // of what it said
-constexpr size_t kKeptBytes = 8 << 10;
+constexpr milliseconds kForEnd{2'000};     // of the program: the agents ended, or it was asked
+constexpr milliseconds kForFailed{3'000};  // that may come all the same
+constexpr size_t kShownBytes = 400;        // of what it said
+constexpr size_t kKeptBytes = 8 << 10;     // of it
+constexpr size_t kKeptOfStart = 1 << 20;   // while agents are waited for: a line for each may come
 
 FileDescriptor checked(int number, const char* what) {
   if (number < 0) throw std::system_error(errno, std::generic_category(), what);
   return FileDescriptor(number);
 }
 
+// As a whole: "n1" stands neither in "gpu-n1" nor in "n1.cluster", but in "failure on n1.".
 bool names_host(const std::string& line, const std::string& host) {
-  const auto is_of_name = [&](size_t at) {
+  const auto is_letter = [&](size_t at) {
     return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0);
   };
+  const auto goes_on = [&](size_t at, size_t behind) {
+    const bool joins = at < line.size() && (line[at] == '-' || line[at] == '.' || line[at] == '_');
+    return is_letter(at) || (joins && is_letter(behind));
+  };
   for (size_t at = line.find(host); at != line.npos; at = line.find(host, at + 1)) {
-    if (host.empty() || (!is_of_name(at - 1) && !is_of_name(at + host.size()))) return true;
+    const size_t end = at + host.size();
+    if (host.empty() || (!goes_on(at - 1, at - 2) && !goes_on(end, end + 1))) return true;
   }
   return false;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace
@@ -58,11 +73,10 @@ GatheringTransport::GatheringTransport(std::string program, std::vector<HostSpec
       options_(std::move(options)),
       key_(random_hex(kKeyBytes)),
       meeting_(place, key_),
-      events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
-      give_up_(checked(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd")) {}
+      events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
 void GatheringTransport::watch() {
-  for (const FileDescriptor* one : {&line_.in, &line_.errors, &line_.process, &give_up_}) {
+  for (const FileDescriptor* one : {&line_.in, &line_.errors, &line_.process}) {
     fcntl(one->number(), F_SETFL, fcntl(one->number(), F_GETFL) | O_NONBLOCK);
     epoll_event event{};
     event.events = EPOLLIN;
@@ -83,26 +97,47 @@ void GatheringTransport::dispatch() {
   std::array<char, 4096> bytes;
   for (FileDescriptor* stream : {&line_.in, &line_.errors}) {
     ssize_t size = -1;
-    while (stream->is_open() && (size = read(stream->number(), bytes.data(), bytes.size())) > 0) {
-      const size_t room = kKeptBytes - std::min(kKeptBytes, said_.size());
-      said_.append(bytes.data(), std::min(room, static_cast<size_t>(size)));
-    }
+    while (stream->is_open() && (size = read(stream->number(), bytes.data(), bytes.size())) > 0)
+      said_.append(bytes.data(), static_cast<size_t>(size));
     if (size == 0) stream->reset();
   }
+  const size_t kept = has_gathered_ ? kKeptBytes : kKeptOfStart;
+  if (said_.size() > kept) said_.erase(0, said_.size() - kept);
 }
 
-// While agents are waited for.
+std::vector<std::string> GatheringTransport::missing() const {
+  std::vector<std::string> names;
+  for (const HostSpec& host : hosts_) names.push_back(host.name);
+  for (const ArrivedGuest& arrived : meeting_.arrived()) {
+    const auto order = static_cast<size_t>(arrived.guest.order);
+    if (order < names.size()) names[order].clear();
+  }
+  std::erase(names, "");
+  return names;
+}
+
+std::set<std::string> GatheringTransport::failed_hosts() const {
+  std::set<std::string> failed;
+  for (const std::string& line : lines_of(said_)) failed.merge(failed_by(line));
+  return failed;
+}
+
+// While agents are waited for. Those that are slow are not given up for those that fail.
 bool GatheringTransport::goes_on() {
   dispatch();
-  itimerspec time{};
-  timerfd_gettime(give_up_.number(), &time);
-  uint64_t ticks = 0;
-  if (read(give_up_.number(), &ticks, sizeof ticks) > 0) return false;
-  if (time.it_value.tv_sec == 0 && time.it_value.tv_nsec == 0 && tells_of_failure(said_)) {
-    time.it_value.tv_sec = kForOthersS;
-    timerfd_settime(give_up_.number(), 0, &time, nullptr);
+  if (end_) return false;
+  const std::set<std::string> failed = failed_hosts();
+  const bool may_be_all = failed.size() + meeting_.arrived().size() >= hosts_.size();
+  const std::vector<std::string> left = may_be_all ? missing() : std::vector<std::string>{};
+  if (!may_be_all || !std::all_of(left.begin(), left.end(), [&](const std::string& host) {
+        return failed.count(host) != 0;
+      })) {
+    give_up_at_.reset();
+    return true;
   }
-  return !end_;
+  const auto now = std::chrono::steady_clock::now();
+  if (!give_up_at_) give_up_at_ = now + kForFailed;
+  return now < *give_up_at_;
 }
 
 std::string GatheringTransport::why_way_ended() const {
@@ -128,7 +163,6 @@ GatheringTransport::~GatheringTransport() {
   channels_.clear();
   meeting_.close();
   line_.out.reset();
-  give_up_.reset();
   if (!had_come || !ends_in_time()) {
     if (!end_) kill(line_.pid, SIGTERM);
     if (!ends_in_time()) kill(line_.pid, SIGKILL);
@@ -138,17 +172,21 @@ GatheringTransport::~GatheringTransport() {
   waitpid(line_.pid, nullptr, 0);  // not before: the session's number is nobody else's until then
 }
 
-std::string GatheringTransport::words(const std::string& host) const {
-  std::string line;  // its boxes are made of dashes
-  for (size_t at = 0; at < said_.size() && line.size() < kShownBytes;) {
-    const size_t end = std::min(said_.find('\n', at), said_.size());
-    const std::string one = said_.substr(at, end - at);
-    if (one.find_first_not_of("- \r") != one.npos && names_host(one, host))
-      line += (line.empty() ? "" : " ") + one;
-    at = end + 1;
+std::string GatheringTransport::lines_about(const std::string& host) const {
+  std::string about;  // its boxes are made of dashes
+  for (const std::string& line : lines_of(said_)) {
+    if (line.find_first_not_of("- \r") != line.npos &&
+        (names_host(line, host) || failed_by(line).count(host) != 0))
+      about += (about.empty() ? "" : " ") + line;
+    if (about.size() >= kShownBytes) break;
   }
-  if (line.empty() && !host.empty()) return words();
-  return line.empty() ? "it said nothing" : line;
+  return about;
+}
+
+std::string GatheringTransport::words(const std::string& host) const {
+  const std::string about = lines_about(host);
+  if (about.empty() && !host.empty()) return words();
+  return about.empty() ? "it said nothing" : about;
 }
 
 std::optional<int> GatheringTransport::gather(int control_fd) {
@@ -164,17 +202,13 @@ std::optional<int> GatheringTransport::gather(int control_fd) {
   } catch (const MeetingOver&) {
     is_over = true;
   }
-  give_up_.reset();  // it would be readable for ever
-  std::vector<std::string> missing;
-  for (const HostSpec& host : hosts_) missing.push_back(host.name);
+  const std::vector<std::string> left = missing();
   for (ArrivedGuest& arrived : meeting_.take()) {
     const auto order = static_cast<size_t>(arrived.guest.order);
-    if (order >= hosts_.size()) continue;
-    missing[order].clear();
-    channels_.emplace(hosts_[order].name, std::move(arrived.channel));
+    if (order < hosts_.size()) channels_.emplace(hosts_[order].name, std::move(arrived.channel));
   }
-  std::erase(missing, "");
-  if (!missing.empty()) are_missing(missing, is_over);
+  if (!left.empty()) are_missing(left, is_over);
+  has_gathered_ = true;
   said_.clear();  // what it says from now on is about something else
   return std::nullopt;
 }

@@ -128,9 +128,11 @@ std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milli
                                    int events_fd, const std::function<bool()>& goes_on) {
   const auto deadline = Clock::now() + time;
   while (arrived_.size() < count) {
-    if (Clock::now() > deadline)
+    if (Clock::now() > deadline) {
+      stop_listening();
       throw MeetingOver(fmt::format("{} of {} other hosts came to {}:{} within {}", arrived_.size(),
                                     count, address_, port_, text_of(time)));
+    }
     std::vector<pollfd> ready = {
         {listener_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}, {events_fd, POLLIN, 0}};
     for (const auto& stranger : strangers_) ready.push_back({stranger->socket.number(), POLLIN, 0});
@@ -138,7 +140,7 @@ std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milli
     if (ready[1].revents != 0) {
       if (const auto number = asked_to_end(control_fd, ending_signals)) return number;
     }
-    if (ready[2].revents != 0 && !goes_on()) break;
+    if (goes_on && !goes_on()) break;
     std::vector<std::unique_ptr<Stranger>> left;
     for (size_t i = 0; i < strangers_.size(); ++i) {
       if (ready[i + 3].revents == 0 || hear(*strangers_[i], self))
@@ -150,14 +152,17 @@ std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milli
   }
   std::sort(arrived_.begin(), arrived_.end(),
             [](const auto& a, const auto& b) { return a.guest.order < b.guest.order; });
-  listener_.reset();
-  strangers_.clear();
+  stop_listening();
   return std::nullopt;
 }
 
-void Meeting::close() {
+void Meeting::stop_listening() {
   listener_.reset();
   strangers_.clear();
+}
+
+void Meeting::close() {
+  stop_listening();
   arrived_.clear();
 }
 

@@ -126,4 +126,27 @@ std::pair<int, int> ports_of_srun(const std::string& config) {
   return last < first ? std::pair(0, 0) : std::pair(first, last);
 }
 
+std::set<std::string> nodes_failed_by(const std::string& line) {
+  constexpr std::string_view kError = "srun: error: ";
+  std::set<std::string> nodes;
+  const auto take = [&](size_t at, const char* ends) {
+    const size_t end = std::min(line.find_first_of(ends, at), line.size());
+    try {
+      for (const HostSpec& host : parse_hosts(std::string_view(line).substr(at, end - at)))
+        nodes.insert(host.name);
+    } catch (const ConfigError&) {
+      return;  // no list of nodes
+    }
+  };
+  const size_t error = line.find(kError);
+  if (error == line.npos) return nodes;
+  const size_t begin = error + kError.size();
+  if (const size_t end = line.find_first_of(": ", begin); end != line.npos && line[end] == ':')
+    take(begin, ":");
+  for (const std::string_view on : {" on node ", " on nodes ", " failure on "}) {
+    if (const size_t at = line.find(on, begin - 1); at != line.npos) take(at + on.size(), ": ");
+  }
+  return nodes;
+}
+
 }  // namespace smp

@@ -85,20 +85,23 @@ Command SrunTransport::command_for(const HostSpec&) const {
           ""};
 }
 
-// Of one node; the others' agents may come.
-bool SrunTransport::tells_of_failure(const std::string& said) const {
-  return said.find("srun: error: ") != said.npos;
+std::set<std::string> SrunTransport::failed_by(const std::string& line) const {
+  return nodes_failed_by(line);
 }
 
-// With srun the agents that came end too, for no fault of their own.
+// With srun the agents that came end too, for no fault of their own; nor is it that of those that
+// did not, where srun names others.
 void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is_over) {
   const std::string when = is_over       ? "within " + text_of(options().time)
                            : has_ended() ? "before srun ended"
                                          : "after srun told of a failure";
+  const std::set<std::string> failed = failed_hosts();
+  std::vector<std::string> named;
   std::string lines;
   for (size_t i = 0; i < missing.size(); ++i) {
     std::string& why = why_missing_[missing[i]];
     why = fmt::format("no agent came {}: {}", when, words(missing[i]));
+    if (failed.count(missing[i]) != 0) named.push_back(missing[i]);
     if (i < kListedHosts) lines += fmt::format("\n  host {}: {}", missing[i], why);
   }
   if (missing.size() > kListedHosts)
@@ -106,7 +109,7 @@ void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is
   if (has_ended())
     throw HostsUnreachable(
         fmt::format("{} of {} hosts could not be used:{}", missing.size(), hosts().size(), lines),
-        missing);
+        named.empty() ? missing : named);
 }
 
 Line SrunTransport::open(const HostSpec& host) {

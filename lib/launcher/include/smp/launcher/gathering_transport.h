@@ -49,19 +49,22 @@ class GatheringTransport : public Transport {
   // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
   // told of a failure. Hosts whose agents came can be opened where this returns.
   virtual void are_missing(const std::vector<std::string>& hosts, bool is_over) = 0;
-  // What it said means that not all will come.
-  virtual bool tells_of_failure(const std::string& /*said*/) const { return false; }
+  // The hosts whose agents will not come, or have ended, as a line that the program said means it.
+  virtual std::set<std::string> failed_by(const std::string& /*line*/) const { return {}; }
 
   const std::vector<HostSpec>& hosts() const { return hosts_; }
   const GatheringOptions& options() const { return options_; }
   const std::string& key() const { return key_; }
   const Meeting& meeting() const { return meeting_; }
   bool has_ended() const { return end_.has_value(); }
+  std::set<std::string> failed_hosts() const;  // by all that it said
   // What the program said; only the lines about a host, where there are some.
   std::string words(const std::string& host = "") const;
+  std::string lines_about(const std::string& host) const;  // these alone; empty: all
 
  private:
   bool goes_on();
+  std::vector<std::string> missing() const;
   bool ends_in_time();
   void watch();
 
@@ -72,9 +75,11 @@ class GatheringTransport : public Transport {
   const std::string key_;
   Meeting meeting_;
   Line line_;
-  FileDescriptor events_;          // epoll over its streams, its end and give_up_
-  FileDescriptor give_up_;         // timerfd, set when it has told of a failure
-  std::string said_;               // by it, the first of it
+  FileDescriptor events_;  // epoll over its streams and its end
+  // When those that have not come are given up, since it says of each that it has failed.
+  std::optional<std::chrono::steady_clock::time_point> give_up_at_;
+  bool has_gathered_ = false;
+  std::string said_;               // by it, the last of it
   std::optional<ProcessEnd> end_;  // of one that the destructor waits for
   std::map<std::string, FileDescriptor> channels_;
 };

@@ -68,11 +68,13 @@ class Meeting {
 
   // Waits until `count` guests have come, who say what `self` says; in their order. Connections
   // that prove nothing are dropped, and hold up nobody. A number if `control_fd` (-1: none) asked
-  // to end before that (asked_to_end). When `events_fd` (-1: none) is readable, asks `goes_on()`,
-  // and returns, with fewer guests, where nobody comes any more. Throws MeetingOver.
+  // to end before that (asked_to_end). Where there is `goes_on()`, asks it after each that came,
+  // when `events_fd` (-1: none) is readable, and every 100 ms, and returns, with fewer guests,
+  // where nobody comes any more. Throws MeetingOver. Nobody is listened to afterwards.
   std::optional<int> gather(size_t count, const MeetingGuest& self, std::chrono::milliseconds time,
                             int control_fd, const std::set<int>& ending_signals = {},
                             int events_fd = -1, const std::function<bool()>& goes_on = {});
+  const std::vector<ArrivedGuest>& arrived() const { return arrived_; }
   std::vector<ArrivedGuest> take() { return std::move(arrived_); }
   void close();  // to all, those that have come and were not taken too
 
@@ -82,6 +84,7 @@ class Meeting {
   void accept_all();
   bool hear(Stranger& stranger, const MeetingGuest& self);
   void close_old();
+  void stop_listening();
 
   std::string key_, address_;
   int port_ = 0;

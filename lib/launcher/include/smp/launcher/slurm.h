@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,5 +30,10 @@ std::string ask_slurm_for_switches();
 // 0 and 0 where it is free to choose, or nobody tells.
 std::pair<int, int> ask_slurm_for_ports();
 std::pair<int, int> ports_of_srun(const std::string& config);  // of what that prints
+
+// The nodes that a line of srun's says have failed: n2 and n3 of "srun: error: n[2-3]: tasks 1-2:
+// Killed" and of "srun: error: Node failure on n[2-3]"; none where it says so of none. What stands
+// in such a place and is no node may be among them.
+std::set<std::string> nodes_failed_by(const std::string& line);
 
 }  // namespace smp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,13 @@ class SrunTransport final : public GatheringTransport {
   Command command_for(const HostSpec& host) const override;  // the same for all
   // Throws StartError for a node whose agent has not come.
   Line open(const HostSpec& host) override;
+  // srun ends with the last agents, however they end; their channels do not lead through it.
+  std::string why_way_ended() const override { return ""; }
+  std::string words_about(const HostSpec& host) const override { return lines_about(host.name); }
 
  private:
   void are_missing(const std::vector<std::string>& hosts, bool is_over) override;
-  bool tells_of_failure(const std::string& said) const override;
+  std::set<std::string> failed_by(const std::string& line) const override;
 
   std::map<std::string, std::string> why_missing_;  // by host
 };

@@ -47,6 +47,8 @@ class Transport {
   virtual void dispatch() {}
   // Why it leads nowhere any more, in words for the user; empty while it runs.
   virtual std::string why_way_ended() const { return ""; }
+  // What that process has said of a host whose channel has ended; empty: nothing.
+  virtual std::string words_about(const HostSpec&) const { return ""; }
 };
 
 // How the remote hosts are reached: --via and what belongs to it.
