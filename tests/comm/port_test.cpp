@@ -229,3 +229,29 @@ TEST_CASE("of those who wait for a credit one buffer is full, or there is one fo
     CHECK(here->counts().bytes_in_flight == 0);
   }
 }
+
+TEST_CASE("what is on its way to a rank leaves though another one's network has ended") {
+  NetworkFaults faults;
+  faults.writes = true;
+  faults.at_once = 1;
+  FakeNetwork network(3, faults);
+  const auto here = port_of(network, 0), there = port_of(network, 2);
+  auto gone = port_of(network, 1);
+  auto quiet = std::make_unique<Channel>(*here, 5, 1);
+  Channel last(*here, 6, 2), its(*there, 6, 0);
+  for (int i = 0; i < 20; ++i) {
+    poll(*here);
+    poll(*there);
+    poll(*gone);
+  }
+  gone.reset();
+  network.cut(1);
+  quiet->keep_quiet();
+  quiet.reset();
+  const std::vector<std::byte> bytes(60'000);
+  here->send_from(last, call_of(1), bytes.data(), int64_t(bytes.size()));
+  here->flush(std::chrono::milliseconds(2000));
+  CHECK(here->counts().bytes_in_flight == 0);
+  poll(*there);
+  CHECK(its.arrived().load() == 1);
+}

@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "arguments.h"
 
 namespace smp::shm {
+namespace {
+
+constexpr int64_t kRegisteredAtOnce = int64_t{1} << 30;  // of symmetric memory, bytes
+
+}  // namespace
 
 GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
                      std::vector<FailureRecord*> parents)
@@ -127,17 +133,23 @@ WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DType dt
 }
 
 // Where a network takes registered memory alone it knows this one until its end, which the network
-// may have come to before.
+// may have come to before. It learns of it in parts: while one is registered, for tenths of a
+// second, nobody here answers ranks that ask whether this one is there.
 std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
   auto block = seat_->arena->allocate(bytes);
   if (block == nullptr || seat_->port == nullptr || seat_->port->takes_any_memory()) return block;
   std::byte* const begin = block.get();
-  seat_->engine.exclusively([&] { seat_->port->adopt(begin, bytes); });
-  return {begin, [block = std::move(block), seat = std::weak_ptr(seat_)](std::byte*) mutable {
-            if (const auto held = seat.lock())
-              held->engine.exclusively([&] { held->port->forget(block.get()); });
-            block.reset();
-          }};
+  std::shared_ptr<std::byte[]> known(
+      begin, [bytes, block = std::move(block), seat = std::weak_ptr(seat_)](std::byte*) mutable {
+        const auto held = seat.lock();
+        for (int64_t at = 0; held && at < bytes; at += kRegisteredAtOnce)
+          held->engine.exclusively([&] { held->port->forget(block.get() + at); });
+        block.reset();
+      });
+  for (int64_t at = 0; at < bytes; at += kRegisteredAtOnce)
+    seat_->engine.exclusively(
+        [&] { seat_->port->adopt(begin + at, std::min(bytes - at, kRegisteredAtOnce)); });
+  return known;
 }
 
 bool GroupSide::close(std::vector<Lane*> lanes) {

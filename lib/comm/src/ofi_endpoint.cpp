@@ -11,10 +11,12 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <random>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -187,12 +189,19 @@ class OfiTransport final : public Transport {
       throw std::system_error(errno, std::generic_category(), "epoll");
   }
 
+  // All that is there: of what is left nothing would tell who sleeps at the descriptor.
   void read_queue(std::vector<Transfer*>& complete) {
     std::array<fi_cq_data_entry, 32> entries;
-    const ssize_t n = fi_cq_read(queue_.get(), entries.data(), entries.size());
-    if (n == -FI_EAVAIL) return take_error(complete);
-    for (ssize_t i = 0; i < n; ++i) {
-      const fi_cq_data_entry& entry = entries[size_t(i)];
+    ssize_t n = 0;
+    do {
+      n = fi_cq_read(queue_.get(), entries.data(), entries.size());
+      if (n == -FI_EAVAIL) return take_error(complete);
+      take_entries(std::span(entries.data(), size_t(std::max<ssize_t>(n, 0))), complete);
+    } while (n == ssize_t(entries.size()));
+  }
+
+  void take_entries(std::span<const fi_cq_data_entry> entries, std::vector<Transfer*>& complete) {
+    for (const fi_cq_data_entry& entry : entries) {
       if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
         if (Transfer* const written = places_.arrived(entry.data)) {
           written->bytes = written->rest_bytes;

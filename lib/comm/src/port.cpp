@@ -86,7 +86,7 @@ void Port::close(Channel& channel) {
   drop_joined(channel);
   if (!channel.quiet_) {
     if (!channel.closed_) note(channel, MessageHeader::kClosed);
-  } else if (transport_->writes()) {
+  } else if (transport_->writes() && !channel.closed_) {
     note(channel, MessageHeader::kStopped);  // nobody may be here any more when its peer asks
   }
   for (Parcel* parcel : channel.slots_)
@@ -157,7 +157,7 @@ bool Port::poll() {
 
 void Port::flush(milliseconds limit) {
   const auto end = Clock::now() + limit;
-  while (in_flight_ > 0 && !has_ended_ && troubles_.empty() && Clock::now() < end)
+  while (in_flight_ > 0 && !has_ended_ && Clock::now() < end)
     if (!poll()) std::this_thread::yield();
 }
 
