@@ -289,9 +289,9 @@ TEST_CASE("a stopped agent is killed where nobody tells of the end of its channe
                     pids, folder / "go")});
   };
   SUBCASE("some time after it was to be heard") {
-    const auto program = start("500ms");
+    const auto program = start("1200ms");
     kill(std::stoi(wait_for_lines(pids, 3).back()), SIGSTOP);
-    CHECK(contains(program->wait().err, "nothing was heard from it for 500 ms\n"));
+    CHECK(contains(program->wait().err, "nothing was heard from it for 1.2 s\n"));
     const ProgramEnd end = guard.wait();
     CHECK(end.code == 125);
     CHECK(contains(end.err, "smp-launch: its supervising process was killed by signal 9; "));

@@ -110,11 +110,11 @@ def lost_node():
     """Its agent hears and says nothing any more; a spare takes its place in another step."""
     done = subprocess.run(["salloc", "--quiet", "--no-kill", "--nodes=4", "--ntasks-per-node=1", launch, "--hosts", "slurm",
                            "-n", "3", "--spares", "1", "--max-restarts", "1", "--restart-pause", "10ms", "--host-timeout",
-                           "1s", "--show-ranks", "all", "--", "sh", "-c",
+                           "3s", "--show-ranks", "all", "--", "sh", "-c",
                            "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec echo $SLURMD_NODENAME; "
                            "[ $RANK = 1 ] && kill -STOP $PPID; sleep 100"], capture_output=True, text=True, timeout=200)
     check("a lost node: a spare, and the others as they were", done.returncode == 0
-          and re.search(r"host n\d was lost with rank 1, .*: nothing was heard from it for 1.0 s", done.stderr)
+          and re.search(r"host n\d was lost with rank 1, .*: nothing was heard from it for 3.0 s", done.stderr)
           and len(set(line[4:] for line in done.stdout.splitlines())) == 3, done.stdout + done.stderr)
 
 
