@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -72,21 +74,36 @@ void probe(const PreparedJob& job, const std::vector<HostSpec>& all, HostGroup& 
   }
 }
 
-std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
-  const HostRequest& request = job.request.hosts;
-  std::vector<HostSpec> all = job.hosts;
-  for (HostSpec spare : job.spares) {  // one day it may run the ranks of any host
-    if (spare.slots == 0) spare.slots = job.hosts.front().slots;
-    all.push_back(std::move(spare));
+// The way to those of the hosts that let themselves be reached. One that starts all agents ends for
+// a host where it cannot, so it starts those of the others again. The reasons, by host, of those
+// that are left out.
+std::map<std::string, std::string> lead_to_some(const PreparedJob& job,
+                                                std::vector<HostSpec>& hosts,
+                                                std::unique_ptr<Transport>& transport) {
+  std::map<std::string, std::string> why_not;
+  while (!hosts.empty()) {
+    try {
+      lead_to_hosts(job, hosts, -1, transport);
+      break;
+    } catch (const HostsUnreachable& error) {
+      for (const std::string& name : error.hosts) {
+        const auto why = error.why.find(name);
+        why_not[name] = why == error.why.end() ? error.what() : why->second;
+        std::erase_if(hosts, [&](const HostSpec& host) { return host.name == name; });
+      }
+    }
   }
-  check_way(request);
-  std::unique_ptr<Transport> transport;
-  lead_to_hosts(job, all, -1, transport);
+  return why_not;
+}
+
+std::vector<CheckedHost> reached_hosts(const PreparedJob& job, const std::vector<HostSpec>& all,
+                                       Transport& transport) {
+  const HostRequest& request = job.request.hosts;
   HostGroupOptions options = group_options(request, all.size());
   options.asks_health = true;
   options.runs_here = request.push.empty();
   options.shared = shared_files(job, "");
-  HostGroup group(all, *transport, options);
+  HostGroup group(all, transport, options);
   try {
     group.connect(-1);
   } catch (const HostsUnreachable&) {
@@ -107,6 +124,29 @@ std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
     hosts.push_back(std::move(host));
   }
   if (all.size() > 1) probe(job, all, group, hosts);
+  return hosts;
+}
+
+std::vector<CheckedHost> checked_hosts(const PreparedJob& job) {
+  std::vector<HostSpec> all = job.hosts;
+  for (HostSpec spare : job.spares) {  // one day it may run the ranks of any host
+    if (spare.slots == 0) spare.slots = job.hosts.front().slots;
+    all.push_back(std::move(spare));
+  }
+  check_way(job.request.hosts);
+  std::unique_ptr<Transport> transport;
+  std::vector<HostSpec> some = all;
+  const std::map<std::string, std::string> why_not = lead_to_some(job, some, transport);
+  std::vector<CheckedHost> hosts;
+  if (!some.empty()) hosts = reached_hosts(job, some, *transport);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto why = why_not.find(all[i].name);
+    if (why == why_not.end()) continue;
+    CheckedHost host;
+    host.name = all[i].name;
+    host.why_not = why->second;
+    hosts.insert(hosts.begin() + static_cast<std::ptrdiff_t>(i), std::move(host));
+  }
   return hosts;
 }
 

@@ -54,9 +54,9 @@ int main(int argc, char** argv) {
     if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
         std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--node-rank")
       return smp::run_agent_of_mpirun(argv[3], smp::whole_number(argv[5]).value_or(-1));
-    if (argc == 4 && std::string_view(argv[1]) == "--agent" &&
-        std::string_view(argv[2]) == "--meet")
-      return smp::run_agent_of_srun(argv[3]);
+    if (argc == 6 && std::string_view(argv[1]) == "--agent" &&
+        std::string_view(argv[2]) == "--meet" && std::string_view(argv[4]) == "--connect-timeout")
+      return smp::run_agent_of_srun(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::Report report = smp::doctor({argv + 2, argv + argc});
       return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);

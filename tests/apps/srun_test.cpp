@@ -13,6 +13,7 @@
 #include "held_port.h"
 #include "program.h"
 #include "smp/launcher/file_descriptor.h"
+#include "smp/launcher/srun_transport.h"
 
 // smp-launch in an allocation of Slurm, whose srun and scontrol are scripts here: agents come to
 // where Slurm says the step was made. A real Slurm: tests/hosts/run_slurm.py.
@@ -29,7 +30,7 @@ for word in "$@"; do
 done
 while [ "$1" != --quiet ]; do shift; done
 shift
-export SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
+export SLURM_LAUNCH_NODE_IPADDR=$(cat {0}/address)
 for name in $names; do
   if [ -e {0}/no-$name ]; then
     echo "srun: warning: is of nobody" >&2
@@ -46,6 +47,7 @@ struct Allocation {
 
   explicit Allocation(const std::string& ports = "0-0") {
     script("srun", fmt::format(kSrun, folder.path()));
+    std::ofstream(folder / "address") << "127.0.0.1";
     script("scontrol", fmt::format("#!/bin/sh\necho 'SrunPortRange           = {}'\n", ports));
   }
   void script(const std::string& name, const std::string& text) {
@@ -63,7 +65,9 @@ struct Allocation {
 
 TEST_CASE("one step of srun brings an agent on every node, however many, and no key is told") {
   Allocation slurm;
-  const ProgramEnd end = slurm.run({"--hosts", "h[1-65]"}, "env | grep SMP_MEETING; true");
+  const ProgramEnd end = slurm.run({"--hosts", "h[1-65]"},
+                                   "env | grep SMP_MEETING; tr '\\0' '\\n' </proc/$PPID/environ | "
+                                   "grep SMP_MEETING_KEY=.; true");
   CHECK(end.err == "");
   CHECK(end.out == "");
   CHECK(end.code == 0);
@@ -100,9 +104,15 @@ TEST_CASE("a node whose agent srun cannot start is named with srun's words about
     slurm.script("srun", "#!/bin/sh\nexec sleep 100\n");
     const ProgramEnd end = slurm.run({"--hosts", "a", "--connect-timeout", "200ms"});
     CHECK(end.code == 125);
-    CHECK(end.err ==
-          "smp-launch: 1 of 1 host could not be used:\n  host a: no agent came within 200 ms: it "
-          "said nothing\n");
+    CHECK(end.err.starts_with(
+        "smp-launch: 1 of 1 host could not be used:\n  host a: no agent came within 200 ms to "
+        "port "));
+    CHECK(end.err.ends_with(
+        " of this host, which Slurm's SrunPortRange or --rendezvous sets: it said nothing\n"));
+    const std::string place = fmt::format("127.0.0.1:{}", HeldPort().number());
+    CHECK(contains(
+        slurm.run({"--hosts", "a", "--connect-timeout", "200ms", "--rendezvous", place}).err,
+        fmt::format(" no agent came within 200 ms to {}: it said nothing\n", place)));
   }
 }
 
@@ -117,6 +127,61 @@ TEST_CASE("a spare takes the place of a node whose agent srun cannot start again
   CHECK(end.code == 0);
   CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] a", "[1] c"});
   CHECK(contains(end.err, "smp-launch: host c takes the place of host b\n"));
+}
+
+TEST_CASE("--check shows the others where srun ends since one node fails") {
+  Allocation slurm;
+  std::ofstream(slurm.folder / "fails")
+      << "srun: error: Task launch for StepId=1.0 failed on node b: no such slurmd\n";
+  const ProgramEnd end = slurm.run({"--hosts", "a,b,c", "--check"});
+  CHECK(end.code == 1);
+  CHECK(contains(end.out,
+                 "host b: no agent came before srun ended: srun: error: Task launch for "
+                 "StepId=1.0 failed on node b: no such slurmd\n"));
+  CHECK(!contains(end.out, "host a: no"));
+  CHECK(contains(wait_for_lines(slurm.folder / "calls", 2)[1], " --nodelist=a,c "));
+}
+
+TEST_CASE("an agent goes to where Slurm says that the step was made, or says why not") {
+  const auto place = [](const std::string& address) {
+    const MeetingPlace found = place_of_srun(":7", address);
+    return fmt::format("{} {}", found.host, found.port);
+  };
+  CHECK(place("10.0.0.1") == "10.0.0.1 7");
+  CHECK(place("fe80::1") == "fe80::1 7");
+  CHECK(place("::ffff:10.0.0.1") == "10.0.0.1 7");
+  CHECK(place_of_srun("host:8", "").host == "host");
+  Allocation slurm;
+  SUBCASE("an address of IPv4 in IPv6's words") {
+    std::ofstream(slurm.folder / "address") << "::ffff:127.0.0.1";
+    CHECK(slurm.run({"--hosts", "a"}).code == 0);
+  }
+  SUBCASE("no address") {
+    std::ofstream(slurm.folder / "address") << "";
+    CHECK(contains(slurm.run({"--hosts", "a"}).err,
+                   "host a: no agent came before srun ended: smp-launch: a: Slurm has not said "
+                   "where the step was made (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous\n"));
+  }
+  SUBCASE("an address where nobody waits: it says so before smp-launch gives up") {
+    const HeldPort held;
+    slurm.script("srun", fmt::format("#!/bin/sh\nwhile [ $1 != --quiet ]; do shift; done; shift\n"
+                                     "SLURMD_NODENAME=a exec $1 --agent --meet 127.0.0.1:{} "
+                                     "--connect-timeout 100ms\n",
+                                     held.number()));
+    CHECK(contains(slurm.run({"--hosts", "a"}).err,
+                   fmt::format("host a: no agent came before srun ended: smp-launch: a: host 0 was "
+                               "not reached at 127.0.0.1:{} within 100 ms: Connection refused\n",
+                               held.number())));
+  }
+  SUBCASE("a node of another name") {
+    const ProgramEnd end = run_program(
+        {SMP_LAUNCH, "--agent", "--meet", ":1", "--connect-timeout", "1s"},
+        {"SMP_MEETING_KEY=0123456789abcdef", "SMP_MEETING_HOSTS=a,b", "SLURMD_NODENAME=a1"});
+    CHECK(end.code == 3);
+    CHECK(end.err ==
+          "smp-launch: Slurm calls this node 'a1', which is none of --hosts: give the names that "
+          "Slurm has for its nodes\n");
+  }
 }
 
 TEST_CASE("where srun ends since one node fails, a spare is for that one alone") {
@@ -158,7 +223,8 @@ TEST_CASE("agents come to a port of Slurm's SrunPortRange, or to the place that 
   SUBCASE("of the range") {
     Allocation slurm(fmt::format("{0}-{0}", port));
     CHECK(slurm.run({"--hosts", "a"}).code == 0);
-    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(fmt::format(" :{}", port)));
+    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(
+        fmt::format(" --meet :{} --connect-timeout 25000ms", port)));
   }
   SUBCASE("where none of them is free") {
     const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -178,7 +244,8 @@ TEST_CASE("agents come to a port of Slurm's SrunPortRange, or to the place that 
     Allocation slurm;
     const std::string place = fmt::format("127.0.0.1:{}", port);
     CHECK(slurm.run({"--hosts", "a", "--rendezvous", place}).code == 0);
-    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(" " + place));
+    CHECK(wait_for_lines(slurm.folder / "calls", 1)[0].ends_with(
+        fmt::format(" --meet {} --connect-timeout 25000ms", place)));
   }
 }
 
@@ -195,7 +262,8 @@ TEST_CASE("srun is for nodes of an allocation, by their names") {
   CHECK(slurm.run({"--hosts", "ann@a"})
             .err.starts_with("smp-launch: --via srun takes names of nodes alone: leave user and "
                              "port of host 'a' out\n"));
-  const ProgramEnd by_hand = run_program({SMP_LAUNCH, "--agent", "--meet", ":1"});
+  const ProgramEnd by_hand =
+      run_program({SMP_LAUNCH, "--agent", "--meet", ":1", "--connect-timeout", "1s"});
   CHECK(by_hand.code == 3);
   CHECK(by_hand.err ==
         "smp-launch: --agent --meet is for srun, as smp-launch --via srun starts it\n");

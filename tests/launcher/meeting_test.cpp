@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "held_port.h"
 #include "scratch_folder.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
@@ -84,6 +85,34 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
     texts.push_back(byte);
   }
   CHECK(texts == "120");  // of hosts 1, 2, 3
+}
+
+TEST_CASE("nobody is listened to any more when the time is over") {
+  const HeldPort held;
+  const MeetingPlace place{"127.0.0.1", held.number()};
+  Meeting meeting(place, kKey);
+  CHECK_THROWS_AS(meeting.gather(1, {0, 0, 2}, milliseconds(1), -1), MeetingOver);
+  CHECK(why_not_joined(place, kKey, {1, 0, 2}, milliseconds(1)).ends_with(": Connection refused"));
+}
+
+TEST_CASE("a place that does not answer is tried no longer than was said") {
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(listener.number(), any, size) == 0);
+  REQUIRE(listen(listener.number(), 0) == 0);
+  REQUIRE(getsockname(listener.number(), any, &size) == 0);
+  std::vector<FileDescriptor> queue;  // full, whoever comes then is not answered
+  const timeval soon{0, 50'000};
+  do {
+    queue.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    setsockopt(queue.back().number(), SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
+  } while (connect(queue.back().number(), any, size) == 0);
+  CHECK(why_not_joined({"127.0.0.1", ntohs(address.sin_port)}, kKey, {1, 0, 2}, milliseconds(200))
+            .ends_with(" within 200 ms: no answer"));
 }
 
 TEST_CASE("a meeting that nobody comes to, and one that nobody waits at, say so") {

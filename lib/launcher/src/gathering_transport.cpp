@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,12 +68,11 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 GatheringTransport::GatheringTransport(std::string program, std::vector<HostSpec> hosts,
-                                       GatheringOptions options, const MeetingPlace& place)
+                                       GatheringOptions options, Meeting meeting)
     : program_(std::move(program)),
       hosts_(std::move(hosts)),
       options_(std::move(options)),
-      key_(random_hex(kKeyBytes)),
-      meeting_(place, key_),
+      meeting_(std::move(meeting)),
       events_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
 void GatheringTransport::watch() {
@@ -220,8 +220,13 @@ Line GatheringTransport::open(const HostSpec& host) {
   return line;
 }
 
+std::string make_meeting_key() { return random_hex(kKeyBytes); }
+
 std::optional<std::string> take_meeting_key() {
-  const std::optional<std::string> key = value_in(own_environment(), kMeetingKey);
+  char* const value = getenv(kMeetingKey);
+  if (value == nullptr) return std::nullopt;
+  std::string key = value;
+  explicit_bzero(value, key.size());
   unsetenv(kMeetingKey);
   return key;
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <charconv>
 #include <stdexcept>
 #include <thread>
@@ -23,21 +24,30 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenTries{50};
-constexpr timeval kForEachWord{5, 0};
+constexpr milliseconds kForEachWord{5'000};
+constexpr milliseconds kLeastForConnect{200};
 constexpr size_t kShortestKey = 16;
 
+void limit(const FileDescriptor& socket, int option, milliseconds time) {
+  const timeval value{time.count() / 1000, time.count() % 1000 * 1000};
+  setsockopt(socket.number(), SOL_SOCKET, option, &value, sizeof value);
+}
+
 // Nobody listens there yet, or it cannot be reached: try again.
-FileDescriptor try_connect(const MeetingPlace& place, std::string& why) {
+FileDescriptor try_connect(const MeetingPlace& place, milliseconds time, std::string& why) {
   const AddressList list(place);
   if (list.first() == nullptr) why = list.why_not();
   for (const addrinfo* one = list.first(); one != nullptr; one = one->ai_next) {
     FileDescriptor socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
     setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(socket.number(), SOL_SOCKET, SO_SNDTIMEO, &kForEachWord, sizeof kForEachWord);
-    setsockopt(socket.number(), SOL_SOCKET, SO_RCVTIMEO, &kForEachWord, sizeof kForEachWord);
-    if (connect(socket.number(), one->ai_addr, one->ai_addrlen) == 0) return socket;
-    why = strerror(errno);
+    limit(socket, SO_SNDTIMEO, std::clamp(time, kLeastForConnect, kForEachWord));  // connect's too
+    limit(socket, SO_RCVTIMEO, kForEachWord);
+    if (connect(socket.number(), one->ai_addr, one->ai_addrlen) == 0) {
+      limit(socket, SO_SNDTIMEO, kForEachWord);
+      return socket;
+    }
+    why = errno == EINPROGRESS ? "no answer" : strerror(errno);
   }
   return FileDescriptor();
 }
@@ -131,15 +141,17 @@ FileDescriptor join_meeting(const MeetingPlace& place, const std::string& key,
                             const MeetingGuest& guest, milliseconds time) {
   const std::string at = fmt::format("{}:{}", place.host, place.port);
   const auto deadline = std::chrono::steady_clock::now() + time;
-  std::string why = "nobody lets this host in";
-  while (std::chrono::steady_clock::now() < deadline) {
-    FileDescriptor socket = try_connect(place, why);
+  std::string why;
+  milliseconds left = time;
+  do {
+    FileDescriptor socket = try_connect(place, left, why);
     if (socket.is_open()) {
       if (shake_hands(socket, at, key, guest)) return socket;
       why = "the other side hung up";
     }
     std::this_thread::sleep_for(kBetweenTries);
-  }
+    left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+  } while (left.count() > 0);
   throw std::runtime_error(
       fmt::format("host 0 was not reached at {} within {}: {}", at, text_of(time), why));
 }

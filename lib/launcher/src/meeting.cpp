@@ -57,6 +57,9 @@ Meeting::Meeting(const MeetingPlace& place, std::string key) : key_(std::move(ke
   listener_ = FileDescriptor(socket(one.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   setsockopt(listener_.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int off = 0;
+  if (one.ai_family == AF_INET6)
+    setsockopt(listener_.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(listener_.number(), one.ai_addr, one.ai_addrlen) != 0)
     fail(errno == EADDRNOTAVAIL ? "that is no address of this host" : strerror(errno));
   if (listen(listener_.number(), SOMAXCONN) != 0) fail(strerror(errno));
@@ -67,6 +70,7 @@ Meeting::Meeting(const MeetingPlace& place, std::string key) : key_(std::move(ke
 }
 
 Meeting::~Meeting() = default;
+Meeting::Meeting(Meeting&&) noexcept = default;
 
 void Meeting::accept_all() {
   while (strangers_.size() < kMostStrangers) {

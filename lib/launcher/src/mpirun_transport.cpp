@@ -32,6 +32,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kForAgentToCome{30'000};
 constexpr size_t kListedHosts = 20;
 
 MeetingPlace place_for(const std::vector<HostSpec>& hosts, const std::string& at) {
@@ -79,7 +80,8 @@ const std::vector<HostSpec>& with_names_alone(const std::vector<HostSpec>& hosts
 
 MpirunTransport::MpirunTransport(const std::vector<HostSpec>& hosts,
                                  const GatheringOptions& options)
-    : GatheringTransport("mpirun", with_names_alone(hosts), options, place_for(hosts, options.at)),
+    : GatheringTransport("mpirun", with_names_alone(hosts), options,
+                         Meeting(place_for(hosts, options.at), make_meeting_key())),
       is_hydra_(is_hydra()) {}
 
 std::string MpirunTransport::place() const {

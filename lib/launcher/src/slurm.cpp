@@ -111,7 +111,7 @@ std::string ask_slurm_for_switches() {
 }
 
 std::pair<int, int> ask_slurm_for_ports() {
-  return ports_of_srun(output_of("scontrol show config").first);
+  return ports_of_srun(output_of("timeout 5 scontrol show config").first);
 }
 
 std::pair<int, int> ports_of_srun(const std::string& config) {

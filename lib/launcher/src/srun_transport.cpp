@@ -17,22 +17,32 @@
 namespace smp {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr const char* kHostsVariable = "SMP_MEETING_HOSTS";  // names, in the job's order
-constexpr const char* kEverywhere = "0.0.0.0";
+constexpr std::string_view kMappedV4 = "::ffff:";
 constexpr int kTries = 64;  // of ports
 constexpr size_t kListedHosts = 20;
+constexpr milliseconds kForWords{5'000};  // of an agent, to come here by srun
+
+// At all addresses; those of IPv4 where there are no others.
+Meeting meeting_everywhere(int port, const std::string& key) {
+  try {
+    return Meeting({"::", port}, key);
+  } catch (const ConfigError&) {
+    return Meeting({"0.0.0.0", port}, key);
+  }
+}
 
 // Whoever lets srun's own connections through to this host lets these through.
-MeetingPlace free_place_of_srun() {
+Meeting meeting_of_srun(const std::string& key) {
   const auto [first, last] = ask_slurm_for_ports();
-  if (first == 0) return {kEverywhere, 0};
+  if (first == 0) return meeting_everywhere(0, key);
   std::random_device random;
   std::uniform_int_distribution<int> any(first, last);
   for (int tries = 0; tries < kTries; ++tries) {
-    const MeetingPlace place{kEverywhere, any(random)};
     try {
-      const Meeting is_free(place, "");
-      return place;
+      return meeting_everywhere(any(random), key);
     } catch (const ConfigError&) {
       continue;  // somebody has it
     }
@@ -43,9 +53,13 @@ MeetingPlace free_place_of_srun() {
       first, last));
 }
 
-MeetingPlace place_for(const std::string& at) {
-  return at.empty() ? free_place_of_srun() : parse_meeting_place("--rendezvous", at);
+Meeting meeting_at(const std::string& at) {
+  const std::string key = make_meeting_key();
+  return at.empty() ? meeting_of_srun(key) : Meeting(parse_meeting_place("--rendezvous", at), key);
 }
+
+// Shorter than it is waited for, so that an agent that cannot come says why in time.
+milliseconds time_of_agent(milliseconds time) { return time - std::min(kForWords, time / 2); }
 
 const std::vector<HostSpec>& names_of_nodes(const std::vector<HostSpec>& hosts) {
   for (const HostSpec& host : hosts) {
@@ -66,20 +80,33 @@ std::string joined_names(const std::vector<HostSpec>& hosts) {
 }  // namespace
 
 SrunTransport::SrunTransport(const std::vector<HostSpec>& hosts, const GatheringOptions& options)
-    : GatheringTransport("srun", names_of_nodes(hosts), options, place_for(options.at)) {}
+    : GatheringTransport("srun", names_of_nodes(hosts), options, meeting_at(options.at)) {}
 
 // Beside other steps of the job, on all that the allocation has of each node. Slurm confines it,
 // accounts for it, and ends it with the job. It orders the nodes as it likes, so an agent finds its
 // place by the name that Slurm has for its node.
 Command SrunTransport::command_for(const HostSpec&) const {
   const std::string names = joined_names(hosts());
-  return {{"srun", fmt::format("--nodes={}", hosts().size()),
-           fmt::format("--ntasks={}", hosts().size()), "--ntasks-per-node=1", "--nodelist=" + names,
-           "--overlap", "--cpu-bind=none", "--mpi=none", "--input=none", "--kill-on-bad-exit=0",
-           "--no-kill", "--wait=0",
+  return {{"srun",
+           fmt::format("--nodes={}", hosts().size()),
+           fmt::format("--ntasks={}", hosts().size()),
+           "--ntasks-per-node=1",
+           "--nodelist=" + names,
+           "--overlap",
+           "--cpu-bind=none",
+           "--mpi=none",
+           "--input=none",
+           "--kill-on-bad-exit=0",
+           "--no-kill",
+           "--wait=0",
            fmt::format("--export=HOME,USER,LOGNAME,SHELL,LANG,{},{}", kMeetingKey, kHostsVariable),
-           "--quiet", options().agent, "--agent", "--meet",
-           options().at.empty() ? fmt::format(":{}", meeting().port()) : options().at},
+           "--quiet",
+           options().agent,
+           "--agent",
+           "--meet",
+           options().at.empty() ? fmt::format(":{}", meeting().port()) : options().at,
+           "--connect-timeout",
+           fmt::format("{}ms", time_of_agent(options().time).count())},
           merged_environment(own_environment(), {fmt::format("{}={}", kMeetingKey, key()),
                                                  fmt::format("{}={}", kHostsVariable, names)}),
           ""};
@@ -92,7 +119,12 @@ std::set<std::string> SrunTransport::failed_by(const std::string& line) const {
 // With srun the agents that came end too, for no fault of their own; nor is it that of those that
 // did not, where srun names others.
 void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is_over) {
-  const std::string when = is_over       ? "within " + text_of(options().time)
+  const std::string place =
+      options().at.empty()
+          ? fmt::format("port {} of this host, which Slurm's SrunPortRange or --rendezvous sets",
+                        meeting().port())
+          : options().at;
+  const std::string when = is_over ? fmt::format("within {} to {}", text_of(options().time), place)
                            : has_ended() ? "before srun ended"
                                          : "after srun told of a failure";
   const std::set<std::string> failed = failed_hosts();
@@ -109,7 +141,7 @@ void SrunTransport::are_missing(const std::vector<std::string>& missing, bool is
   if (has_ended())
     throw HostsUnreachable(
         fmt::format("{} of {} hosts could not be used:{}", missing.size(), hosts().size(), lines),
-        named.empty() ? missing : named);
+        named.empty() ? missing : named, why_missing_);
 }
 
 Line SrunTransport::open(const HostSpec& host) {
@@ -118,25 +150,48 @@ Line SrunTransport::open(const HostSpec& host) {
   return GatheringTransport::open(host);
 }
 
-int run_agent_of_srun(const std::string& text) {
+MeetingPlace place_of_srun(const std::string& place, std::string address) {
+  if (!place.starts_with(':')) return parse_meeting_place("--meet", place);
+  if (address.empty())
+    throw ConfigError(
+        "Slurm has not said where the step was made (SLURM_LAUNCH_NODE_IPADDR): give --rendezvous");
+  if (address.starts_with(kMappedV4) && address.find('.') != address.npos)
+    address = address.substr(kMappedV4.size());
+  const bool is_v6 = address.find(':') != address.npos;
+  return parse_meeting_place(
+      "--meet", fmt::format("{}{}{}{}", is_v6 ? "[" : "", address, is_v6 ? "]" : "", place));
+}
+
+int run_agent_of_srun(const std::string& place, const std::string& time) {
   const std::vector<std::string> environment = own_environment();
   const std::optional<std::string> key = take_meeting_key();
   const std::string names = value_in(environment, kHostsVariable).value_or("");
-  const std::optional<std::string> own = value_in(environment, "SLURMD_NODENAME");
+  const std::string own = value_in(environment, "SLURMD_NODENAME").value_or("");
   unsetenv(kHostsVariable);
+  if (!key || names.empty() || own.empty())
+    throw ConfigError("--agent --meet is for srun, as smp-launch --via srun starts it");
   int order = -1, hosts = 0;
-  for (size_t at = 0; own && at < names.size(); ++hosts) {
+  for (size_t at = 0; at < names.size(); ++hosts) {
     const size_t end = std::min(names.find(',', at), names.size());
-    if (names.substr(at, end - at) == *own) order = hosts;
+    if (names.substr(at, end - at) == own) order = hosts;
     at = end + 1;
   }
-  std::string place = text;
-  if (text.starts_with(':'))
-    place = value_in(environment, "SLURM_LAUNCH_NODE_IPADDR").value_or("") + text;
-  if (!key || order < 0)
-    throw ConfigError("--agent --meet is for srun, as smp-launch --via srun starts it");
-  return run_agent(
-      join_meeting(parse_meeting_place("--meet", place), *key, {order, 0, hosts}, kForAgentToCome));
+  if (order < 0)
+    throw ConfigError(
+        fmt::format("Slurm calls this node '{}', which is none of --hosts: give the names "
+                    "that Slurm has for its nodes",
+                    own));
+  FileDescriptor channel;
+  try {  // smp-launch finds the words about a node by its name
+    channel = join_meeting(
+        place_of_srun(place, value_in(environment, "SLURM_LAUNCH_NODE_IPADDR").value_or("")), *key,
+        {order, 0, hosts}, parse_duration(time));
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", own, error.what()));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("{}: {}", own, error.what()));
+  }
+  return run_agent(std::move(channel));
 }
 
 }  // namespace smp

@@ -42,9 +42,8 @@ class GatheringTransport : public Transport {
   std::string why_way_ended() const override;
 
  protected:
-  // Listens at the place. Throws ConfigError.
   GatheringTransport(std::string program, std::vector<HostSpec> hosts, GatheringOptions options,
-                     const MeetingPlace& place);
+                     Meeting meeting);
 
   // The agents of these hosts have not come: the time `is_over`, or the program has_ended(), or has
   // told of a failure. Hosts whose agents came can be opened where this returns.
@@ -54,7 +53,7 @@ class GatheringTransport : public Transport {
 
   const std::vector<HostSpec>& hosts() const { return hosts_; }
   const GatheringOptions& options() const { return options_; }
-  const std::string& key() const { return key_; }
+  const std::string& key() const { return meeting_.key(); }
   const Meeting& meeting() const { return meeting_; }
   bool has_ended() const { return end_.has_value(); }
   std::set<std::string> failed_hosts() const;  // by all that it said
@@ -72,7 +71,6 @@ class GatheringTransport : public Transport {
   const std::string program_;
   const std::vector<HostSpec> hosts_;
   const GatheringOptions options_;
-  const std::string key_;
   Meeting meeting_;
   Line line_;
   FileDescriptor events_;  // epoll over its streams and its end
@@ -84,9 +82,9 @@ class GatheringTransport : public Transport {
   std::map<std::string, FileDescriptor> channels_;
 };
 
-inline constexpr std::chrono::milliseconds kForAgentToCome{30'000};
+std::string make_meeting_key();
 
-// The key that the program has handed to this agent, which nobody else finds there afterwards.
+// The key that the program has handed to this agent, wiped from where /proc/PID/environ shows it.
 std::optional<std::string> take_meeting_key();
 
 }  // namespace smp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,12 +25,14 @@ namespace smp {
 class AgentLink;
 
 // Some hosts could not be reached; what() has a line for each, with the reason. `hosts`: without
-// those behind another of them, which may be well.
+// those behind another of them, which may be well. `why`: the reasons of some, by host.
 class HostsUnreachable : public std::runtime_error {
  public:
-  HostsUnreachable(const std::string& text, std::vector<std::string> names)
-      : std::runtime_error(text), hosts(std::move(names)) {}
+  HostsUnreachable(const std::string& text, std::vector<std::string> names,
+                   std::map<std::string, std::string> reasons = {})
+      : std::runtime_error(text), hosts(std::move(names)), why(std::move(reasons)) {}
   std::vector<std::string> hosts;
+  std::map<std::string, std::string> why;
 };
 
 struct HostGroupOptions {

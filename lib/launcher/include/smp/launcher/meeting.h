@@ -57,12 +57,15 @@ class MeetingOver : public std::runtime_error {
 // The side that waits. One thread.
 class Meeting {
  public:
-  // Listens at the place, which has to be an address of this host. Throws ConfigError.
+  // Listens at the place, which has to be an address of this host; at "::" for IPv4 too. Throws
+  // ConfigError.
   Meeting(const MeetingPlace& place, std::string key);
   ~Meeting();
+  Meeting(Meeting&&) noexcept;
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
+  const std::string& key() const { return key_; }
   const std::string& address() const { return address_; }  // as digits
   int port() const { return port_; }
 

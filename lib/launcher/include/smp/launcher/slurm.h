@@ -27,7 +27,7 @@ std::vector<HostSpec> hosts_of_slurm(const SlurmAllocation& allocation);
 std::string ask_slurm_for_switches();
 
 // The first and the last of the ports at which srun may be connected to, of `scontrol show config`;
-// 0 and 0 where it is free to choose, or nobody tells.
+// 0 and 0 where it is free to choose, or nobody tells within 5 s.
 std::pair<int, int> ask_slurm_for_ports();
 std::pair<int, int> ports_of_srun(const std::string& config);  // of what that prints
 

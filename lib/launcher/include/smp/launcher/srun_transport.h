@@ -30,8 +30,12 @@ class SrunTransport final : public GatheringTransport {
   std::map<std::string, std::string> why_missing_;  // by host
 };
 
-// smp-launch --agent --meet [HOST]:PORT, as srun starts it; without HOST at the address that the
-// step was made from. Returns the exit code.
-int run_agent_of_srun(const std::string& place);
+// smp-launch --agent --meet [HOST]:PORT --connect-timeout TIME, as srun starts it. Returns the exit
+// code. Throws ConfigError, std::runtime_error.
+int run_agent_of_srun(const std::string& place, const std::string& time);
+
+// Where that agent goes: without HOST to the address from which Slurm says that the step was made,
+// which is empty where it does not. Throws ConfigError.
+MeetingPlace place_of_srun(const std::string& place, std::string address);
 
 }  // namespace smp
