@@ -86,11 +86,13 @@ std::map<std::string, std::string> lead_to_some(const PreparedJob& job,
       lead_to_hosts(job, hosts, -1, transport);
       break;
     } catch (const HostsUnreachable& error) {
+      const size_t before = hosts.size();
       for (const std::string& name : error.hosts) {
         const auto why = error.why.find(name);
         why_not[name] = why == error.why.end() ? error.what() : why->second;
         std::erase_if(hosts, [&](const HostSpec& host) { return host.name == name; });
       }
+      if (hosts.size() == before) throw;  // it would be the same again
     }
   }
   return why_not;
