@@ -42,6 +42,17 @@ shm::Call call_of(uint64_t number) {
   return call;
 }
 
+// A channel to rank 1 which has memory ready for three pieces of call 1.
+struct Exposing {
+  explicit Exposing(Port& here) : channel(here, 5, 1) {
+    channel.expect(call, to.data(), int64_t(to.size()));
+    channel.expose();
+  }
+  const shm::Call call = call_of(1);
+  std::vector<std::byte> to = std::vector<std::byte>(3 * shm::kPieceBytes);
+  Channel channel;
+};
+
 // Messages 1, 2, ... as long as there is a credit. How many.
 uint64_t send_all_credits(Port& port, Channel& channel) {
   uint64_t sent = 0;
@@ -66,18 +77,13 @@ TEST_CASE("who has closed its channel and is gone is not asked what it has writt
       FakeNetwork network(2, faults);
       const auto here = port_of(network, 0);
       auto there = port_of(network, 1);
-      Channel channel(*here, 5, 1);
+      Exposing exposing(*here);
+      Channel& channel = exposing.channel;
       auto peers = std::make_unique<Channel>(*there, 5, 0);
-
-      constexpr int64_t kBytes = 3 * shm::kPieceBytes;
-      std::vector<std::byte> from(kBytes, std::byte{1}), to(kBytes);
-      shm::Call call;
-      call.number = 1;
-      channel.expect(call, to.data(), kBytes);
-      channel.expose();
       poll(*there);
+      const std::vector<std::byte> from(shm::kPieceBytes, std::byte{1});
       for (int i = 0; i < written; ++i)
-        there->send_piece(*peers, call, from.data(), shm::kPieceBytes);
+        there->send_piece(*peers, exposing.call, from.data(), shm::kPieceBytes);
       poll(*there);
       if (c.is_quiet) peers->keep_quiet();
       peers.reset();
@@ -98,16 +104,10 @@ TEST_CASE("a rank that is gone and never opened a channel has written nothing th
   FakeNetwork network(2, faults);
   const auto here = port_of(network, 0);
   auto there = port_of(network, 1);
-  Channel channel(*here, 5, 1);
-  constexpr int64_t kBytes = 3 * shm::kPieceBytes;
-  std::vector<std::byte> to(kBytes);
-  shm::Call call;
-  call.number = 1;
-  channel.expect(call, to.data(), kBytes);
-  channel.expose();
+  Exposing exposing(*here);
   poll(*there);
   there.reset();
-  CHECK(here->let_go({&channel}, kSilence, kNotOver, [](int rank) { return rank == 1; }));
+  CHECK(here->let_go({&exposing.channel}, kSilence, kNotOver, [](int rank) { return rank == 1; }));
   poll(*here);
   CHECK(!here->unreachable(0));  // the network goes on
 }

@@ -1,3 +1,5 @@
+#include "channel.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
