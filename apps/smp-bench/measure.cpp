@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kLabel = "bench";
 // Of a sample. What comes before each dirty call takes longer than a short one.
-constexpr double kMostCalls = 100'000, kMostDirtyCalls = 1000;
+constexpr double kFirstCalls = 3, kMostCalls = 100'000, kMostDirtyCalls = 1000;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -186,12 +186,23 @@ class Bench {
     return count;
   }
 
+  // The first calls take longer: memory is new to the caches, and the kernel has not yet spread the
+  // ranks over the CPUs. So batches grow until one takes about as long as a sample, the same on all
+  // ranks, which warms up too.
+  int calls_of_a_sample(std::byte* in, std::byte* out) {
+    const double most = options_.is_dirty ? kMostDirtyCalls : kMostCalls;
+    for (double calls = kFirstCalls;;) {
+      const double sample = seconds_of(int(calls), in, out);
+      const double next = std::clamp(calls * options_.sample_s / sample, 1.0, most);
+      if (next < 2 * calls) return int(next);
+      calls = next;
+    }
+  }
+
   BenchTime time(std::byte* in, std::byte* out) {
     memset(in, 0, size_t(count_ * element_));
     call(in, out);
-    const double one = seconds_of(3, in, out) / 3;  // the same on all ranks
-    const double most = options_.is_dirty ? kMostDirtyCalls : kMostCalls;
-    const int calls = int(std::clamp(options_.sample_s / one, 1.0, most));
+    const int calls = calls_of_a_sample(in, out);
     std::vector<double> samples;
     for (int i = 0; i < options_.samples; ++i)
       samples.push_back(seconds_of(calls, in, out) / calls);

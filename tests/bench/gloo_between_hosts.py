@@ -33,6 +33,16 @@ def seconds_of(calls, call):
     return slowest(time.perf_counter() - start)
 
 
+def calls_of_a_sample(call):
+    """Batches grow until one takes about as long as a sample, as smp-bench's do."""
+    calls = 3
+    while True:
+        wanted = max(1, min(100_000, int(calls * SAMPLE_S / seconds_of(calls, call))))
+        if wanted < 2 * calls:
+            return wanted
+        calls = wanted
+
+
 results = {"all_reduce": {}, "all_gather": {}, "reduce_scatter": {}}
 for size in sizes:
     whole, part = torch.zeros(size // 4), torch.zeros(size // 4 // ranks)
@@ -43,7 +53,7 @@ for size in sizes:
     }
     for op, call in calls.items():
         call()
-        batch = max(1, min(1000, int(SAMPLE_S / (seconds_of(3, call) / 3))))
+        batch = calls_of_a_sample(call)
         results[op][size] = statistics.median(seconds_of(batch, call) / batch for _ in range(SAMPLES))
 if rank == 0:
     with open(out, "w") as file:

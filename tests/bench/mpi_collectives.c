@@ -50,12 +50,22 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
+// Batches grow until one takes about as long as a sample, as smp-bench's do.
+static int calls_of_a_sample(int op, float* in, float* out, int count) {
+  const double most = is_dirty ? 1000 : 100000;
+  double calls = 3;
+  for (;;) {
+    const double wanted = calls * kSampleSeconds / seconds_of((int)calls, op, in, out, count);
+    const double next = wanted < 1 ? 1 : wanted > most ? most : wanted;
+    if (next < 2 * calls) return (int)next;
+    calls = next;
+  }
+}
+
 static double median_of(int op, float* in, float* out, int count) {
   double samples[kSamples];
   call(op, in, out, count);
-  const double one = seconds_of(3, op, in, out, count) / 3;
-  const double wanted = kSampleSeconds / one, most = is_dirty ? 1000 : 100000;  // as smp-bench
-  const int calls = (int)(wanted < 1 ? 1 : wanted > most ? most : wanted);
+  const int calls = calls_of_a_sample(op, in, out, count);
   for (int i = 0; i < kSamples; ++i) samples[i] = seconds_of(calls, op, in, out, count) / calls;
   qsort(samples, kSamples, sizeof(double), ascending);
   return samples[kSamples / 2];

@@ -83,12 +83,9 @@ class TimedProcesses {
   // Seconds of one call. Dirty: `rewrite` comes before every call, and is not counted.
   double median_of(const std::function<void()>& call, const std::function<void()>& rewrite) {
     constexpr int kSamples = 7;
-    constexpr double kSampleSeconds = 0.02;
     rewrite();
     call();
-    const double one = seconds_of(3, call, rewrite) / 3;
-    const double most = is_dirty_ ? 1000 : 100'000;  // as smp-bench
-    const int calls = int(std::clamp(kSampleSeconds / one, 1.0, most));
+    const int calls = calls_of_a_sample(call, rewrite);
     std::vector<double> samples;
     for (int i = 0; i < kSamples; ++i) samples.push_back(seconds_of(calls, call, rewrite) / calls);
     std::sort(samples.begin(), samples.end());
@@ -120,6 +117,18 @@ class TimedProcesses {
     const double result = *std::max_element(shared_->seconds, shared_->seconds + size_);
     barrier();
     return result;
+  }
+
+  // Batches grow until one takes about as long as a sample, as smp-bench's do.
+  int calls_of_a_sample(const std::function<void()>& call, const std::function<void()>& rewrite) {
+    constexpr double kSampleSeconds = 0.02;
+    const double most = is_dirty_ ? 1000 : 100'000;
+    for (double calls = 3;;) {
+      const double sample = seconds_of(int(calls), call, rewrite);
+      const double next = std::clamp(calls * kSampleSeconds / sample, 1.0, most);
+      if (next < 2 * calls) return int(next);
+      calls = next;
+    }
   }
 
   double seconds_of(int calls, const std::function<void()>& call,

@@ -221,13 +221,15 @@ using smp::shm::Reduction;
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kLine = 64;
 
-// The bytes [at, at + kTile) or, if they are not `whole`, the first `bytes` of them.
-template <class L, class Op, bool kWhole, bool kStream>
-[[gnu::always_inline]] inline void reduce_tile(const Reduction& r, int64_t at, int64_t bytes) {
+// The bytes [at, at + kTile) or, if they are not `whole`, the first `bytes` of them; of kInputs
+// inputs, or as many as there are if that is 0.
+template <class L, class Op, bool kWhole, bool kStream, int kInputs = 0>
+[[gnu::always_inline]] inline void reduce_tile(const Reduction& r, const std::byte* const* inputs,
+                                               int64_t at, int64_t bytes) {
   std::byte edge[kWhole ? 1 : kTile] = {};
   auto begin = [&](int k) {
-    if constexpr (kWhole) return r.from[k] + at;
-    __builtin_memcpy(edge, r.from[k] + at, size_t(bytes));
+    if constexpr (kWhole) return inputs[k] + at;
+    __builtin_memcpy(edge, inputs[k] + at, size_t(bytes));
     return static_cast<const std::byte*>(edge);
   };
   if (kWhole && r.far >= 0)
@@ -237,7 +239,8 @@ template <class L, class Op, bool kWhole, bool kStream>
   const std::byte* from = begin(0);
 #pragma GCC unroll 4
   for (int u = 0; u < kUnrolled; ++u) sums[u] = L::load(from + u * kWidth);
-  for (int k = 1; k < r.inputs; ++k) {
+#pragma GCC unroll 4
+  for (int k = 1; k < (kInputs > 0 ? kInputs : r.inputs); ++k) {
     from = begin(k);
 #pragma GCC unroll 4
     for (int u = 0; u < kUnrolled; ++u)
@@ -277,17 +280,32 @@ inline int64_t bytes_to_aligned(const Reduction& r) {
   return to_aligned(r.cached);
 }
 
+// What the loop needs lies in registers then: what is stored may not be what says where to store.
+template <class L, class Op, bool kStream, int kInputs>
+void reduce_tiles(const Reduction r, int64_t at, int64_t end) {
+  const std::byte* known[kInputs > 0 ? kInputs : 1];
+  for (int k = 0; k < kInputs; ++k) known[k] = r.from[k];
+  const std::byte* const* const inputs = kInputs > 0 ? known : r.from;
+  for (; at + kTile <= end; at += kTile)
+    reduce_tile<L, Op, true, kStream, kInputs>(r, inputs, at, kTile);
+  if (at < end) reduce_tile<L, Op, false, false>(r, r.from, at, end - at);
+}
+
+// Sums of 2 and 4 inputs in the cache took 0.75 to 0.95 of the time of a loop over inputs.
 template <class L, class Op, bool kStream>
 void reduce_from(const Reduction& r, int64_t at, int64_t end) {
-  for (; at + kTile <= end; at += kTile) reduce_tile<L, Op, true, kStream>(r, at, kTile);
-  if (at < end) reduce_tile<L, Op, false, false>(r, at, end - at);
+  if constexpr (__is_base_of(Sum, Op) && !kStream) {
+    if (r.inputs == 2) return reduce_tiles<L, Op, kStream, 2>(r, at, end);
+    if (r.inputs == 4) return reduce_tiles<L, Op, kStream, 4>(r, at, end);
+  }
+  reduce_tiles<L, Op, kStream, 0>(r, at, end);
 }
 
 template <class L, class Op>
 void reduce(const Reduction& r, int64_t bytes) {
   const int64_t head = r.stream ? bytes_to_aligned(r) : -1;
   if (head < 0 || head >= bytes) return reduce_from<L, Op, false>(r, 0, bytes);
-  if (head > 0) reduce_tile<L, Op, false, false>(r, 0, head);
+  if (head > 0) reduce_tile<L, Op, false, false>(r, r.from, 0, head);
   reduce_from<L, Op, true>(r, head, bytes);
 #if defined(__SSE2__)
   _mm_sfence();  // before a counter says that the bytes are there
