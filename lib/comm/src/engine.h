@@ -294,6 +294,8 @@ class Engine {
   bool run_lanes(int budget);  // the same without a look at the network and for new calls
   bool advance(Lane& lane, int budget);
   bool complete_those_that_left(Lane& lane);
+  bool yields() const;
+  void note_end(Clock::time_point idle_since);
   void nap(uint32_t bell);  // the leader's
   bool needs_thread() const;
   void note_start(Clock::time_point now);
@@ -328,7 +330,7 @@ class Engine {
   const uint64_t pid_namespace_;
   bool has_spare_cpus_;
   int spins_;
-  bool yields_;
+  bool has_room_;  // for ranks that yield the CPU
 
   std::atomic<bool> locked_{false};
   std::atomic<int> waiters_{0};
@@ -348,7 +350,8 @@ class Engine {
   bool is_watched_ = false;  // the thread looks every kWatch, woken or not
   // The engine's thread sleeps long, and no message of another host wakes it.
   bool thread_is_deaf_ = false;
-  bool crowded_ = false;  // more threads than CPUs want to run
+  uint64_t short_waits_ = 0;  // in a row
+  bool crowded_ = false;      // more threads than CPUs want to run
   Clock::time_point crowded_until_;
   uint32_t failures_seen_ = 0;
   Clock::time_point health_checked_;
