@@ -70,6 +70,7 @@ class FakeNetwork::End final : public Transport {
       return true;
     }
     if (transfer.box == Box::kData) ++network_.data_messages_;
+    if (transfer.box == Box::kNotes) ++network_.notes_;
     // The caller's memory is read when the message leaves, not before.
     if (transfer.rest_bytes == 0 && !is_closed_) leave(transfer);
     sent_.push_back(&transfer);
@@ -316,6 +317,11 @@ int64_t FakeNetwork::straight_bytes() const {
 int64_t FakeNetwork::data_messages() const {
   std::lock_guard guard(mutex_);
   return data_messages_;
+}
+
+int64_t FakeNetwork::notes() const {
+  std::lock_guard guard(mutex_);
+  return notes_;
 }
 
 int64_t FakeNetwork::refused() const {

@@ -47,6 +47,7 @@ class FakeNetwork {
   std::unique_ptr<shm::Transport> transport(int rank);
   int64_t unexpected() const;     // messages for which their receiver had given no receive
   int64_t data_messages() const;  // sent
+  int64_t notes() const;          // the same, what is no data
   int64_t refused() const;        // writes that came when their place was no more
 
   // Where it wants memory of its own: messages that were to go on in other memory, memory of others
@@ -87,7 +88,7 @@ class FakeNetwork {
   std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
   int64_t unexpected_ = 0, refused_ = 0, foreign_ = 0, adopted_ = 0, straight_bytes_ = 0;
-  int64_t data_messages_ = 0;
+  int64_t data_messages_ = 0, notes_ = 0;
   uint32_t tickets_ = 0;
 };
 

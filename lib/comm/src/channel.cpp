@@ -87,18 +87,7 @@ void Channel::heard(const Note& whole) {
       closed_at_ = note.index;
       closed_at_piece_ = note.exposed;
       return stops_at(note.exposed);
-    case MessageHeader::kExposed: {
-      const auto later = [](const Note& a, const Note& b) {
-        return a.header.index < b.header.index;
-      };
-      invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), whole, later),
-                          whole);
-      uint64_t exposed = exposed_.load();
-      for (const Note& invitation : invitations_)
-        if (invitation.header.index == exposed) exposed = invitation.header.exposed;
-      exposed_.store(exposed);
-      break;
-    }
+    case MessageHeader::kExposed: invited(whole); break;
     case MessageHeader::kRevoked:
       is_revoked_ = true;
       port_.withdraw(*this, true);
@@ -117,38 +106,89 @@ void Channel::stops_at(uint64_t pieces) {
   if (is_let_go_ && has_all_written()) port_.take_back(*this);
 }
 
-void Channel::tell_waiting(const Call& call) {
-  MessageHeader header = port_.header_of(*this, call);
-  header.kind = MessageHeader::kWaiting;
-  port_.note(header, peer_);
+// Of a call there is one invitation at a time, so that who follows it knows whose memory it is.
+void Channel::invited(const Note& whole) {
+  const MessageHeader& all = whole.header;
+  const uint64_t each = (all.exposed - all.index) / all.calls;
+  const auto later = [](const Note& a, const Note& b) { return a.header.index < b.header.index; };
+  for (uint64_t i = 0; i < all.calls; ++i) {
+    Note one{all};
+    one.header.number += i;
+    one.header.index += i * each;
+    one.header.exposed = one.header.index + each;
+    std::copy_n(whole.places + i * each, each, one.places);
+    invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), one, later),
+                        one);
+  }
+  uint64_t exposed = exposed_.load();
+  for (const Note& invitation : invitations_)
+    if (invitation.header.index == exposed) exposed = invitation.header.exposed;
+  exposed_.store(exposed);
 }
 
-// Of a call there is one invitation, so that who follows it knows whose memory it is.
+void Channel::tell_waiting(const Call& call) {
+  if (untold_.number == 0) port_.waiting_.push_back(this);
+  untold_ = port_.header_of(*this, call);
+  untold_.kind = MessageHeader::kWaiting;
+}
+
+void Channel::say_waiting() {
+  const MessageHeader header = std::exchange(untold_, {});
+  if (exposed_.load() == pieces_sent_ && !is_let_go_) port_.note(header, peer_);
+}
+
+void Channel::hold() {
+  if (posted_.empty()) return expose();
+  if (std::find(port_.held_.begin(), port_.held_.end(), this) == port_.held_.end())
+    port_.held_.push_back(this);
+}
+
+// Calls of the same kind that follow each other are told as one.
 void Channel::expose() {
   while (posted_.size() < kPiecesAhead && !expected_.empty()) {
-    const Call& call = *expected_.front().call;
     Note note;
-    note.header = port_.header_of(*this, call);
+    note.header = port_.header_of(*this, *expected_.front().call);
     note.header.kind = MessageHeader::kExposed;
     note.header.index = pieces_posted_;
     size_t places = 0;
-    while (posted_.size() < kPiecesAhead && !expected_.empty() && expected_.front().call == &call) {
-      Expected& next = expected_.front();
-      const int64_t bytes = std::min(next.bytes, port_.piece_bytes());
-      const auto place = port_.receive_piece(*this, pieces_posted_, next.to, bytes);
-      if (!place) {
-        expected_.clear();
-        break;
-      }
-      note.places[places++] = *place;
-      ++pieces_posted_;
-      next.to += bytes;
-      next.bytes -= bytes;
-      if (next.bytes == 0) expected_.pop_front();
-    }
+    do {
+      if (!expose_first(note, places)) return;
+      ++note.header.calls;
+    } while (is_followed_by_alike(note.header, places / note.header.calls));
     note.header.exposed = pieces_posted_;
-    if (places > 0) port_.note(note, places, peer_);
+    port_.note(note, places, peer_);
   }
+}
+
+// As many pieces of the first call as there is room for. False where there is no memory: then all
+// of the job will end.
+bool Channel::expose_first(Note& note, size_t& places) {
+  const Call* const call = expected_.front().call;
+  while (posted_.size() < kPiecesAhead && !expected_.empty() && expected_.front().call == call) {
+    Expected& next = expected_.front();
+    const int64_t bytes = std::min(next.bytes, port_.piece_bytes());
+    const auto place = port_.receive_piece(*this, pieces_posted_, next.to, bytes);
+    if (!place) {
+      expected_.clear();
+      return false;
+    }
+    note.places[places++] = *place;
+    ++pieces_posted_;
+    next.to += bytes;
+    next.bytes -= bytes;
+    if (next.bytes == 0) expected_.pop_front();
+  }
+  return true;
+}
+
+// Whether all of `calls` is there, and the next that is expected is another like them, which there
+// is room for.
+bool Channel::is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const {
+  if (expected_.empty() || posted_.size() + pieces_of_each > kPiecesAhead) return false;
+  const Call& next = *expected_.front().call;
+  return next.op == CollectiveOp::kRecv && next.number == calls.number + calls.calls &&
+         fingerprint(next) == calls.fingerprint &&
+         int64_t(pieces_of_each) == div_up(next.bytes(), port_.piece_bytes());
 }
 
 void Channel::arrive_piece(Parcel& parcel) {

@@ -74,17 +74,21 @@ class Channel {
   const std::atomic<uint64_t>& exposed() const { return exposed_; }
   uint64_t pieces_sent() const { return pieces_sent_; }
   const MessageHeader& invitation() const { return invitations_.front().header; }
+  // Before somebody sleeps its peer is told, unless the memory is there by then.
   void tell_waiting(const Call& call);
   // Sends from a caller's memory so far, and those of them whose memory is its caller's again.
   uint64_t lent() const { return lent_; }
   const std::atomic<uint64_t>& left() const { return left_.end(); }
 
   // Receiving pieces: `call`, which stays where it is, expects so many bytes more; expose them,
-  // await placed() >= pieces_seen() + 1, then see it.
+  // await placed() >= pieces_seen() + 1, then see it. While its peer has memory of earlier calls to
+  // fill one may be held back, so that calls that are made one after the other are told as one: it
+  // is exposed when a piece has come, or somebody waits or sleeps.
   void expect(const Call& call, std::byte* to, int64_t bytes) {
     expected_.push_back({&call, to, bytes});
   }
   void expose();
+  void hold();
   const std::atomic<uint64_t>& placed() const { return placed_.end(); }
   uint64_t pieces_seen() const { return pieces_seen_; }
   void see() { ++pieces_seen_; }
@@ -105,6 +109,10 @@ class Channel {
   void arrive(Parcel* parcel);
   void arrive_piece(Parcel& parcel);
   void heard(const Note& note);
+  void invited(const Note& note);
+  bool expose_first(Note& note, size_t& places);
+  bool is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const;
+  void say_waiting();
   void stops_at(uint64_t pieces);
   void grant();
   void hear_credits(uint64_t granted);
@@ -134,6 +142,7 @@ class Channel {
   uint64_t pieces_sent_ = 0;
   uint64_t written_ = 0;     // pieces that the network has or will have
   bool is_revoked_ = false;  // its peer wants none any more
+  MessageHeader untold_{};   // what it waits for, to be told
   uint64_t lent_ = 0;
   int64_t lent_bytes_ = 0;  // that have not left
   Prefix left_;

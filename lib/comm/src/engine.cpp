@@ -135,6 +135,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
 void Engine::poll(const Operation& op) {
   if (op.is_for_thread_ && waiters_.load() == 0) return wake_thread();
   if (!try_lock()) return;
+  if (mover_ != nullptr) mover_->send_held();
   pass();
   check_health();
   leave();

@@ -70,6 +70,10 @@ class Mover {
  public:
   virtual ~Mover() = default;
   virtual bool poll() = 0;  // whether anything moved
+  // Somebody waits now for what has been called: what was held back for more calls leaves.
+  virtual void send_held() = 0;
+  // The same, before somebody sleeps: with what peers need to hear only when it takes so long.
+  virtual void say_waiting() = 0;
   // A descriptor that can be read once poll() has something to do, or kPollAgain when that may be
   // so already, or kNoDescriptor: to be asked each time before somebody sleeps there.
   virtual int where_to_sleep() = 0;

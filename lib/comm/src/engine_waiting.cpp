@@ -99,6 +99,7 @@ void Engine::lead(const Operation& op) {
   bool slept = false;
   while (!op.finished()) {
     take_inbox();
+    if (mover_ != nullptr) mover_->send_held();
     if (!op.lane.operations.empty()) op.lane.operations.front()->wanted_ = true;
     if (pass()) {
       if (spins > spins_) note_end(idle_since);
@@ -148,6 +149,7 @@ void Engine::note_end(Clock::time_point idle_since) {
 }
 
 void Engine::nap(uint32_t bell) {
+  if (mover_ != nullptr) mover_->say_waiting();
   if (doorbell_ == nullptr)
     return futex_wait(job_.board(rank_).waiter_bell, bell,
                       mover_ == nullptr ? kWaiterNap : kNetworkNap);
@@ -277,6 +279,7 @@ void Engine::run_thread() {
       }
       if (!is_mine) continue;
       check_health();
+      if (mover_ != nullptr) mover_->say_waiting();
       busy = !active_.empty();
       has_looked = true;
       watches = is_watched_ = mover_ == nullptr && waited_at_once_ >= kHabit &&

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x3554454e45484d53;  // "SMHENET5"
+constexpr uint64_t kGreeting = 0x3654454e45484d53;  // "SMHENET6"
 std::string own_host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);

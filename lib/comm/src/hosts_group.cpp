@@ -240,7 +240,7 @@ WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::s
     work->at_once = [this, &p, &call, to] {
       if (failure()) return;
       p.channel->expect(call, to, call.bytes());
-      p.channel->expose();
+      p.channel->hold();
     };
   return start(work, run_recv(*work, *p.channel, to));
 }

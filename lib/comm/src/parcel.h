@@ -18,7 +18,7 @@ inline constexpr int64_t kChannelWindow = 1 << 20;
 
 // What every message between hosts begins with.
 struct alignas(kLineBytes) MessageHeader {
-  // kExposed: its sender has memory ready for pieces [index, exposed) of its call, whose places
+  // kExposed: its sender has memory ready for pieces [index, exposed) of its calls, whose places
   // follow; kWaiting: it waits for such; kRevoked: it wants its memory back; kStopped: nothing more
   // will be written to that, and `exposed` pieces have been.
   enum Kind : uint32_t {
@@ -47,6 +47,7 @@ struct alignas(kLineBytes) MessageHeader {
   char label[kLabelBytes];
   uint64_t exposed;       // of kClosed the pieces that its sender has written
   uint32_t joined_bytes;  // of kData: of the messages that came with it, behind it
+  uint32_t calls;  // of kExposed: so many, alike, from its own on; each has equally many pieces
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 

@@ -89,6 +89,8 @@ void Port::close(Channel& channel) {
   }
   for (Parcel* parcel : channel.slots_)
     if (parcel != nullptr) recycle(*parcel);
+  std::erase(held_, &channel);
+  std::erase(waiting_, &channel);
   channels_.erase(channel.id_);
   closed_.add(channel.id_, channel.written_);
   ++spare_receives_;
@@ -151,6 +153,15 @@ bool Port::poll() {
   transport_->poll(complete_);
   for (Transport::Transfer* transfer : complete_) completed(static_cast<Parcel&>(*transfer));
   return moved || !complete_.empty();
+}
+
+void Port::send_held() {
+  for (Channel* const channel : std::exchange(held_, {})) channel->expose();
+}
+
+void Port::say_waiting() {
+  send_held();
+  for (Channel* const channel : std::exchange(waiting_, {})) channel->say_waiting();
 }
 
 void Port::flush(milliseconds limit) {

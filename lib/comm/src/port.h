@@ -41,6 +41,8 @@ class Port final : public Mover {
   ~Port() override;
 
   bool poll() override;
+  void send_held() override;
+  void say_waiting() override;
   int where_to_sleep() override {
     return is_impatient() ? kPollAgain : transport_->where_to_sleep();
   }
@@ -177,6 +179,7 @@ class Port final : public Mover {
   std::map<const std::byte*, Adopted> adopted_;  // by its begin
   ClosedChannels closed_;
   std::map<uint64_t, Channel*> channels_;
+  std::vector<Channel*> held_, waiting_;  // that have something to say later
   struct Early {
     uint64_t granted = 0;
     std::vector<Note> notes;
