@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kLabel = "bench";
 // Of a sample. What comes before each dirty call takes longer than a short one.
-constexpr double kFirstCalls = 3, kMostCalls = 100'000, kMostDirtyCalls = 1000;
+constexpr int kFirstCalls = 3;
+constexpr double kMostCalls = 100'000, kMostDirtyCalls = 1000;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -191,10 +192,11 @@ class Bench {
   // ranks, which warms up too.
   int calls_of_a_sample(std::byte* in, std::byte* out) {
     const double most = options_.is_dirty ? kMostDirtyCalls : kMostCalls;
-    for (double calls = kFirstCalls;;) {
-      const double sample = seconds_of(int(calls), in, out);
-      const double next = std::clamp(calls * options_.sample_s / sample, 1.0, most);
-      if (next < 2 * calls) return int(next);
+    bool is_warm = false;
+    for (int calls = kFirstCalls;; is_warm = true) {
+      const double sample = seconds_of(calls, in, out);
+      const int next = int(std::clamp(calls * options_.sample_s / sample, 1.0, most));
+      if (is_warm && next < 2 * calls) return next;
       calls = next;
     }
   }

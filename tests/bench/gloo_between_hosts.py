@@ -35,12 +35,12 @@ def seconds_of(calls, call):
 
 def calls_of_a_sample(call):
     """Batches grow until one takes about as long as a sample, as smp-bench's do."""
-    calls = 3
+    calls, is_warm = 3, False
     while True:
         wanted = max(1, min(100_000, int(calls * SAMPLE_S / seconds_of(calls, call))))
-        if wanted < 2 * calls:
+        if is_warm and wanted < 2 * calls:
             return wanted
-        calls = wanted
+        calls, is_warm = wanted, True
 
 
 results = {"all_reduce": {}, "all_gather": {}, "reduce_scatter": {}}

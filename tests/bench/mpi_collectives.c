@@ -53,11 +53,11 @@ static int ascending(const void* a, const void* b) {
 // Batches grow until one takes about as long as a sample, as smp-bench's do.
 static int calls_of_a_sample(int op, float* in, float* out, int count) {
   const double most = is_dirty ? 1000 : 100000;
-  double calls = 3;
-  for (;;) {
-    const double wanted = calls * kSampleSeconds / seconds_of((int)calls, op, in, out, count);
-    const double next = wanted < 1 ? 1 : wanted > most ? most : wanted;
-    if (next < 2 * calls) return (int)next;
+  int calls = 3;
+  for (int is_warm = 0;; is_warm = 1) {
+    const double wanted = calls * kSampleSeconds / seconds_of(calls, op, in, out, count);
+    const int next = (int)(wanted < 1 ? 1 : wanted > most ? most : wanted);
+    if (is_warm && next < 2 * calls) return next;
     calls = next;
   }
 }

@@ -123,10 +123,11 @@ class TimedProcesses {
   int calls_of_a_sample(const std::function<void()>& call, const std::function<void()>& rewrite) {
     constexpr double kSampleSeconds = 0.02;
     const double most = is_dirty_ ? 1000 : 100'000;
-    for (double calls = 3;;) {
-      const double sample = seconds_of(int(calls), call, rewrite);
-      const double next = std::clamp(calls * kSampleSeconds / sample, 1.0, most);
-      if (next < 2 * calls) return int(next);
+    bool is_warm = false;
+    for (int calls = 3;; is_warm = true) {
+      const double sample = seconds_of(calls, call, rewrite);
+      const int next = int(std::clamp(calls * kSampleSeconds / sample, 1.0, most));
+      if (is_warm && next < 2 * calls) return next;
       calls = next;
     }
   }

@@ -134,29 +134,36 @@ TEST_CASE("every instruction set gives the same bits, in all results, around the
 TEST_CASE("a result takes the place of any input, at any address and of any length") {
   for (const NamedKernel& kernel : kernels_here())
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kU8})
-      for (const bool stream : {false, true})
-        for (int64_t count = 0; count < 300; count += count < 70 ? 1 : 23) {
-          const int64_t element = bytes_of(dtype), begin = count % 5 * element;
-          const auto a = random_bits(dtype, count + 5, 1), b = random_bits(dtype, count + 5, 2);
-          std::vector<std::byte> expected(size_t(count * element));
-          const std::byte* const from[] = {a.data() + begin, b.data() + begin};
-          std::byte* to = expected.data();
-          generic_kernel(dtype, ReduceOp::kSum)({&to, 1, from, 2, 2}, count * element);
-          for (const bool second : {false, true}) {
-            auto own = second ? b : a;
-            const auto before = own;
-            const std::byte* const inputs[] = {second ? from[0] : own.data() + begin,
-                                               second ? own.data() + begin : from[1]};
-            to = own.data() + begin;
-            kernel.of(dtype, ReduceOp::kSum)({&to, 1, inputs, 2, 2, stream}, count * element);
-            CAPTURE(kernel.name);
-            CAPTURE(count);
-            CHECK(different(dtype, expected, {to, to + count * element}) == 0);
-            auto rest = before;  // nothing beside it is written
-            std::copy(to, to + count * element, rest.begin() + begin);
-            CHECK(rest == own);
+      for (const int inputs : {2, 4})
+        for (const bool stream : {false, true})
+          for (int64_t count = 0; count < 300; count += count < 70 ? 1 : 23) {
+            const int64_t element = bytes_of(dtype), begin = count % 5 * element;
+            std::vector<std::vector<std::byte>> data;
+            for (int k = 0; k < inputs; ++k)
+              data.push_back(random_bits(dtype, count + 5, uint32_t(k + 1)));
+            auto from = addresses_of(data);
+            for (const std::byte*& address : from) address += begin;
+            std::vector<std::byte> expected(size_t(count * element));
+            std::byte* to = expected.data();
+            generic_kernel(dtype, ReduceOp::kSum)({&to, 1, from.data(), inputs, inputs},
+                                                  count * element);
+            for (int k = 0; k < inputs; ++k) {
+              auto own = data[size_t(k)];
+              to = own.data() + begin;
+              auto with_own = from;
+              with_own[size_t(k)] = to;
+              const int far = stream ? -1 : (k + 1) % inputs;
+              kernel.of(dtype, ReduceOp::kSum)(
+                  {&to, 1, with_own.data(), inputs, inputs, stream, 0, far}, count * element);
+              CAPTURE(kernel.name);
+              CAPTURE(count);
+              CAPTURE(inputs);
+              CHECK(different(dtype, expected, {to, to + count * element}) == 0);
+              auto rest = data[size_t(k)];  // nothing beside it is written
+              std::copy(to, to + count * element, rest.begin() + begin);
+              CHECK(rest == own);
+            }
           }
-        }
 }
 
 TEST_CASE("16-bit sums are sums in fp32, rounded once, of all values and with all specials") {

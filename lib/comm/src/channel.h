@@ -83,7 +83,7 @@ class Channel {
   // Receiving pieces: `call`, which stays where it is, expects so many bytes more; expose them,
   // await placed() >= pieces_seen() + 1, then see it. While its peer has memory of earlier calls to
   // fill one may be held back, so that calls that are made one after the other are told as one: it
-  // is exposed when a piece has come, or somebody waits or sleeps.
+  // is exposed when at most kPiecesAhead / 2 are still to come, or somebody waits or sleeps.
   void expect(const Call& call, std::byte* to, int64_t bytes) {
     expected_.push_back({&call, to, bytes});
   }

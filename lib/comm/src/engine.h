@@ -354,7 +354,7 @@ class Engine {
   bool is_watched_ = false;  // the thread looks every kWatch, woken or not
   // The engine's thread sleeps long, and no message of another host wakes it.
   bool thread_is_deaf_ = false;
-  uint64_t short_waits_ = 0;  // in a row
+  uint64_t short_waits_ = 0;  // for any move, in a row
   bool crowded_ = false;      // more threads than CPUs want to run
   Clock::time_point crowded_until_;
   uint32_t failures_seen_ = 0;
