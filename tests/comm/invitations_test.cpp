@@ -146,6 +146,20 @@ TEST_CASE("who waits for memory of its peer says so only before it sleeps") {
   pair.poll();
   pair.there->say_waiting();
   CHECK(pair.network.notes() == before + 2);  // it is invited
+  call.number = 2;
+  pair.from.tell_waiting(call);
+  pair.there->say_waiting();
+  CHECK(pair.network.notes() == before + 2);
+  pair.send(std::byte{1});
+  pair.poll();
+  pair.from.tell_waiting(call);
+  pair.receive(kLong);
+  pair.poll();
+  pair.send(std::byte{1});
+  const int64_t then = pair.network.notes();
+  pair.there->say_waiting();
+  pair.poll();
+  CHECK(pair.network.notes() == then);  // it was, and all it was invited to has gone
 }
 
 TEST_CASE("calls that are given up have all the memory again that was told as one" *

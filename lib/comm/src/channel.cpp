@@ -94,7 +94,9 @@ void Channel::heard(const Note& whole) {
       port_.stop_writing(id_, peer_, written_);
       return;
     case MessageHeader::kStopped: return stops_at(note.exposed);
-    case MessageHeader::kWaiting: waiting_ = note; break;
+    case MessageHeader::kWaiting:
+      if (note.number > waiting_.number) waiting_ = note;  // they may overtake each other
+      break;
     default: return;
   }
   if (reader_ != nullptr) reader_->came(note);
@@ -130,11 +132,12 @@ void Channel::tell_waiting(const Call& call) {
   if (untold_.number == 0) port_.waiting_.push_back(this);
   untold_ = port_.header_of(*this, call);
   untold_.kind = MessageHeader::kWaiting;
+  untold_.index = pieces_sent_;
 }
 
 void Channel::say_waiting() {
   const MessageHeader header = std::exchange(untold_, {});
-  if (exposed_.load() == pieces_sent_ && !is_let_go_) port_.note(header, peer_);
+  if (exposed_.load() == header.index && !is_let_go_ && !closed_) port_.note(header, peer_);
 }
 
 void Channel::hold() {
@@ -150,12 +153,14 @@ void Channel::expose() {
     note.header = port_.header_of(*this, *expected_.front().call);
     note.header.kind = MessageHeader::kExposed;
     note.header.index = pieces_posted_;
-    size_t places = 0;
+    size_t places = 0, opened = 0;
     do {
-      if (!expose_first(note, places)) return;
+      if (!expose_first(note, opened)) break;
+      places = opened;
       ++note.header.calls;
     } while (is_followed_by_alike(note.header, places / note.header.calls));
-    note.header.exposed = pieces_posted_;
+    if (note.header.calls == 0) return;
+    note.header.exposed = note.header.index + places;
     port_.note(note, places, peer_);
   }
 }

@@ -136,7 +136,7 @@ void Engine::poll(const Operation& op) {
   if (op.is_for_thread_ && waiters_.load() == 0) return wake_thread();
   if (!try_lock()) return;
   if (mover_ != nullptr) mover_->send_held();
-  pass();
+  if (!pass() && mover_ != nullptr) mover_->say_waiting();
   check_health();
   leave();
 }

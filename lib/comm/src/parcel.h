@@ -19,8 +19,8 @@ inline constexpr int64_t kChannelWindow = 1 << 20;
 // What every message between hosts begins with.
 struct alignas(kLineBytes) MessageHeader {
   // kExposed: its sender has memory ready for pieces [index, exposed) of its calls, whose places
-  // follow; kWaiting: it waits for such; kRevoked: it wants its memory back; kStopped: nothing more
-  // will be written to that, and `exposed` pieces have been.
+  // follow; kWaiting: it waits for such, from piece `index` on; kRevoked: it wants its memory back;
+  // kStopped: nothing more will be written to that, and `exposed` pieces have been.
   enum Kind : uint32_t {
     kData,
     kGrant,
