@@ -70,11 +70,13 @@ class Table:
         return sum(cell is not None and cell.target is not None for row in self.rows.values() for cell in row)
 
 
-def shares_of_copies(op, ranks):
-    """Bytes that a rank must move in memory that peers read in place, of its full buffer; two CPUs copy for all."""
-    scatter = (1 + 1 / ranks) / 2
-    moved = {"all_gather": 1, "reduce_scatter": scatter, "all_reduce": scatter + (ranks - 1) / ranks}
-    return moved[op] * ranks / 2
+def shares_of_copies(op, ranks, way="direct"):
+    """Bytes that a rank must move, of its full buffer, in memory that peers read in place, or to a place that they
+    read and from there; two CPUs copy for all."""
+    own, scatter = 1 / ranks, (1 + 1 / ranks) / 2
+    moved = {"all_gather": 1, "reduce_scatter": scatter, "all_reduce": scatter + 1 - own}
+    staged = {"all_gather": own, "reduce_scatter": 1 - own, "all_reduce": 1}
+    return (moved[op] + (staged[op] if way == "staged" else 0)) * ranks / 2
 
 
 def of_peer(name, title, unit, ranks, targets, figure, floor=None):
@@ -95,14 +97,14 @@ def tables(ranks, seconds):
     call and size; "ratios" of "direct bf16" and so on to fp32 by call and long size."""
     found = []
 
-    def limit(op, size):
-        return shares_of_copies(op, ranks) * seconds["copies"][size]
+    def limit(op, size, way="direct"):
+        return shares_of_copies(op, ranks, way) * seconds["copies"][size]
 
     def of_library(name, title, library, targets):
         if library in seconds:
             found.append(of_peer(name, title, "x", ranks, targets,
                                  lambda op, size, way: seconds[library][op][size] / seconds[way][op][size],
-                                 lambda op, size, way: seconds[library][op][size] / limit(op, size)))
+                                 lambda op, size, way: seconds[library][op][size] / limit(op, size, way)))
 
     of_library("T1", "gloo / smp", "gloo", GLOO)
     of_library("T2", "best MPI / smp", "MPI", MPI)

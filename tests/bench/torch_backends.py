@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One rank of scripts/bench-pytorch: the same calls and the same DDP steps on "smp" and on "gloo", in
-turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a call or a step."""
+turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a call or a step; "nothing" are those of
+an all_reduce of 4 KiB on PyTorch's own backend "fake", which does nothing."""
 import argparse
 import json
 import statistics
@@ -9,6 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import smp_torch  # noqa: F401
 
@@ -76,6 +78,12 @@ def bench_steps(options, groups):
     return {backend: statistics.median(slowest(taken)[2:]) for backend, taken in seconds.items()}
 
 
+def bench_nothing(options):
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    call = calls("all_reduce", 4 << 10, dist.group.WORLD)
+    return statistics.median([timed(call, 2000) for _ in range(options.rounds + 1)][1:])
+
+
 parser = argparse.ArgumentParser()
 for option, value in {"rounds": 7, "layers": 8, "width": 1024, "batch": 16}.items():
     parser.add_argument(f"--{option}", type=int, default=value)
@@ -84,6 +92,7 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 groups = {"smp": dist.new_group(backend="smp"), "gloo": dist.group.WORLD}
 result = {"calls": bench_calls(options, groups), "step": bench_steps(options, groups)}
-if dist.get_rank() == 0:
-    print(json.dumps(result))
+rank = dist.get_rank()
 dist.destroy_process_group()
+if rank == 0:
+    print(json.dumps(result | {"nothing": bench_nothing(options)}))
