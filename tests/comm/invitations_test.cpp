@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/fake_network.h"
@@ -208,6 +210,44 @@ TEST_CASE("bursts of receives come where they shall, whatever the network does" 
         },
         options);
   }
+}
+
+TEST_CASE("receives that nobody waits for take what comes, of a sender that waits or only asks" *
+          doctest::test_suite("by writes")) {
+  NetworkFaults none, rings, deaf;
+  rings.rings = true;
+  deaf.rings = deaf.deaf = true;
+  for (const NetworkFaults& faults : {none, rings, deaf})
+    for (const bool asks : {false, true}) {
+      HostsOptions options;
+      options.faults = faults;
+      std::atomic<bool> is_over{false};
+      run_hosts(
+          2, 1,
+          [&](Communicator& comm) {
+            const bool sends = comm.rank() == 0;
+            std::vector<std::byte> memory(size_t(5 * kLong), std::byte(sends));
+            std::vector<WorkPtr> works;
+            for (int i = 0; i < 5; ++i)
+              works.push_back(
+                  sends ? comm.send(memory.data() + i * kLong, kLong, DType::kU8, 1, "m")
+                        : comm.recv(memory.data() + i * kLong, kLong, DType::kU8, 0, "m"));
+            if (!sends) is_over.wait(false);  // it computes
+            const auto end = [&] { is_over = true, is_over.notify_all(); };
+            try {
+              for (const WorkPtr& work : works) {
+                while (sends && asks && !work->done()) std::this_thread::yield();
+                work->wait();
+              }
+            } catch (...) {
+              end();
+              throw;
+            }
+            end();
+            CHECK(memory == std::vector<std::byte>(memory.size(), std::byte{1}));
+          },
+          options);
+    }
 }
 
 TEST_CASE("in a burst of receives the one that does not match is named" *
