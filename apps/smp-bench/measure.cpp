@@ -6,14 +6,14 @@
 #include <functional>
 
 #include "pattern.h"
+#include "sample_calls.h"
 
 namespace smp {
 namespace {
 
 constexpr const char* kLabel = "bench";
 // Of a sample. What comes before each dirty call takes longer than a short one.
-constexpr int kFirstCalls = 3;
-constexpr double kMostCalls = 100'000, kMostDirtyCalls = 1000;
+constexpr int kMostCalls = 100'000, kMostDirtyCalls = 1000;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -187,24 +187,12 @@ class Bench {
     return count;
   }
 
-  // The first calls take longer: memory is new to the caches, and the kernel has not yet spread the
-  // ranks over the CPUs. So batches grow until one takes about as long as a sample, the same on all
-  // ranks, which warms up too.
-  int calls_of_a_sample(std::byte* in, std::byte* out) {
-    const double most = options_.is_dirty ? kMostDirtyCalls : kMostCalls;
-    bool is_warm = false;
-    for (int calls = kFirstCalls;; is_warm = true) {
-      const double sample = seconds_of(calls, in, out);
-      const int next = int(std::clamp(calls * options_.sample_s / sample, 1.0, most));
-      if (is_warm && next < 2 * calls) return next;
-      calls = next;
-    }
-  }
-
   BenchTime time(std::byte* in, std::byte* out) {
     memset(in, 0, size_t(count_ * element_));
     call(in, out);
-    const int calls = calls_of_a_sample(in, out);
+    const int calls =
+        calls_of_a_sample(options_.sample_s, options_.is_dirty ? kMostDirtyCalls : kMostCalls,
+                          [&](int n) { return seconds_of(n, in, out); });
     std::vector<double> samples;
     for (int i = 0; i < options_.samples; ++i)
       samples.push_back(seconds_of(calls, in, out) / calls);

@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "sample_calls.h"
+
 // Processes of this host that time calls together, as smp-bench does: the slowest one's time of a
 // batch of calls between barriers, the median of the samples.
 namespace smp::bench {
@@ -85,7 +87,8 @@ class TimedProcesses {
     constexpr int kSamples = 7;
     rewrite();
     call();
-    const int calls = calls_of_a_sample(call, rewrite);
+    const int calls = calls_of_a_sample(  // as smp-bench
+        0.02, is_dirty_ ? 1000 : 100'000, [&](int n) { return seconds_of(n, call, rewrite); });
     std::vector<double> samples;
     for (int i = 0; i < kSamples; ++i) samples.push_back(seconds_of(calls, call, rewrite) / calls);
     std::sort(samples.begin(), samples.end());
@@ -117,19 +120,6 @@ class TimedProcesses {
     const double result = *std::max_element(shared_->seconds, shared_->seconds + size_);
     barrier();
     return result;
-  }
-
-  // Batches grow until one takes about as long as a sample, as smp-bench's do.
-  int calls_of_a_sample(const std::function<void()>& call, const std::function<void()>& rewrite) {
-    constexpr double kSampleSeconds = 0.02;
-    const double most = is_dirty_ ? 1000 : 100'000;
-    bool is_warm = false;
-    for (int calls = 3;; is_warm = true) {
-      const double sample = seconds_of(calls, call, rewrite);
-      const int next = int(std::clamp(calls * kSampleSeconds / sample, 1.0, most));
-      if (is_warm && next < 2 * calls) return next;
-      calls = next;
-    }
   }
 
   double seconds_of(int calls, const std::function<void()>& call,
