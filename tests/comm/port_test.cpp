@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -189,6 +190,83 @@ TEST_CASE(
   here->send(from, call_of(++number), 0);
   poll(*there);
   take(0);
+}
+
+TEST_CASE("short messages to a peer that is behind wait for each other no longer than they must") {
+  constexpr uint64_t kBehind = kCredits / 2;
+  const std::vector<std::byte> bytes(4096, std::byte{7});
+  struct Case {
+    const char* what;
+    std::function<void(Port& here, Channel& from, Channel& to)> happens;
+    uint64_t more = 0;  // messages besides
+  };
+  const Case cases[] = {
+      {"a rank waits", [](Port& here, Channel&, Channel&) { here.send_held(); }},
+      {"a rank sleeps", [](Port& here, Channel&, Channel&) { here.say_waiting(); }},
+      {"what was sent before is taken",
+       [](Port& here, Channel&, Channel& to) {
+         for (uint64_t i = 0; i < kBehind; ++i) to.take();
+         poll(here);
+       }},
+      {"a message follows",
+       [](Port& here, Channel& from, Channel&) { here.send(from, call_of(kBehind + 3), 0); }, 1},
+      {"one from its caller's memory follows",
+       [&](Port& here, Channel& from, Channel&) {
+         here.send_from(from, call_of(kBehind + 3), bytes.data(), int64_t(bytes.size()));
+       },
+       1},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.what);
+    FakeNetwork network(2, {});
+    const auto here = port_of(network, 0), there = port_of(network, 1);
+    Channel from(*here, 5, 1), to(*there, 5, 0);
+    poll(*here);
+    for (uint64_t number = 1; number <= kBehind; ++number) {
+      CHECK(!from.joins());  // its peer keeps up as far as it knows
+      here->send(from, call_of(number), 0);
+    }
+    for (const uint64_t number : {kBehind + 1, kBehind + 2}) {
+      REQUIRE(from.joins());
+      REQUIRE(here->join(from, call_of(number), bytes.data(), 4096));
+    }
+    CHECK(from.submitted().load() == kBehind);
+    CHECK(from.sent() == kBehind + 1);
+    poll(*here), poll(*there);
+    CHECK(to.arrived().load() == kBehind);
+    c.happens(*here, from, to);
+    CHECK(from.submitted().load() == from.sent());
+    CHECK(here->counts().messages == int64_t(kBehind + 1 + c.more));
+    poll(*here), poll(*there);
+    REQUIRE(to.arrived().load() == kBehind + 2 + c.more);
+    for (uint64_t number = to.taken() + 1; number <= kBehind + 2 + c.more; ++number) {
+      CHECK(to.front().number == number);
+      to.take();
+    }
+    poll(*here), poll(*there);
+    CHECK(network.unexpected() == 0);
+    CHECK(!from.joins());
+  }
+}
+
+TEST_CASE("short messages leave with the end of their channel, and when their buffer is full") {
+  NetworkFaults faults;
+  faults.short_bytes = size_t{16} << 10;
+  FakeNetwork network(2, faults);
+  const auto here = port_of(network, 0), there = port_of(network, 1);
+  auto from = std::make_unique<Channel>(*here, 5, 1);
+  Channel to(*there, 5, 0);
+  poll(*here);
+  const std::vector<std::byte> bytes(5000);
+  uint64_t number = 0;
+  while (number < kCredits / 2) here->send(*from, call_of(++number), 0);
+  for (int i = 0; i < 4; ++i)  // three fill a buffer
+    REQUIRE(here->join(*from, call_of(++number), bytes.data(), int64_t(bytes.size())));
+  CHECK(from->submitted().load() == kCredits / 2 + 1);
+  from.reset();
+  poll(*here), poll(*there);
+  CHECK(to.arrived().load() == number);
+  CHECK(to.closed_by_peer());
 }
 
 TEST_CASE("of those who wait for a credit one buffer is full, or there is one for a few channels") {

@@ -73,7 +73,12 @@ void Channel::grant() {
 
 // What has joined goes before any program sends something else.
 void Channel::hear_credits(uint64_t granted) {
-  credits_.store(std::max(credits_.load(), granted));
+  if (granted <= credits_.load()) return;
+  credits_.store(granted);
+  send_joined();
+}
+
+void Channel::send_joined() {
   if (joined_ != nullptr && credits_.load() >= sent_) port_.send_joined(*this);
 }
 
@@ -140,10 +145,16 @@ void Channel::say_waiting() {
   if (exposed_.load() == header.index && !is_let_go_ && !closed_) port_.note(header, peer_);
 }
 
-void Channel::hold() {
-  if (posted_.empty()) return expose();
+void Channel::hold() { posted_.empty() ? expose() : hold_back(); }
+
+void Channel::hold_back() {
   if (std::find(port_.held_.begin(), port_.held_.end(), this) == port_.held_.end())
     port_.held_.push_back(this);
+}
+
+void Channel::send_held() {
+  send_joined();
+  expose();
 }
 
 // Calls of the same kind that follow each other are told as one.

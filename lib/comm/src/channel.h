@@ -58,10 +58,15 @@ class Channel {
 
   int peer() const { return peer_; }
 
-  // Sending: await credits() >= sent() + 1, then room in the port, then send. Or join those that
-  // wait for a credit: what has joined is on its way when credits() has reached sent().
+  // Sending: await credits() >= sent() + 1, then room in the port, then send. Or, if it joins(),
+  // let it go with others: what has joined is on its way when submitted() has reached sent().
   const std::atomic<uint64_t>& credits() const { return credits_; }
   uint64_t sent() const { return sent_; }
+  const std::atomic<uint64_t>& submitted() const { return submitted_; }
+  // Its peer is behind by half of what it has given credits for.
+  bool joins() const {
+    return joined_ != nullptr || sent_ + uint64_t(kCredits) / 2 >= credits_.load();
+  }
 
   // Receiving: await arrived() >= taken() + 1, look at front(), then take it.
   const std::atomic<uint64_t>& arrived() const { return arrived_; }
@@ -112,6 +117,9 @@ class Channel {
   void invited(const Note& note);
   bool expose_first(Note& note, size_t& places);
   bool is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const;
+  void hold_back();
+  void send_held();
+  void send_joined();
   void say_waiting();
   void stops_at(uint64_t pieces);
   void grant();
@@ -125,7 +133,7 @@ class Channel {
   const uint64_t id_;
   const int peer_;
   Reader* const reader_;
-  std::atomic<uint64_t> credits_{0};
+  std::atomic<uint64_t> credits_{0}, submitted_{0};
   std::atomic<uint64_t> arrived_{0};
   uint64_t sent_ = 0, taken_ = 0, granted_ = 0;
   Parcel* joined_ = nullptr;  // messages that will go as one, the last that counts as sent

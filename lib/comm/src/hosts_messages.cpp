@@ -62,10 +62,9 @@ Program HostsGroup::run_send(Operation& op, Channel& channel, ConstBytes in) {
   // Else a receiver who calls something else would not hear of it.
   if (way.is_straight && channel.exposed().load() == channel.pieces_sent())
     channel.tell_waiting(op.call);
-  if (bytes <= kCopied && channel.credits().load() <= channel.sent() &&
-      seat_->port->join(channel, op.call, in, bytes)) {
+  if (bytes <= kCopied && channel.joins() && seat_->port->join(channel, op.call, in, bytes)) {
     op.wire_bytes += bytes;
-    op.completes_when(channel.credits(), channel.sent(), to);
+    op.completes_when(channel.submitted(), channel.sent(), to);
     co_return;
   }
   int64_t at = 0;

@@ -81,6 +81,7 @@ void Port::open(Channel& channel) {
 }
 
 void Port::close(Channel& channel) {
+  channel.send_joined();
   drop_joined(channel);
   if (!channel.quiet_) {
     if (!channel.closed_) note(channel, MessageHeader::kClosed);
@@ -156,7 +157,7 @@ bool Port::poll() {
 }
 
 void Port::send_held() {
-  for (Channel* const channel : std::exchange(held_, {})) channel->expose();
+  for (Channel* const channel : std::exchange(held_, {})) channel->send_held();
 }
 
 void Port::say_waiting() {
@@ -228,6 +229,7 @@ std::byte* Port::payload() const { return free_buffers_.back()->data() + sizeof(
 
 // At first what is in a payload, then whatever goes on in a caller's memory.
 void Port::send(Channel& channel, const Call& call, int64_t bytes) {
+  channel.send_joined();
   SMP_CHECK(channel.sent_ < channel.credits_.load() && bytes <= kMessageBytes);
   Parcel& parcel = *free_buffers_.back();
   free_buffers_.pop_back();
@@ -275,6 +277,7 @@ void Port::submit_data(Parcel& parcel, Channel& channel) {
   header.kind = MessageHeader::kData;
   header.from = rank_;
   parcel.peer = channel.peer_;
+  if (parcel.box == Transport::Box::kData) channel.submitted_.store(header.index + 1);
   ++counts_.messages;
   submit(parcel);
 }

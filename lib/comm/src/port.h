@@ -82,7 +82,7 @@ class Port final : public Mover {
   // Of the next message to be sent, if it is not from a caller's memory.
   std::byte* payload() const;
   void send(Channel& channel, const Call& call, int64_t bytes);
-  // What has no credit: with others that wait for one. False if it has to wait by itself.
+  // With others of a channel that joins(). False if it has to go by itself.
   bool join(Channel& channel, const Call& call, const std::byte* from, int64_t bytes);
   // From a caller's memory, which stays as it is until channel.left() has reached channel.lent().
   // Before it go the `head` bytes that are in a payload.
@@ -179,7 +179,7 @@ class Port final : public Mover {
   std::map<const std::byte*, Adopted> adopted_;  // by its begin
   ClosedChannels closed_;
   std::map<uint64_t, Channel*> channels_;
-  std::vector<Channel*> held_, waiting_;  // that have something to say later
+  std::vector<Channel*> held_, waiting_;  // that have something to say or send later
   struct Early {
     uint64_t granted = 0;
     std::vector<Note> notes;

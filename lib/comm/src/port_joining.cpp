@@ -5,9 +5,11 @@
 #include "port.h"
 #include "smp/plan/check.h"
 
-// Short messages that have to wait for a credit wait in one buffer and go as one message, which
-// takes one credit: a stream of them costs the network, and those who give credits back, less the
-// faster it is. None waits for another to come.
+// Short messages to a peer that is behind go as one, which takes one credit: a stream of them costs
+// the network, and those who give credits back, less the faster it is. They leave when there is a
+// credit for them and their buffer is full, another credit has come, something else follows on
+// their channel, or their rank waits or has nothing to do. A peer that has taken what was sent
+// before has given a credit for it, so none waits in vain.
 namespace smp::shm {
 namespace {
 
@@ -17,6 +19,11 @@ constexpr int kMostJoining = int(kWindowBytes / kMessageBytes / 4);
 }  // namespace
 
 bool Port::join(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
+  const size_t most =
+      std::min(size_t(kMessageBytes + kMessageHeaderBytes), transport_->short_bytes());
+  const size_t more = sizeof(MessageHeader) + size_t(bytes);
+  if (channel.joined_ != nullptr && end_of_line(channel.joined_->bytes) + more > most)
+    channel.send_joined();
   Parcel* parcel = channel.joined_;
   const bool is_first = parcel == nullptr;
   if (is_first) {
@@ -24,10 +31,8 @@ bool Port::join(Channel& channel, const Call& call, const std::byte* from, int64
     parcel = free_buffers_.back();
     parcel->bytes = 0;
   }
-  const size_t at = end_of_line(parcel->bytes), end = at + sizeof(MessageHeader) + size_t(bytes);
+  const size_t at = end_of_line(parcel->bytes), end = at + more;
   const int64_t grown = int64_t(end - parcel->bytes) - (is_first ? kMessageHeaderBytes : 0);
-  const size_t most =
-      std::min(size_t(kMessageBytes + kMessageHeaderBytes), transport_->short_bytes());
   if (end > most || !has_room(channel, grown)) return false;
   if (is_first) {
     free_buffers_.pop_back();
@@ -45,6 +50,7 @@ bool Port::join(Channel& channel, const Call& call, const std::byte* from, int64
   if (!is_first) parcel->header().joined_bytes += uint32_t(grown);
   parcel->bytes = end;
   count_in_flight(grown);
+  if (channel.credits_.load() >= channel.sent_) channel.hold_back();
   return true;
 }
 

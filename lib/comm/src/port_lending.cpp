@@ -33,6 +33,7 @@ bool Port::has_room(const Channel& channel, int64_t bytes) const {
 
 void Port::send_from(Channel& channel, const Call& call, const std::byte* from, int64_t bytes,
                      int64_t head) {
+  channel.send_joined();
   SMP_CHECK(channel.sent_ < channel.credits_.load() && head + bytes <= kMessageBytes);
   MessageHeader header = header_of(channel, call);
   header.index = channel.sent_++;
