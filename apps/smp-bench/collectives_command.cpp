@@ -8,12 +8,14 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
 #include "forked_ranks.h"
 #include "links.h"
 #include "measure.h"
+#include "named_values.h"
 #include "network_cost.h"
 #include "plot.h"
 #include "size_range.h"
@@ -82,8 +84,11 @@ std::map<std::string, DType> dtype_names() {
 }
 
 std::map<std::string, ReduceOp> reduction_names() {
-  return by_name<ReduceOp>(std::initializer_list<ReduceOp>{
+  auto names = by_name<ReduceOp>(std::initializer_list<ReduceOp>{
       ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kAverage});
+  names["avg"] = ReduceOp::kAverage;  // as NCCL and PyTorch call them
+  names["prod"] = ReduceOp::kProduct;
+  return names;
 }
 
 std::vector<BenchRank> places_of(Communicator& comm) {
@@ -113,6 +118,15 @@ void write_or_print(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   if (!(file << text << std::flush))
     throw std::runtime_error(fmt::format("{} could not be written", path));
+}
+
+// Before anything is measured for it.
+void check_can_be_written(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  const bool is_new = !std::filesystem::exists(path);
+  const bool opens = std::ofstream(path, std::ios::app).is_open();
+  if (opens && is_new) std::filesystem::remove(path);
+  if (!opens) throw ConfigError(fmt::format("{} could not be written", path));
 }
 
 // Sizes just beyond which a call goes another way (kOneShotBytes; of an all_gather each rank's
@@ -273,6 +287,9 @@ int run_collectives(CollectivesRequest request) {
     (void)cluster_source(request.cluster);  // refused before anything is measured
   }
   if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
+  if (request.ranks > 0 || env::optional("RANK") == "0")
+    for (const std::string& path : {request.json, request.plot, request.output})
+      check_can_be_written(path);
   if (request.ranks == 0) return run_rank(request, read_job_environment("smp-bench without -n"));
   return run_forked_ranks(request.ranks,
                           [&](const JobEnvironment& job) { return run_rank_or_say(request, job); });
@@ -284,14 +301,14 @@ void add_call_options(CLI::App& command, const RequestPtr& request) {
   command.add_option("--ops", request->ops, "the calls; default all_reduce")
       ->type_name("OP,...")
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(op_names()).description(""));
+      ->transform(named_values(op_names()));
   command.add_option("--dtypes", request->dtypes, "the types; default fp32")
       ->type_name("DTYPE,...")
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(dtype_names()).description(""));
+      ->transform(named_values(dtype_names()));
   command.add_option("--reduction", request->reduction, "default sum")
       ->type_name("sum|max|min|product|average")
-      ->transform(CLI::CheckedTransformer(reduction_names()).description(""));
+      ->transform(named_values(reduction_names()));
 }
 
 // Sizes, how often, and where the times go.

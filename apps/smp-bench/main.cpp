@@ -1,13 +1,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "collectives_command.h"
 #include "completion.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/suggest.h"
 
 namespace {
 
@@ -33,6 +37,17 @@ int usage(const std::string& text) {
   return static_cast<int>(ExitCode::kUsage);
 }
 
+// Where a command is missing, the first word may be a mistyped one.
+std::string what_is_missing(const CLI::App& app, const std::string& word, const std::string& said) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  if (word.empty() || word[0] == '-' || std::find(names.begin(), names.end(), word) != names.end())
+    return said;
+  const auto near = smp::nearest(word, names);
+  return fmt::format("unknown command '{}'{}", word,
+                     near ? fmt::format(", did you mean '{}'?", *near) : "");
+}
+
 int run(int argc, char** argv) {
   CLI::App app(kDescription);
   smp::BenchRun run;
@@ -52,6 +67,8 @@ int run(int argc, char** argv) {
     return run();
   } catch (const CLI::Success& information) {
     return app.exit(information);
+  } catch (const CLI::RequiredError& error) {
+    return usage(what_is_missing(app, argc > 1 ? argv[1] : "", error.what()));
   } catch (const CLI::ParseError& error) {
     return usage(error.what());
   } catch (const smp::UnknownShell& error) {

@@ -247,6 +247,22 @@ TEST_CASE("smp-bench says what it cannot do") {
   };
   const std::string hint = "smp-bench --help shows examples\n";
   CHECK(error_of({}, 2) == "smp-bench: A subcommand is required\n" + hint);
+  CHECK(error_of({"colectives", "-n", "2"}, 2) ==
+        "smp-bench: unknown command 'colectives', did you mean 'collectives'?\n" + hint);
+  CHECK(error_of({"nccl"}, 2) == "smp-bench: unknown command 'nccl'\n" + hint);
+  CHECK(error_of({"collectives", "-n", "2", "--ops", "all_reduce,allgather"}, 2) ==
+        "smp-bench: --ops: unknown 'allgather', did you mean 'all_gather'?\n" + hint);
+  CHECK(error_of({"collectives", "-n", "2", "--dtypes", "fp8"}, 2) ==
+        "smp-bench: --dtypes: unknown 'fp8'; there are bf16, fp16, fp32, fp64, int32, int64, "
+        "uint8\n" +
+            hint);
+  CHECK(error_of({"collectives", "-n", "2", "--reduction", "xor"}, 2) ==
+        "smp-bench: --reduction: unknown 'xor'; there are average, avg, max, min, prod, product, "
+        "sum\n" +
+            hint);
+  for (const char* option : {"--json", "--plot"})
+    CHECK(error_of({"collectives", "-n", "2", option, "/nowhere/out"}, 3) ==
+          "smp-bench: /nowhere/out could not be written\n");
   CHECK(error_of({"collectives", "-n", "2", "-b", "8", "-e", "4"}, 2) ==
         "smp-bench: --from: is at least 1 and at most --to\n" + hint);
   CHECK(error_of({"exchanges", "--hosts", "4", "-e", "18446744073709551615"}, 2) ==

@@ -33,6 +33,18 @@ TEST_CASE("ranks may use the CPUs of their affinity, or fewer by the quotas of t
   CHECK(allowed_cpus(root) == all);
   write("/sys/fs/cgroup/job/cpu.max", "100000 100000");
   CHECK(allowed_cpus(root) == 1);
+  // v1: its controllers' folder, which mostly has a link of the name of each.
+  for (const char* mount : {"cpu,cpuacct", "cpu"}) {
+    const std::string group = std::string("/sys/fs/cgroup/") + mount + "/job";
+    std::filesystem::create_directories(root + group);
+    write("/proc/self/cgroup", "5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/x");
+    write(group + "/cpu.cfs_period_us", "100000");
+    write(group + "/cpu.cfs_quota_us", "-1");
+    CHECK(allowed_cpus(root) == all);
+    write(group + "/cpu.cfs_quota_us", "150000");
+    CHECK(allowed_cpus(root) == 1);
+    std::filesystem::remove_all(root + group);
+  }
   write("/proc/self/cgroup", "0::/");  // a container sees its own group as the root
   CHECK(allowed_cpus(root) == all);
   write("/sys/fs/cgroup/cpu.max", "100000 100000");

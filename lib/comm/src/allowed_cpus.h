@@ -10,7 +10,7 @@ namespace smp::shm {
 std::optional<int> cpus_of_quota(const std::string& text);
 
 // CPUs that this process may use at once: those of its affinity, or fewer by the quota of its
-// control group or of one above (cgroup v2; /proc and /sys/fs/cgroup below `root`).
+// control group or of one above (cgroup v2 and v1; /proc and /sys/fs/cgroup below `root`).
 int allowed_cpus(const std::string& root = "");
 
 }  // namespace smp::shm
