@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "comm/sweep.h"
@@ -41,13 +42,19 @@ inline double f16_value(uint16_t bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-// A buffer of `count` elements of a dtype.
+// A buffer of `count` elements of a dtype: zeros, or in memory that is given.
 class Values {
  public:
-  Values(DType dtype, int64_t count) : dtype_(dtype), bytes_(size_t(count * bytes_of(dtype))) {}
+  Values() : Values(DType::kU8, 0) {}
+  Values(DType dtype, int64_t count)
+      : dtype_(dtype), own_(size_t(count * bytes_of(dtype))), bytes_(own_.data()) {}
+  Values(DType dtype, std::shared_ptr<std::byte[]> memory)
+      : dtype_(dtype), shared_(std::move(memory)), bytes_(shared_.get()) {}
+  Values(Values&&) noexcept = default;  // bytes_ goes on to be theirs
+  Values& operator=(Values&&) noexcept = default;
 
-  void* data() { return bytes_.data(); }
-  void* at(int64_t i) { return bytes_.data() + i * bytes_of(dtype_); }
+  void* data() { return bytes_; }
+  std::byte* at(int64_t i) { return bytes_ + i * bytes_of(dtype_); }
   void set(int64_t i, int value) {
     switch (dtype_) {
       case DType::kF32: return put<float>(i, float(value));
@@ -72,20 +79,47 @@ class Values {
     return 0;
   }
 
+  // What repeats every kPeriod elements: written at [begin, begin + count), and how many elements
+  // there are not as `is_right(i, value)` says of the first ones.
+  static constexpr int64_t kPeriod = 39;
+  template <class ValueAt>
+  void fill(int64_t begin, int64_t count, ValueAt value) {
+    int64_t done = std::min(count, kPeriod);
+    for (int64_t i = 0; i < done; ++i) set(begin + i, value(i));
+    for (int64_t more; done < count; done += more) {
+      more = std::min(done, count - done);
+      memcpy(at(begin + done), at(begin), size_t(more * bytes_of(dtype_)));
+    }
+  }
+  template <class IsRight>
+  int64_t differences(int64_t begin, int64_t count, IsRight is_right) {
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < std::min(count, kPeriod); ++i) wrong += !is_right(i, get(begin + i));
+    const auto bytes = size_t(bytes_of(dtype_));
+    if (count <= kPeriod ||
+        memcmp(at(begin + kPeriod), at(begin), size_t(count - kPeriod) * bytes) == 0)
+      return wrong;
+    for (int64_t i = kPeriod; i < count; ++i)
+      wrong += memcmp(at(begin + i), at(begin + i % kPeriod), bytes) != 0;
+    return wrong;
+  }
+
  private:
   template <class T>
   void put(int64_t i, T value) {
-    memcpy(bytes_.data() + i * int64_t(sizeof(T)), &value, sizeof(T));
+    memcpy(bytes_ + i * int64_t(sizeof(T)), &value, sizeof(T));
   }
   template <class T>
   T peek(int64_t i) const {
     T value;
-    memcpy(&value, bytes_.data() + i * int64_t(sizeof(T)), sizeof(T));
+    memcpy(&value, bytes_ + i * int64_t(sizeof(T)), sizeof(T));
     return value;
   }
 
   DType dtype_;
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> own_;
+  std::shared_ptr<std::byte[]> shared_;
+  std::byte* bytes_ = nullptr;
 };
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16,
@@ -103,13 +137,14 @@ inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t slots = 3)
   return counts;
 }
 
-// What rank `rank` puts at element i of a test; sums over 8 ranks stay below 128.
+// What rank `rank` puts at element i of a test, with a period of 13; sums over 8 ranks stay below
+// 128.
 inline int value_of(int rank, int64_t i) { return int((i * 7 + rank * 3) % 13); }
 
 inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
                                           ReduceOp::kProduct, ReduceOp::kAverage};
 
-// The same of a reduction: products over 8 ranks stay below 257.
+// The same of a reduction, with a period of 39: products over 8 ranks stay below 257.
 inline int value_of(ReduceOp op, int rank, int64_t i) {
   return op == ReduceOp::kProduct ? 1 + int((i + rank) % 3 == 0) : value_of(rank, i);
 }
