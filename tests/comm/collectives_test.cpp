@@ -98,29 +98,6 @@ TEST_CASE("barrier: nobody passes before everybody has come") {
   }
 }
 
-TEST_CASE("sums run in rank order, so all ranks get the same bits") {
-  constexpr int kRanks = 5;
-  for (const int64_t count : {int64_t(1000), int64_t(40001)}) {
-    std::vector<std::vector<float>> results(kRanks);
-    std::vector<std::vector<float>> inputs(kRanks, std::vector<float>(size_t(count)));
-    for (int rank = 0; rank < kRanks; ++rank)
-      for (size_t i = 0; i < inputs[0].size(); ++i)
-        inputs[size_t(rank)][i] =
-            std::sin(float(i) * 1.7f + float(rank)) * std::pow(10.0f, float(rank));
-    run_ranks(kRanks, [&](Communicator& comm) {
-      auto& out = results[size_t(comm.rank())];
-      out.resize(size_t(count));
-      comm.all_reduce(inputs[size_t(comm.rank())].data(), out.data(), count, DType::kF32,
-                      ReduceOp::kSum, "x")
-          ->wait();
-    });
-    std::vector<float> sum = inputs[0];
-    for (int rank = 1; rank < kRanks; ++rank)
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += inputs[size_t(rank)][i];
-    for (const auto& result : results) CHECK(result == sum);
-  }
-}
-
 TEST_CASE("bf16 is summed in fp32 and rounded once, to nearest even") {
   // 256 + 1 + 1 is 258, a bf16; rounded after each addition it would stay 256. 256 + 1 alone is a
   // tie, which goes to the even neighbour 256.
