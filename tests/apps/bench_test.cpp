@@ -112,7 +112,8 @@ TEST_CASE("smp-bench collectives under smp-launch, and --calibrate writes links"
   // One element is there for all_reduce and broadcast alone.
   CHECK(written.find("{ranks: 2, bytes: 4, seconds: ") != std::string::npos);
   CHECK(written.find("bytes: 0,") == std::string::npos);
-  for (const char* const op : {"all_gather", "reduce_scatter", "broadcast", "all_to_all"})
+  for (const char* const op : {"all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce",
+                               "gather", "scatter", "send"})
     CHECK(written.find(std::string(", op: ") + op + "}\n") != std::string::npos);
 }
 

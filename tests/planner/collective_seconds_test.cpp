@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <iterator>
+
 #include "link_model.h"
 
 using namespace smp;
@@ -31,6 +33,38 @@ TEST_CASE("collectives: a ring inside a host, shared links between hosts, trees 
   CHECK(all_gather_s(8, {1024, 128, 8}, cluster, Exchange::kMesh) < 1e-4);
   CHECK(multiprocessors_taken(cluster, Exchange::kNccl) == 24);
   CHECK(multiprocessors_taken(cluster, Exchange::kMesh) == 9);
+}
+
+TEST_CASE("calls of one rank, and sends, take what was measured of them") {
+  ClusterSpec cluster;
+  cluster.processes_per_host = 4;
+  cluster.intra_host_bytes_per_s = 1e9;
+  cluster.inter_host_bytes_per_s = 1e9;
+  const auto seconds = [&](CollectiveOp op, double bytes, int64_t ranks, int64_t hosts = 1) {
+    return collective_seconds(op, bytes, ranks, hosts, cluster);
+  };
+  CHECK(seconds(CollectiveOp::kSend, 1e6, 2) == doctest::Approx(1e-3));  // by the rate
+  CHECK(seconds(CollectiveOp::kGather, 1e6, 2) == doctest::Approx(0.5e-3));
+  const CollectiveOp ops[] = {CollectiveOp::kReduce, CollectiveOp::kGather, CollectiveOp::kScatter,
+                              CollectiveOp::kSend};
+  for (size_t i = 0; i < std::size(ops); ++i) {
+    cluster.intra_host_points.push_back({2, 1000000, 1e-4 * double(i + 1), ops[i]});
+    cluster.intra_host_points.push_back({4, 1000000, 2e-4 * double(i + 1), ops[i]});
+  }
+  for (size_t i = 0; i < std::size(ops); ++i) {
+    CAPTURE(name_of(ops[i]));
+    CHECK(seconds(ops[i], 1e6, 2) == doctest::Approx(1e-4 * double(i + 1)));
+    CHECK(seconds(ops[i], 1e6, 4) == doctest::Approx(2e-4 * double(i + 1)));
+  }
+  // The root of a reduce reads what each has; of a gather 1 - 1 / N comes from others.
+  CHECK(seconds(CollectiveOp::kReduce, 1e6, 3) == doctest::Approx(1.5e-4));
+  CHECK(seconds(CollectiveOp::kGather, 1e6, 3) == doctest::Approx(2e-4 * (1 + 2.0 / 3)));
+  // A message between stages has the link for itself: as of the fewest ranks that were measured.
+  CHECK(send_s(1e6, true, cluster) == doctest::Approx(4e-4));
+  CHECK(send_s(1e6, false, cluster) == doctest::Approx(1e-3));
+  cluster.inter_host_points.push_back({8, 1000000, 7e-4, CollectiveOp::kSend});
+  CHECK(send_s(1e6, false, cluster) == doctest::Approx(7e-4));
+  CHECK(seconds(CollectiveOp::kSend, 2e6, 8, 2) == doctest::Approx(14e-4));
 }
 
 TEST_CASE("between hosts small messages go by NCCL's protocols that save latency for bandwidth") {

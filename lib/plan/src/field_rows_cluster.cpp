@@ -110,8 +110,8 @@ void add_cluster_fields(std::vector<Field>& out) {
       {kCluster, "intra_host_points", SMP_AT(cluster.intra_host_points),
        "measured collectives inside a host, sizes as nccl-tests count, in place of latency and "
        "rate "
-       "where they reach; op is all_reduce (default), all_gather, reduce_scatter, broadcast or "
-       "all_to_all"},
+       "where they reach; op is all_reduce (default), all_gather, reduce_scatter, broadcast, "
+       "all_to_all, reduce, gather, scatter or send (of each rank to the next)"},
       {kCluster, "inter_host_points", SMP_AT(cluster.inter_host_points),
        "the same over several hosts"},
       {kCluster,

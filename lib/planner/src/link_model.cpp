@@ -156,9 +156,17 @@ double measured_s(CollectiveOp op, const Placement& placement, const ClusterSpec
   if (points.empty()) return -1;
   // Points between hosts are of groups that fill their hosts.
   if (placement.hosts > 1 && placement.most_on_a_host != cluster.processes_per_host) return -1;
-  // Inside a host each rank copies what the root has.
-  const bool all_to_each = op == CollectiveOp::kBroadcast && placement.hosts > 1;
+  // Inside a host each rank copies what the root has, and the root reads what all of them have.
+  const bool all_to_each =
+      op == CollectiveOp::kReduce || (op == CollectiveOp::kBroadcast && placement.hosts > 1);
   return measured_s(points, op, placement.size, bytes, all_to_each);
+}
+
+// To or from one rank; where it was not measured itself, as a reduce-scatter moves as much.
+double rooted_s(CollectiveOp op, double bytes, const Placement& placement,
+                const ClusterSpec& cluster) {
+  const double measured = measured_s(op, placement, cluster, bytes);
+  return measured >= 0 ? measured : reduce_scatter_s(bytes, placement, cluster);
 }
 
 // The ring's share of an all-reduce that is an all-gather or a reduce-scatter.
@@ -267,6 +275,12 @@ double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec&
 }
 
 double send_s(double bytes, bool same_host, const ClusterSpec& cluster) {
+  const auto& points = same_host ? cluster.intra_host_points : cluster.inter_host_points;
+  int64_t fewest = 0;  // of whom the least else is on the way
+  for (const LinkPoint& point : points)
+    if (point.op == CollectiveOp::kSend && (fewest == 0 || point.ranks < fewest))
+      fewest = point.ranks;
+  if (fewest > 0) return measured_of_size_s(points, CollectiveOp::kSend, fewest, bytes);
   return same_host ? cluster.intra_host_latency_s + over(bytes, cluster.intra_host_bytes_per_s)
                    : cluster.inter_host_latency_s + over(bytes, cluster.inter_host_bytes_per_s);
 }
@@ -284,13 +298,16 @@ double collective_seconds(CollectiveOp op, double bytes, int64_t ranks, int64_t 
     case CollectiveOp::kAllReduce: return all_reduce_s(bytes, placement, cluster);
     case CollectiveOp::kAllGather: return all_gather_s(bytes, placement, cluster);
     case CollectiveOp::kBroadcast: return broadcast_s(bytes, placement, cluster);
-    case CollectiveOp::kReduceScatter:
+    case CollectiveOp::kReduceScatter: return reduce_scatter_s(bytes, placement, cluster);
     case CollectiveOp::kReduce:
     case CollectiveOp::kGather:
-    case CollectiveOp::kScatter: return reduce_scatter_s(bytes, placement, cluster);
+    case CollectiveOp::kScatter: return rooted_s(op, bytes, placement, cluster);
     case CollectiveOp::kAllToAll: return all_to_all_s(bytes, placement, cluster);
     case CollectiveOp::kSend:
-    case CollectiveOp::kRecv: return send_s(bytes, hosts == 1, cluster);
+    case CollectiveOp::kRecv: {
+      const double measured = measured_s(CollectiveOp::kSend, placement, cluster, bytes);
+      return measured >= 0 ? measured : send_s(bytes, hosts == 1, cluster);
+    }
     case CollectiveOp::kBarrier: return 0;
   }
   return 0;

@@ -113,7 +113,8 @@ constexpr int64_t rotary_dim_of(const ModelSpec& model) {
 constexpr bool is_gated(MlpKind mlp) { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
 
 // One collective as nccl-tests measures it: `bytes` is the full buffer of every one of `ranks`
-// ranks, which an all-gather ends with and a reduce-scatter starts from.
+// ranks, which an all-gather ends with and a reduce-scatter starts from; a send goes from each rank
+// to the next.
 struct LinkPoint {
   int64_t ranks = 0;
   int64_t bytes = 0;
@@ -121,9 +122,10 @@ struct LinkPoint {
   CollectiveOp op = CollectiveOp::kAllReduce;
 };
 // What a point can be of: the calls that have a price of their own.
-inline constexpr CollectiveOp kPointOps[] = {CollectiveOp::kAllReduce, CollectiveOp::kAllGather,
-                                             CollectiveOp::kReduceScatter, CollectiveOp::kBroadcast,
-                                             CollectiveOp::kAllToAll};
+inline constexpr CollectiveOp kPointOps[] = {
+    CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter,
+    CollectiveOp::kBroadcast, CollectiveOp::kAllToAll,  CollectiveOp::kReduce,
+    CollectiveOp::kGather,    CollectiveOp::kScatter,   CollectiveOp::kSend};
 
 // One host type. Rates are per process (one accelerator or one CPU slot), links per direction.
 struct ClusterSpec {
