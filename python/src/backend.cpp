@@ -35,18 +35,29 @@ class CallTimeout {
 SmpBackend::SmpBackend(std::unique_ptr<Communicator> communicator, std::string place,
                        milliseconds timeout, Outside outside_python)
     : Backend(communicator->rank(), communicator->size()),
-      connection_(std::make_shared<Connection>()),
+      place_(std::move(place)),
+      connection_(new Connection, DeleteAtHome()),
+      completion_(new Completion),
       outside_python_(std::move(outside_python)),
       timeout_(timeout) {
   connection_->communicator = std::move(communicator);
-  connection_->place = std::move(place);
+  connection_->place = place_;
 }
 
 SmpBackend::~SmpBackend() { shutdown(); }
 
+void SmpBackend::check_home() const {
+  try {
+    home_.check(getRank());
+  } catch (const CommError& error) {
+    throw_torch_error(error.kind, place_, error.what());
+  }
+}
+
 SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
                                            milliseconds timeout, Tensors outputs,
                                            const at::Tensor& like, const Body& body) {
+  check_home();
   std::unique_lock lock(mutex_);
   TORCH_CHECK(connection_, kShutDown);
   Steps steps;
@@ -59,7 +70,7 @@ SmpBackend::TorchWorkPtr SmpBackend::start(c10d::OpType type, const char* title,
     steps.device = &connection_->on_device->device();
   if (!c10d::isP2POp(type)) ++sequence_;
   const uint64_t number = ++number_;
-  const auto work = c10::make_intrusive<TorchWork>(connection_, completion_, number, type, title,
+  const auto work = c10::make_intrusive<TorchWork>(connection_, *completion_, number, type, title,
                                                    std::move(steps), std::move(outputs));
   const std::shared_ptr<Connection> connection = connection_;
   bool alone = false;
@@ -96,12 +107,14 @@ bool SmpBackend::is_busy(Connection& connection, int most) {
 }
 
 void SmpBackend::startCoalescing() {
+  check_home();
   std::lock_guard guard(mutex_);
   coalesced_.clear();  // of a block that an exception has left
   coalescing_ = true;
 }
 
 SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
+  check_home();
   std::deque<c10::intrusive_ptr<TorchWork>> works;
   {
     std::lock_guard guard(mutex_);
@@ -116,12 +129,14 @@ SmpBackend::TorchWorkPtr SmpBackend::endCoalescing() {
 }
 
 void SmpBackend::setTimeout(milliseconds timeout) {
+  check_home();
   std::lock_guard guard(mutex_);
   timeout_ = timeout;
   if (connection_) connection_->calls_for({}).set_timeout(timeout);
 }
 
 at::Tensor SmpBackend::allocateTensor(long size, at::TensorOptions options) {
+  check_home();
   TORCH_CHECK(options.device().is_cpu(), "smp: allocate_tensor makes tensors on the CPU, not on ",
               options.device());
   std::lock_guard guard(mutex_);
@@ -133,6 +148,7 @@ at::Tensor SmpBackend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 void SmpBackend::abort() {
+  check_home();
   std::shared_ptr<Connection> connection;
   {
     std::lock_guard guard(mutex_);
@@ -142,6 +158,7 @@ void SmpBackend::abort() {
 }
 
 void SmpBackend::shutdown() {
+  if (!home_.is_here()) return;
   std::shared_ptr<Connection> connection;
   {
     std::lock_guard guard(mutex_);
@@ -158,12 +175,13 @@ void SmpBackend::shutdown() {
       }
       work->settle();
     }
-    completion_.stop();
+    completion_->stop();
     connection.reset();
   });
 }
 
 Survivors SmpBackend::shrink(milliseconds limit) {
+  check_home();
   std::lock_guard guard(mutex_);
   TORCH_CHECK(connection_, kShutDown);
   try {
@@ -174,6 +192,7 @@ Survivors SmpBackend::shrink(milliseconds limit) {
 }
 
 void SmpBackend::leave() {
+  if (!home_.is_here()) return;
   std::shared_ptr<Connection> connection;
   size_t calls = 0;
   {

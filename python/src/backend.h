@@ -13,6 +13,7 @@
 
 #include "completion.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/home_process.h"
 #include "work.h"
 
 namespace smp::pytorch {
@@ -21,7 +22,8 @@ namespace smp::pytorch {
 // one of each rank, every call asynchronous. Ranks are those of the group. Calls are made in the
 // order in which threads come; as everywhere in torch.distributed, all ranks must make them in the
 // same order. Errors of the communicator are torch's DistBackendError; arguments that cannot be are
-// errors before anything is sent.
+// errors before anything is sent. A process that is forked gets an error from every call, and ends
+// nothing.
 class SmpBackend final : public c10d::Backend {
  public:
   // Runs what it is given, which waits for threads that may need Python's lock.
@@ -85,7 +87,8 @@ class SmpBackend final : public c10d::Backend {
 
   // Ends the group here and at the peers; calls under way fail.
   void abort() override;
-  // Leaves the group in good order once the calls under way are complete, or have failed.
+  // Leaves the group in good order once the calls under way are complete, or have failed. In a
+  // process that was forked since the group is left alone; so it is by what follows.
   void shutdown() override;
   // The same at the end of the program: aborts the group where calls are still under way.
   void leave();
@@ -104,9 +107,14 @@ class SmpBackend final : public c10d::Backend {
   TorchWorkPtr start(c10d::OpType type, const char* title, std::chrono::milliseconds timeout,
                      Tensors outputs, const at::Tensor& like, const Body& body);
 
-  std::mutex mutex_;  // of calls
-  std::shared_ptr<Connection> connection_;
-  Completion completion_;
+  // First of all that takes a lock, which may be held for ever where its holder is not.
+  void check_home() const;
+
+  const HomeProcess home_;
+  const std::string place_;
+  std::mutex mutex_;                        // of calls
+  std::shared_ptr<Connection> connection_;  // DeleteAtHome
+  const OwnedAtHome<Completion> completion_;
   const Outside outside_python_;
   std::chrono::milliseconds timeout_;
   uint64_t number_ = 0;

@@ -58,8 +58,17 @@ Communicator& Connection::calls_for(const at::Tensor& like) {
 
 bool TorchWork::isCompleted() { return settle_now(); }
 
+void TorchWork::check_home() const {
+  try {
+    home_.check(rank_);
+  } catch (const CommError& error) {
+    throw_torch_error(error.kind, place_, error.what());
+  }
+}
+
 bool TorchWork::settle_now() {
   if (settled_.load()) return true;
+  check_home();
   std::shared_ptr<Connection> alive;
   {
     std::lock_guard guard(completing_);
@@ -95,6 +104,7 @@ bool TorchWork::is_well() const { return settled_.load() && !exception(); }
 
 void TorchWork::settle() {
   if (settled_.load()) return;
+  check_home();
   std::shared_ptr<Connection> alive;
   {
     std::lock_guard guard(completing_);
@@ -198,6 +208,7 @@ bool TorchWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void TorchWork::abort() {
+  check_home();
   std::shared_ptr<Connection> connection;
   {
     std::lock_guard guard(completing_);
@@ -207,6 +218,7 @@ void TorchWork::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> TorchWork::getFuture() {
+  if (!settled_.load()) check_home();
   bool due = false;
   {
     std::lock_guard guard(mutex_);

@@ -13,6 +13,7 @@
 
 #include "device_calls.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/home_process.h"
 
 namespace smp::pytorch {
 
@@ -46,7 +47,8 @@ struct Connection {
 };
 
 // torch's handle of a call. Whoever waits makes progress himself; a future needs a thread that
-// completes it (Completion). Any thread.
+// completes it (Completion). Any thread. In a process that was forked while it was under way it is
+// an error to ask for it.
 class TorchWork final : public c10d::Work {
  public:
   TorchWork(std::shared_ptr<Connection> connection, Completion& completion, uint64_t number,
@@ -65,12 +67,14 @@ class TorchWork final : public c10d::Work {
   void settle();         // returns when it is, well or not
 
  private:
+  void check_home() const;
   void complete(std::exception_ptr error);
   void say_calls() const;
   std::exception_ptr as_torch_error(const std::exception_ptr& error) const;
   void finish_on_device();
   std::vector<c10::Device> devices() const;  // of a future
 
+  const HomeProcess home_;
   const uint64_t number_;
   Completion& completion_;
   std::vector<WorkPtr> parts_;

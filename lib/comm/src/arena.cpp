@@ -32,6 +32,7 @@ std::shared_ptr<std::byte[]> Arena::allocate(int64_t bytes) {
 }
 
 void Arena::free(std::byte* begin, size_t bytes) {
+  if (!home_.is_here()) return;
   release(begin, bytes);
   std::lock_guard guard(mutex_);
   auto gap = gaps_.emplace(begin, bytes).first;

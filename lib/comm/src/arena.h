@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include "job.h"
+#include "smp/comm/home_process.h"
 
 namespace smp::shm {
 
 // A rank's own part of the job's symmetric region: address space that every rank maps, from which
 // this rank alone hands out blocks. A block is whole pages, which exist from its allocation to its
-// end; blocks keep the arena and the job's mapping alive. Safe from any thread.
+// end in this process, not in one that it forks; blocks keep the arena and the job's mapping alive.
+// Safe from any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   Arena(std::shared_ptr<Job> job, int rank);
@@ -23,6 +25,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   void free(std::byte* begin, size_t bytes);
 
+  const HomeProcess home_;
   const std::shared_ptr<Job> job_;
   std::mutex mutex_;
   std::map<std::byte*, size_t> gaps_;  // begin -> bytes; never two side by side

@@ -37,6 +37,8 @@ std::chrono::nanoseconds own_cpu_time() {
 
 }  // namespace
 
+int Operation::rank() const { return engine_.rank(); }
+
 bool Operation::done() {
   if (!finished()) engine_.poll(*this);
   if (!finished()) return false;

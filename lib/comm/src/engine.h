@@ -20,6 +20,7 @@
 #include "program.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
+#include "smp/comm/home_process.h"
 #include "smp/comm/unwinding.h"
 
 // One rank's engine runs the programs of its calls. Whoever has the lock makes progress: a thread
@@ -115,6 +116,7 @@ class Operation {
         timeout(limit),
         engine_(engine) {}
 
+  int rank() const;  // of the job, whose call it is; while it is not finished
   bool done();
   void wait();
   void give_up();  // touches no buffer any more when this returns
@@ -231,14 +233,26 @@ class Handle final : public Work {
  public:
   explicit Handle(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   ~Handle() override {
-    if (!operation_->finished() && unwinding_.now()) operation_->give_up();
+    if (!operation_->finished() && unwinding_.now() && home_.is_here()) operation_->give_up();
   }
   const std::shared_ptr<Operation>& operation() const { return operation_; }
-  bool done() override { return operation_->done(); }
-  void wait() override { operation_->wait(); }
+  bool done() override {
+    check();
+    return operation_->done();
+  }
+  void wait() override {
+    check();
+    operation_->wait();
+  }
 
  private:
+  // What is complete needs nobody.
+  void check() const {
+    if (!home_.is_here() && !operation_->finished()) home_.check(operation_->rank());
+  }
+
   const std::shared_ptr<Operation> operation_;
+  const HomeProcess home_;
   const Unwinding unwinding_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "smp/comm/home_process.h"
 
 namespace smp::shm {
 namespace {
@@ -140,8 +141,9 @@ std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
   if (block == nullptr || seat_->port == nullptr || seat_->port->takes_any_memory()) return block;
   std::byte* const begin = block.get();
   std::shared_ptr<std::byte[]> known(
-      begin, [bytes, block = std::move(block), seat = std::weak_ptr(seat_)](std::byte*) mutable {
-        const auto held = seat.lock();
+      begin, [bytes, block = std::move(block), seat = std::weak_ptr(seat_),
+              home = HomeProcess()](std::byte*) mutable {
+        const auto held = home.is_here() ? seat.lock() : nullptr;
         for (int64_t at = 0; held && at < bytes; at += kRegisteredAtOnce)
           held->engine.exclusively([&] { held->port->forget(block.get() + at); });
         block.reset();

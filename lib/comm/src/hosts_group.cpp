@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "held_communicator.h"
 
 namespace smp::shm {
 namespace {
@@ -281,11 +282,14 @@ std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector
     here = std::all_of(hosts.begin(), hosts.end(),
                        [&](int64_t host) { return host == hosts.front(); });
   }
+  std::unique_ptr<Communicator> group;
   if (here)
-    return std::make_unique<Group>(std::move(seat), std::move(globals), rank, key,
-                                   std::move(parents));
-  return std::make_unique<HostsGroup>(std::move(seat), std::move(globals), rank, key,
-                                      std::move(parents));
+    group =
+        std::make_unique<Group>(std::move(seat), std::move(globals), rank, key, std::move(parents));
+  else
+    group = std::make_unique<HostsGroup>(std::move(seat), std::move(globals), rank, key,
+                                         std::move(parents));
+  return std::make_unique<HeldCommunicator>(std::move(group));
 }
 
 std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {

@@ -9,6 +9,7 @@
 
 #include "job.h"
 #include "seat.h"
+#include "smp/comm/home_process.h"
 
 namespace smp {
 namespace {
@@ -34,6 +35,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& program,
   const auto job = std::make_shared<shm::Job>(std::move(mapping), size);
   std::mutex mutex;
   std::exception_ptr first;
+  const HomeProcess home;
   auto run = [&](int rank) {
     try {
       const auto world = shm::make_world(std::make_shared<shm::Seat>(job, rank, options.timeout));
@@ -41,6 +43,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& program,
         program(*world);
       } catch (...) {
         const auto error = std::current_exception();
+        if (!home.is_here()) return;
         {
           std::lock_guard guard(mutex);
           if (!first) first = error;

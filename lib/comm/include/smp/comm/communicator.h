@@ -88,6 +88,9 @@ struct Survivors {
 // fails the job. Calls on one Communicator come from one thread; different groups may be used from
 // different threads, and abort() from any. Counts are in elements.
 //
+// A process that a rank forks has no part in its groups: calls are CommErrors there, and what it
+// destroys, or leaves to the end of the program, goes on in its parent.
+//
 // Reductions run in rank order, so they are bitwise equal on all ranks and in all runs; bf16 and
 // fp16 are widened to fp32 and rounded once. An average is the sum divided by size(), toward zero
 // for integers; integer sums and products wrap around.

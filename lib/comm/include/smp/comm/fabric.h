@@ -56,7 +56,8 @@ std::string local_address_towards(const std::string& address, int port);
 // The communicator of all ranks of a job whose processes run on several hosts: shared memory inside
 // a host, libfabric between hosts. They meet over TCP at rank 0, which afterwards hears every rank
 // twice a second and tells all of them what it hears: the death of a process or host, a cut
-// network, an abort. Threads other than the caller's are started; do not fork afterwards.
+// network, an abort. Threads other than the caller's are started; a process that is forked
+// afterwards may only leave alone or destroy what this one holds of the job.
 //
 // Throws CommError when the ranks cannot come together or were told different things, and
 // std::runtime_error without a network or memory.

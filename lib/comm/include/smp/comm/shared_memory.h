@@ -21,8 +21,8 @@ struct SharedMemoryOptions {
 // The communicator of all ranks of a job whose processes run on this host, as one user. They meet
 // at abstract Unix sockets named after the job, pass each other one memfd and watch over each
 // other: a process that ends without destroying its communicators counts as dead. Nothing is left
-// on the host however a process ends. Threads other than the caller's are started; do not fork
-// afterwards.
+// on the host however a process ends. Threads other than the caller's are started; a process that
+// is forked afterwards may only leave alone or destroy what this one holds of the job.
 //
 // Throws CommError when the ranks cannot come together, and std::system_error without memory.
 std::unique_ptr<Communicator> connect_shared_memory(const SharedMemoryOptions& options);
