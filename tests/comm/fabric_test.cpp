@@ -226,21 +226,6 @@ TEST_CASE("a provider that cannot write is taken without, unless writes are what
       CHECK(open(provider, wanted, none, none) == std::nullopt);
 }
 
-TEST_CASE("a subnet rule finds this host's address, or says which it has") {
-  CHECK(shm::address_in("127.0.0.0/8") == "127.0.0.1");
-  CHECK_THROWS_WITH_AS(
-      shm::address_in("10.0.0.0"),
-      "'10.0.0.0' is no network: an address, a slash and a number of bits, as in 10.0.0.0/16",
-      std::runtime_error);
-  try {
-    shm::address_in("203.0.113.0/24");
-    CHECK(false);
-  } catch (const std::runtime_error& e) {
-    CHECK(std::string(e.what()).find("this host has no address in 203.0.113.0/24 (it has ") == 0);
-    CHECK(std::string(e.what()).find("lo 127.0.0.1") != std::string::npos);
-  }
-}
-
 TEST_CASE("a provider that smp does not know, or that is not here, is an error that says so") {
   for (const char* provider : {"sockets", "efa"}) {
     auto children = start(1, 1, sums, [&](FabricOptions& o) { o.provider = provider; });

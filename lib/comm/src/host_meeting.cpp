@@ -10,7 +10,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "interfaces.h"
 #include "letter.h"
+#include "nearest_card.h"
 #include "packed.h"
 #include "smp/plan/collective.h"
 #include "tcp_socket.h"
@@ -69,7 +71,10 @@ class MeetHosts {
     const bool by_rule = !options_.subnet.empty();
     Card card;
     card.rank = self_.rank;
-    card.address = by_rule ? address_in(options_.subnet) : towards_master;
+    std::vector<Interface> rails = {{"", towards_master, {}}};
+    if (by_rule) rails = interfaces_in(options_.subnet, own_interfaces());
+    const Interface& rail = own_rail(rails, own_numa_node(), options_.local_rank);
+    card.address = rail.address;
     card.host_name = own_host_name();
     meeting_.door = listen_tcp(card.address, 0);
     card.door = local_port_of(meeting_.door);
@@ -89,7 +94,10 @@ class MeetHosts {
       options_.report(fmt::format(
           "between hosts: provider {} of libfabric {} at {} ({}); protocol {} ({}){}{}",
           network.provider, network.version, card.address,
-          by_rule ? fmt::format("in {}", options_.subnet) : "from where rank 0 is reached",
+          rails.size() > 1
+              ? fmt::format("{}, one of {} in {}", rail.name, rails.size(), options_.subnet)
+          : by_rule ? fmt::format("in {}", options_.subnet)
+                    : "from where rank 0 is reached",
           name_of(network.protocol), network.why_protocol,
           network.card.empty() ? "" : fmt::format("; card {}", network.card),
           network.why.empty() ? "" : fmt::format("; not: {}", network.why)));

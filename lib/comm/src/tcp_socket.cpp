@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -48,23 +46,6 @@ std::string text_of(const sockaddr* address) {
           : static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
   inet_ntop(address->sa_family, from, text, sizeof(text));
   return text;
-}
-
-// The bytes of an IP address, 4 or 16.
-std::vector<uint8_t> bytes_of_address(const sockaddr* address) {
-  const uint8_t* from = address->sa_family == AF_INET
-                            ? reinterpret_cast<const uint8_t*>(
-                                  &reinterpret_cast<const sockaddr_in*>(address)->sin_addr)
-                            : reinterpret_cast<const uint8_t*>(
-                                  &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  return {from, from + (address->sa_family == AF_INET ? 4 : 16)};
-}
-
-bool same_network(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b, int bits) {
-  if (a.size() != b.size()) return false;
-  for (int bit = 0; bit < bits; ++bit)
-    if (((a[size_t(bit / 8)] ^ b[size_t(bit / 8)]) >> (7 - bit % 8) & 1) != 0) return false;
-  return true;
 }
 
 }  // namespace
@@ -142,40 +123,6 @@ std::string remote_address_of(const Descriptor& socket) {
   socklen_t bytes = sizeof(address);
   if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "?";
   return text_of(reinterpret_cast<const sockaddr*>(&address));
-}
-
-std::string address_in(const std::string& subnet) {
-  const size_t slash = subnet.find('/');
-  int bits = -1;
-  if (slash != std::string::npos)
-    std::from_chars(subnet.data() + slash + 1, subnet.data() + subnet.size(), bits);
-  sockaddr_storage network{};
-  const std::string base = subnet.substr(0, slash);
-  if (inet_pton(AF_INET, base.c_str(), &reinterpret_cast<sockaddr_in&>(network).sin_addr) == 1) {
-    network.ss_family = AF_INET;
-  } else if (inet_pton(AF_INET6, base.c_str(),
-                       &reinterpret_cast<sockaddr_in6&>(network).sin6_addr) == 1) {
-    network.ss_family = AF_INET6;
-  }
-  const auto wanted = network.ss_family == 0
-                          ? std::vector<uint8_t>()
-                          : bytes_of_address(reinterpret_cast<const sockaddr*>(&network));
-  if (wanted.empty() || bits < 0 || size_t(bits) > 8 * wanted.size())
-    throw std::runtime_error(fmt::format(
-        "'{}' is no network: an address, a slash and a number of bits, as in 10.0.0.0/16", subnet));
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) throw std::system_error(errno, std::generic_category(), "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
-  std::vector<std::string> others;
-  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr) continue;
-    const int family = i->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (same_network(bytes_of_address(i->ifa_addr), wanted, bits)) return text_of(i->ifa_addr);
-    others.push_back(fmt::format("{} {}", i->ifa_name, text_of(i->ifa_addr)));
-  }
-  throw std::runtime_error(
-      fmt::format("this host has no address in {} (it has {})", subnet, fmt::join(others, ", ")));
 }
 
 }  // namespace smp::shm

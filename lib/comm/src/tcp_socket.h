@@ -19,7 +19,5 @@ void prepare(const Descriptor& socket, Deadline deadline);
 std::string local_address_of(const Descriptor& socket);  // numeric, without the port
 int local_port_of(const Descriptor& socket);
 std::string remote_address_of(const Descriptor& socket);  // "?" once it has gone
-// The address of this host in "10.0.0.0/16". Throws std::runtime_error that lists all others.
-std::string address_in(const std::string& subnet);
 
 }  // namespace smp::shm

@@ -1,0 +1,114 @@
+#include "interfaces.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+#include "nearest_card.h"
+
+namespace smp::shm {
+namespace {
+
+// The bytes of an IP address, 4 or 16; none of what is no address.
+std::vector<uint8_t> bytes_of_address(const std::string& text) {
+  std::vector<uint8_t> bytes(16);
+  if (inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1) return bytes;
+  bytes.resize(4);
+  if (inet_pton(AF_INET, text.c_str(), bytes.data()) == 1) return bytes;
+  return {};
+}
+
+struct Subnet {
+  explicit Subnet(const std::string& text)
+      : base(bytes_of_address(text.substr(0, text.find('/')))) {
+    const size_t slash = text.find('/');
+    if (slash != text.npos)
+      std::from_chars(text.data() + slash + 1, text.data() + text.size(), bits);
+    if (base.empty() || bits < 0 || size_t(bits) > 8 * base.size())
+      throw std::runtime_error(
+          fmt::format("'{}' is no network: an address, a slash and a number of bits, as in "
+                      "10.0.0.0/16; several have commas between them",
+                      text));
+  }
+
+  bool holds(const std::string& address) const {
+    const std::vector<uint8_t> bytes = bytes_of_address(address);
+    if (bytes.size() != base.size()) return false;
+    for (int bit = 0; bit < bits; ++bit)
+      if (((bytes[size_t(bit / 8)] ^ base[size_t(bit / 8)]) >> (7 - bit % 8)) & 1) return false;
+    return true;
+  }
+
+  std::vector<uint8_t> base;
+  int bits = -1;
+};
+
+std::optional<int> node_of_interface(const std::string& name) {
+  std::ifstream file("/sys/class/net/" + name + "/device/numa_node");
+  int node = -1;
+  if (!(file >> node) || node < 0) return std::nullopt;
+  return node;
+}
+
+}  // namespace
+
+std::vector<Interface> own_interfaces() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0)
+    throw std::system_error(errno, std::generic_category(), "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  std::vector<Interface> all;
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    const void* const bytes =
+        family == AF_INET
+            ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr)
+            : &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr;
+    inet_ntop(family, bytes, text, sizeof(text));
+    all.push_back({i->ifa_name, text, node_of_interface(i->ifa_name)});
+  }
+  return all;
+}
+
+std::vector<Interface> interfaces_in(const std::string& subnets,
+                                     const std::vector<Interface>& all) {
+  std::vector<Interface> found;
+  std::istringstream words(subnets);
+  for (std::string word; std::getline(words, word, ',');) {
+    const Subnet subnet(word);
+    for (const Interface& one : all) {
+      const auto is_one = [&](const Interface& other) { return other.name == one.name; };
+      if (subnet.holds(one.address) && std::none_of(found.begin(), found.end(), is_one))
+        found.push_back(one);
+    }
+  }
+  if (!found.empty()) return found;
+  std::vector<std::string> others;
+  for (const Interface& one : all) others.push_back(one.name + " " + one.address);
+  throw std::runtime_error(
+      fmt::format("this host has no address in {} (it has {})", subnets, fmt::join(others, ", ")));
+}
+
+const Interface& own_rail(const std::vector<Interface>& rails, std::optional<int> own_node,
+                          int local_rank) {
+  std::vector<std::optional<int>> nodes;
+  for (const Interface& rail : rails) nodes.push_back(rail.node);
+  return rails[nearest_card(nodes, own_node, local_rank)];
+}
+
+}  // namespace smp::shm
