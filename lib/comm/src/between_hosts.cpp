@@ -17,6 +17,13 @@
 // All ranks send and take in the same order on each rail, and have room for two messages more than
 // they have taken, so nobody waits in a circle.
 namespace smp::shm {
+namespace {
+
+// Of what a host's rail hands on while more of it comes: so much that it is worth waking the
+// others.
+constexpr int64_t kHandOnBytes = 4 << 20;
+
+}  // namespace
 
 std::string HostsGroup::step_label(const Operation& op) const {
   const int root = op.call.peer < 0 ? -1 : global(op.call.peer);
@@ -206,13 +213,26 @@ Program HostsGroup::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
                       Program());
 }
 
-// The root's rails bring it to the hosts, where the member of the root's place hands it on.
+// The root's rails bring it to the hosts, where the member of the root's place hands it on, of what
+// is long a part while the next ones come.
 Program HostsGroup::run_broadcast(Operation& op, Bytes buffer) {
-  const int64_t bytes = op.call.bytes();
-  const int root = op.call.peer, root_host = root / per_host_;
-  if (place_ == root % per_host_) {
+  const int64_t bytes = op.call.bytes(), part = kHandOnBytes;
+  const int64_t parts = std::max<int64_t>(1, div_up(bytes, part));
+  const int root = op.call.peer, root_host = root / per_host_, root_place = root % per_host_;
+  const bool is_rail = place_ == root_place, takes = is_rail && rank_ != root;
+  const std::string label = step_label(op);
+  int64_t handed_on = 0;
+  auto hand_on = [&](int64_t to) {
+    for (; local_ && handed_on < to; ++handed_on) {
+      const int64_t begin = handed_on * part, n = std::min(part, bytes - begin);
+      started(op, local_->broadcast(buffer + begin, n / bytes_of(op.call.dtype), op.call.dtype,
+                                    root_place, label));
+    }
+  };
+  if (!takes) hand_on(parts);
+  if (is_rail) {
     const Way way = way_of(bytes);
-    if (way.is_straight && rank_ != root) {
+    if (way.is_straight && takes) {
       rail(root_host).expect(op.call, buffer, bytes);
       rail(root_host).expose();
     }
@@ -231,12 +251,11 @@ Program HostsGroup::run_broadcast(Operation& op, Bytes buffer) {
         take_message(op, rail(root_host), root, buffer + at, n, way);
       }
       at += way.most;
+      if (takes && at < bytes) hand_on(at / part);
     } while (at < bytes);
+    if (takes) hand_on(parts);
     for (int step = 1; step < hosts_; ++step) co_await all_left(op, send_to(host_, step, hosts_));
   }
-  if (!local_) co_return;
-  started(op, local_->broadcast(buffer, op.call.count, op.call.dtype, root % per_host_,
-                                step_label(op)));
   co_await all_steps_done(op);
 }
 
