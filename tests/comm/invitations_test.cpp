@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -7,9 +8,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/fabric_ranks.h"
 #include "comm/fake_network.h"
+#include "comm/processes.h"
+#include "comm/survivors.h"
 #include "port.h"
 
 // Memory that receivers open to their peers, and how many messages it takes to say so.
@@ -62,18 +67,24 @@ struct Pair {
   Channel to{*here, 5, 1}, from{*there, 5, 0};
 };
 
-// Rank 0 sends `sizes` to rank 1, all called before any is waited for.
+// Rank 0 sends `sizes` to rank 1, all called before any is waited for, from memory of each kind.
 void burst(Communicator& comm, const std::vector<int64_t>& sizes) {
-  std::vector<std::vector<int8_t>> memory;
-  std::vector<WorkPtr> works;
-  for (const int64_t bytes : sizes)
-    memory.emplace_back(size_t(bytes), int8_t(comm.rank() == 0 ? memory.size() : 0));
-  for (auto& m : memory)
-    works.push_back(comm.rank() == 0 ? comm.send(m.data(), int64_t(m.size()), DType::kU8, 1, "m")
-                                     : comm.recv(m.data(), int64_t(m.size()), DType::kU8, 0, "m"));
-  for (const WorkPtr& work : works) work->wait();
-  for (size_t i = 0; i < memory.size(); ++i)
-    CHECK(memory[i] == std::vector<int8_t>(size_t(sizes[i]), int8_t(i)));
+  for (const bool is_symmetric : {false, true}) {
+    std::vector<std::shared_ptr<std::byte[]>> memory;
+    std::vector<WorkPtr> works;
+    const bool sends = comm.rank() == 0;
+    for (const int64_t bytes : sizes) {
+      memory.push_back(is_symmetric ? comm.allocate_symmetric(bytes)
+                                    : std::shared_ptr<std::byte[]>(new std::byte[size_t(bytes)]()));
+      std::fill_n(memory.back().get(), bytes, std::byte(sends ? memory.size() : 0));
+    }
+    for (size_t i = 0; i < sizes.size(); ++i)
+      works.push_back(sends ? comm.send(memory[i].get(), sizes[i], DType::kU8, 1, "m")
+                            : comm.recv(memory[i].get(), sizes[i], DType::kU8, 0, "m"));
+    for (const WorkPtr& work : works) work->wait();
+    for (size_t i = 0; i < sizes.size(); ++i)
+      CHECK(std::count(memory[i].get(), memory[i].get() + sizes[i], std::byte(i + 1)) == sizes[i]);
+  }
 }
 
 }  // namespace
@@ -300,4 +311,36 @@ TEST_CASE("a group that is aborted with receives that were told as one leaves th
     CHECK(said.find("rank 0 aborted: enough") != std::string::npos);
     burst(comm, std::vector<int64_t>(9, kLong));
   });
+}
+
+TEST_CASE("after a death the memory that was told as one is its callers' again, and is told anew" *
+          doctest::test_suite("by writes of libfabric")) {
+  auto children = start(3, 1, [](Communicator& comm) -> std::string {
+    std::vector<std::byte> memory(size_t(6 * kLong), std::byte(comm.rank()));
+    bool is_first = true;
+    const auto rest = shrink_after(comm, [&](Communicator& old) {
+      std::vector<WorkPtr> works;
+      if (old.rank() == 2) {
+        float is_told = 0;
+        old.recv(&is_told, 1, DType::kF32, 1, "told")->wait();
+        raise(SIGKILL);
+      }
+      if (old.rank() == 1 && std::exchange(is_first, false)) {
+        for (int i = 0; i < 6; ++i)
+          works.push_back(old.recv(memory.data() + i * kLong, kLong, DType::kU8, 0, "m"));
+        const float is_told = 1;
+        old.send(&is_told, 1, DType::kF32, 2, "told")->wait();
+      }
+      old.barrier("never")->wait();
+      for (const WorkPtr& work : works) work->wait();
+    });
+    // What is here was never sent; it is this rank's to write.
+    std::fill(memory.begin(), memory.end(), std::byte(7 + comm.rank()));
+    burst(*rest.world, std::vector<int64_t>(6, kLong));
+    rest.world->barrier("end")->wait();
+    const bool is_own = std::count(memory.begin(), memory.end(), std::byte(7 + comm.rank())) ==
+                        int64_t(memory.size());
+    return is_own ? "good" : "somebody wrote to it";
+  });
+  for (const int rank : {0, 1}) CHECK(children[size_t(rank)].join().said == "good");
 }
