@@ -53,6 +53,7 @@ class Endless {
 
 TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and where it was" *
           doctest::test_suite("by writes of libfabric")) {
+  if (!has_network() || !outlives_deaths()) return;
   for (const int victim : {0, 1, 3}) {
     const Endless endless;
     auto children = start(4, 2, endless.program());
@@ -72,6 +73,7 @@ TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and wher
 }
 
 TEST_CASE("a rank that is stopped ends the calls of all hosts") {
+  if (!has_network() || !outlives_deaths()) return;
   for (const int victim : {0, 2}) {
     const Endless endless;
     auto children = start(3, 1, endless.program());
@@ -95,6 +97,7 @@ TEST_CASE("a rank that is stopped ends the calls of all hosts") {
 }
 
 TEST_CASE("a rank that is stopped before a call is named with its last one, whoever waits for it") {
+  if (!has_network() || !outlives_deaths()) return;
   auto said_after = [](milliseconds timeout) {
     const Shared<std::atomic<int>> started;
     auto children = start(4, 2, [&](Communicator& comm) -> std::string {
@@ -134,6 +137,7 @@ TEST_CASE("a rank that is stopped before a call is named with its last one, whoe
 }
 
 TEST_CASE("ranks that were all stopped, as on a machine that stood still, blame nobody") {
+  if (!has_network() || !outlives_deaths()) return;
   const Endless endless;
   auto ranks = start(3, 1, endless.program(),
                      [](FabricOptions& options) { options.silence = milliseconds(2000); });
@@ -147,6 +151,7 @@ TEST_CASE("ranks that were all stopped, as on a machine that stood still, blame 
 }
 
 TEST_CASE("after a death those who are left of several hosts go on in the same processes") {
+  if (!has_network() || !outlives_deaths()) return;
   const std::vector<std::vector<int>> dead = {{0}, {3}, {2, 3}, {0, 1}};
   for (const std::vector<int>& victims : dead) {
     auto is_dead = [&](int rank) {
@@ -172,6 +177,7 @@ TEST_CASE("after a death those who are left of several hosts go on in the same p
 }
 
 TEST_CASE("a stopped rank is left behind, and hears so when it goes on") {
+  if (!has_network() || !outlives_deaths()) return;
   const Endless endless;
   auto children = start(
       3, 1,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/network.h"
 #include "comm/processes.h"
 #include "comm/times.h"
 #include "held_port.h"
@@ -28,6 +29,7 @@ inline FabricOptions options_of(int rank, int size, int per_host, const std::str
   options.master_address = "127.0.0.1";
   options.master_port = port;
   options.host_identity = fmt::format("host {}", rank / per_host);
+  options.provider = network_provider();
   options.protocol = read_fabric_protocol();
   return options;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/fake_network.h"
+#include "comm/network.h"
 #include "comm/processes.h"
 #include "ofi_transport.h"
 #include "registration.h"
@@ -42,11 +43,6 @@ std::string pass_on(Communicator& comm, std::byte* memory, int64_t bytes) {
       ->wait();
   comm.barrier("b")->wait();
   return wrong_with(memory, 0, bytes);
-}
-
-bool has_network() {
-  const char* const provider = std::getenv("SMP_FABRIC_PROVIDER");
-  return provider == nullptr || std::string(provider) != "none";
 }
 
 // All ranks' parts in place, and sums, by way of libfabric in this process.

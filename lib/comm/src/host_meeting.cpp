@@ -92,7 +92,7 @@ class MeetHosts {
     card.endpoint = network.transport->address();
     if (options_.report)
       options_.report(fmt::format(
-          "between hosts: provider {} of libfabric {} at {} ({}); protocol {} ({}){}{}",
+          "between hosts: provider {} of libfabric {} at {} ({}); protocol {} ({}){}{}{}",
           network.provider, network.version, card.address,
           rails.size() > 1
               ? fmt::format("{}, one of {} in {}", rail.name, rails.size(), options_.subnet)
@@ -100,7 +100,8 @@ class MeetHosts {
                     : "from where rank 0 is reached",
           name_of(network.protocol), network.why_protocol,
           network.card.empty() ? "" : fmt::format("; card {}", network.card),
-          network.why.empty() ? "" : fmt::format("; not: {}", network.why)));
+          network.why.empty() ? "" : fmt::format("; not: {}", network.why),
+          network.caution.empty() ? "" : fmt::format("; {}", network.caution)));
     return card;
   }
 

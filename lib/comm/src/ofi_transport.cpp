@@ -26,6 +26,11 @@ constexpr const char* kProviders[] = {"efa", "verbs;ofi_rxm", "tcp", "net", "tcp
 // Joins processes of one host, whose own path is faster: taken by its name alone, to try what runs
 // between hosts on one machine.
 constexpr const char* kInsideHost = "shm";
+// Before a message is left to a rank its lock is taken, and by the rank too while it copies
+// messages.
+constexpr const char* kLocksOfShm =
+    "shm is for trying: a rank that dies or is stopped may hold a lock of libfabric's that the "
+    "others then wait for without end";
 
 // What comes with a write and says to which memory.
 constexpr size_t kTicketBytes = 4;
@@ -161,6 +166,7 @@ OpenedTransport open_ofi_transport(const std::string& local_address, const std::
     Provider provider(library, name, local_address, local_rank, wants_registered);
     if (auto opened = provider.open(protocol)) {
       opened->why = fmt::format("{}", fmt::join(refusals, "; "));
+      if (name == kInsideHost) opened->caution = kLocksOfShm;
       return std::move(*opened);
     }
     refusals.push_back(fmt::format("{}: {}", name, provider.why_not()));

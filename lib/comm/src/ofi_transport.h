@@ -16,6 +16,7 @@ struct OpenedTransport {
   std::string version;   // of libfabric
   std::string card;      // the network card, where it was chosen among several
   std::string why;       // in words: which providers came first and are not here
+  std::string caution;   // in words: what it cannot do that others can
   FabricProtocol protocol = FabricProtocol::kTagged;
   std::string why_protocol;  // in words
 };
