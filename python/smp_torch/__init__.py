@@ -53,6 +53,13 @@ def shrink(limit=datetime.timedelta(seconds=30), timeout=None):
     return left.former
 
 
+def get_error(group=None):
+    """What has ended a process group on smp, the default one if none is named, without a call: torch's
+    ErrorType.SUCCESS while it works, TIMEOUT, or COMM_ERROR for everything else. Any thread."""
+    group = dist.distributed_c10d._get_default_group() if group is None else group
+    return _backend.get_error(group._get_backend(torch.device("cpu")))
+
+
 def last_calls(most=32):
     """The last `most` calls (up to 1024) of each process group of this process, as a table for people:
     what this rank was at. Any thread, at any time."""

@@ -30,6 +30,13 @@ class CallTimeout {
   const milliseconds general_;
 };
 
+c10d::ErrorType error_of(const Communicator& communicator) {
+  const auto error = communicator.error();
+  if (!error) return c10d::ErrorType::SUCCESS;
+  return error->kind == CommError::Kind::kTimeout ? c10d::ErrorType::TIMEOUT
+                                                  : c10d::ErrorType::COMM_ERROR;
+}
+
 }  // namespace
 
 SmpBackend::SmpBackend(std::unique_ptr<Communicator> communicator, std::string place,
@@ -157,11 +164,18 @@ void SmpBackend::abort() {
   if (connection) connection->communicator->abort("torch aborted the process group");
 }
 
+c10d::ErrorType SmpBackend::getError() {
+  check_home();
+  std::lock_guard guard(mutex_);
+  return connection_ ? error_of(*connection_->communicator) : last_error_;
+}
+
 void SmpBackend::shutdown() {
   if (!home_.is_here()) return;
   std::shared_ptr<Connection> connection;
   {
     std::lock_guard guard(mutex_);
+    if (connection_) last_error_ = error_of(*connection_->communicator);
     connection = std::move(connection_);
   }
   if (!connection) return;

@@ -44,7 +44,9 @@ class SmpBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setSequenceNumberForGroup() override {}  // both sides count from one
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
-  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+  // Also of a failure that no call of this rank has met yet; what it was once the group is shut
+  // down.
+  c10d::ErrorType getError() override;
 
   TorchWorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   TorchWorkPtr allreduce_coalesced(Tensors& tensors,
@@ -112,8 +114,9 @@ class SmpBackend final : public c10d::Backend {
 
   const HomeProcess home_;
   const std::string place_;
-  std::mutex mutex_;                        // of calls
-  std::shared_ptr<Connection> connection_;  // DeleteAtHome
+  std::mutex mutex_;                                       // of calls
+  std::shared_ptr<Connection> connection_;                 // DeleteAtHome
+  c10d::ErrorType last_error_ = c10d::ErrorType::SUCCESS;  // when it was shut down
   const OwnedAtHome<Completion> completion_;
   const Outside outside_python_;
   std::chrono::milliseconds timeout_;

@@ -51,6 +51,11 @@ Left shrink(const c10::intrusive_ptr<c10d::Backend>& backend, int64_t limit_ms) 
   return Left(ours->shrink(std::chrono::milliseconds(limit_ms)));
 }
 
+// torch's Python asks those backends alone that it brings.
+c10d::ErrorType get_error(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return backend->getError();
+}
+
 void leave(const c10::intrusive_ptr<c10d::Backend>& backend) {
   if (auto* ours = dynamic_cast<SmpBackend*>(backend.get())) ours->leave();
 }
@@ -74,5 +79,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "last_calls", [](size_t most) { return smp::pytorch::call_logs().text(most); },
       py::arg("most"), released);
   module.def("print_calls_on", &smp::pytorch::print_calls_on, py::arg("signal"), released);
+  module.def("get_error", &smp::pytorch::get_error, py::arg("backend"), released);
   module.def("leave", &smp::pytorch::leave, py::arg("backend"), released);
 }

@@ -211,6 +211,21 @@ TEST_CASE("a rank that survives its exception is named when the time is over, or
   }
 }
 
+TEST_CASE("a group tells without a call what has ended it, and only of itself") {
+  run_ranks(2, [](Communicator& comm) {
+    const auto group = comm.split({0, 1});
+    CHECK(!group->error());
+    comm.barrier("both have looked")->wait();
+    if (comm.rank() == 1) group->abort("enough");
+    while (!group->error()) std::this_thread::yield();
+    CHECK(group->error()->kind == CommError::Kind::kAborted);
+    CHECK(group->error()->culprit == 1);
+    CHECK(std::string(group->error()->what()) == "rank 1 aborted: enough");
+    CHECK(!comm.error());
+    comm.barrier("the end")->wait();
+  });
+}
+
 TEST_CASE("abort after a failure does not hide its cause") {
   std::string error;
   std::atomic<bool> aborted{false};

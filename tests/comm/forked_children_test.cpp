@@ -102,6 +102,7 @@ int after_calls(Hand& hand) {
     refused([&] { comm->allocate_symmetric(1); });
     refused([&] { comm->set_timeout(kNever); });
     refused([&] { comm->shrink(kNever); });
+    refused([&] { comm->error(); });
     refused([&] { comm->traffic(); });
     refused([&] { comm->abort("x"); });
   }

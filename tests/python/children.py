@@ -66,6 +66,7 @@ def calls():
     refused(lambda: dist.batch_isend_irecv([dist.P2POp(dist.isend, one, 1 - rank)]))
     refused(lambda: backend.allocate_tensor(1, dtype=torch.float32, device=torch.device("cpu")))
     refused(backend.abort)
+    refused(smp_torch.get_error)
     refused(smp_torch.shrink)
     refused(under_way.wait)
     refused(under_way.is_completed)

@@ -11,8 +11,9 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
 
-import smp_torch  # noqa: F401
+import smp_torch
 
 
 def refused(call, text, kind=RuntimeError):
@@ -140,6 +141,7 @@ if rank == 0:
             dist.DistBackendError)
     assert 0.4 < time.monotonic() - began < 10
     refused(lambda: dist.all_reduce(torch.ones(1), group=late), "rank 1 has not called it", dist.DistBackendError)
+    assert smp_torch.get_error(late) == ErrorType.TIMEOUT
     said.__exit__()
     failed = re.findall(r"smp: process group \w+ \(its ranks 0, 1 are 0, 2 of the job\): the last 1 calls? of "
                         r"rank 0, .*\n.*\n.* 1 all_reduce +1 fp32 +- failed ", said.text())
@@ -154,6 +156,9 @@ if rank > 0:
 dist.barrier()
 
 # A program that ends with calls under way gives its groups up; who waits hears of it.
+if rank > 0:
+    assert smp_torch.get_error(pair) == ErrorType.COMM_ERROR
+assert smp_torch.get_error() == ErrorType.SUCCESS
 pair = dist.new_group([0, 1])
 if rank == 0:
     dist.irecv(torch.zeros(1), 1, group=pair)
@@ -164,9 +169,13 @@ elif rank == 1:
             "calls under way", dist.DistBackendError)
 dist.barrier()
 
-# The death of a rank is heard by all others, whatever they wait for.
+# The death of a rank is heard by all others, whatever they wait for, and without a call.
 if rank == 2:
     os.kill(os.getpid(), signal.SIGKILL)
+waited = time.monotonic() + 60
+while smp_torch.get_error() != ErrorType.COMM_ERROR:
+    assert time.monotonic() < waited
+    time.sleep(0.01)
 future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
 refused(future.wait, "smp: lost peer in process group 0: .*rank 2", RuntimeError)
 refused(lambda: dist.barrier(), "rank 2", dist.DistBackendError)

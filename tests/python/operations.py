@@ -274,12 +274,31 @@ hosts = int(os.environ["TEST_HOSTS"])
 if hosts > 1:
     host = int(os.environ["RANK"]) * hosts // int(os.environ["WORLD_SIZE"])
     os.environ["SMP_HOST_IDENTITY"] = f"host {host}"
-dist.init_process_group("gloo")
-rank, size = dist.get_rank(), dist.get_world_size()
+store, rank, size = next(dist.rendezvous("env://"))
+
+
+def begin(backend):
+    dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=size)
+
+
+begin("gloo")
 gloo, smp = dist.group.WORLD, dist.new_group(backend="smp")
 for test in (reductions, symmetric_memory, moves, messages, futures_and_coalescing,
              coalescing_left_by_an_exception, groups_and_objects):
     test()
+dist.destroy_process_group()
+
+# Each kind of tensor by its own backend.
+begin("cpu:smp,cuda:gloo")
+group = dist.group.WORLD
+assert [group._get_backend(torch.device(kind)).name() for kind in ("cpu", "cuda")] == ["smp", "gloo"]
+numbers = torch.arange(5)
+dist.all_reduce(numbers)
+assert torch.equal(numbers, torch.arange(5) * size)
+half = dist.new_group([0, 1])  # of the same backends
+if rank < 2:
+    dist.barrier(half)
+dist.barrier()
 dist.destroy_process_group()
 if rank == 0:
     print("operations: as gloo's")

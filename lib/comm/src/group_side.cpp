@@ -184,6 +184,12 @@ void GroupSide::abort(const std::string& reason) {
                                        fmt::format("rank {} aborted: {}", self, reason)});
 }
 
+std::optional<CommError> GroupSide::error() const {
+  const auto found = failure();
+  if (!found) return std::nullopt;
+  return CommError(found->kind, found->culprit, found->text);
+}
+
 Survivors GroupSide::shrink(std::chrono::milliseconds limit) {
   return seat_->regroup ? seat_->regroup->run(limit) : Communicator::shrink(limit);
 }

@@ -41,6 +41,7 @@ class GroupSide : public Communicator, protected Member {
   std::shared_ptr<const CallLog> call_log() const override { return seat_->engine.log(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_.store(timeout); }
   void abort(const std::string& reason) override;
+  std::optional<CommError> error() const override;
   Survivors shrink(std::chrono::milliseconds limit) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
 

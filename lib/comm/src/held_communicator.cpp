@@ -57,6 +57,11 @@ void HeldCommunicator::abort(const std::string& reason) {
   inner().abort(reason);
 }
 
+std::optional<CommError> HeldCommunicator::error() const {
+  check();
+  return WrappedCommunicator::error();
+}
+
 Survivors HeldCommunicator::shrink(std::chrono::milliseconds limit) {
   check();
   return inner().shrink(limit);

@@ -24,6 +24,7 @@ class HeldCommunicator final : public WrappedCommunicator {
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   void set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
+  std::optional<CommError> error() const override;
   Survivors shrink(std::chrono::milliseconds limit) override;
   std::vector<TrafficCount> traffic() const override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;

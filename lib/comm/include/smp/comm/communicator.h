@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -151,6 +152,10 @@ class Communicator {
   // Ends every waiting and later call of this group, here and at the peers, with kAborted. Does
   // nothing when the group has failed already: what came first is the cause.
   virtual void abort(const std::string& reason) = 0;
+
+  // What has ended this group, as its next call would say; nothing while it works, as far as
+  // anybody has looked. Any thread.
+  virtual std::optional<CommError> error() const { return std::nullopt; }
 
   // After a failure the ranks that are left go on in the same processes: a call of all of them, of
   // any communicator of the job, which should then be destroyed with all its groups. They keep

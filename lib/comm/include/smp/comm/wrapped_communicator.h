@@ -38,6 +38,7 @@ class WrappedCommunicator : public Communicator {
   WorkPtr barrier(std::string_view label) final;
   void set_timeout(std::chrono::milliseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  std::optional<CommError> error() const override { return inner_.error(); }
   Survivors shrink(std::chrono::milliseconds limit) override { return inner_.shrink(limit); }
   std::shared_ptr<const CallLog> call_log() const override { return inner_.call_log(); }
   std::vector<TrafficCount> traffic() const override { return inner_.traffic(); }
