@@ -1,6 +1,10 @@
 #include "allowed_cpus.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -21,7 +25,7 @@ TEST_CASE("a control group's quota says how many CPUs there are") {
 TEST_CASE("ranks may use the CPUs of their affinity, or fewer by the quotas of their groups") {
   const ScratchFolder folder;
   const std::string root = folder.path();
-  const int all = allowed_cpus(root);  // nothing says less
+  const int all = allowed_cpus({}, root);  // nothing says less
   CHECK(all >= 1);
   std::filesystem::create_directories(root + "/proc/self");
   std::filesystem::create_directories(root + "/sys/fs/cgroup/job/step");
@@ -30,9 +34,9 @@ TEST_CASE("ranks may use the CPUs of their affinity, or fewer by the quotas of t
   };
   write("/proc/self/cgroup", "1:memory:/else\n0::/job/step");
   write("/sys/fs/cgroup/job/step/cpu.max", "max 100000");
-  CHECK(allowed_cpus(root) == all);
+  CHECK(allowed_cpus({}, root) == all);
   write("/sys/fs/cgroup/job/cpu.max", "100000 100000");
-  CHECK(allowed_cpus(root) == 1);
+  CHECK(allowed_cpus({}, root) == 1);
   // v1: its controllers' folder, which mostly has a link of the name of each.
   for (const char* mount : {"cpu,cpuacct", "cpu"}) {
     const std::string group = std::string("/sys/fs/cgroup/") + mount + "/job";
@@ -40,13 +44,48 @@ TEST_CASE("ranks may use the CPUs of their affinity, or fewer by the quotas of t
     write("/proc/self/cgroup", "5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/x");
     write(group + "/cpu.cfs_period_us", "100000");
     write(group + "/cpu.cfs_quota_us", "-1");
-    CHECK(allowed_cpus(root) == all);
+    CHECK(allowed_cpus({}, root) == all);
     write(group + "/cpu.cfs_quota_us", "150000");
-    CHECK(allowed_cpus(root) == 1);
+    CHECK(allowed_cpus({}, root) == 1);
     std::filesystem::remove_all(root + group);
   }
   write("/proc/self/cgroup", "0::/");  // a container sees its own group as the root
-  CHECK(allowed_cpus(root) == all);
+  CHECK(allowed_cpus({}, root) == all);
   write("/sys/fs/cgroup/cpu.max", "100000 100000");
-  CHECK(allowed_cpus(root) == 1);
+  CHECK(allowed_cpus({}, root) == 1);
+}
+
+TEST_CASE("ranks that are bound each to a CPU have all of these together") {
+  const ScratchFolder folder;  // without quotas
+  cpu_set_t mine, first;
+  CPU_ZERO(&mine);
+  REQUIRE(sched_getaffinity(0, sizeof(mine), &mine) == 0);
+  int a = 0, b = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(a, &mine)) ++a;
+  while (!CPU_ISSET(b, &mine)) --b;
+  const auto bound_to = [](int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    const pid_t child = fork();
+    if (child == 0) {
+      pause();
+      _exit(0);
+    }
+    REQUIRE(sched_setaffinity(child, sizeof(set), &set) == 0);
+    return child;
+  };
+  CPU_ZERO(&first);
+  CPU_SET(a, &first);
+  std::vector<int> others = {bound_to(a), bound_to(b)};
+  REQUIRE(sched_setaffinity(0, sizeof(first), &first) == 0);
+  CHECK(allowed_cpus({}, folder.path()) == 1);
+  CHECK(allowed_cpus({others[0]}, folder.path()) == 1);
+  CHECK(allowed_cpus(others, folder.path()) == (a == b ? 1 : 2));
+  for (const int child : others) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  CHECK(allowed_cpus(others, folder.path()) == 1);  // they are gone
+  CHECK(sched_setaffinity(0, sizeof(mine), &mine) == 0);
 }

@@ -41,10 +41,17 @@ std::optional<int> cpus_of_quota(const std::string& text) {
   return std::max(1, int(quota / period));
 }
 
-int allowed_cpus(const std::string& root) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+int allowed_cpus(const std::vector<int>& others, const std::string& root) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  const auto add = [&](int process) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(process, sizeof(set), &set) == 0) CPU_OR(&all, &all, &set);
+  };
+  add(0);
+  for (const int process : others) add(process);
+  int cpus = std::max(1, CPU_COUNT(&all));
   const auto grant = [&](const std::string& quota) {
     cpus = std::min(cpus, cpus_of_quota(quota).value_or(cpus));
   };

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace smp::shm {
 
@@ -9,8 +10,10 @@ namespace smp::shm {
 // number. A part of one counts as one.
 std::optional<int> cpus_of_quota(const std::string& text);
 
-// CPUs that this process may use at once: those of its affinity, or fewer by the quota of its
-// control group or of one above (cgroup v2 and v1; /proc and /sys/fs/cgroup below `root`).
-int allowed_cpus(const std::string& root = "");
+// CPUs that this process and the `others` (process ids; one that is gone counts as none) may use
+// together: those of the affinity of any, for a launcher may have bound each to its own, or fewer
+// by the quota of this process's control group or of one above (cgroup v2 and v1; /proc and
+// /sys/fs/cgroup below `root`).
+int allowed_cpus(const std::vector<int>& others = {}, const std::string& root = "");
 
 }  // namespace smp::shm

@@ -55,7 +55,7 @@ void Operation::wait() {
 
 void Operation::give_up() { engine_.give_up(); }
 
-Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* mover)
+Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, int cpus, Mover* mover)
     : job_(job),
       rank_(rank),
       timeout_(timeout),
@@ -65,7 +65,7 @@ Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, Mover* 
       pid_namespace_(own_pid_namespace()) {
   job_.board(rank).pid_namespace.store(pid_namespace_);
   job_.board(rank).process.store(getpid());
-  set_patience(ranks_here);
+  set_patience(ranks_here, cpus);
   thread_ = std::thread([this] { run_thread(); });
 }
 

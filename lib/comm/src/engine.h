@@ -258,8 +258,10 @@ class Handle final : public Work {
 
 class Engine {
  public:
-  // `ranks_here`: of the job, on this host. `mover` may be null.
-  Engine(Job& job, int rank, std::chrono::milliseconds timeout, int ranks_here, Mover* mover);
+  // `ranks_here`: of the job, on this host, which may use so many CPUs together. `mover` may be
+  // null.
+  Engine(Job& job, int rank, std::chrono::milliseconds timeout, int ranks_here, int cpus,
+         Mover* mover);
   ~Engine();
 
   int rank() const { return rank_; }
@@ -298,7 +300,7 @@ class Engine {
   void leave(Rest* rest = nullptr, bool is_soon_back = false, int budget = kBudget);
   void unlock();  // for a moment, in which another may take over
   // How long threads look before they sleep, with so many ranks on this host's CPUs.
-  void set_patience(int ranks_here);
+  void set_patience(int ranks_here, int cpus);
   void lead(const Operation& op);
   void follow(const Operation& op);
   void run_thread();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "allowed_cpus.h"
 #include "engine.h"
 #include "futex.h"
 
@@ -53,8 +52,7 @@ void pause_cpu() {
 
 }  // namespace
 
-void Engine::set_patience(int ranks_here) {
-  const int cpus = allowed_cpus();
+void Engine::set_patience(int ranks_here, int cpus) {
   has_spare_cpus_ = ranks_here <= cpus;
   spins_ = has_spare_cpus_ && doorbell_ == nullptr ? kSpins : 0;
   has_room_ = ranks_here <= kRanksPerCpuThatYield * cpus;

@@ -93,6 +93,7 @@ std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
 
   Meeting meeting = meet({self.rank, self.size, self.job_id, self.job_key, self.timeout, ""}, here,
                          fleet.spans_hosts());
+  fleet.processes_here = processes_of(meeting.peers);
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   job->set_doorbells(std::move(meeting.doorbells));
   // Later than those who watch over processes and hosts, who know better why one is silent.

@@ -151,12 +151,18 @@ std::optional<unsigned> user_of_peer(const Descriptor& socket) {
   return peer.uid;
 }
 
-Descriptor process_of_peer(const Descriptor& socket) {
+std::optional<int> pid_of_peer(const Descriptor& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
-    return {};
-  Descriptor process(int(syscall(SYS_pidfd_open, peer.pid, 0)));
+    return std::nullopt;
+  return peer.pid;
+}
+
+Descriptor process_of_peer(const Descriptor& socket) {
+  const auto pid = pid_of_peer(socket);
+  if (!pid) return {};
+  Descriptor process(int(syscall(SYS_pidfd_open, *pid, 0)));
   if (!process && errno != ENOSYS && errno != EPERM && errno != ESRCH)
     throw_errno("cannot watch the process of a peer");
   return process;

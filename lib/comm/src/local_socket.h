@@ -31,6 +31,8 @@ bool receive_all(const Descriptor& socket, void* data, size_t bytes, Deadline de
                  Descriptor* side = nullptr);
 
 std::optional<unsigned> user_of_peer(const Descriptor& socket);
+// Its process id; none where a container hides it.
+std::optional<int> pid_of_peer(const Descriptor& socket);
 // Readable when the process that made the other end of the connection has ended, whoever else holds
 // its sockets. None where the kernel or a container does not tell; std::system_error when this
 // process may open no more.

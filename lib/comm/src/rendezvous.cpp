@@ -162,4 +162,13 @@ Meeting meet(const Participant& self, const std::vector<int>& here, bool with_do
   return Meet(self, here, with_doorbells).run();
 }
 
+std::vector<int> processes_of(const std::vector<Descriptor>& peers) {
+  std::vector<int> processes;
+  for (const Descriptor& peer : peers) {
+    if (!peer) continue;
+    if (const auto pid = pid_of_peer(peer)) processes.push_back(*pid);
+  }
+  return processes;
+}
+
 }  // namespace smp::shm

@@ -23,4 +23,7 @@ struct Meeting {
 // Throws CommError naming who is missing or does not belong.
 Meeting meet(const Participant& self, const std::vector<int>& here, bool with_doorbells);
 
+// Their process ids, of those that this process can see.
+std::vector<int> processes_of(const std::vector<Descriptor>& peers);
+
 }  // namespace smp::shm

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allowed_cpus.h"
 #include "arena.h"
 #include "engine.h"
 #include "job.h"
@@ -29,7 +30,8 @@ struct Fleet {
   std::vector<int> host_of;        // each rank's host; empty when there is one
   std::vector<std::string> hosts;  // their names in errors
   int ranks_here = 0;
-  ExchangeRule exchange;  // between them
+  std::vector<int> processes_here;  // of the other ranks on this host, as far as they are seen
+  ExchangeRule exchange;            // between them
 
   bool spans_hosts() const { return hosts.size() > 1; }
 };
@@ -43,7 +45,7 @@ struct Seat {
         port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, rank)),
         engine(*job, rank, timeout, fleet.spans_hosts() ? fleet.ranks_here : job->size(),
-               port.get()) {}
+               allowed_cpus(fleet.processes_here), port.get()) {}
   ~Seat() {
     const std::chrono::milliseconds limit(job->failures() == 0 ? 2000 : 100);
     if (port) engine.exclusively([&] { port->flush(limit); });

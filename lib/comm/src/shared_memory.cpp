@@ -84,7 +84,9 @@ std::unique_ptr<Communicator> connect_shared_memory(const SharedMemoryOptions& o
   auto regroup = std::make_unique<RegroupHere>(self, options);
   Meeting meeting = meet(self, all, false);
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
-  auto seat = std::make_shared<Seat>(job, options.rank, options.timeout);
+  Fleet fleet;
+  fleet.processes_here = processes_of(meeting.peers);
+  auto seat = std::make_shared<Seat>(job, options.rank, options.timeout, std::move(fleet));
   if (options.size > 1)
     seat->watches.push_back(
         std::make_unique<SocketWatch>(job, options.rank, std::move(meeting.peers)));
