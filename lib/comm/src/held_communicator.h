@@ -2,36 +2,89 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "smp/comm/communicator.h"
 #include "smp/comm/home_process.h"
-#include "smp/comm/wrapped_communicator.h"
 
 namespace smp::shm {
 
 // A group as its process holds it. In children that the process forks every call is refused, and
 // nothing ends: locks may be held there by threads that are not, and peers, sockets and network are
-// the parent's. Thread rule of the group.
-class HeldCommunicator final : public WrappedCommunicator {
+// the parent's. Thread rule of the group. It stands before every call, however short, so it passes
+// them on one by one.
+class HeldCommunicator final : public Communicator {
  public:
   explicit HeldCommunicator(std::unique_ptr<Communicator> group)
-      : WrappedCommunicator(*group),
-        rank_(group->global_rank(group->rank())),
-        group_(group.release()) {}
+      : rank_(group->global_rank(group->rank())), group_(group.release()) {}
 
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  int global_rank(int rank) const override { return group_->global_rank(rank); }
+  std::shared_ptr<const CallLog> call_log() const override { return group_->call_log(); }
+  int64_t segment_bytes() const override { return group_->segment_bytes(); }
+
+  WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                     std::string_view label) override {
+    return group().all_reduce(in, out, count, dtype, op, label);
+  }
+  WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override {
+    return group().all_gather(in, out, count, dtype, label);
+  }
+  WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
+                         std::string_view label) override {
+    return group().reduce_scatter(in, out, count, dtype, op, label);
+  }
+  WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
+                    std::string_view label) override {
+    return group().broadcast(buffer, count, dtype, root, label);
+  }
+  WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op, int root,
+                 std::string_view label) override {
+    return group().reduce(in, out, count, dtype, op, root, label);
+  }
+  WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
+                 std::string_view label) override {
+    return group().gather(in, out, count, dtype, root, label);
+  }
+  WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
+                  std::string_view label) override {
+    return group().scatter(in, out, count, dtype, root, label);
+  }
+  WorkPtr all_to_all(const void* in, void* out, int64_t count, DType dtype,
+                     std::string_view label) override {
+    return group().all_to_all(in, out, count, dtype, label);
+  }
+  WorkPtr send(const void* in, int64_t count, DType dtype, int peer,
+               std::string_view label) override {
+    return group().send(in, count, dtype, peer, label);
+  }
+  WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) override {
+    return group().recv(out, count, dtype, peer, label);
+  }
+  WorkPtr barrier(std::string_view label) override { return group().barrier(label); }
   std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
                                           std::string_view label) override;
-  std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
-  void set_timeout(std::chrono::milliseconds timeout) override;
-  void abort(const std::string& reason) override;
-  std::optional<CommError> error() const override;
-  Survivors shrink(std::chrono::milliseconds limit) override;
-  std::vector<TrafficCount> traffic() const override;
-  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    return group().split(members);
+  }
+  void set_timeout(std::chrono::milliseconds timeout) override { group().set_timeout(timeout); }
+  void abort(const std::string& reason) override { group().abort(reason); }
+  std::optional<CommError> error() const override { return group().error(); }
+  Survivors shrink(std::chrono::milliseconds limit) override { return group().shrink(limit); }
+  std::vector<TrafficCount> traffic() const override { return group().traffic(); }
+  std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
+    return group().allocate_symmetric(bytes);
+  }
 
  private:
-  WorkPtr pass(const Call& call) override;
-  void check() const { group_.get_deleter().home.check(rank_); }
+  Communicator& group() const {
+    group_.get_deleter().home.check(rank_);
+    return *group_;
+  }
 
   const int rank_;  // in the job
   const OwnedAtHome<Communicator> group_;
