@@ -2,20 +2,22 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <vector>
 
+#include "comm/on_paths.h"
 #include "smp/comm/job_environment.h"
 
-// A rank that calls until a call fails, and prints what it is told then: what comm_faults.py
-// breaks.
-int main() {
+// A rank that makes the call that it is told until one fails, and prints what it is told then: what
+// comm_faults.py breaks.
+int main(int argc, char** argv) {
+  const std::string call = argc > 1 ? argv[1] : "all_reduce";
   try {
     const auto world =
         smp::connect(smp::read_job_environment("calls_until_an_error"), [](const std::string&) {});
-    std::vector<float> x(100000);
+    std::vector<float> in(size_t(smp::testing::kCount * world->size())), out(in.size());
     for (bool first = true;; first = false) {
-      world->all_reduce(x.data(), x.data(), 100000, smp::DType::kF32, smp::ReduceOp::kSum, "x")
-          ->wait();
+      smp::testing::make(call, *world, in.data(), out.data());
       if (first) puts("running");
       fflush(stdout);
       usleep(1000);

@@ -5,10 +5,13 @@ returns 77 where such hosts may not be made.
 
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --eight
+  train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --grid
   train_on_hosts.py SMP_PLAN SMP_LAUNCH SOURCE_DIR --quickstart STEPS
 
-With --eight it trains on 8 hosts alone. With --quickstart it trains the quickstart's job alone, for so many steps on 4
-hosts, in the layout that smp-plan chooses for them and as ZeRO-3 x pipeline; a rank is killed in the middle of each.
+With --eight it trains on 8 hosts alone. With --grid on 2, 3, 4 and 8 hosts with 1, 2, 3 and 4 ranks each: ZeRO-3, with an
+even number of ranks on each x tensor, and of hosts x pipeline. With --quickstart it trains the quickstart's job alone, for so
+many steps on 4 hosts, in the layout that smp-plan chooses for them and as ZeRO-3 x pipeline, a rank killed in the middle of
+each: the losses of an undisturbed run to the bit, and of one host in the same layout.
 """
 import argparse
 import json
@@ -41,6 +44,20 @@ EIGHT = [
     (8, 2, {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 4,
             "sharding": "parameters"}, 1e-6),
 ]
+
+
+def grid():
+    for hosts in (2, 3, 4, 8):
+        for per_host in (1, 2, 3, 4):
+            tensor = 2 - per_host % 2
+            pipeline = 2 if hosts % 2 == 0 and per_host != 3 else 1  # two stages do not go into 3 ranks
+            layout = {"tensor_parallel_degree": tensor, "pipeline_parallel_degree": pipeline,
+                      "sharded_data_parallel_degree": hosts * per_host // tensor // pipeline}
+            if layout["sharded_data_parallel_degree"] > 1:
+                layout["sharding"] = "parameters"
+            yield hosts, per_host, layout, 0 if per_host == 1 else 1e-6
+
+
 ZERO3_PIPELINE = {"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 2, "sharding": "parameters"}
 
 
@@ -124,11 +141,16 @@ class Test(Checks):
         (folder / "smp-worker").chmod(0o755)
         return str(folder / "smp-launch")
 
-    def restart(self, what, plan, kill_at):
+    def restart(self, what, plan, kill_at, one_host=None):
         """On 4 hosts, a rank killed behind two checkpoints, for they are written in the background and the second began
-        when the first was whole: the losses of an undisturbed run."""
+        when the first was whole: the losses of an undisturbed run, and of that plan of one host, whose sums have the same
+        order where a host has one rank."""
         name = what.replace(" ", "-")
         expected, _, _, _ = self.train(plan, self.folder / f"{name}-undisturbed.run", 4)
+        if one_host is not None:
+            losses, _, _, seconds = self.train(one_host, self.folder / f"{name}-one-host.run")
+            self.check(f"{what} on 4 hosts: the same {len(losses)} losses as on one ({seconds:.1f} s there)",
+                       losses == expected, f"{expected}\n{losses}")
         run = self.folder / f"{name}-disturbed.run"
         done = subprocess.run([self.launch_with_a_death(kill_at), *self.command(plan, run, 4)[1:-1], "--max-restarts",
                                "1", "--restart-pause", "100ms", str(plan)], capture_output=True, text=True, timeout=1200)
@@ -146,9 +168,22 @@ class Test(Checks):
     def quickstart(self, steps):
         auto = {f"{name}_degree": "auto" for name in ("tensor_parallel", "pipeline_parallel", "sharded_data_parallel")}
         for what, layout in (("quickstart", auto), ("quickstart as ZeRO-3 x pipeline", ZERO3_PIPELINE)):
-            plan = self.make_plan(what.replace(" ", "-"), 4, 1, layout, steps,
-                                  {"training.checkpoint.every_steps": steps // 4}, "configs/jobs/quickstart.yaml")
-            self.restart(what, plan, steps * 5 // 8)
+            name, job = what.replace(" ", "-"), "configs/jobs/quickstart.yaml"
+            more = {"training.checkpoint.every_steps": steps // 4}
+            plan = self.make_plan(name, 4, 1, layout, steps, more, job)
+            # What is best on one host need not be on four: the degrees that were chosen for these.
+            layout, micro_batch = self.chosen(plan)
+            one = self.make_plan(f"{name}-one-host", 1, 4, layout, steps, more | {"training.micro_batch": micro_batch}, job)
+            self.restart(what, plan, steps * 5 // 8, one)
+
+    @staticmethod
+    def chosen(plan):
+        """The layout of a plan, as the pins of make_plan, and its micro batch."""
+        text = plan.read_text()
+        keys = ("tensor_parallel_degree", "pipeline_parallel_degree", "sharded_data_parallel_degree", "sharding",
+                "micro_batch")
+        values = {key: re.search(rf"^ +{key}: (\S+)", text, re.M)[1] for key in keys}
+        return values, values.pop("micro_batch")
 
     def kill_a_rank(self):
         pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
@@ -172,11 +207,12 @@ def main():
     parser.add_argument("launch", type=os.path.abspath)
     parser.add_argument("source")
     parser.add_argument("--eight", action="store_true")
+    parser.add_argument("--grid", action="store_true")
     parser.add_argument("--quickstart", type=int, metavar="STEPS")
     options = parser.parse_args()
-    test = Test(options.plan, options.launch, options.source, EIGHT if options.eight else CASES)
+    test = Test(options.plan, options.launch, options.source, EIGHT if options.eight else list(grid()) if options.grid else CASES)
     try:
-        if options.eight:
+        if options.eight or options.grid:
             test.train_all()
         elif options.quickstart:
             test.quickstart(options.quickstart)

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeat{500};
-constexpr milliseconds kLinger{1000};            // rank 0, for the others to say that they leave
+constexpr milliseconds kLinger{1000};  // rank 0, for the others to say that they leave, or why
 constexpr uint32_t kMostLetterBytes = 64 << 10;  // far more than any error's text
 
 std::string letter_of(uint64_t key, const Failure& failure) {
@@ -54,7 +54,7 @@ HostWatch::HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor
 
 HostWatch::~HostWatch() {
   job_->set_outside(nullptr);
-  leave_by_ = Clock::now() + (is_hub() && job_->failures() == 0 ? kLinger : milliseconds(0));
+  leave_by_ = Clock::now() + kLinger;
   leaving_.store(true);
   bell_.ring();
   thread_.join();
@@ -82,29 +82,33 @@ void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
   bell_.ring();
 }
 
-bool HostWatch::done() {
-  if (!leaving_.load()) return false;
+bool HostWatch::may_leave() const {
   const bool alone =
       std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.open; });
-  return !is_hub() || alone || job_->failures() != 0 || Clock::now() >= leave_by_;
+  // What rank 0 only knows from the memory of its host, its finder may be about to have it told.
+  const bool told = job_->failures() != 0 && has_passed_on_;
+  return !is_hub() || alone || told || Clock::now() >= leave_by_;
 }
 
 void HostWatch::run() {
   auto beat = Clock::now();
   bool told = false;  // that this rank leaves
   for (;;) {
+    // Before the news are taken: none comes after it, so whoever leaves has told all.
+    const bool leaving = leaving_.load();
     std::deque<std::string> news;
     {
       std::lock_guard guard(mutex_);
       news.swap(news_);
     }
     for (const std::string& letter : news) tell_others(Word::kFailure, letter);
-    if (leaving_.load() && !std::exchange(told, true)) {
+    has_passed_on_ |= !news.empty();
+    if (leaving && !std::exchange(told, true)) {
       Packer letter;
       letter.add(uint64_t(rank_));
       tell_others(Word::kLeft, letter.bytes);
     }
-    if (done()) return;
+    if (leaving && may_leave()) return;
     if (const auto now = Clock::now(); now >= beat) {
       beat = now + kBeat;
       tell_others(Word::kHere, load(job_->board(rank_).last_call));
@@ -177,6 +181,7 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       failure.finder = int(uint32_t(unpacker.number()));
       failure.text = unpacker.text();
       if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
+      has_passed_on_ = true;
       job_->write(key == 0 ? job_->failure() : seat_.record_of(key), failure);
       return;
     }

@@ -49,7 +49,7 @@ class HostWatch final : public PeerWatch, public Outside {
   void look_for_silent();
   void tell(Line& line, Word word, const std::string& letter);
   void tell_others(Word word, const std::string& letter, int except = -1);
-  bool done();
+  bool may_leave() const;
 
   Seat& seat_;
   const std::shared_ptr<Job> job_;
@@ -60,6 +60,7 @@ class HostWatch final : public PeerWatch, public Outside {
   Doorbell bell_;
   std::mutex mutex_;
   std::deque<std::string> news_;  // failures found here, to be told
+  bool has_passed_on_ = false;    // a failure, told or heard by this rank
   std::atomic<bool> leaving_{false};
   Clock::time_point leave_by_;
   std::thread thread_;

@@ -148,8 +148,9 @@ void Job::fail(FailureRecord& record, const Failure& failure) {
   if (outside_ == nullptr) return write(record, failure);
   Failure placed = failure;
   placed.text += outside_->place_of(failure.culprit);
-  write(record, placed);
+  // First outside: who reads it here may end the group, of which nobody could be told then.
   outside_->failed(record, placed);
+  write(record, placed);
 }
 
 void Job::write(FailureRecord& record, const Failure& failure) {
