@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/differences.h"
 #include "comm/fake_network.h"
 #include "comm/layouts.h"
 #include "comm/processes.h"
@@ -105,96 +106,30 @@ TEST_CASE("of messages that go straight and others that do not, both ends hear t
   }
 }
 
-namespace {
-
-// One collective of 5000 elements of its own memory, whatever it is.
-struct AnyCall {
-  CollectiveOp op = CollectiveOp::kBroadcast;
-  int root = 0;
-  int64_t count = 5000;
-  DType dtype = DType::kF32;
-  ReduceOp reduce_op = ReduceOp::kSum;
-  std::string label = "x";
-
-  void run(Communicator& comm) const {
-    const auto all = size_t(count * bytes_of(dtype) * comm.size());
-    std::vector<std::byte> in(all), out(all);
-    void *x = in.data(), *y = out.data();
-    WorkPtr work;
-    switch (op) {
-      case CollectiveOp::kBroadcast: work = comm.broadcast(x, count, dtype, root, label); break;
-      case CollectiveOp::kReduce:
-        work = comm.reduce(x, y, count, dtype, reduce_op, root, label);
-        break;
-      case CollectiveOp::kGather: work = comm.gather(x, y, count, dtype, root, label); break;
-      case CollectiveOp::kScatter: work = comm.scatter(x, y, count, dtype, root, label); break;
-      case CollectiveOp::kAllToAll: work = comm.all_to_all(x, y, count, dtype, label); break;
-      case CollectiveOp::kAllGather: work = comm.all_gather(x, y, count, dtype, label); break;
-      default: work = comm.all_reduce(x, y, count, dtype, reduce_op, label); break;
-    }
-    work->wait();
-  }
-};
-
-}  // namespace
-
 TEST_CASE(
     "whatever differs between hosts, op, root, count, dtype or order: all hear of both calls") {
-  using Op = CollectiveOp;
-  struct Case {
-    AnyCall usual, odd;
-    const char *says, *and_says;  // "@": a root's rank in the job
-  };
-  std::vector<Case> cases = {
-      {{Op::kBroadcast}, {Op::kAllGather}, "broadcast #1 'x' of", "all_gather #1 'x' of"},
-      {{Op::kGather}, {Op::kScatter}, "gather #1 'x' of", "scatter #1 'x' of"},
-      {{Op::kAllReduce}, {Op::kReduce}, "all_reduce #1 'x' of", "reduce #1 'x' of"},
-      {{Op::kBroadcast}, {Op::kBroadcast, 0, 9}, "of 5000 fp32", "of 9 fp32"},
-      {{Op::kAllToAll}, {Op::kAllToAll, 0, 9}, "of 5000 fp32", "of 9 fp32"},
-      {{Op::kScatter}, {Op::kScatter, 0, 5000, DType::kI32}, "of 5000 fp32", "of 5000 int32"},
-      {{Op::kReduce},
-       {Op::kReduce, 0, 5000, DType::kF32, ReduceOp::kMax},
-       "of 5000 fp32 to",
-       "of 5000 fp32 (max) to"},
-      {{Op::kGather, 0, 5000, DType::kF32, ReduceOp::kSum, "a"},
-       {Op::kGather, 0, 5000, DType::kF32, ReduceOp::kSum, "b"},
-       "gather #1 'a'",
-       "gather #1 'b'"}};
-  for (const Op op : {Op::kBroadcast, Op::kReduce, Op::kGather, Op::kScatter}) {
-    const bool from = op == Op::kBroadcast || op == Op::kScatter;
-    cases.push_back({{op, 0}, {op, -1}, from ? "from rank 0" : "to rank 0", "rank @"});
-  }
-  for (const Case& c : cases)
-    for (const Grid& grid : {Grid{2, 1}, Grid{2, 2}, Grid{3, 1}, Grid{4, 2}}) {
-      const int size = grid.hosts * grid.per_host;
-      for (const int odd : {0, size - 1})
-        for (const int other_root : {1, size - 1}) {
-          if (c.odd.root == 0 && other_root == 1) continue;
-          AnyCall theirs = c.odd;
-          if (theirs.root < 0) theirs.root = other_root;
-          const auto begin = std::chrono::steady_clock::now();
-          const auto errors =
-              errors_between(grid.hosts, grid.per_host, kNever, [&](Communicator& comm) {
-                (comm.rank() == odd ? theirs : c.usual).run(comm);
-                comm.barrier("after")->wait();
-              });
-          CAPTURE(c.says);
+  for (const Grid& grid : {Grid{2, 1}, Grid{2, 2}, Grid{3, 1}, Grid{4, 2}}) {
+    const int size = grid.hosts * grid.per_host;
+    for (const int odd : {0, size - 1})
+      for (const int other_root : {1, size - 1})
+        for (const Difference& difference : all_differences(other_root)) {
+          const bool is_of_roots = std::string(difference.what) == "root";
+          if (other_root != size - 1 && !is_of_roots) continue;
+          const bool is_soon = is_once_within(kHeard, [&] {
+            const auto begin = std::chrono::steady_clock::now();
+            for (const std::string& error :
+                 errors_between(grid.hosts, grid.per_host, kNever, [&](Communicator& comm) {
+                   run_calls(comm, comm.rank() == odd ? difference.odd : difference.usual, false);
+                 }))
+              CHECK(wrong_with(error, difference, size) == "");
+            return milliseconds_since(begin);
+          });
           CAPTURE(size);
           CAPTURE(odd);
-          CAPTURE(theirs.root);
-          CHECK(std::chrono::steady_clock::now() - begin < kSoon);
-          std::string other = c.and_says;
-          if (other.back() == '@') other.replace(other.size() - 1, 1, std::to_string(theirs.root));
-          for (const std::string& error : errors) {
-            CAPTURE(error);
-            CHECK(error.rfind("mismatch ", 0) == 0);
-            // A rank that had nothing to do with the odd one may have gone on.
-            const bool went_on = error.find(": barrier #2 'after'") != std::string::npos;
-            CHECK((went_on || error.find(c.says) != std::string::npos));
-            CHECK(error.find(other) != std::string::npos);
-          }
+          CAPTURE(text_of(difference));
+          CHECK(is_soon);
         }
-    }
+  }
 }
 
 TEST_CASE("a rank of another host that does not call is named when the time is over") {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/calls_apart.h"
+#include "comm/differences.h"
 #include "comm/processes.h"
 #include "comm/times.h"
 #include "smp/comm/thread_group.h"
@@ -87,6 +88,31 @@ TEST_CASE("calls in another order are told from each other by their labels") {
   check_mismatch(two("a", "b"), two("b", "a"),
                  "rank 0: all_reduce #1 'a' of 10 fp32 does not match "
                  "rank 1: all_reduce #1 'b' of 10 fp32");
+}
+
+TEST_CASE("whatever differs in a host, in either memory: all hear of both calls within a second") {
+  constexpr int kSize = 4;
+  for (const bool is_symmetric : {false, true})
+    for (const int odd : {0, kSize - 1})
+      for (const Difference& difference : all_differences(kSize - 1)) {
+        const auto step_of = [&](int rank) -> Step {
+          return [&, rank](Communicator& comm) {
+            run_calls(comm, rank == odd ? difference.odd : difference.usual, is_symmetric);
+          };
+        };
+        std::vector<Step> steps;
+        for (int rank = 0; rank < kSize; ++rank) steps.push_back(step_of(rank));
+        const bool is_soon = is_once_within(kHeard, [&] {
+          const auto begin = std::chrono::steady_clock::now();
+          for (const std::string& error : errors_of(steps, kNever))
+            CHECK(wrong_with(error, difference, kSize) == "");
+          return milliseconds_since(begin);
+        });
+        CAPTURE(is_symmetric);
+        CAPTURE(odd);
+        CAPTURE(text_of(difference));
+        CHECK(is_soon);
+      }
 }
 
 TEST_CASE("among several ranks the odd one out is blamed") {
