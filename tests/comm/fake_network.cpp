@@ -448,6 +448,7 @@ void run_hosts(int hosts, int per_host,
       std::lock_guard guard(mutex);
       if (!first) first = std::current_exception();
     }
+    if (options.counted) seat->engine.exclusively([&] { options.counted(seat->port->counts()); });
     for (const auto& other : telegraph.jobs) other->board(rank).gone.store(1);
   };
   std::vector<std::thread> ranks;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "doorbell.h"
+#include "port.h"
 #include "smp/comm/communicator.h"
 #include "smp/comm/exchange.h"
 #include "smp/comm/job_environment.h"
@@ -96,8 +97,9 @@ struct HostsOptions {
   std::chrono::milliseconds timeout{60000};
   std::chrono::milliseconds silence{10000};  // of a rank that is asked
   NetworkFaults faults;
-  std::function<void(FakeNetwork&)> afterwards;          // with the network as it was left
-  std::function<std::unique_ptr<shm::Transport>()> end;  // of another network, for each rank
+  std::function<void(FakeNetwork&)> afterwards;           // with the network as it was left
+  std::function<void(const shm::Port::Counts&)> counted;  // of each rank, from its own thread
+  std::function<std::unique_ptr<shm::Transport>()> end;   // of another network, for each rank
   std::vector<int> host_of;          // each rank's host; equal shares when empty
   std::optional<Exchange> exchange;  // by what the network costs otherwise
 };
