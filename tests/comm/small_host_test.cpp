@@ -3,13 +3,11 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,12 +15,10 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "comm/processes.h"
-#include "comm/times.h"
 #include "memory_limit.h"
 #include "scratch_folder.h"
 
@@ -91,83 +87,7 @@ std::string work_of(Communicator& comm) {
   return "good";
 }
 
-SharedMemoryOptions options_of(int rank, const std::string& job_id) {
-  SharedMemoryOptions options;
-  options.rank = rank;
-  options.size = 2;
-  options.job_id = job_id;
-  options.job_key = "the key of the tests";
-  options.timeout = kNever;
-  return options;
-}
-
-enum class End { kInOrder, kException, kKilled };
-
-void sum(Communicator& comm) {
-  std::vector<float> own(1 << 18, 1);
-  const auto shared = comm.allocate_symmetric(1 << 20);
-  for (float* data : {own.data(), reinterpret_cast<float*>(shared.get())})
-    comm.all_reduce(data, data, 1 << 18, DType::kF32, ReduceOp::kSum, "sum")->wait();
-}
-
-// One job of this process and another, which ends as it is told.
-void run_job(End end) {
-  const std::string job_id = fresh_job_id();
-  const pid_t peer = fork();
-  if (peer == 0) {
-    try {
-      const auto comm = connect_shared_memory(options_of(1, job_id));
-      sum(*comm);
-      if (end == End::kKilled) raise(SIGKILL);
-      if (end == End::kException) throw std::logic_error("the end");
-    } catch (const std::exception&) {
-    }
-    _exit(0);
-  }
-  try {
-    const auto comm = connect_shared_memory(options_of(0, job_id));
-    sum(*comm);
-    if (end != End::kInOrder) comm->barrier("nobody else comes")->wait();
-  } catch (const CommError&) {
-  }
-  waitpid(peer, nullptr, 0);
-}
-
-int64_t open_files() {
-  int64_t count = 0;
-  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
-}
-
-int64_t resident_bytes() {
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm").ignore(32, ' ') >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
-}
-
 }  // namespace
-
-TEST_CASE("processes: a job gives back its files and memory, however its peer ended") {
-  Child child([] {
-    const auto run_jobs = [] {
-      for (const End end : {End::kInOrder, End::kException, End::kKilled}) run_job(end);
-    };
-    run_jobs();
-    const int64_t files = open_files(), bytes = resident_bytes();
-    run_jobs();
-    run_jobs();
-    const int64_t grown = resident_bytes() - bytes;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const bool is_steady = true;  // ASan keeps what is freed, TSan what it has seen of it
-#else
-    const bool is_steady = grown < 1 << 20;
-#endif
-    return fmt::format("{} files more{}", open_files() - files,
-                       is_steady ? "" : fmt::format(", {} bytes more", grown));
-  });
-  CHECK(child.join().said == "0 files more");
-}
 
 TEST_CASE("processes: a /dev/shm of 1 MiB, and no copies between processes, change nothing") {
   const std::string job_id = fresh_job_id();
