@@ -110,7 +110,7 @@ TEST_CASE("processes: a job gives back its files and memory, however its peer en
 }
 
 TEST_CASE("processes: a job over libfabric gives back its files and memory, as its peer ended") {
-  if (!is_here(Path::kBetweenHosts)) return;
+  if (!may_die_on(Path::kBetweenHosts)) return;
   const std::string job_id = fresh_job_id();
   const std::vector<HeldPort> ports(kJobs);
   CHECK(left_after_jobs([&](int rank, int job) {
