@@ -188,7 +188,7 @@ TEST_CASE("who cannot open its memory says how much, and of which network") {
     const char* says;
   };
   for (const Case& c :
-       {Case{false, "rank 1 cannot open 524288 bytes of its memory to rank 0: no memory"},
+       {Case{false, "rank 1 cannot open 249856 bytes of its memory to rank 0: no memory"},
         {true, "rank 1 cannot open 131072 bytes of its memory to rank 0: std::bad_alloc"}}) {
     std::vector<std::string> errors(2);
     std::atomic<int> ended{0};

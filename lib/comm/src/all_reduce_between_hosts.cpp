@@ -24,8 +24,8 @@ struct HostsGroup::AllReduce {
         narrow_element(bytes_of(call.dtype)),
         element(bytes_of(dtype)),
         rest(call.count % size),
-        most((kMessageBytes - rest_room()) / element),
         own(call.count / size),
+        most((round_bytes(own * element + rest_room()) - rest_room()) / element),
         rounds(div_up(own, most)),
         from(size_t(hosts)),
         lent(size_t(2 * hosts)) {}
@@ -44,7 +44,7 @@ struct HostsGroup::AllReduce {
   const bool wide;
   const DType dtype;  // of partials
   const int64_t narrow_element, element;
-  const int64_t rest, most, own, rounds;  // elements of all, of a message and of a rank
+  const int64_t rest, own, most, rounds;  // elements of all, of a rank and of its round
 
   Way way;                       // of sums
   Bytes sum = nullptr;           // a wide one

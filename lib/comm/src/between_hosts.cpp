@@ -152,7 +152,7 @@ Program HostsGroup::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) 
   const bool wide = widens(call, per_host_);
   const DType dtype = wide ? DType::kF32 : call.dtype;
   const int64_t element = bytes_of(dtype), part = call.count / size_;
-  const int64_t most = kMessageBytes / element;
+  const int64_t most = round_bytes(part * element) / element;
   const int64_t rounds = std::max<int64_t>(1, div_up(part, most));
   if (local_) {
     if (wide) more_scratch_.resize(size_t((call.count + most) * element));

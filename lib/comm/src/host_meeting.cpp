@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x3654454e45484d53;  // "SMHENET6"
+constexpr uint64_t kGreeting = 0x3754454e45484d53;  // "SMHENET7"
 std::string own_host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);

@@ -11,6 +11,11 @@ inline bool widens(const Call& call, int per_host) {
   return bytes_of(call.dtype) == 2 && per_host > 1;
 }
 
+// Bytes of a round in which each rank sends so many, all in all.
+inline int64_t round_bytes(int64_t all) {
+  return all > kMessageBytes ? kRoundBytes : kMessageBytes;
+}
+
 // What the members of a host do for the whole: only the last sum is divided.
 inline ReduceOp partial_op(const Call& call) {
   return call.reduce_op == ReduceOp::kAverage ? ReduceOp::kSum : call.reduce_op;

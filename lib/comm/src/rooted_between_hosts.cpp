@@ -37,7 +37,7 @@ Program HostsGroup::run_reduce(Operation& op, ConstBytes in, Bytes out) {
   const bool wide = widens(call, per_host_);
   const DType dtype = wide ? DType::kF32 : call.dtype;
   const int64_t narrow_element = bytes_of(call.dtype), element = bytes_of(dtype);
-  const int64_t most = kMessageBytes / element;
+  const int64_t most = round_bytes(call.count * element) / element;
   const int64_t rounds = std::max<int64_t>(1, div_up(call.count, most));
   const int root = call.peer, root_host = root / per_host_, root_place = root % per_host_;
   const bool sends = place_ == root_place && rank_ != root;
