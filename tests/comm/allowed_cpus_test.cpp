@@ -69,6 +69,7 @@ TEST_CASE("ranks that are bound each to a CPU have all of these together") {
     CPU_SET(cpu, &set);
     const pid_t child = fork();
     if (child == 0) {
+      alarm(60);
       pause();
       _exit(0);
     }

@@ -123,7 +123,8 @@ double milliseconds_to_hear_of_a_stop(Path path, milliseconds timeout) {
         text.find("its last call: #1 barrier 'start'") != std::string::npos;
     if (!is_named) MESSAGE(text);
   }
-  CHECK(most >= double(timeout.count()));  // the first of all has taken all of its time
+  if (is_named)
+    CHECK(most >= double(timeout.count()));  // the first of all has taken all of its time
   return is_named ? most : kYear;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -111,10 +112,10 @@ TEST_CASE(
   for (const Grid& grid : {Grid{2, 1}, Grid{2, 2}, Grid{3, 1}, Grid{4, 2}}) {
     const int size = grid.hosts * grid.per_host;
     for (const int odd : {0, size - 1})
-      for (const int other_root : {1, size - 1})
+      for (const int other_root : std::set<int>{1, size - 1})
         for (const Difference& difference : all_differences(other_root)) {
           const bool is_of_roots = std::string(difference.what) == "root";
-          if (other_root != size - 1 && !is_of_roots) continue;
+          if (!is_of_roots && (other_root != size - 1 || odd == 0 || size > 4)) continue;
           const bool is_soon = is_once_within(kHeard, [&] {
             const auto begin = std::chrono::steady_clock::now();
             for (const std::string& error :

@@ -315,6 +315,7 @@ TEST_CASE("a group that is aborted with receives that were told as one leaves th
 
 TEST_CASE("after a death the memory that was told as one is its callers' again, and is told anew" *
           doctest::test_suite("by writes of libfabric")) {
+  if (!has_network() || !outlives_deaths()) return;
   auto children = start(3, 1, [](Communicator& comm) -> std::string {
     std::vector<std::byte> memory(size_t(6 * kLong), std::byte(comm.rank()));
     bool is_first = true;
@@ -342,5 +343,6 @@ TEST_CASE("after a death the memory that was told as one is its callers' again, 
                         int64_t(memory.size());
     return is_own ? "good" : "somebody wrote to it";
   });
-  for (const int rank : {0, 1}) CHECK(children[size_t(rank)].join().said == "good");
+  for (const int rank : {0, 1}) CHECK(children[rank].join().said == "good");
+  children[2].join();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -14,7 +15,11 @@ inline std::string network_provider() {
   return provider == nullptr ? "" : provider;
 }
 
-inline bool has_network() { return network_provider() != "none"; }
+inline bool has_network() {
+  if (network_provider() != "none") return true;
+  std::puts("skipped: SMP_FABRIC_PROVIDER is none");
+  return false;
+}
 
 // Who dies or is stopped may hold a lock of libfabric's shm in the memory that it shares with the
 // others, who then wait for it within libfabric (docs/between-hosts.md).

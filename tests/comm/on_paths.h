@@ -37,12 +37,11 @@ inline std::string name_of(Path path) {
   return "libfabric";
 }
 
-// Those that have a count and are of all ranks, those of all ranks, and all.
+// All, and those of all ranks.
 inline constexpr std::array<const char*, 11> kCalls = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce",
     "gather",     "scatter",    "barrier",        "split",     "send"};
 inline constexpr std::span<const char* const> kCallsOfAll = std::span(kCalls).first(10);
-inline constexpr std::span<const char* const> kCallsWithCount = std::span(kCalls).first(8);
 
 // What its errors call it: a new group is only heard of by its first call.
 inline std::string name_in_errors(const std::string& call) {

@@ -42,8 +42,8 @@ def run(command, **environment):
 
 
 python, *module = sys.argv[1:]
-if not python or subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
-    print("skipped: no Python that has torch 2.11: configure with SMP_PYTHON")
+if not python or subprocess.run([python, "-c", "import pip, torch; assert torch.__version__.startswith('2.11')"], capture_output=True).returncode != 0:
+    print("skipped: no Python that has pip and torch 2.11: configure with SMP_PYTHON")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as scratch:
     what, site = ROOT / "python", pathlib.Path(scratch, "site")

@@ -44,7 +44,10 @@ std::optional<Failure> GroupSide::failure() const {
   return std::nullopt;
 }
 
+// A step counts with the call that it belongs to, whose number it has in its label: no row of its
+// own, or rows would be as many as calls.
 void GroupSide::finished(const Operation& op) {
+  if (is_step(op.call.label)) return;
   traffic_.add(op.call.label, op.call.op, op.wire_bytes);
 }
 

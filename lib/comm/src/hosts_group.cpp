@@ -246,12 +246,10 @@ WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::s
   return start(work, run_recv(*work, *p.channel, to));
 }
 
-// Steps inside the host are counted with the calls that they belong to.
 std::vector<TrafficCount> HostsGroup::traffic() const {
   std::vector<TrafficCount> counts = traffic_.counts(size_);
   if (!local_) return counts;
   for (TrafficCount row : local_->traffic()) {
-    if (is_step(row.label)) continue;
     row.group_size = size_;
     const auto same = std::find_if(counts.begin(), counts.end(), [&row](const TrafficCount& count) {
       return count.label == row.label && count.op == row.op;
