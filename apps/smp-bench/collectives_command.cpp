@@ -124,6 +124,7 @@ void write_or_print(const std::string& path, const std::string& text) {
 void check_can_be_written(const std::string& path) {
   if (path.empty() || path == "-") return;
   const bool is_new = !std::filesystem::exists(path);
+  if (!is_new && !std::filesystem::is_regular_file(path)) return;  // a pipe has one reader
   const bool opens = std::ofstream(path, std::ios::app).is_open();
   if (opens && is_new) std::filesystem::remove(path);
   if (!opens) throw ConfigError(fmt::format("{} could not be written", path));

@@ -57,7 +57,11 @@ def get_error(group=None):
     """What has ended a process group on smp, the default one if none is named, without a call: torch's
     ErrorType.SUCCESS while it works, TIMEOUT, or COMM_ERROR for everything else. Any thread."""
     group = dist.distributed_c10d._get_default_group() if group is None else group
-    return _backend.get_error(group._get_backend(torch.device("cpu")))
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        if backend.name() == "smp":
+            return _backend.get_error(backend)
+    raise ValueError("smp_torch.get_error: no backend of this process group is smp")
 
 
 def last_calls(most=32):

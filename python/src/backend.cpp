@@ -166,8 +166,13 @@ void SmpBackend::abort() {
 
 c10d::ErrorType SmpBackend::getError() {
   check_home();
-  std::lock_guard guard(mutex_);
-  return connection_ ? error_of(*connection_->communicator) : last_error_;
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard guard(mutex_);
+    connection = connection_;
+    if (!connection) return last_error_;
+  }
+  return error_of(*connection->communicator);
 }
 
 void SmpBackend::shutdown() {
@@ -189,6 +194,10 @@ void SmpBackend::shutdown() {
       }
       work->settle();
     }
+    {
+      std::lock_guard guard(mutex_);
+      last_error_ = error_of(*connection->communicator);
+    }
     completion_->stop();
     connection.reset();
   });
@@ -196,12 +205,16 @@ void SmpBackend::shutdown() {
 
 Survivors SmpBackend::shrink(milliseconds limit) {
   check_home();
-  std::lock_guard guard(mutex_);
-  TORCH_CHECK(connection_, kShutDown);
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard guard(mutex_);
+    connection = connection_;
+  }
+  TORCH_CHECK(connection, kShutDown);
   try {
-    return connection_->communicator->shrink(limit);
+    return connection->communicator->shrink(limit);
   } catch (const CommError& error) {
-    throw_torch_error(error.kind, connection_->place, error.what());
+    throw_torch_error(error.kind, connection->place, error.what());
   }
 }
 

@@ -11,8 +11,15 @@ using namespace smp::shm;
 namespace {
 
 const std::vector<Interface> kHost = {
-    {"lo", "127.0.0.1", {}}, {"eth0", "192.168.7.3", 0}, {"ib0", "10.1.0.3", 0},
-    {"ib1", "10.2.0.3", 1},  {"ib1", "10.2.0.99", 1},    {"ib2", "10.3.0.3", 1},
+    {"lo", "127.0.0.1", {}, Interface::Kind::kOther},
+    {"cni0", "10.244.1.1", {}, Interface::Kind::kBridge},
+    {"tun0", "192.168.9.1", {}, Interface::Kind::kOther},
+    {"br0", "172.17.0.1", {}, Interface::Kind::kBridge},
+    {"eth0", "192.168.7.3", 0},
+    {"ib0", "10.1.0.3", 0},
+    {"ib1", "10.2.0.3", 1},
+    {"ib1", "10.2.0.99", 1},
+    {"ib2", "10.3.0.3", 1},
     {"ib2", "fd00::3", 1},
 };
 
@@ -31,9 +38,12 @@ TEST_CASE("subnets name the interfaces that a host's ranks take by turns") {
   CHECK(names_in("10.0.0.0/8") == Names{"ib0 10.1.0.3", "ib1 10.2.0.3", "ib2 10.3.0.3"});
   CHECK(names_in("10.2.0.64/26") == Names{"ib1 10.2.0.99"});
   CHECK(names_in("10.3.0.0/16,10.1.0.0/16") == Names{"ib2 10.3.0.3", "ib0 10.1.0.3"});
-  CHECK(names_in("10.1.0.0/16,172.16.0.0/12") == Names{"ib0 10.1.0.3"});
+  CHECK(names_in("10.1.0.0/16,172.16.0.0/16") == Names{"ib0 10.1.0.3"});
   CHECK(names_in("fd00::/8") == Names{"ib2 fd00::3"});
-  CHECK(names_in("0.0.0.0/0").size() == 5);
+  CHECK(names_in("0.0.0.0/0").size() == 4);  // cards
+  CHECK(names_in("127.0.0.0/8") == Names{"lo 127.0.0.1"});
+  CHECK(names_in("172.16.0.0/12") == Names{"br0 172.17.0.1"});
+  CHECK(names_in("10.1.0.0/16,192.168.9.0/24") == Names{"ib0 10.1.0.3", "tun0 192.168.9.1"});
 
   const auto rails = interfaces_in("10.0.0.0/8", kHost);
   const auto rail_of = [&](std::optional<int> node, int rank) {

@@ -284,7 +284,9 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
 void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
   exclusively([&] {
     const Failure failure{CommError::Kind::kAborted, rank_, rank_, reason};
+    if (mover_ != nullptr) mover_->send_held();  // what nobody has waited for
     for (Lane* lane : lanes) {
+      complete_those_that_left(*lane);
       if (!lane->is_empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
       std::erase(active_, lane);
       lane->active = false;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -62,6 +64,14 @@ std::optional<int> node_of_interface(const std::string& name) {
   return node;
 }
 
+Interface::Kind kind_of_interface(const std::string& name) {
+  const std::filesystem::path folder = "/sys/class/net/" + name;
+  std::error_code ignored;
+  if (std::filesystem::exists(folder / "device", ignored)) return Interface::Kind::kCard;
+  return std::filesystem::exists(folder / "bridge", ignored) ? Interface::Kind::kBridge
+                                                             : Interface::Kind::kOther;
+}
+
 }  // namespace
 
 std::vector<Interface> own_interfaces() {
@@ -71,7 +81,8 @@ std::vector<Interface> own_interfaces() {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
   std::vector<Interface> all;
   for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr) continue;
+    constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
+    if (i->ifa_addr == nullptr || (i->ifa_flags & kUp) != kUp) continue;
     const int family = i->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     char text[INET6_ADDRSTRLEN] = {};
@@ -80,7 +91,8 @@ std::vector<Interface> own_interfaces() {
             ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr)
             : &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr;
     inet_ntop(family, bytes, text, sizeof(text));
-    all.push_back({i->ifa_name, text, node_of_interface(i->ifa_name)});
+    all.push_back(
+        {i->ifa_name, text, node_of_interface(i->ifa_name), kind_of_interface(i->ifa_name)});
   }
   return all;
 }
@@ -91,9 +103,13 @@ std::vector<Interface> interfaces_in(const std::string& subnets,
   std::istringstream words(subnets);
   for (std::string word; std::getline(words, word, ',');) {
     const Subnet subnet(word);
+    auto best = Interface::Kind::kBridge;
+    for (const Interface& one : all)
+      if (subnet.holds(one.address)) best = std::max(best, one.kind);
     for (const Interface& one : all) {
       const auto is_one = [&](const Interface& other) { return other.name == one.name; };
-      if (subnet.holds(one.address) && std::none_of(found.begin(), found.end(), is_one))
+      if (subnet.holds(one.address) && one.kind == best &&
+          std::none_of(found.begin(), found.end(), is_one))
         found.push_back(one);
     }
   }

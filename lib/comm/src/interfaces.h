@@ -8,16 +8,19 @@ namespace smp::shm {
 
 // A network interface of this host with an IP address.
 struct Interface {
+  // A bridge joins what is on this host (containers); a card leads out of it, others may.
+  enum class Kind { kBridge, kOther, kCard };
   std::string name, address;  // "eth0", "10.0.1.7"
   std::optional<int> node;    // NUMA node of its card, where it is told
+  Kind kind = Kind::kCard;
 };
 
-// All of them, in the kernel's order. Throws std::system_error.
+// All that are up, in the kernel's order. Throws std::system_error.
 std::vector<Interface> own_interfaces();
 
 // Those with an address in one of `subnets` ("10.0.0.0/16", or several with commas), in the order
-// of these; one address of each. Throws std::runtime_error where a subnet is none, or where no
-// interface is in any, which lists `all`.
+// of these; one address of each, and of each subnet only the best kind that it has. Throws
+// std::runtime_error where a subnet is none, or where no interface is in any, which lists `all`.
 std::vector<Interface> interfaces_in(const std::string& subnets, const std::vector<Interface>& all);
 
 // The one that a rank takes: rails. One near to it, the ranks of a host by turns (nearest_card.h).

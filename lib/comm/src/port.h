@@ -44,6 +44,7 @@ class Port final : public Mover {
   void send_held() override;
   void say_waiting() override;
   int where_to_sleep() override {
+    if (has_ended_) return kNoDescriptor;
     return is_impatient() ? kPollAgain : transport_->where_to_sleep();
   }
   bool is_impatient() const override { return !again_.empty() || !questions_.empty(); }
