@@ -52,7 +52,8 @@ struct Pair {
   uint64_t send(std::byte value) {
     REQUIRE(from.exposed().load() > from.pieces_sent());
     const uint64_t number = from.invitation().number;
-    const int64_t bytes = std::min(from.invitation().count, there->piece_bytes());
+    const int64_t count = from.invitation().count;
+    const int64_t bytes = std::min(count, there->piece_bytes(count));
     sent.push_back(std::make_unique<std::vector<std::byte>>(size_t(bytes), value));
     there->send_piece(from, *calls[number - 1], sent.back()->data(), bytes);
     return number;

@@ -145,6 +145,10 @@ void Channel::say_waiting() {
   if (exposed_.load() == header.index && !is_let_go_ && !closed_) port_.note(header, peer_);
 }
 
+void Channel::expect(const Call& call, std::byte* to, int64_t bytes) {
+  expected_.push_back({&call, to, bytes, port_.piece_bytes(bytes)});
+}
+
 void Channel::hold() { posted_.empty() ? expose() : hold_back(); }
 
 void Channel::hold_back() {
@@ -182,7 +186,7 @@ bool Channel::expose_first(Note& note, size_t& places) {
   const Call* const call = expected_.front().call;
   while (posted_.size() < kPiecesAhead && !expected_.empty() && expected_.front().call == call) {
     Expected& next = expected_.front();
-    const int64_t bytes = std::min(next.bytes, port_.piece_bytes());
+    const int64_t bytes = std::min(next.bytes, next.most);
     const auto place = port_.receive_piece(*this, pieces_posted_, next.to, bytes);
     if (!place) {
       expected_.clear();
@@ -204,7 +208,7 @@ bool Channel::is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_
   const Call& next = *expected_.front().call;
   return next.op == CollectiveOp::kRecv && next.number == calls.number + calls.calls &&
          fingerprint(next) == calls.fingerprint &&
-         int64_t(pieces_of_each) == div_up(next.bytes(), port_.piece_bytes());
+         int64_t(pieces_of_each) == div_up(next.bytes(), expected_.front().most);
 }
 
 void Channel::arrive_piece(Parcel& parcel) {

@@ -89,9 +89,7 @@ class Channel {
   // await placed() >= pieces_seen() + 1, then see it. While its peer has memory of earlier calls to
   // fill one may be held back, so that calls that are made one after the other are told as one: it
   // is exposed when at most kPiecesAhead / 2 are still to come, or somebody waits or sleeps.
-  void expect(const Call& call, std::byte* to, int64_t bytes) {
-    expected_.push_back({&call, to, bytes});
-  }
+  void expect(const Call& call, std::byte* to, int64_t bytes);
   void expose();
   void hold();
   const std::atomic<uint64_t>& placed() const { return placed_.end(); }
@@ -158,7 +156,7 @@ class Channel {
   struct Expected {
     const Call* call;
     std::byte* to;
-    int64_t bytes;
+    int64_t bytes, most;  // of a piece
   };
   std::deque<Expected> expected_;  // what is not exposed yet
   std::vector<Parcel*> posted_;

@@ -116,7 +116,7 @@ class HostsGroup final : public GroupSide, public Reader {
 
   Way way_of(int64_t bytes) const {
     const bool is_straight = bytes > kMessageBytes;
-    return {is_straight, is_straight ? seat_->port->piece_bytes() : kMessageBytes};
+    return {is_straight, is_straight ? seat_->port->piece_bytes(bytes) : kMessageBytes};
   }
 
   // Steps of programs.

@@ -16,8 +16,9 @@ namespace smp::shm {
 // header sums of 4 MiB took 1.7 times as long.
 inline constexpr int64_t kRoundBytes = 122 << 10;
 // What is not summed goes in pieces of this many bytes from its sender's memory to its receiver's,
-// which has so many ready. Those of one channel that have not left are at most so much.
-inline constexpr int64_t kPieceBytes = 2 * kRoundBytes;
+// or as one up to a little more; the receiver has so many ready. Those of one channel that have not
+// left are at most so much.
+inline constexpr int64_t kPieceBytes = 2 * kRoundBytes, kMostPieceBytes = 256 << 10;
 inline constexpr size_t kPiecesAhead = 8;
 inline constexpr int64_t kChannelWindow = 1 << 20;
 

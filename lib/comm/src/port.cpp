@@ -34,7 +34,7 @@ Port::Port(std::unique_ptr<Transport> transport, int rank, uint64_t secret, mill
   for (const auto& parcel : notes.parcels) recycle(*parcel);
   blocks_.push_back(std::move(notes));
   // It may be refused; later nobody could be told.
-  if (!takes_any_memory()) nowhere_ = transport_->allocate(size_t(piece_bytes()));
+  if (!takes_any_memory()) nowhere_ = transport_->allocate(size_t(kMostPieceBytes));
 }
 
 void Port::adopt(std::byte* begin, int64_t bytes) {

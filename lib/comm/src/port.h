@@ -74,8 +74,11 @@ class Port final : public Mover {
   bool takes(const std::byte* from, int64_t bytes) const {
     return takes_any_memory() || adopted(from, bytes) != nullptr;
   }
-  // Of what goes straight.
-  int64_t piece_bytes() const { return takes_any_memory() ? kPieceBytes : kMessageBytes; }
+  // Of what goes straight, so many bytes in all.
+  int64_t piece_bytes(int64_t all) const {
+    if (!takes_any_memory()) return kMessageBytes;
+    return all > kMostPieceBytes ? kPieceBytes : kMostPieceBytes;
+  }
 
   // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }

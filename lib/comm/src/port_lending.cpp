@@ -41,7 +41,7 @@ void Port::send_from(Channel& channel, const Call& call, const std::byte* from, 
 }
 
 void Port::send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
-  SMP_CHECK(channel.pieces_sent_ < channel.exposed_.load() && bytes <= piece_bytes());
+  SMP_CHECK(channel.pieces_sent_ < channel.exposed_.load() && bytes <= kMostPieceBytes);
   MessageHeader header = header_of(channel, call);
   const Note& invitation = channel.invitations_.front();
   header.index = channel.pieces_sent_++;
@@ -211,7 +211,7 @@ void Port::call_back(Channel& channel) {
 void Port::receive_nowhere(const Parcel& piece) {
   Parcel* const instead = spare_note_for(piece.channel->peer_);
   if (instead == nullptr) return;
-  if (nowhere_ == nullptr) nowhere_ = transport_->allocate(size_t(piece_bytes()));
+  if (nowhere_ == nullptr) nowhere_ = transport_->allocate(size_t(kMostPieceBytes));
   instead->box = Box::kStraight;
   instead->place = piece.place;
   instead->channel = nullptr;
