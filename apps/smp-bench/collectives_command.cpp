@@ -288,7 +288,7 @@ int run_collectives(CollectivesRequest request) {
     (void)cluster_source(request.cluster);  // refused before anything is measured
   }
   if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
-  if (request.ranks > 0 || env::optional("RANK") == "0")
+  if (request.ranks > 0 || env::optional(env::kRank) == "0")
     for (const std::string& path : {request.json, request.plot, request.output})
       check_can_be_written(path);
   if (request.ranks == 0) return run_rank(request, read_job_environment("smp-bench without -n"));

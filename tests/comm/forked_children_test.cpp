@@ -117,16 +117,6 @@ int after_calls(Hand& hand) {
   return accepted;
 }
 
-SharedMemoryOptions options_of(int rank, int size, const std::string& job_id) {
-  SharedMemoryOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.job_id = job_id;
-  options.job_key = "the key of the tests";
-  options.timeout = kNever;
-  return options;
-}
-
 int after_a_job_of_its_own(Hand&) {
 #ifdef __SANITIZE_THREAD__
   return 0;  // it lets no such child start threads

@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -42,11 +40,9 @@ int64_t open_files() {
   return count;
 }
 
-int64_t resident_bytes() {
+int64_t held_bytes() {
   malloc_trim(0);  // what is free is not held
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm").ignore(32, ' ') >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
+  return resident_bytes();
 }
 
 // The communicator of two ranks in one of many jobs.
@@ -78,10 +74,10 @@ std::string left_after_jobs(const Connect& connect) {
   Child survivor([&] {
     int64_t files = 0, bytes = 0;
     for (int job = 0; job < kJobs; ++job) {
-      if (job == kWarmJobs) files = open_files(), bytes = resident_bytes();
+      if (job == kWarmJobs) files = open_files(), bytes = held_bytes();
       outlive_peer(kEnds[job % std::size(kEnds)], *connect(0, job));
     }
-    const int64_t grown = resident_bytes() - bytes;
+    const int64_t grown = held_bytes() - bytes;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const bool is_steady = true;  // ASan keeps what is freed, TSan what it has seen of it
 #else
@@ -99,13 +95,7 @@ std::string left_after_jobs(const Connect& connect) {
 TEST_CASE("processes: a job gives back its files and memory, however its peer ended") {
   const std::string job_id = fresh_job_id();
   CHECK(left_after_jobs([&](int rank, int job) {
-          SharedMemoryOptions options;
-          options.rank = rank;
-          options.size = 2;
-          options.job_id = fmt::format("{}-{}", job_id, job);
-          options.job_key = "the key of the tests";
-          options.timeout = kNever;
-          return connect_shared_memory(options);
+          return connect_shared_memory(options_of(rank, 2, fmt::format("{}-{}", job_id, job)));
         }) == "0 files more");
 }
 

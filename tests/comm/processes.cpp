@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <stdexcept>
+
+#include "comm/times.h"
 
 namespace smp::testing {
 
@@ -12,6 +15,22 @@ std::string text_of(const CommError& error) {
   const char* kinds[] = {"peer_lost", "timeout", "mismatch", "aborted"};
   return std::string(kinds[int(error.kind)]) + " " + std::to_string(error.culprit) + ": " +
          error.what();
+}
+
+SharedMemoryOptions options_of(int rank, int size, const std::string& job_id) {
+  SharedMemoryOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.job_id = job_id;
+  options.job_key = "the key of the tests";
+  options.timeout = kNever;
+  return options;
+}
+
+int64_t resident_bytes() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm").ignore(32, ' ') >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
 }
 
 std::string fresh_job_id() {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <string>
@@ -31,6 +32,8 @@ std::vector<Outcome> run_processes(int size, const RankProgram& program,
                                    const ProcessOptions& options = {});
 
 std::string fresh_job_id();
+SharedMemoryOptions options_of(int rank, int size, const std::string& job_id);
+int64_t resident_bytes();  // of this process
 std::string text_of(const CommError& error);
 
 // Memory of zeros that this process shares with those that it forks.

@@ -50,16 +50,6 @@ std::string abstract_sockets(const std::string& job_id) {
   return found;
 }
 
-SharedMemoryOptions options_of(int rank, int size, const std::string& job_id) {
-  SharedMemoryOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.job_id = job_id;
-  options.job_key = "the key of the tests";
-  options.timeout = kNever;
-  return options;
-}
-
 }  // namespace
 
 TEST_CASE("processes: every size and operation") {

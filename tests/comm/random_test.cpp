@@ -1,11 +1,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -80,12 +78,6 @@ void in_three_groups(Communicator& world, int64_t rounds) {
 }
 
 int64_t rounds_of_three_groups() { return swept("SMP_COMM_SWEEP_CALLS", 1200) / 3 / 200; }
-
-int64_t resident_bytes() {
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm").ignore(32, ' ') >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
-}
 
 // Rounds of random calls in the world and in groups that are made for a round, for so long; after a
 // third of the time the memory must not grow.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,13 +11,13 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
 
 #include "nearest_card.h"
+#include "tcp_socket.h"
 
 namespace smp::shm {
 namespace {
@@ -57,13 +56,6 @@ struct Subnet {
   int bits = -1;
 };
 
-std::optional<int> node_of_interface(const std::string& name) {
-  std::ifstream file("/sys/class/net/" + name + "/device/numa_node");
-  int node = -1;
-  if (!(file >> node) || node < 0) return std::nullopt;
-  return node;
-}
-
 Interface::Kind kind_of_interface(const std::string& name) {
   const std::filesystem::path folder = "/sys/class/net/" + name;
   std::error_code ignored;
@@ -85,14 +77,9 @@ std::vector<Interface> own_interfaces() {
     if (i->ifa_addr == nullptr || (i->ifa_flags & kUp) != kUp) continue;
     const int family = i->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    char text[INET6_ADDRSTRLEN] = {};
-    const void* const bytes =
-        family == AF_INET
-            ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr)
-            : &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr;
-    inet_ntop(family, bytes, text, sizeof(text));
-    all.push_back(
-        {i->ifa_name, text, node_of_interface(i->ifa_name), kind_of_interface(i->ifa_name)});
+    const std::string device = std::string("/sys/class/net/") + i->ifa_name + "/device";
+    all.push_back({i->ifa_name, text_of_address(i->ifa_addr), numa_node_in(device + "/numa_node"),
+                   kind_of_interface(i->ifa_name)});
   }
   return all;
 }

@@ -25,11 +25,15 @@ bool holds_cpu(const std::string& list, int cpu) {
 
 }  // namespace
 
-std::optional<int> numa_node_of_device(const std::string& pci_address, const std::string& root) {
-  std::ifstream file(root + "/sys/bus/pci/devices/" + pci_address + "/numa_node");
+std::optional<int> numa_node_in(const std::string& path) {
+  std::ifstream file(path);
   int node = -1;
   if (!(file >> node) || node < 0) return std::nullopt;
   return node;
+}
+
+std::optional<int> numa_node_of_device(const std::string& pci_address, const std::string& root) {
+  return numa_node_in(root + "/sys/bus/pci/devices/" + pci_address + "/numa_node");
 }
 
 std::optional<int> own_numa_node(const std::string& root) {

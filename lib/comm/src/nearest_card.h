@@ -7,6 +7,9 @@
 
 namespace smp::shm {
 
+// What a file of sysfs says ("numa_node" of a device); none where it is not told.
+std::optional<int> numa_node_in(const std::string& file);
+
 // The NUMA node of a PCI device ("0000:10:1b.0"), by sysfs below `root`; none where it is not told.
 std::optional<int> numa_node_of_device(const std::string& pci_address,
                                        const std::string& root = "");

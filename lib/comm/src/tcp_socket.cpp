@@ -38,7 +38,9 @@ Addresses resolve(const std::string& address, int port) {
   return Addresses(found, freeaddrinfo);
 }
 
-std::string text_of(const sockaddr* address) {
+}  // namespace
+
+std::string text_of_address(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = {};
   const void* from =
       address->sa_family == AF_INET
@@ -47,8 +49,6 @@ std::string text_of(const sockaddr* address) {
   inet_ntop(address->sa_family, from, text, sizeof(text));
   return text;
 }
-
-}  // namespace
 
 Descriptor listen_tcp(const std::string& address, int port) {
   const Addresses found = resolve(address, port);
@@ -108,7 +108,7 @@ sockaddr_storage name_of(const Descriptor& socket) {
 
 std::string local_address_of(const Descriptor& socket) {
   const sockaddr_storage address = name_of(socket);
-  return text_of(reinterpret_cast<const sockaddr*>(&address));
+  return text_of_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
 int local_port_of(const Descriptor& socket) {
@@ -122,7 +122,7 @@ std::string remote_address_of(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
   if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "?";
-  return text_of(reinterpret_cast<const sockaddr*>(&address));
+  return text_of_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
 }  // namespace smp::shm

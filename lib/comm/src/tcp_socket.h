@@ -4,6 +4,8 @@
 
 #include "local_socket.h"
 
+struct sockaddr;
+
 // TCP sockets by which the ranks of several hosts meet.
 namespace smp::shm {
 
@@ -16,6 +18,7 @@ Descriptor try_connect_tcp(const std::string& address, int port, Deadline deadli
 // For a connection that was accepted or made: whole messages, small ones at once.
 void prepare(const Descriptor& socket, Deadline deadline);
 
+std::string text_of_address(const sockaddr* address);    // of IPv4 or IPv6, without the port
 std::string local_address_of(const Descriptor& socket);  // numeric, without the port
 int local_port_of(const Descriptor& socket);
 std::string remote_address_of(const Descriptor& socket);  // "?" once it has gone
