@@ -364,14 +364,14 @@ class Telegraph final : public shm::Outside {
     uint64_t key = 0;
     for (const auto& seat : seats)
       if (seat)
-        if (const auto known = seat->key_of(record)) key = *known;
+        if (const auto known = seat->group_failures.key_of(record)) key = *known;
     const bool whole = std::any_of(jobs.begin(), jobs.end(),
                                    [&](const auto& job) { return &job->failure() == &record; });
     if (whole)
       for (const auto& job : jobs) job->write(job->failure(), failure);
     else if (key != 0)
       for (const auto& seat : seats)
-        if (seat) seat->job->write(seat->record_of(key), failure);
+        if (seat) seat->group_failures.write(*seat->job, key, failure);
   }
 };
 

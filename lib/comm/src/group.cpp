@@ -15,7 +15,7 @@ constexpr int64_t kDirectOneShotBytes = 512 << 10;
 }  // namespace
 
 Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-             std::vector<FailureRecord*> parents)
+             std::vector<RecordPtr> parents)
     : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
       consumed_(globals_.size()),
@@ -23,13 +23,14 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
       sources_(globals_.size()) {
   for (Peer& p : peers_) p.sends.member = p.recvs.member = this;
   if (size_ == 1) {
-    alone_ = std::make_unique<FailureRecord>();
-    records_.insert(records_.begin(), alone_.get());
+    records_.insert(records_.begin(), std::make_shared<FailureRecord>());
     return;
   }
-  place_ = seat_->job->open_group(key_, size_);
-  block_ = seat_->job->block(place_);
-  records_.insert(records_.begin(), &seat_->job->group_failure(place_));
+  const auto& job = seat_->job;
+  const int place = job->open_group(key_, size_);
+  block_ = job->block(place);
+  records_.insert(records_.begin(), RecordPtr(&job->group_failure(place),
+                                              [job, place](auto*) { job->close_group(place); }));
   populate(block_.share(rank_), block_.share_bytes());
 }
 
@@ -44,7 +45,6 @@ Group::~Group() {
   block_.control(rank_).closed.value.store(abandoned || quiet_ ? RankControl::kAbandoned
                                                                : RankControl::kLeft);
   ring_peers();
-  seat_->job->close_group(place_);
 }
 
 // A rank that an exception threw out of the group, but that ended like any other, has left it too.

@@ -18,7 +18,7 @@ class Group final : public GroupSide {
 
  public:
   Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-        std::vector<FailureRecord*> parents);
+        std::vector<RecordPtr> parents);
   ~Group() override;
 
   // The collective that runs now, null if none does; whom it waits for, as Member's. Under the
@@ -149,9 +149,7 @@ class Group final : public GroupSide {
   bool has_given_up(int peer) const;
   static bool is_summed(const Operation& op);
 
-  int place_ = -1;  // in the job's table
-  GroupBlock block_;
-  std::unique_ptr<FailureRecord> alone_;  // of a group of one, which has no block
+  GroupBlock block_;  // none in a group of one
 
   std::atomic<uint64_t> completed_{0};  // collectives
   std::vector<Peer> peers_;

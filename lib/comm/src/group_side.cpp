@@ -16,7 +16,7 @@ constexpr int64_t kRegisteredAtOnce = int64_t{1} << 30;  // of symmetric memory,
 }  // namespace
 
 GroupSide::GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-                     std::vector<FailureRecord*> parents)
+                     std::vector<RecordPtr> parents)
     : seat_(std::move(seat)),
       globals_(std::move(globals)),
       rank_(rank),
@@ -39,7 +39,7 @@ int GroupSide::global_rank(int rank) const {
 }
 
 std::optional<Failure> GroupSide::failure() const {
-  for (const FailureRecord* record : records_)
+  for (const RecordPtr& record : records_)
     if (auto failure = seat_->job->read(*record)) return failure;
   return std::nullopt;
 }

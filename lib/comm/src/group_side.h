@@ -52,7 +52,7 @@ class GroupSide : public Communicator, protected Member {
   // `parents`: where failures of this group's parents are written, the job's last. The group's own
   // record, which goes before them, is its constructor's to add.
   GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-            std::vector<FailureRecord*> parents);
+            std::vector<RecordPtr> parents);
 
   // Of a reduce, gather, scatter or all_to_all.
   virtual Program program_of(Operation& op, ConstBytes in, Bytes out) = 0;
@@ -84,7 +84,7 @@ class GroupSide : public Communicator, protected Member {
   const int rank_;
   const int size_;
   const uint64_t key_;
-  std::vector<FailureRecord*> records_;  // own, parents', the job's
+  std::vector<RecordPtr> records_;  // own, parents', the job's
   Lane collectives_;
   TrafficCounter traffic_;
   std::atomic<std::chrono::milliseconds> timeout_;  // of calls from now on
@@ -100,7 +100,6 @@ class GroupSide : public Communicator, protected Member {
 
 // The communicator of these ranks of the job, wherever they are.
 std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
-                                         int rank, uint64_t key,
-                                         std::vector<FailureRecord*> parents);
+                                         int rank, uint64_t key, std::vector<RecordPtr> parents);
 
 }  // namespace smp::shm

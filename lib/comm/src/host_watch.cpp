@@ -71,7 +71,7 @@ std::string HostWatch::place_of(int rank) const {
 void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
   uint64_t key = 0;  // of the whole job
   if (&record != &job_->failure()) {
-    const auto known = seat_.key_of(record);
+    const auto known = seat_.group_failures.key_of(record);
     if (!known) return;  // a group inside this host
     key = *known;
   }
@@ -182,7 +182,10 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       failure.text = unpacker.text();
       if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
       has_passed_on_ = true;
-      job_->write(key == 0 ? job_->failure() : seat_.record_of(key), failure);
+      if (key == 0)
+        job_->write(job_->failure(), failure);
+      else
+        seat_.group_failures.write(*job_, key, failure);
       return;
     }
   }

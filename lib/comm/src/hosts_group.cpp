@@ -33,12 +33,12 @@ std::vector<int64_t> hosts_of(const Fleet& fleet, const std::vector<int>& global
 }  // namespace
 
 HostsGroup::HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-                       std::vector<FailureRecord*> parents)
+                       std::vector<RecordPtr> parents)
     : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)) {
   const HostGrid grid = host_grid(hosts_of(seat_->fleet, globals_));
   hosts_ = int(grid.hosts), per_host_ = int(grid.per_host);
   host_ = rank_ / per_host_, place_ = rank_ % per_host_;
-  records_.insert(records_.begin(), &seat_->record_of(key_));
+  records_.insert(records_.begin(), seat_->group_failures.open(key_));
   if (per_host_ > 1) {
     const auto first = globals_.begin() + member(host_, 0);
     local_ = std::make_unique<Group>(seat_, std::vector<int>(first, first + per_host_), place_,
@@ -272,8 +272,7 @@ int64_t HostsGroup::segment_bytes() const {
 }
 
 std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
-                                         int rank, uint64_t key,
-                                         std::vector<FailureRecord*> parents) {
+                                         int rank, uint64_t key, std::vector<RecordPtr> parents) {
   bool here = true;
   if (seat->fleet.spans_hosts()) {
     const std::vector<int64_t> hosts = hosts_of(seat->fleet, globals);
@@ -294,8 +293,8 @@ std::unique_ptr<Communicator> make_world(std::shared_ptr<Seat> seat) {
   std::vector<int> globals(size_t(seat->job->size()));
   std::iota(globals.begin(), globals.end(), 0);
   const int rank = seat->engine.rank();
-  FailureRecord& failure = seat->job->failure();
-  return make_group(std::move(seat), std::move(globals), rank, kWorldKey, {&failure});
+  RecordPtr failure(seat->job, &seat->job->failure());
+  return make_group(std::move(seat), std::move(globals), rank, kWorldKey, {std::move(failure)});
 }
 
 }  // namespace smp::shm

@@ -28,7 +28,7 @@ struct Way {
 class HostsGroup final : public GroupSide, public Reader {
  public:
   HostsGroup(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
-             std::vector<FailureRecord*> parents);
+             std::vector<RecordPtr> parents);
   ~HostsGroup() override;
 
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,

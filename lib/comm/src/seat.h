@@ -1,9 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "allowed_cpus.h"
 #include "arena.h"
 #include "engine.h"
+#include "group_failures.h"
 #include "job.h"
 #include "port.h"
 #include "regroup.h"
@@ -52,21 +51,6 @@ struct Seat {
     job->board(engine.rank()).gone.store(1);  // before the sockets close
   }
 
-  // The failure of the group between hosts with this key, which all of its ranks hear of whether
-  // they have opened it already or not. Any thread.
-  FailureRecord& record_of(uint64_t key) {
-    std::lock_guard guard(records_mutex);
-    auto& record = records[key];
-    if (!record) record = std::make_unique<FailureRecord>();
-    return *record;
-  }
-  std::optional<uint64_t> key_of(const FailureRecord& record) {
-    std::lock_guard guard(records_mutex);
-    for (const auto& [key, known] : records)
-      if (known.get() == &record) return key;
-    return std::nullopt;
-  }
-
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;
     its_port->introduce(fleet.host_of, [job = job, rank](std::optional<int> awaited) {
@@ -83,8 +67,7 @@ struct Seat {
   std::shared_ptr<Job> job;
   const Fleet fleet;
   std::unique_ptr<Port> port;  // to other hosts
-  std::mutex records_mutex;
-  std::map<uint64_t, std::unique_ptr<FailureRecord>> records;
+  GroupFailures group_failures;
   std::shared_ptr<Arena> arena;
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;

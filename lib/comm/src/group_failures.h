@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "job.h"
+
+namespace smp::shm {
+
+// What a group must know of: its own failure, those of the groups that it was split off, and the
+// job's. The last that holds a record gives its place back.
+using RecordPtr = std::shared_ptr<FailureRecord>;
+
+// The failures of groups between hosts by the groups' keys, as one rank knows them. All ranks of a
+// group hear of its failure, those too that open it later or have ended it: of these, 1 KiB stays
+// for each failure. Any thread.
+class GroupFailures {
+ public:
+  // Once for each key; to be dropped before this goes.
+  RecordPtr open(uint64_t key) {
+    std::lock_guard guard(mutex_);
+    return {&records_[key], [this, key](FailureRecord*) {
+              std::lock_guard closing(mutex_);
+              records_.erase(key);
+            }};
+  }
+  // What another rank has told.
+  void write(Job& job, uint64_t key, const Failure& failure) {
+    std::lock_guard guard(mutex_);
+    job.write(records_[key], failure);
+  }
+  // Nothing if it is not one of these.
+  std::optional<uint64_t> key_of(const FailureRecord& record) {
+    std::lock_guard guard(mutex_);
+    for (const auto& [key, known] : records_)
+      if (&known == &record) return key;
+    return std::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, FailureRecord> records_;
+};
+
+}  // namespace smp::shm

@@ -1,0 +1,65 @@
+#include "group_failures.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "comm/fake_network.h"
+#include "smp/comm/thread_group.h"
+
+using namespace smp;
+using namespace smp::testing;
+
+namespace {
+
+// A group lives on in one split off it, and another one is aborted: no failure of theirs.
+void abort_beside_a_child(Communicator& world) {
+  const std::vector<int> both{0, 1};
+  auto group = world.split(both);
+  const auto child = group->split(both);
+  group.reset();
+  world.barrier("all have closed it")->wait();
+  const auto other = world.split(both);
+  other->abort("enough");
+  world.barrier("all have aborted")->wait();
+  CHECK(!child->error());
+  int32_t x = 1;
+  child->all_reduce(&x, &x, 1, DType::kI32, ReduceOp::kSum, "x")->wait();
+  CHECK(x == 2);
+}
+
+}  // namespace
+
+TEST_CASE("a group that lives on in those split off it gives nobody else its place") {
+  run_ranks(2, abort_beside_a_child);
+  run_hosts(2, 1, abort_beside_a_child);
+}
+
+TEST_CASE("a group split off a lone rank's may outlive it") {
+  run_ranks(2, [](Communicator& world) {
+    auto alone = world.split({world.rank()});
+    const auto child = alone->split({0});
+    alone->abort("enough");
+    alone.reset();
+    REQUIRE(child->error());
+    CHECK(std::string(child->error()->what()).find("aborted: enough") != std::string::npos);
+  });
+}
+
+TEST_CASE("a failure between hosts is kept for those who open the group later, and no longer") {
+  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(1));
+  shm::Job::prepare(mapping, 1);
+  shm::Job job(std::move(mapping), 1);
+  shm::GroupFailures failures;
+  failures.write(job, 7, {CommError::Kind::kAborted, 3, 3, "enough"});
+  {
+    const shm::RecordPtr record = failures.open(7), child = record;
+    REQUIRE(job.read(*record));
+    CHECK(job.read(*record)->text == "enough");
+    CHECK(failures.key_of(*record) == 7);
+    CHECK(!failures.key_of(job.failure()));
+  }
+  const shm::RecordPtr record = failures.open(7);
+  CHECK(!job.read(*record));
+}
