@@ -5,23 +5,20 @@
 #include <algorithm>
 #include <fstream>
 
+#include "control_groups.h"
+
 namespace smp::shm {
 namespace {
 
 // What the files of a hierarchy are called: that of cgroup v2, and v1's of memory.
 struct Names {
-  const char *folder, *most, *used, *most_swap, *used_swap, *inactive_files, *active_files;
+  const char *most, *used, *most_swap, *used_swap, *inactive_files, *active_files;
 };
-constexpr Names kV2 = {"/sys/fs/cgroup",   "/memory.max",          "/memory.current",
-                       "/memory.swap.max", "/memory.swap.current", "inactive_file",
-                       "active_file"};
-constexpr Names kV1 = {"/sys/fs/cgroup/memory",
-                       "/memory.limit_in_bytes",
-                       "/memory.usage_in_bytes",
-                       "/memory.memsw.limit_in_bytes",
-                       "/memory.memsw.usage_in_bytes",
-                       "total_inactive_file",
-                       "total_active_file"};
+constexpr Names kV2 = {"/memory.max",          "/memory.current", "/memory.swap.max",
+                       "/memory.swap.current", "inactive_file",   "active_file"};
+constexpr Names kV1 = {"/memory.limit_in_bytes",       "/memory.usage_in_bytes",
+                       "/memory.memsw.limit_in_bytes", "/memory.memsw.usage_in_bytes",
+                       "total_inactive_file",          "total_active_file"};
 
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
@@ -58,32 +55,18 @@ std::string mebibytes(int64_t bytes) {
   return fmt::format("{:.0f} MiB", double(bytes) / (1 << 20));
 }
 
-std::optional<std::string> no_room_in(const std::string& root, std::string group,
-                                      const Names& names, int64_t bytes) {
-  for (;; group = group.substr(0, group.rfind('/'))) {
-    const std::string path = root + names.folder + group;
-    const auto most = number_in(path + names.most), used = number_in(path + names.used);
-    if (most && used &&
-        *used - reclaimable(path, names) - free_swap_of(path, names, root) > *most - bytes)
-      return fmt::format("{} are wanted, and of the {} that {}{} may have {} are used",
-                         mebibytes(bytes), mebibytes(*most), names.folder, group, mebibytes(*used));
-    if (group.find('/') == group.npos) return std::nullopt;
-  }
-}
-
 }  // namespace
 
 std::optional<std::string> no_room_for(int64_t bytes, const std::string& root) {
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t name = line.find(':') + 1, path = line.find(':', name) + 1;
-    if (name == 0 || path == 0) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(name, path - 1 - name));
-    const bool is_v2 = controllers == ",,";
-    if (!is_v2 && controllers.find(",memory,") == controllers.npos) continue;
-    std::string group = line.substr(path);
-    if (group == "/") group.clear();  // a container sees its own group as the root
-    if (auto why = no_room_in(root, group, is_v2 ? kV2 : kV1, bytes)) return why;
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const std::string& folder = group.folder;
+    const Names& names = group.is_v2 ? kV2 : kV1;
+    const auto most = number_in(folder + names.most), used = number_in(folder + names.used);
+    if (most && used &&
+        *used - reclaimable(folder, names) - free_swap_of(folder, names, root) > *most - bytes)
+      return fmt::format("{} are wanted, and of the {} that {}{} may have {} are used",
+                         mebibytes(bytes), mebibytes(*most), group.mount, group.path,
+                         mebibytes(*used));
   }
   return std::nullopt;
 }
