@@ -132,6 +132,7 @@ TEST_CASE(
     "symmetric memory that a network does not register is refused, and what there is goes on") {
   HostsOptions options;
   options.faults.wants_own_memory = true;
+  options.faults.writes = false;  // for which it would have to register more
   run_hosts(
       2, 1,
       [](Communicator& comm, FakeNetwork& network) {
