@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <deque>
 #include <memory>
 #include <numeric>
@@ -103,8 +104,10 @@ std::string soak(Communicator& comm, std::chrono::seconds time) {
     comm.broadcast(&is_over, 1, DType::kI64, 0, "over")->wait();
   }
   const int64_t grown = resident_bytes() - warm;
-  if (time / 3 >= kWarm && comm.rank() == 0)
+  if (time / 3 >= kWarm && comm.rank() == 0) {
     fmt::print("{} rounds, {} bytes more than in the first third\n", seed, grown);
+    std::fflush(stdout);  // a rank ends by _exit
+  }
   std::string said = std::to_string(wrong) + " wrong";
   if (time / 3 >= kWarm && grown >= kGrowthBytes) said += fmt::format(", {} bytes more", grown);
   return said;
