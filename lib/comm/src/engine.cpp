@@ -35,6 +35,13 @@ std::chrono::nanoseconds own_cpu_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
+// Whether it computed `since` the long call before, or since the last one that this was asked of.
+// Asked only where it matters: the kernel takes 0.13 us to tell, a call of 256 KiB 3 to 5.
+bool computes(Lane& lane, Clock::duration since) {
+  const auto now = own_cpu_time();
+  return now - std::exchange(lane.cpu_time, now) > since / kLeastComputing;
+}
+
 }  // namespace
 
 int Operation::rank() const { return engine_.rank(); }
@@ -90,17 +97,13 @@ bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   Lane& lane = op->lane;
   op->made_ = Clock::now();
   const auto before = std::exchange(lane.last_long, op);
-  const auto cpu_time = own_cpu_time();
-  const auto computed = cpu_time - std::exchange(lane.cpu_time, cpu_time);
-  if (before != nullptr && !before->is_wanted_at_once_.load() &&
-      op->made_ - before->made_ > kAtOnce) {
+  const auto since = before == nullptr ? Clock::duration(0) : op->made_ - before->made_;
+  if (before != nullptr && !before->is_wanted_at_once_.load() && since > kAtOnce) {
     lane.left_lately = kRemembered;
   } else if (lane.left_lately > 0) {
     --lane.left_lately;
   }
-  const bool computes =
-      before != nullptr && computed > (op->made_ - before->made_) / kLeastComputing;
-  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes);
+  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes(lane, since));
   return op->is_for_thread_ && waiters_.load() == 0;
 }
 
