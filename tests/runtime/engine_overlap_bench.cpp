@@ -22,14 +22,15 @@ bool is_hidden(const ReductionCase& what) {
   const HiddenReduction found = hidden_reduction(what);
   const double larger = std::max(found.compute_s, found.reductions_s);
   const bool good = found.hidden() >= kLeastHidden && found.step_s <= kMostOfLarger * larger;
-  fmt::print("{:<38} {:>9.1f} {:>10.1f} {:>10.1f} {:>8.1f} {:>6.2f} {:>8.1f} {:>6.1f} %{}\n",
-             fmt::format("{} MB{}, {} ranks, {}", found.gradient_bytes / 1000000,
-                         what.is_sharded ? " to shards" : "", what.ranks,
-                         what.sleeps ? "asleep" : "computing"),
-             1e3 * found.compute_s, 1e3 * found.reductions_s, 1e3 * found.serial_step_s,
-             1e3 * found.step_s, found.step_s / found.serial_step_s, 1e3 * found.exposed_s(),
-             100 * found.hidden(),
-             good || !what.sleeps ? "" : "  less than 70 %, or a tenth above the larger");
+  fmt::print(
+      "{:<38} {:>9.1f} {:>10.1f} {:>10.1f} {:>8.1f} {:>6.2f} {:>8.2f} {:>6.1f} +-{:>3.0f} %{}\n",
+      fmt::format("{} MB{}, {} ranks, {}", found.gradient_bytes / 1000000,
+                  what.is_sharded ? " to shards" : "", what.ranks,
+                  what.sleeps ? "asleep" : "computing"),
+      1e3 * found.compute_s, 1e3 * found.reductions_s, 1e3 * found.serial_step_s,
+      1e3 * found.step_s, found.step_s / found.serial_step_s, 1e3 * found.exposed_s,
+      100 * found.hidden(), 100 * found.margin(),
+      good || !what.sleeps ? "" : "  less than 70 %, or a tenth above the larger");
   std::fflush(stdout);
   return good;
 }
@@ -39,7 +40,7 @@ bool reductions_are_hidden() {
   bool good = true;
   fmt::print(
       "\n20 blocks, whose gradients are reduced inside this host; ms of a step\n"
-      "{:<38} {:>9} {:>10} {:>10} {:>8} {:>6} {:>8} {:>8}\n",
+      "{:<38} {:>9} {:>10} {:>10} {:>8} {:>6} {:>8} {:>12}\n",
       "", "computing", "reductions", "no overlap", "overlap", "ratio", "exposed", "hidden");
   for (const int64_t hidden_size : {256, 512})
     for (const int ranks : {2, 4})

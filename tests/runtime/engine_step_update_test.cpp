@@ -111,6 +111,26 @@ TEST_CASE("16-bit training updates fp32 master weights as fp32 training updates 
   }
 }
 
+TEST_CASE("norms that are taken as buckets are reduced are those of all at once, once") {
+  run_ranks(2, [](Communicator& world) {
+    Plan plan = plan_of({.replica = 2}, Precision::kFp32, "");
+    plan.job.parallel.bucket_bytes = 1;
+    ParallelModel model = states_of(plan, world, DType::kF32);
+    const auto buckets = static_cast<int64_t>(model.parameters->layout().buckets.size());
+    REQUIRE(buckets > 3);
+    set_gradients(model, 1);
+    StepUpdate at_once(plan, model), as_they_come(plan, model);
+    at_once.begin(0, 0);
+    const double norm = at_once.agree(1).grad_norm;
+    for (int64_t step = 0; step < 2; ++step) {
+      as_they_come.begin(step, 0);
+      for (int64_t bucket = 0; bucket + 2 < buckets; ++bucket) as_they_come.reduced(bucket);
+      if (step > 0) as_they_come.reduced(0);
+      CHECK(as_they_come.agree(1).grad_norm == norm);
+    }
+  });
+}
+
 TEST_CASE("an overflow on one rank makes all ranks skip the step and lower the scale") {
   run_ranks(2, [](Communicator& world) {
     const Plan plan = plan_of({.shard = 2}, Precision::kFp16, "");

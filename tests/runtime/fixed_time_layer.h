@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 
 #include <functional>
 #include <utility>
@@ -12,9 +12,9 @@
 
 namespace smp {
 
-// A layer whose calls take a time and compute nothing: a block's forward, the gradients of its
-// inputs and those of its weights each take `pass_s`, which `spend` spends. Embedding and head take
-// none.
+// A layer whose calls take a time and compute nothing, nor fill what they give: a block's forward,
+// the gradients of its inputs and those of its weights each take `pass_s`, which `spend` spends.
+// Embedding and head take none.
 class FixedTimeLayer final : public Layer {
  public:
   FixedTimeLayer(const LayerSpec& spec, int64_t hidden, double pass_s,
@@ -26,15 +26,15 @@ class FixedTimeLayer final : public Layer {
     const at::Tensor& x = inputs.at(0);
     if (saved != nullptr) *saved = {x};
     if (kind_ == LayerKind::kHead) return {at::full({}, 1.0, x.options())};
-    if (kind_ == LayerKind::kEmbedding) return {at::zeros({x.size(0), x.size(1), hidden_})};
+    if (kind_ == LayerKind::kEmbedding) return {at::empty({x.size(0), x.size(1), hidden_})};
     spend_(pass_s_);
-    return {at::zeros(x.sizes(), x.options())};
+    return {at::empty(x.sizes(), x.options())};
   }
 
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> /*gradients*/,
                                    const CallContext& /*call*/, WeightWork* later) override {
     if (kind_ == LayerKind::kEmbedding) return {at::Tensor()};
-    const at::Tensor dx = at::zeros(saved.at(0).sizes(), saved.at(0).options());
+    const at::Tensor dx = at::empty(saved.at(0).sizes(), saved.at(0).options());
     if (kind_ == LayerKind::kHead) return {dx, at::Tensor()};
     spend_(later == nullptr ? 2 * pass_s_ : pass_s_);
     if (later != nullptr) later->put_off([this] { spend_(pass_s_); });

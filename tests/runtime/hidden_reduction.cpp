@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -18,11 +19,16 @@
 namespace smp {
 namespace {
 
-constexpr int64_t kWarmUpRounds = 1, kRounds = 11;
+constexpr int64_t kWarmUpRounds = 1, kRounds = 15;
 constexpr int64_t kBlocks = 20, kBuckets = 10;
 
 enum class Reductions { kNone, kBeside, kSerial };
-constexpr Reductions kKinds[] = {Reductions::kNone, Reductions::kBeside, Reductions::kSerial};
+// Of the others each is beside one that it is compared with, and follows both kinds equally often:
+// what a step leaves in the caches is the next one's.
+constexpr Reductions kRound[] = {Reductions::kSerial, Reductions::kNone,   Reductions::kBeside,
+                                 Reductions::kBeside, Reductions::kNone,   Reductions::kNone,
+                                 Reductions::kBeside, Reductions::kBeside, Reductions::kNone};
+constexpr size_t kPairs = 4;  // of a round
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -96,19 +102,37 @@ void spend(double seconds, bool sleeps) {
   }
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+double at_rank(std::vector<double> values, int64_t rank) {
+  const auto place = values.begin() + rank;
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
 }
 
-// Of each kind of step, by round: means over ranks.
-struct Rounds {
+double median(const std::vector<double>& values) {
+  return at_rank(values, static_cast<int64_t>(values.size() / 2));
+}
+
+// Half the range that holds the true median 19 times of 20, whatever the distribution: values fall
+// on either side of it like a coin.
+double margin_of_median(const std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  const auto low = static_cast<int64_t>(count / 2 - 0.98 * std::sqrt(count));
+  const auto high = static_cast<int64_t>(values.size()) - 1 - low;
+  return (at_rank(values, high) - at_rank(values, low)) / 2;
+}
+
+// Of each kind of step, in their order: means over ranks.
+struct Steps {
   std::vector<double> none, beside, serial, alone;
 };
 
+void add(std::vector<double>& values, size_t at, double value) {
+  if (values.size() <= at) values.resize(at + 1);
+  values[at] += value;
+}
+
 void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads, std::mutex& mutex,
-              Rounds& all, int64_t& gradient_bytes) {
+              Steps& all, int64_t& gradient_bytes) {
   ReductionTrial trial;
   TrialCommunicator world(threads, trial);
   MemoryLedger ledger(world.rank(), 0);
@@ -122,8 +146,9 @@ void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads
   std::erase_if(model.actions, [](const Action& one) { return one.kind == ActionKind::kUpdate; });
   Engine engine(plan, model, ledger, constant_samples(plan.job.training.sequence_length));
   int64_t step = 0;
-  for (int64_t round = -kWarmUpRounds; round < kRounds; ++round)
-    for (const Reductions kind : kKinds) {
+  for (int64_t round = -kWarmUpRounds; round < kRounds; ++round) {
+    size_t none = 0, beside = 0;  // of this round
+    for (const Reductions kind : kRound) {
       trial = {kind};
       threads.barrier("step")->wait();
       const double start_s = now_s();
@@ -132,11 +157,13 @@ void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads
       if (round < 0) continue;
       const std::lock_guard guard(mutex);
       const auto at = static_cast<size_t>(round);
-      (kind == Reductions::kNone     ? all.none
-       : kind == Reductions::kBeside ? all.beside
-                                     : all.serial)[at] += step_s;
-      if (kind == Reductions::kSerial) all.alone[at] += trial.alone_s / what.ranks;
+      if (kind == Reductions::kNone) add(all.none, kPairs * at + none++, step_s);
+      if (kind == Reductions::kBeside) add(all.beside, kPairs * at + beside++, step_s);
+      if (kind != Reductions::kSerial) continue;
+      add(all.serial, at, step_s);
+      add(all.alone, at, trial.alone_s / what.ranks);
     }
+  }
   engine.settle();
   const std::lock_guard guard(mutex);
   gradient_bytes = 0;
@@ -148,13 +175,16 @@ void run_rank(const Plan& plan, const ReductionCase& what, Communicator& threads
 
 HiddenReduction hidden_reduction(const ReductionCase& what) {
   const Plan plan = plan_of(what);
-  const std::vector<double> zeros(kRounds);
-  Rounds all{zeros, zeros, zeros, zeros};
+  Steps all;
   HiddenReduction found;
   std::mutex mutex;
   run_ranks(what.ranks, [&](Communicator& threads) {
     run_rank(plan, what, threads, mutex, all, found.gradient_bytes);
   });
+  std::vector<double> longer;
+  for (size_t i = 0; i < all.none.size(); ++i) longer.push_back(all.beside[i] - all.none[i]);
+  found.exposed_s = median(longer);
+  found.margin_s = margin_of_median(longer);
   found.compute_s = median(all.none);
   found.step_s = median(all.beside);
   found.serial_step_s = median(all.serial);

@@ -56,10 +56,10 @@ OptimizerSpec optimizer_spec() {
   return spec;
 }
 
-// Of the two layers together.
+// Of the two layers together, each a bucket.
 double norm_squared(const Optimizer& optimizer) {
   std::vector<double> by_layer(2);
-  optimizer.add_norms_squared(by_layer);
+  for (const int64_t bucket : {0, 1}) optimizer.add_norms_squared(bucket, by_layer);
   return by_layer[0] + by_layer[1];
 }
 

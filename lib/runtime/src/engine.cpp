@@ -79,6 +79,7 @@ struct Engine::Impl {
   bool completes_tied(const Action& action) const {
     return model.parameters->layout().tied_gradient_apart && action.layer == 0 && is_last(action);
   }
+  void finish_reduce(int64_t bucket);
   void update_all();
   void reduce_kv(const Action& action);
   void begin();
@@ -121,9 +122,7 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kReduce:
       enter("reduce", action);
       return buckets.start_reduce(action.bucket, is_first(action), is_last(action));
-    case ActionKind::kReduceWait:
-      enter("reduce", action);
-      return buckets.wait_reduce(action.bucket);
+    case ActionKind::kReduceWait: enter("reduce", action); return finish_reduce(action.bucket);
     case ActionKind::kStep:
       enter("step", action);
       buckets.finish_reductions();
@@ -142,6 +141,16 @@ void Engine::Impl::execute(const Action& action) {
     case ActionKind::kFree: return;  // the schedule's word that the buffer may take others
   }
   check_failed(__FILE__, __LINE__, "unknown action");
+}
+
+// Sharded gradients are waited for between layers, to have their buffer, and maybe for their first
+// half; all others after the last layer, when there is nothing to do until the last sums are there
+// but to take the norms of those before them.
+void Engine::Impl::finish_reduce(int64_t bucket) {
+  buckets.wait_reduce(bucket);
+  if (model.parameters->layout().shards_gradients()) return;
+  buckets.poll();
+  update.reduced(bucket);
 }
 
 // Those of the first layers first: peers want them first.

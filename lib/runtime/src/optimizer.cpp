@@ -182,10 +182,6 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::add_norms_squared(std::vector<double>& by_layer) const {
-  for (const BucketPart& part : impl_->parts) add_norms_squared(part.bucket, by_layer);
-}
-
 void Optimizer::add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const {
   impl_->add_norms(impl_->parts.at(static_cast<size_t>(bucket)), by_layer);
 }

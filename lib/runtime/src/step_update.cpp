@@ -17,13 +17,21 @@ StepUpdate::StepUpdate(const Plan& plan, ParallelModel& model)
       model_(model),
       early_(!why_updates_wait(plan.job.training)),
       sums_(static_cast<size_t>(step_sums(plan.job.model))),
-      bucket_sums_(early_ ? sums_.size() : 0) {}
+      bucket_sums_(early_ ? sums_.size() : 0),
+      has_norms_(model.parameters->layout().buckets.size()) {}
 
 void StepUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
   has_begun_ = skips_ = false;
   std::fill(sums_.begin(), sums_.end(), 0.0);
+  has_norms_.assign(has_norms_.size(), false);
+}
+
+void StepUpdate::reduced(int64_t bucket) {
+  if (early_ || has_norms_.at(static_cast<size_t>(bucket))) return;
+  has_norms_[static_cast<size_t>(bucket)] = true;
+  model_.optimizer->add_norms_squared(bucket, sums_);
 }
 
 void StepUpdate::update(int64_t bucket) {
@@ -52,7 +60,8 @@ void StepUpdate::update_early(int64_t bucket) {
 // layers are dealt to stages.
 StepResult StepUpdate::agree(double loss) {
   const Coord& coord = model_.parameters->layout().coord;
-  if (!early_) model_.optimizer->add_norms_squared(sums_);
+  for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
+    reduced(static_cast<int64_t>(bucket));
   // Ranks without the head have summed nothing; those of a tensor group have the same loss.
   sums_.back() = coord.tensor == 0 ? loss : 0.0;
   if (model_.groups->world().size() > 1) {

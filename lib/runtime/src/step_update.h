@@ -26,6 +26,10 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
+  // This rank's gradients of a bucket are summed over the ranks. Need not be told: it takes the
+  // bucket's norms now, while others are still under way, and agree() takes those that are left.
+  void reduced(int64_t bucket);
+
   // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank
   // whose own part of the bucket has gradients that are not finite: such a step ends in agree().
   void update(int64_t bucket);
@@ -43,6 +47,7 @@ class StepUpdate {
   const bool early_;                 // updates come before agree()
   std::vector<double> sums_;         // squared gradient norms by layer, then the loss
   std::vector<double> bucket_sums_;  // of one bucket that is updated early
+  std::vector<bool> has_norms_;      // by bucket: sums_ has those of this step
 
   // of the step under way
   int64_t step_ = 0;

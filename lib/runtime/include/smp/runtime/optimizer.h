@@ -32,12 +32,11 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Adds to by_layer[i] the squares of the reduced gradients of layer i (its model index) that fall
-  // to this rank: summed over *all* ranks of the world they are the layer's squared norm, as each
-  // element that counts is summed on one rank only. In double, parameter by parameter, in an order
-  // that does not depend on what else the stage holds.
-  void add_norms_squared(std::vector<double>& by_layer) const;
-  void add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const;  // of the bucket's
+  // Adds to by_layer[i] the squares of the bucket's reduced gradients of layer i (its model index)
+  // that fall to this rank: those of all buckets, summed over *all* ranks of the world, are the
+  // layer's squared norm, as each element that counts is summed on one rank only. In double,
+  // parameter by parameter, in an order that does not depend on what else the stage holds.
+  void add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const;
 
   // One update of this rank's elements with gradients multiplied by gradient_scale (clipping,
   // averaging and unscaling cost no pass of their own), bucket by bucket: begin(), then update() of
