@@ -54,7 +54,6 @@ HostWatch::HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor
 
 HostWatch::~HostWatch() {
   job_->set_outside(nullptr);
-  leave_by_ = Clock::now() + kLinger;
   leaving_.store(true);
   bell_.ring();
   thread_.join();
@@ -77,7 +76,7 @@ void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
   }
   {
     std::lock_guard guard(mutex_);
-    news_.push_back(letter_of(key, failure));
+    news_.push_back({key, failure});
   }
   bell_.ring();
 }
@@ -85,9 +84,17 @@ void HostWatch::failed(const FailureRecord& record, const Failure& failure) {
 bool HostWatch::may_leave() const {
   const bool alone =
       std::none_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.open; });
-  // What rank 0 only knows from the memory of its host, its finder may be about to have it told.
-  const bool told = job_->failures() != 0 && has_passed_on_;
-  return !is_hub() || alone || told || Clock::now() >= leave_by_;
+  return !is_hub() || alone || has_passed_on_ || lingering_.looked_for() >= kLinger;
+}
+
+// What another rank of its host has found rank 0 knows from their memory, by which it may leave
+// before that rank's word has come.
+void HostWatch::pass_on_what_is_known_here() {
+  if (!is_hub() || has_passed_on_ || job_->failure().state.load() != FailureRecord::kWritten)
+    return;
+  if (const auto failure = job_->read(job_->failure()))
+    tell_others(Word::kFailure, letter_of(0, *failure));
+  has_passed_on_ = true;
 }
 
 void HostWatch::run() {
@@ -96,13 +103,17 @@ void HostWatch::run() {
   for (;;) {
     // Before the news are taken: none comes after it, so whoever leaves has told all.
     const bool leaving = leaving_.load();
-    std::deque<std::string> news;
+    std::deque<News> news;
     {
       std::lock_guard guard(mutex_);
       news.swap(news_);
     }
-    for (const std::string& letter : news) tell_others(Word::kFailure, letter);
-    has_passed_on_ |= !news.empty();
+    for (const auto& [key, failure] : news) {
+      tell_others(Word::kFailure, letter_of(key, failure));
+      has_passed_on_ |= key == 0;
+    }
+    pass_on_what_is_known_here();
+    if (leaving) lingering_.look(Clock::now());
     if (leaving && !std::exchange(told, true)) {
       Packer letter;
       letter.add(uint64_t(rank_));
@@ -168,7 +179,8 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       const uint64_t rank = unpacker.number();
       if (rank >= cards_.size()) throw std::runtime_error("no such rank");
       job_->board(int(rank)).gone.store(1);
-      if (int(rank) == line.rank) line.open = false;
+      // Rank 0 itself may still have something to hand on.
+      if (int(rank) == line.rank && is_hub()) line.open = false;
       if (is_hub()) tell_others(Word::kLeft, letter, line.rank);
       return;
     }
@@ -181,7 +193,7 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       failure.finder = int(uint32_t(unpacker.number()));
       failure.text = unpacker.text();
       if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
-      has_passed_on_ = true;
+      has_passed_on_ |= key == 0;
       if (key == 0)
         job_->write(job_->failure(), failure);
       else
@@ -202,7 +214,7 @@ void HostWatch::ended(Line& line) {
 void HostWatch::look_for_silent() {
   const auto now = Clock::now();
   auto silent = [&](const Line& line, milliseconds limit) {
-    return line.open && now - line.heard > limit;
+    return line.open && now - line.heard > limit && job_->board(line.rank).gone.load() == 0;
   };
   for (Line& line : lines_) {
     if (!silent(line, silence_)) continue;

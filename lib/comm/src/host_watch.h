@@ -13,6 +13,7 @@
 #include "doorbell.h"
 #include "host_meeting.h"
 #include "job.h"
+#include "looking.h"
 #include "seat.h"
 
 namespace smp::shm {
@@ -32,6 +33,10 @@ class HostWatch final : public PeerWatch, public Outside {
  private:
   using Clock = std::chrono::steady_clock;
   enum class Word : uint32_t { kHere, kFailure, kLeft };
+  struct News {
+    uint64_t key;  // of the group that has failed; 0: the whole job
+    Failure failure;
+  };
   struct Line {  // to one other rank
     Descriptor socket;
     int rank = 0;
@@ -50,6 +55,7 @@ class HostWatch final : public PeerWatch, public Outside {
   void tell(Line& line, Word word, const std::string& letter);
   void tell_others(Word word, const std::string& letter, int except = -1);
   bool may_leave() const;
+  void pass_on_what_is_known_here();
 
   Seat& seat_;
   const std::shared_ptr<Job> job_;
@@ -59,10 +65,10 @@ class HostWatch final : public PeerWatch, public Outside {
   std::vector<Line> lines_;
   Doorbell bell_;
   std::mutex mutex_;
-  std::deque<std::string> news_;  // failures found here, to be told
-  bool has_passed_on_ = false;    // a failure, told or heard by this rank
+  std::deque<News> news_;       // failures found here, to be told
+  bool has_passed_on_ = false;  // the job's failure, told or heard by this rank
   std::atomic<bool> leaving_{false};
-  Clock::time_point leave_by_;
+  Looking lingering_;  // of rank 0, for what others say while it leaves
   std::thread thread_;
 };
 

@@ -148,8 +148,9 @@ void Job::fail(FailureRecord& record, const Failure& failure) {
   if (outside_ == nullptr) return write(record, failure);
   Failure placed = failure;
   placed.text += outside_->place_of(failure.culprit);
-  // First outside: who reads it here may end the group, of which nobody could be told then.
-  outside_->failed(record, placed);
+  // First outside: who reads it here may end the group, of which nobody could be told then. What
+  // is found later may only be what the first has done to the ranks of this host.
+  if (record.state.load() == FailureRecord::kNone) outside_->failed(record, placed);
   write(record, placed);
 }
 

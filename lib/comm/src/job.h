@@ -78,7 +78,7 @@ class Job {
   int64_t offset_of(const void* p, int64_t bytes) const;
   std::byte* at(int64_t offset) const { return mapping_.data() + offset; }
 
-  // Writes the record unless it has been written, wakes everybody, and tells the outside.
+  // Unless the record has been written: tells the outside and writes it. Wakes everybody.
   void fail(FailureRecord& record, const Failure& failure);
   // The same of what the outside has told.
   void write(FailureRecord& record, const Failure& failure);
