@@ -13,6 +13,8 @@
 
 #include "closed_channels.h"
 #include "comm/fake_network.h"
+#include "job.h"
+#include "seat.h"
 
 // Two ranks' ends of a network, which move only when the test polls them.
 using namespace smp;
@@ -124,6 +126,33 @@ TEST_CASE("without memory for a message to a rank whoever waits for that rank is
     here->poll();
   }
   CHECK(why == "rank 0 has no memory for a message to rank 1: std::bad_alloc");
+}
+
+// Where the news of it has not come to yet it would look as if that rank held up whoever asks.
+TEST_CASE("a rank whose job has failed does not say that it waits for nobody") {
+  FakeNetwork network(2, {});
+  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(2));
+  shm::Job::prepare(mapping, 2);
+  const auto job = std::make_shared<shm::Job>(std::move(mapping), 2);
+  constexpr milliseconds kShort{400};
+  shm::Fleet fleet;
+  fleet.host_of = {0, 1}, fleet.hosts = {"a", "b"}, fleet.ranks_here = 1;
+  const shm::Seat there(job, 1, kSilence, fleet,
+                        std::make_unique<Port>(network.transport(1), 1, 77, kShort));
+  Port here(network.transport(0), 0, 77, kShort);
+  here.introduce(fleet.host_of, [](std::optional<int>) { return std::nullopt; });
+  const auto answer = [&](uint64_t number) {
+    const auto asked = std::chrono::steady_clock::now();
+    std::optional<shm::Standing> standing;
+    while (!(standing = here.ask(1, 5, number, asked))) here.poll();
+    return *standing;
+  };
+  bool has_answered = false;  // unless the machine is too busy for that
+  for (uint64_t number = 1; number <= 100 && !has_answered; ++number)
+    has_answered = !answer(number).is_mute;
+  CHECK(has_answered);
+  job->write(job->failure(), {CommError::Kind::kTimeout, 0, 0, "it has been found"});
+  CHECK(answer(1000).is_mute);
 }
 
 TEST_CASE("what is said of channels that were closed is not kept, of those to be opened it is") {

@@ -56,7 +56,8 @@ class Port final : public Mover {
   std::chrono::milliseconds mute_after() const override { return silence_ / kMute; }
 
   // What this rank does; in a call that it is asked about and has made it waits for `awaited`.
-  using Witness = std::function<Standing(std::optional<int> awaited)>;
+  // Nothing: it is there, but does not say.
+  using Witness = std::function<std::optional<Standing>(std::optional<int> awaited)>;
   // Before anything else. `host_of`: of all ranks.
   void introduce(std::vector<int> host_of, Witness witness);
   // The group with this key, which speaks for this rank's calls in it.

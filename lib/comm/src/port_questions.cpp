@@ -60,13 +60,17 @@ void Port::answer(const MessageHeader& question) {
   answer.index = question.index;
   if (question.index != 0) {
     const auto group = groups_.find(question.channel);
-    const Standing own = witness_(
-        group == groups_.end() ? std::nullopt : group->second->awaited_in(question.number));
-    const bool of_awaited = own.has_called && own.waits_for >= 0;
-    const std::string& text = of_awaited ? own.last_call_of_awaited : own.last_call;
-    answer.op = own.has_called;
-    answer.root = own.waits_for;
-    memcpy(answer.label, text.data(), std::min(text.size(), kLabelBytes - 1));
+    const auto own = witness_(group == groups_.end() ? std::nullopt
+                                                     : group->second->awaited_in(question.number));
+    if (own) {
+      const bool of_awaited = own->has_called && own->waits_for >= 0;
+      const std::string& text = of_awaited ? own->last_call_of_awaited : own->last_call;
+      answer.op = own->has_called;
+      answer.root = own->waits_for;
+      memcpy(answer.label, text.data(), std::min(text.size(), kLabelBytes - 1));
+    } else {
+      answer.index = 0;
+    }
   }
   note(answer, question.from);
 }

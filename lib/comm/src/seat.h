@@ -54,12 +54,14 @@ struct Seat {
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;
     its_port->introduce(fleet.host_of, [job = job, rank](std::optional<int> awaited) {
+      // Its calls have ended by that, whomever they waited for: who asks will hear of it too.
+      if (job->failure().state.load() != FailureRecord::kNone) return std::optional<Standing>();
       Standing own;
       own.has_called = awaited.has_value();
       own.waits_for = awaited.value_or(job->board(rank).blocked_on.load() - 1);
       own.last_call = load(job->board(rank).last_call);
       if (own.waits_for >= 0) own.last_call_of_awaited = load(job->board(own.waits_for).last_call);
-      return own;
+      return std::optional(own);
     });
     return its_port;
   }
