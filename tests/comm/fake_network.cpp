@@ -204,6 +204,10 @@ class FakeNetwork::End final : public Transport {
       return;
     }
     if (network_.parted_.count(std::minmax(rank_, int(transfer.peer))) != 0) return;
+    if (network_.has_stopped(transfer.peer) || network_.has_stopped(rank_)) return;
+    if (const auto left = network_.left_until_stopped_.find(rank_);
+        left != network_.left_until_stopped_.end() && transfer.box == Box::kData)
+      --left->second;
     const std::byte* begin = transfer.data();
     const int delay = network_.faults_.delay_polls;
     Message message{{begin, begin + transfer.bytes},
@@ -337,6 +341,21 @@ void FakeNetwork::cut(int rank) {
 void FakeNetwork::part(int a, int b) {
   std::lock_guard guard(mutex_);
   parted_.insert(std::minmax(a, b));
+}
+
+void FakeNetwork::stop_after(int rank, int64_t messages) {
+  std::lock_guard guard(mutex_);
+  left_until_stopped_[rank] = messages;
+}
+
+bool FakeNetwork::is_stopped(int rank) const {
+  std::lock_guard guard(mutex_);
+  return has_stopped(rank);
+}
+
+bool FakeNetwork::has_stopped(int rank) const {
+  const auto left = left_until_stopped_.find(rank);
+  return left != left_until_stopped_.end() && left->second <= 0;
 }
 
 void FakeNetwork::hold(int rank) {

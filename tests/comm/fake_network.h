@@ -61,6 +61,10 @@ class FakeNetwork {
   void cut(int rank);
   // Nothing passes between these two any more, and nothing says so.
   void part(int a, int b);
+  // As if this rank were stopped once so many data messages more have left it: nothing passes
+  // between it and the others then, and nothing says so.
+  void stop_after(int rank, int64_t messages);
+  bool is_stopped(int rank) const;
   // What this rank sends straight from its callers' memory never leaves any more.
   void hold(int rank);
   // There is no memory for more messages of this rank, and none can be opened to its peers.
@@ -82,12 +86,15 @@ class FakeNetwork {
     shm::Doorbell bell;
   };
 
+  bool has_stopped(int rank) const;  // under the lock
+
   mutable std::mutex mutex_;
   const NetworkFaults faults_;
   std::mt19937_64 random_;
   std::vector<Inbox> inboxes_;
   std::vector<bool> cut_, stuck_, full_;
   std::set<std::pair<int, int>> parted_;
+  std::map<int, int64_t> left_until_stopped_;  // data messages, by rank
   int64_t unexpected_ = 0, refused_ = 0, foreign_ = 0, adopted_ = 0, straight_bytes_ = 0;
   int64_t data_messages_ = 0, notes_ = 0;
   uint32_t tickets_ = 0;

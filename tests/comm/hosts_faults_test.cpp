@@ -283,6 +283,34 @@ TEST_CASE("whoever is asked why a call is late and does not answer is named with
   CHECK((by_time || error.find("nothing has come from rank 1 for 1.2 s") != std::string::npos));
 }
 
+TEST_CASE(
+    "who stops between the hops of an exchange is named by the time-out, not by its silence") {
+  std::vector<std::string> errors(3);
+  HostsOptions options;
+  options.exchange = Exchange::kRing;
+  options.silence = milliseconds(4000);
+  run_hosts(
+      3, 1,
+      [&](Communicator& comm, FakeNetwork& network) {
+        comm.barrier("start")->wait();
+        // Its first message is all that anybody waits for who waits for it alone.
+        if (comm.rank() == 1) network.stop_after(1, 1);
+        while (comm.rank() == 2 && !network.is_stopped(1)) std::this_thread::yield();
+        comm.set_timeout(comm.rank() == 2 ? milliseconds(300) : kNever);
+        std::vector<float> x(30);
+        try {
+          comm.all_gather(x.data(), x.data(), 10, DType::kF32, "x")->wait();
+          comm.barrier("after")->wait();
+        } catch (const CommError& e) {
+          errors[size_t(comm.rank())] = text_of(e);
+        }
+      },
+      options);
+  CHECK(errors[2] ==
+        "timeout 1: rank 2: all_gather #2 'x' of 10 fp32 timed out after 0.3 s: rank 1 stopped in "
+        "it (it does not answer; its last call heard of: #2 all_gather 'x')");
+}
+
 TEST_CASE("the failure of one rank ends the calls of all hosts; abort ends one group's alone") {
   std::vector<std::string> others(4);
   CHECK_THROWS_WITH_AS(run_hosts(2, 2,

@@ -134,7 +134,7 @@ TEST_CASE("a rank whose job has failed does not say that it waits for nobody") {
   auto mapping = shm::Mapping::anonymous(shm::Job::bytes(2));
   shm::Job::prepare(mapping, 2);
   const auto job = std::make_shared<shm::Job>(std::move(mapping), 2);
-  constexpr milliseconds kShort{400};
+  constexpr milliseconds kShort{800};
   shm::Fleet fleet;
   fleet.host_of = {0, 1}, fleet.hosts = {"a", "b"}, fleet.ranks_here = 1;
   const shm::Seat there(job, 1, kSilence, fleet,

@@ -1,14 +1,18 @@
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/processes.h"
+#include "comm/symmetric_buffer.h"
 #include "comm/times.h"
 #include "smp/comm/thread_group.h"
 
@@ -48,6 +52,69 @@ TEST_CASE("processes: the death of a rank ends every call soon and is named") {
     CHECK(outcomes[size_t(second)].said == "peer_lost " + v + ": rank " + std::to_string(second) +
                                                ": barrier #1 'b': rank " + v + " died");
   }
+}
+
+namespace {
+
+// What rank 0 of two says of rank 1, which stops while it sums rank 0's part: rank 0 is stopped
+// until then, and of what rank 1 adds there its own is memory that it may not read.
+std::string stopped_at_the_sum_of_another(milliseconds timeout, double& milliseconds_to_hear) {
+  constexpr int64_t kPart = 1 << 18;
+  const std::string job_id = fresh_job_id();
+  const Shared<std::atomic<bool>> is_stopped;
+  const Shared<std::atomic<double>> took;
+  std::vector<Child> children;
+  for (int rank = 0; rank < 2; ++rank)
+    children.emplace_back([&, rank]() -> std::string {
+      SharedMemoryOptions options = options_of(rank, 2, job_id);
+      options.timeout = kSoon;
+      const auto comm = connect_shared_memory(options);
+      Buffer in(*comm, 2 * kPart, true), out(*comm, kPart, true);
+      comm->barrier("start")->wait();
+      if (rank == 1) {
+        const auto page = size_t(sysconf(_SC_PAGESIZE));
+        const auto first = reinterpret_cast<uintptr_t>(in.data()) / page * page + page;
+        mprotect(reinterpret_cast<void*>(first), page, PROT_NONE);
+        signal(SIGSEGV, [](int) { raise(SIGSTOP); });
+        while (!is_stopped->load()) std::this_thread::yield();
+      }
+      comm->set_timeout(rank == 0 ? timeout : milliseconds(kSoon));
+      const auto begin = std::chrono::steady_clock::now();
+      try {
+        const WorkPtr sum = comm->reduce_scatter(in.data(), out.data(), 2 * kPart, DType::kF32,
+                                                 ReduceOp::kSum, "x");
+        if (rank == 0) raise(SIGSTOP);
+        sum->wait();
+      } catch (const CommError& error) {
+        took->store(milliseconds_since(begin));
+        return text_of(error);
+      }
+      return "went on";
+    });
+  int status = 0;
+  waitpid(children[0].pid(), &status, WUNTRACED);
+  is_stopped->store(true);
+  waitpid(children[1].pid(), &status, WUNTRACED);
+  kill(children[0].pid(), SIGCONT);
+  const std::string said = children[0].join().said;
+  kill(children[1].pid(), SIGKILL);
+  children[1].join();
+  milliseconds_to_hear = took->load();
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("processes: who stops at the sum of another is named by the time-out, no second later") {
+  constexpr milliseconds kTimeOut{300}, kNoSecondLater{1200};
+  CHECK(is_once_within(kNoSecondLater, [&] {
+    double took = 0;
+    CHECK(stopped_at_the_sum_of_another(kTimeOut, took) ==
+          "timeout 1: rank 0: reduce_scatter #2 'x' of 524288 fp32 timed out after 0.3 s: rank 1 "
+          "stopped in it (its last call: #2 reduce_scatter 'x')");
+    CHECK(took >= double(kTimeOut.count()));
+    return took;
+  }));
 }
 
 TEST_CASE("processes: an exception that ends a rank is not a departure in good order") {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "copy.h"
+#include "looking.h"
 #include "reduce.h"
 #include "steps.h"
 
@@ -153,7 +154,7 @@ void Group::sum_done(const Operation& op, int owner) {
 }
 
 // This rank gives up, and may then free its buffers: nobody shall write to them any more. A peer
-// that is at it needs a moment; one that has died or was stopped in it is not waited for.
+// that is at it needs a moment; one that has died or is stopped in it is not waited for.
 void Group::close_sums(const Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner) -> std::atomic<uint64_t>& {
@@ -170,9 +171,17 @@ void Group::close_sums(const Operation& op) {
   if (is_held(rank_) && holder_of_claim(claimed(rank_).load()) == rank_)
     claimed(rank_).fetch_sub(claim_of(1, 0));
   const bool to_all = op.call.op == CollectiveOp::kAllReduce;
-  const auto give_up = steady_clock::now() + std::chrono::seconds(1);
+  constexpr std::chrono::seconds kMoment{1};
+  Looking looking;
+  const auto may_go_on = [&](int owner) {
+    looking.look(steady_clock::now());
+    const int holder = global(holder_of_claim(claimed(owner).load()));
+    const auto state = seat_->engine.state(holder);
+    return looking.looked_for() < kMoment &&
+           !is_stopped_by(state, false, looking.looked_for(), kMoment).value_or(false);
+  };
   for (int p = 0; p < size_; ++p)
-    while ((to_all || p == rank_) && is_held(p) && steady_clock::now() < give_up) sched_yield();
+    while ((to_all || p == rank_) && is_held(p) && may_go_on(p)) sched_yield();
 }
 
 // Each rank sums everything that all ranks have.

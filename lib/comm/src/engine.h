@@ -58,6 +58,7 @@ class Member {
 // What a rank does, as it tells one whose call it holds up.
 struct Standing {
   bool is_mute = false;     // it does not tell
+  bool is_stopped = false;  // as its host says
   bool has_called = false;  // the same call
   bool is_behind = false;   // it had no CPU lately: may wait no more for whom it waited for
   int waits_for = -1;       // in this call if it has made it, else in whichever it waits in
@@ -267,6 +268,8 @@ class Engine {
   int rank() const { return rank_; }
   const std::shared_ptr<CallLog>& log() const { return log_; }
   std::chrono::milliseconds timeout() const { return timeout_; }  // of calls that name none
+  // Of another process of this host, as far as the kernel tells.
+  ProcessState state(int rank) const;
   // Whether ranks have CPUs to spare for threads beside those that compute.
   bool has_spare_cpus() const { return has_spare_cpus_; }
   void submit(std::shared_ptr<Operation> op);
@@ -333,8 +336,14 @@ class Engine {
   void fail_lane(Lane& lane, const Failure& failure);
   void record(const Failure& failure);  // of the job
   void report(CommError::Kind kind, int culprit, const std::string& text);
-  void ask_early(Operation& op, int late, std::chrono::milliseconds limit);
-  std::optional<Failure> verdict(const Operation& op, int late) const;
+  void blame(Operation& op, int late);
+  void ask_early(Operation& op, int late);
+  struct Verdict {
+    int culprit;      // who waits for nobody
+    bool is_stopped;  // as far as is known
+    std::string text;
+  };
+  std::optional<Verdict> verdict(const Operation& op, int late) const;
   std::optional<Standing> standing(int rank, const Operation& op) const;
   bool has_looked(int rank, const Operation& op) const;  // while this rank did, with its time over
   std::optional<bool> is_stopped(int rank, const Operation& op) const;

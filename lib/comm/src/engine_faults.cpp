@@ -14,8 +14,9 @@ namespace {
 using std::chrono::milliseconds;
 
 // A peer that hands on what others send may wait for one of those, and is not to blame: whoever
-// waits for that one directly, as somebody does, shall say so first.
-constexpr milliseconds kPatience{10000};
+// waits for that one directly shall say so first. There may be none where one has stopped after all
+// that others wait for.
+constexpr milliseconds kPatience{10000}, kPatienceWithStopped{100};
 // Within this a rank that waits looks again, unless it is stopped; where there is time for it, one
 // that others keep from its CPU shall not be taken for stopped.
 milliseconds look_within(const Operation& op) {
@@ -92,27 +93,40 @@ void Engine::check_peer(Operation& op) {
     report(e.kind, e.culprit, e.what());
     return;
   }
-  const auto limit = op.timeout + (op.at_second_hand ? kPatience : milliseconds(0));
   if (member.has_left(late) && !op.ready()) {
     report(CommError::Kind::kPeerLost, peer,
            fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
                        last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
-  } else if (Clock::now() - op.start_ > limit && !op.ready()) {
-    op.overdue_.look(Clock::now());
-    if (const auto found = verdict(op, late)) report(found->kind, found->culprit, found->text);
+  } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
+    blame(op, late);
   } else if (mover_ != nullptr) {
-    ask_early(op, late, limit);
+    ask_early(op, late);
   }
+}
+
+// The time of `op` is over.
+void Engine::blame(Operation& op, int late) {
+  const auto now = Clock::now();
+  op.overdue_.look(now);
+  const auto found = verdict(op, late);
+  if (!found) return;
+  const auto patience = found->is_stopped ? kPatienceWithStopped : kPatience;
+  const auto limit = op.start_ + op.timeout + (op.at_second_hand ? patience : milliseconds(0));
+  if (now <= limit) return;
+  if (!found->is_stopped && op.overdue_.since() < limit)
+    op.overdue_ = Looking();  // ranks have had time to go on since they were asked
+  else
+    report(CommError::Kind::kTimeout, found->culprit, found->text);
 }
 
 // Follows the chain as far as answers have come, and asks the next one. Who has answered is asked
 // again when the time is over.
-void Engine::ask_early(Operation& op, int late, milliseconds limit) {
+void Engine::ask_early(Operation& op, int late) {
   const auto now = Clock::now();
   const auto ahead = mover_->mute_after() + kAskAhead;
-  if (now - op.start_ < std::max(limit / kAskAfter, limit - ahead)) return;
+  if (now - op.start_ < std::max(op.timeout / kAskAfter, op.timeout - ahead)) return;
   if (now - op.asked_ < kAskEvery) return;
   op.asked_ = now;
   (void)verdict(op, late);
@@ -122,14 +136,18 @@ bool Engine::has_looked(int rank, const Operation& op) const {
   return job_.board(rank).looked_ns.load() >= op.overdue_.since().time_since_epoch().count();
 }
 
-// Whether a rank of this host that has said it waits is stopped, and has seen nothing of what came
-// since; nothing as long as that is open.
-std::optional<bool> Engine::is_stopped(int rank, const Operation& op) const {
+ProcessState Engine::state(int rank) const {
   const RankBoard& board = job_.board(rank);
   const bool is_known = pid_namespace_ != 0 && board.pid_namespace.load() == pid_namespace_ &&
                         board.process.load() != job_.board(rank_).process.load();
-  const ProcessState state = is_known ? state_of(board.process.load()) : ProcessState::kUnknown;
-  return is_stopped_by(state, has_looked(rank, op), op.overdue_.looked_for(), look_within(op));
+  return is_known ? state_of(board.process.load()) : ProcessState::kUnknown;
+}
+
+// Whether a rank of this host that has said it waits is stopped, and has seen nothing of what came
+// since; nothing as long as that is open.
+std::optional<bool> Engine::is_stopped(int rank, const Operation& op) const {
+  return is_stopped_by(state(rank), has_looked(rank, op), op.overdue_.looked_for(),
+                       look_within(op));
 }
 
 std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
@@ -144,7 +162,11 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
     const auto stopped = is_stopped(rank, op);
     if (!stopped) return std::nullopt;
     if (*stopped) here.waits_for = -1;
+    here.is_stopped = *stopped;
     here.is_behind = !*stopped && !has_looked(rank, op);
+  } else {
+    here.is_stopped =
+        op.overdue_.looked_for() >= kPatienceWithStopped && state(rank) == ProcessState::kStopped;
   }
   here.last_call = load(job_.board(rank).last_call);
   return here;
@@ -153,7 +175,7 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
 // The rank that this operation waits for may itself wait for another one: follow the chain, by
 // asking where it leads to other hosts, so that the one to blame is named. Nothing while an answer
 // is on its way.
-std::optional<Failure> Engine::verdict(const Operation& op, int late) const {
+std::optional<Engine::Verdict> Engine::verdict(const Operation& op, int late) const {
   std::vector<int> chain;
   std::vector<Standing> said;
   std::set<int> seen = {rank_};
@@ -184,18 +206,18 @@ std::optional<Failure> Engine::verdict(const Operation& op, int late) const {
   };
   std::string text = fmt::format("{} timed out after {:g} s: rank {} ", name(op),
                                  std::chrono::duration<double>(op.timeout).count(), chain[0]);
-  if (said[0].has_called && chain.size() > 1) {
+  const bool has_called = said[0].has_called || member.has_called(late, op.call);
+  if (has_called && chain.size() > 1) {
     text += "is in it too";
   } else {
     const char* did = member.has_abandoned(late) ? "left the group with an exception"
-                      : said[0].has_called || member.has_called(late, op.call)
-                          ? "stopped in it"
-                          : "has not called it";
+                      : has_called               ? "stopped in it"
+                                                 : "has not called it";
     text += fmt::format("{} ({})", did, last_call(0));
   }
   for (size_t i = 1; i < chain.size(); ++i)
     text += fmt::format("; rank {} waits for rank {} ({})", chain[i - 1], chain[i], last_call(i));
-  return Failure{CommError::Kind::kTimeout, chain.back(), rank_, text};
+  return Verdict{chain.back(), said.back().is_mute || said.back().is_stopped, text};
 }
 
 }  // namespace smp::shm
