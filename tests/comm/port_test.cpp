@@ -221,26 +221,63 @@ TEST_CASE(
   take(0);
 }
 
+TEST_CASE("credits wait for a message that takes them along while their peer has others") {
+  constexpr auto kHalf = uint64_t(kCredits) / 2;
+  struct Case {
+    const char* what;
+    std::function<void(Port& there, Channel& to)> happens;
+    uint64_t sent = kHalf;
+    bool is_note = true;
+  };
+  const Case cases[] = {
+      {"a rank waits", [](Port& there, Channel&) { there.send_held(); }},
+      {"a rank sleeps", [](Port& there, Channel&) { there.say_waiting(); }},
+      {"its peer has no others", [](Port&, Channel&) {}, uint64_t(kCredits)},
+      {"a message goes", [](Port& there, Channel& to) { there.send(to, call_of(1), 0); }, kHalf,
+       false},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.what);
+    FakeNetwork network(2, {});
+    const auto here = port_of(network, 0), there = port_of(network, 1);
+    Channel from(*here, 5, 1), to(*there, 5, 0);
+    poll(*here), poll(*there);
+    for (uint64_t number = 1; number <= c.sent; ++number) here->send(from, call_of(number), 0);
+    poll(*there);
+    REQUIRE(to.arrived().load() == c.sent);
+    const int64_t notes = network.notes();
+    for (uint64_t i = 0; i < kHalf; ++i) to.take();
+    CHECK(network.notes() == notes + (c.sent == kHalf ? 0 : 1));
+    c.happens(*there, to);
+    poll(*here);
+    CHECK(from.credits().load() == kCredits + kHalf);
+    there->send_held();  // told once
+    CHECK(network.notes() == notes + (c.is_note ? 1 : 0));
+  }
+}
+
 TEST_CASE("short messages to a peer that is behind wait for each other no longer than they must") {
   constexpr uint64_t kBehind = kCredits / 2;
   const std::vector<std::byte> bytes(4096, std::byte{7});
   struct Case {
     const char* what;
-    std::function<void(Port& here, Channel& from, Channel& to)> happens;
+    std::function<void(Port& here, Port& there, Channel& from, Channel& to)> happens;
     uint64_t more = 0;  // messages besides
   };
   const Case cases[] = {
-      {"a rank waits", [](Port& here, Channel&, Channel&) { here.send_held(); }},
-      {"a rank sleeps", [](Port& here, Channel&, Channel&) { here.say_waiting(); }},
+      {"a rank waits", [](Port& here, Port&, Channel&, Channel&) { here.send_held(); }},
+      {"a rank sleeps", [](Port& here, Port&, Channel&, Channel&) { here.say_waiting(); }},
       {"what was sent before is taken",
-       [](Port& here, Channel&, Channel& to) {
+       [](Port& here, Port& there, Channel&, Channel& to) {
          for (uint64_t i = 0; i < kBehind; ++i) to.take();
+         there.send_held();
          poll(here);
        }},
       {"a message follows",
-       [](Port& here, Channel& from, Channel&) { here.send(from, call_of(kBehind + 3), 0); }, 1},
+       [](Port& here, Port&, Channel& from, Channel&) { here.send(from, call_of(kBehind + 3), 0); },
+       1},
       {"one from its caller's memory follows",
-       [&](Port& here, Channel& from, Channel&) {
+       [&](Port& here, Port&, Channel& from, Channel&) {
          here.send_from(from, call_of(kBehind + 3), bytes.data(), int64_t(bytes.size()));
        },
        1},
@@ -263,7 +300,7 @@ TEST_CASE("short messages to a peer that is behind wait for each other no longer
     CHECK(from.sent() == kBehind + 1);
     poll(*here), poll(*there);
     CHECK(to.arrived().load() == kBehind);
-    c.happens(*here, from, to);
+    c.happens(*here, *there, from, to);
     CHECK(from.submitted().load() == from.sent());
     CHECK(here->counts().messages == int64_t(kBehind + 1 + c.more));
     poll(*here), poll(*there);
@@ -272,6 +309,7 @@ TEST_CASE("short messages to a peer that is behind wait for each other no longer
       CHECK(to.front().number == number);
       to.take();
     }
+    there->send_held();
     poll(*here), poll(*there);
     CHECK(network.unexpected() == 0);
     CHECK(!from.joins());

@@ -62,8 +62,13 @@ void Channel::take() {
   front_at_ = 0;
   ++emptied_;
   port_.recycle(*std::exchange(slot, nullptr));
-  // Messages in the other direction carry the rest of the credits.
-  if (emptied_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2) grant();
+  if (!owes_credits()) return;
+  came_ == granted_ ? grant() : hold_back();
+}
+
+// Messages in the other direction carry the rest.
+bool Channel::owes_credits() const {
+  return emptied_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2;
 }
 
 void Channel::grant() {
@@ -159,6 +164,7 @@ void Channel::hold_back() {
 void Channel::send_held() {
   send_joined();
   expose();
+  if (owes_credits()) grant();
 }
 
 // Calls of the same kind that follow each other are told as one.

@@ -120,6 +120,7 @@ class Channel {
   void send_joined();
   void say_waiting();
   void stops_at(uint64_t pieces);
+  bool owes_credits() const;
   void grant();
   void hear_credits(uint64_t granted);
   // Whether all has come that its peer has written.

@@ -64,6 +64,7 @@ void Engine::wait(Operation& op) {
   if (doorbell_ == nullptr && try_lock()) {
     note_wait(op);
     lead(op);
+    if (mover_ != nullptr) mover_->send_held();
     return leave();
   }
   const bool is_soon_back = doorbell_ != nullptr && Clock::now() - waited_until_.load() < kSoonBack;
@@ -71,6 +72,8 @@ void Engine::wait(Operation& op) {
   while (!op.finished()) {
     if (try_lock()) {
       lead(op);
+      // One who comes back at once may have a message for it.
+      if (mover_ != nullptr && !is_soon_back) mover_->send_held();
       leave();
     } else {
       follow(op);
