@@ -118,24 +118,27 @@ void Channel::stops_at(uint64_t pieces) {
   if (is_let_go_ && has_all_written()) port_.take_back(*this);
 }
 
-// Of a call there is one invitation at a time, so that who follows it knows whose memory it is.
-void Channel::invited(const Note& whole) {
-  const MessageHeader& all = whole.header;
-  const uint64_t each = (all.exposed - all.index) / all.calls;
+void Channel::invited(const Note& note) {
   const auto later = [](const Note& a, const Note& b) { return a.header.index < b.header.index; };
-  for (uint64_t i = 0; i < all.calls; ++i) {
-    Note one{all};
-    one.header.number += i;
-    one.header.index += i * each;
-    one.header.exposed = one.header.index + each;
-    std::copy_n(whole.places + i * each, each, one.places);
-    invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), one, later),
-                        one);
-  }
+  invitations_.insert(std::upper_bound(invitations_.begin(), invitations_.end(), note, later),
+                      note);
   uint64_t exposed = exposed_.load();
   for (const Note& invitation : invitations_)
     if (invitation.header.index == exposed) exposed = invitation.header.exposed;
   exposed_.store(exposed);
+}
+
+// The first invitation's number is that of the call whose piece is the next.
+Transport::Place Channel::take_place() {
+  Note& note = invitations_.front();
+  const uint64_t each = (note.header.exposed - note.header.index) / note.header.calls;
+  const Transport::Place place = note.places[pieces_sent_++ - note.header.index];
+  if (pieces_sent_ == note.header.exposed) {
+    invitations_.pop_front();
+  } else if ((pieces_sent_ - note.header.index) % each == 0) {
+    ++note.header.number;
+  }
+  return place;
 }
 
 void Channel::tell_waiting(const Call& call) {

@@ -113,6 +113,7 @@ class Channel {
   void arrive_piece(Parcel& parcel);
   void heard(const Note& note);
   void invited(const Note& note);
+  Transport::Place take_place();
   bool expose_first(Note& note, size_t& places);
   bool is_followed_by_alike(const MessageHeader& calls, size_t pieces_of_each) const;
   void hold_back();

@@ -43,12 +43,8 @@ void Port::send_from(Channel& channel, const Call& call, const std::byte* from, 
 void Port::send_piece(Channel& channel, const Call& call, const std::byte* from, int64_t bytes) {
   SMP_CHECK(channel.pieces_sent_ < channel.exposed_.load() && bytes <= kMostPieceBytes);
   MessageHeader header = header_of(channel, call);
-  const Note& invitation = channel.invitations_.front();
-  header.index = channel.pieces_sent_++;
-  const Transport::Place place = invitation.places[header.index - invitation.header.index];
-  while (!channel.invitations_.empty() &&
-         channel.invitations_.front().header.exposed <= channel.pieces_sent_)
-    channel.invitations_.pop_front();
+  header.index = channel.pieces_sent_;
+  const Transport::Place place = channel.take_place();
   if (channel.is_revoked_) return channel.left_.add(channel.lent_++);
   lend(channel, header, from, bytes, &place);
 }
