@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,25 @@ void abort_beside_a_child(Communicator& world) {
 TEST_CASE("a group that lives on in those split off it gives nobody else its place") {
   run_ranks(2, abort_beside_a_child);
   run_hosts(2, 1, abort_beside_a_child);
+}
+
+TEST_CASE("a job has room for so many groups, and again for those that are closed") {
+  run_ranks(2, [](Communicator& world) {
+    std::vector<std::unique_ptr<Communicator>> groups;
+    std::string said;
+    while (said.empty()) try {
+        groups.push_back(world.split({0, 1}));
+      } catch (const std::runtime_error& error) {
+        said = error.what();
+      }
+    CHECK(groups.size() > 10);
+    CHECK(said == "no room for another group of 2 ranks: " + std::to_string(groups.size() + 1) +
+                      " groups are open in this job, or others that were split off them; close "
+                      "some first");
+    groups.clear();
+    world.barrier("all have closed them")->wait();
+    CHECK(world.split({0, 1})->size() == 2);
+  });
 }
 
 TEST_CASE("a group split off a lone rank's may outlive it") {

@@ -228,11 +228,13 @@ TEST_CASE("credits wait for a message that takes them along while their peer has
     std::function<void(Port& there, Channel& to)> happens;
     uint64_t sent = kHalf;
     bool is_note = true;
+    uint64_t later = 0;  // messages that are sent when the first have been taken
   };
   const Case cases[] = {
       {"a rank waits", [](Port& there, Channel&) { there.send_held(); }},
       {"a rank sleeps", [](Port& there, Channel&) { there.say_waiting(); }},
       {"its peer has no others", [](Port&, Channel&) {}, uint64_t(kCredits)},
+      {"the others come", [](Port& there, Channel&) { poll(there); }, kHalf, true, kHalf},
       {"a message goes", [](Port& there, Channel& to) { there.send(to, call_of(1), 0); }, kHalf,
        false},
   };
@@ -248,6 +250,7 @@ TEST_CASE("credits wait for a message that takes them along while their peer has
     const int64_t notes = network.notes();
     for (uint64_t i = 0; i < kHalf; ++i) to.take();
     CHECK(network.notes() == notes + (c.sent == kHalf ? 0 : 1));
+    for (uint64_t i = 1; i <= c.later; ++i) here->send(from, call_of(c.sent + i), 0);
     c.happens(*there, to);
     poll(*here);
     CHECK(from.credits().load() == kCredits + kHalf);

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -56,12 +57,31 @@ TEST_CASE("processes: the death of a rank ends every call soon and is named") {
 
 namespace {
 
+// What may still be written of what a rank sums for another that has given up.
+constexpr int64_t kPieceBytes = 128 << 10;
+
+constexpr double kSoonMs = milliseconds(kSoon).count();
+
+// Where the page begins after the one of `address`.
+void* next_page(const void* address) {
+  const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) / page * page + page);
+}
+
+void* unreadable = nullptr;
+
+void stop_until_it_is_readable(int) {
+  raise(SIGSTOP);
+  mprotect(unreadable, size_t(sysconf(_SC_PAGESIZE)), PROT_READ | PROT_WRITE);
+}
+
 // What rank 0 of two says of rank 1, which stops while it sums rank 0's part: rank 0 is stopped
-// until then, and of what rank 1 adds there its own is memory that it may not read.
+// until then, and of what rank 1 adds there its own is memory that it may not read. When rank 0 has
+// given up rank 1 goes on.
 std::string stopped_at_the_sum_of_another(milliseconds timeout, double& milliseconds_to_hear) {
   constexpr int64_t kPart = 1 << 18;
   const std::string job_id = fresh_job_id();
-  const Shared<std::atomic<bool>> is_stopped;
+  const Shared<std::atomic<bool>> is_stopped, has_heard, is_over;
   const Shared<std::atomic<double>> took;
   std::vector<Child> children;
   for (int rank = 0; rank < 2; ++rank)
@@ -72,10 +92,9 @@ std::string stopped_at_the_sum_of_another(milliseconds timeout, double& millisec
       Buffer in(*comm, 2 * kPart, true), out(*comm, kPart, true);
       comm->barrier("start")->wait();
       if (rank == 1) {
-        const auto page = size_t(sysconf(_SC_PAGESIZE));
-        const auto first = reinterpret_cast<uintptr_t>(in.data()) / page * page + page;
-        mprotect(reinterpret_cast<void*>(first), page, PROT_NONE);
-        signal(SIGSEGV, [](int) { raise(SIGSTOP); });
+        unreadable = next_page(in.data());
+        mprotect(unreadable, size_t(sysconf(_SC_PAGESIZE)), PROT_NONE);
+        signal(SIGSEGV, stop_until_it_is_readable);
         while (!is_stopped->load()) std::this_thread::yield();
       }
       comm->set_timeout(rank == 0 ? timeout : milliseconds(kSoon));
@@ -86,8 +105,18 @@ std::string stopped_at_the_sum_of_another(milliseconds timeout, double& millisec
         if (rank == 0) raise(SIGSTOP);
         sum->wait();
       } catch (const CommError& error) {
+        if (rank == 1) {
+          is_over->store(true);
+          return "";
+        }
         took->store(milliseconds_since(begin));
-        return text_of(error);
+        constexpr auto kPiece = kPieceBytes / int64_t(sizeof(float));
+        std::fill(out.data(), out.data() + kPart, -1.0F);
+        has_heard->store(true);
+        while (!is_over->load() && milliseconds_since(begin) < kSoonMs) std::this_thread::yield();
+        const bool is_kept = std::all_of(out.data() + kPiece, out.data() + kPart,
+                                         [](float value) { return value == -1; });
+        return text_of(error) + (is_over->load() && is_kept ? "" : "; then it writes on");
       }
       return "went on";
     });
@@ -96,8 +125,10 @@ std::string stopped_at_the_sum_of_another(milliseconds timeout, double& millisec
   is_stopped->store(true);
   waitpid(children[1].pid(), &status, WUNTRACED);
   kill(children[0].pid(), SIGCONT);
+  const auto begin = std::chrono::steady_clock::now();
+  while (!has_heard->load() && milliseconds_since(begin) < kSoonMs) std::this_thread::yield();
+  kill(children[1].pid(), SIGCONT);
   const std::string said = children[0].join().said;
-  kill(children[1].pid(), SIGKILL);
   children[1].join();
   milliseconds_to_hear = took->load();
   return said;
@@ -105,7 +136,9 @@ std::string stopped_at_the_sum_of_another(milliseconds timeout, double& millisec
 
 }  // namespace
 
-TEST_CASE("processes: who stops at the sum of another is named by the time-out, no second later") {
+TEST_CASE(
+    "processes: who stops at the sum of another is named by the time-out, no second later, and "
+    "writes no more than a piece when it goes on") {
   constexpr milliseconds kTimeOut{300}, kNoSecondLater{1200};
   CHECK(is_once_within(kNoSecondLater, [&] {
     double took = 0;

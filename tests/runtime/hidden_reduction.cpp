@@ -27,9 +27,9 @@ constexpr int64_t kBlocks = 20, kBuckets = 10;
 enum class Reductions { kNone, kBeside, kSerial };
 // Of the others each is beside one that it is compared with, and follows both kinds equally often:
 // what a step leaves in the caches is the next one's.
-constexpr Reductions kRound[] = {Reductions::kSerial, Reductions::kNone,   Reductions::kBeside,
-                                 Reductions::kBeside, Reductions::kNone,   Reductions::kNone,
-                                 Reductions::kBeside, Reductions::kBeside, Reductions::kNone};
+constexpr Reductions kRound[] = {Reductions::kSerial, Reductions::kBeside, Reductions::kNone,
+                                 Reductions::kNone,   Reductions::kBeside, Reductions::kBeside,
+                                 Reductions::kNone,   Reductions::kNone,   Reductions::kBeside};
 constexpr size_t kPairs = 4;  // of a round
 
 double now_s() {

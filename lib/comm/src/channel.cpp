@@ -44,6 +44,7 @@ void Channel::arrive(Parcel* parcel) {
     for (size_t at = 0; at < next->bytes; at = behind(*next, at)) ++arrived;
   }
   arrived_.store(arrived);
+  if (came_ == granted_ && owes_credits()) grant();
 }
 
 const MessageHeader& Channel::front() const {
@@ -68,7 +69,8 @@ void Channel::take() {
 
 // Messages in the other direction carry the rest.
 bool Channel::owes_credits() const {
-  return emptied_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2;
+  return !closed_ && !is_let_go_ &&
+         emptied_ + uint64_t(kCredits) >= granted_ + uint64_t(kCredits) / 2;
 }
 
 void Channel::grant() {

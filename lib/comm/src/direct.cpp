@@ -136,7 +136,8 @@ void Group::reduce_part(const Operation& op, int owner, int64_t at, int64_t coun
     // What has given up since the part was claimed waits until it is done.
     if (to_all && !has_given_up(p)) targets_.push_back(out_at(p) + begin);
   }
-  if (!to_all) targets_.push_back(out_at(owner) + at * element);
+  if (!to_all && !has_given_up(owner)) targets_.push_back(out_at(owner) + at * element);
+  if (targets_.empty()) return;
   // What lies where it was read is in the cache already.
   const bool stream =
       op.call.bytes() > kStreamBytes && targets_.front() != sources_[size_t(to_all ? 0 : owner)];

@@ -101,7 +101,9 @@ struct Lane {
   // Of the thread that makes the calls: its last long one, and how many more it is trusted to leave
   // alone, as it did lately.
   std::shared_ptr<Operation> last_long;
-  std::chrono::nanoseconds cpu_time{0};  // that it had taken then
+  // The CPU time that their maker had taken when it was last asked for, and when that was.
+  std::chrono::nanoseconds cpu_time{0};
+  std::chrono::steady_clock::time_point cpu_time_at;
   int left_lately = 0;
 
   bool is_empty() const { return operations.empty() && leaving.empty(); }

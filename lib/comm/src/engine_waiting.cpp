@@ -243,6 +243,8 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
       thread_is_deaf_ = rest->network < 0 && !rest->soon;
     } else if (!active_.empty()) {
       wake = std::exchange(thread_is_deaf_, false);
+    } else if (thread_is_deaf_) {
+      mover_->send_held();  // credits of what has just been received
     }
     unlock();
     // The thread that a peer has woken since could not have the lock, and sleeps again.

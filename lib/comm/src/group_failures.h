@@ -21,9 +21,8 @@ class GroupFailures {
  public:
   // Once for each key; to be dropped before this goes.
   RecordPtr open(uint64_t key) {
-    std::lock_guard guard(mutex_);
-    return {&records_[key], [this, key](FailureRecord*) {
-              std::lock_guard closing(mutex_);
+    return {&at(key), [this, key](FailureRecord*) {
+              std::lock_guard guard(mutex_);
               records_.erase(key);
             }};
   }
@@ -41,6 +40,11 @@ class GroupFailures {
   }
 
  private:
+  FailureRecord& at(uint64_t key) {
+    std::lock_guard guard(mutex_);
+    return records_[key];
+  }
+
   std::mutex mutex_;
   std::map<uint64_t, FailureRecord> records_;
 };

@@ -90,8 +90,7 @@ bool HostWatch::may_leave() const {
 // What another rank of its host has found rank 0 knows from their memory, by which it may leave
 // before that rank's word has come.
 void HostWatch::pass_on_what_is_known_here() {
-  if (!is_hub() || has_passed_on_ || job_->failure().state.load() != FailureRecord::kWritten)
-    return;
+  if (!is_hub() || has_passed_on_ || job_->failure().state.load() == FailureRecord::kNone) return;
   if (const auto failure = job_->read(job_->failure()))
     tell_others(Word::kFailure, letter_of(0, *failure));
   has_passed_on_ = true;

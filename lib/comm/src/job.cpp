@@ -110,9 +110,11 @@ int Job::open_group(uint64_t key, int group_size) {
   }
   if (spare == nullptr) {
     if (header().entries == kMaxGroups || header().next_offset + bytes > blocks_end(size_))
-      throw std::runtime_error(fmt::format(
-          "no room for another group of {} ranks: {} groups are open in this job; close some first",
-          group_size, header().entries));
+      throw std::runtime_error(
+          fmt::format("no room for another group of {} ranks: {} groups are open in this job, or "
+                      "others that were "
+                      "split off them; close some first",
+                      group_size, header().entries));
     spare = &header().groups[header().entries++];
     spare->size = group_size;
     spare->offset = header().next_offset;
@@ -134,8 +136,11 @@ void Job::close_group(int place) {
   release(mapping_.data() + entry.offset, GroupBlock::bytes(entry.size));
   group_failure(place).state.store(FailureRecord::kNone);
   entry.closes.store(0);
-  TableLock lock(header());
-  entry.state = GroupEntry::kSpare;
+  try {
+    TableLock lock(header());
+    entry.state = GroupEntry::kSpare;
+  } catch (const CommError&) {  // the job has failed: nobody takes the place
+  }
 }
 
 void Job::set_outside(Outside* outside) {
@@ -150,7 +155,8 @@ void Job::fail(FailureRecord& record, const Failure& failure) {
   placed.text += outside_->place_of(failure.culprit);
   // First outside: who reads it here may end the group, of which nobody could be told then. What
   // is found later may only be what the first has done to the ranks of this host.
-  if (record.state.load() == FailureRecord::kNone) outside_->failed(record, placed);
+  // Whoever began to write one may have died in it, and then nobody has been told.
+  if (record.state.load() != FailureRecord::kWritten) outside_->failed(record, placed);
   write(record, placed);
 }
 

@@ -35,6 +35,8 @@ class BucketTraffic {
   // Of the step's reductions of this bucket, the first and the last one.
   void start_reduce(int64_t bucket, bool is_first, bool is_last);
   void poll();  // starts what a finished first half has made possible
+  // Whether a first half is under way whose second half is to be started then.
+  bool has_second_halves_to_start() const { return replica_ != nullptr && !first_halves_.empty(); }
   // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
   void wait_sums(int64_t bucket);  // after wait_reduce() of its last reduction: its sums are there

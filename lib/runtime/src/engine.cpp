@@ -144,13 +144,13 @@ void Engine::Impl::execute(const Action& action) {
 }
 
 // Sharded gradients are waited for between layers, to have their buffer, and maybe for their first
-// half; all others after the last layer, when there is nothing to do until the last sums are there
-// but to take the norms of those before them.
+// half; all others after the last layer. Once all has been started there is nothing to do then
+// until the last sums are there but to take the norms of those before them.
 void Engine::Impl::finish_reduce(int64_t bucket) {
   buckets.wait_reduce(bucket);
   if (model.parameters->layout().shards_gradients()) return;
   buckets.poll();
-  update.reduced(bucket);
+  if (!buckets.has_second_halves_to_start()) update.reduced(bucket);
 }
 
 // Those of the first layers first: peers want them first.
