@@ -28,7 +28,10 @@ class GroupWindow final : public PeerWindow, private Member {
   bool has_abandoned(int rank) const override { return member().has_abandoned(rank); }
   bool has_called(int, const Call&) const override { return false; }  // it had not shown enough
   void check_calls(const Operation&) const override {}
-  int awaited(Operation& op) const override { return op.awaited() < 0 ? -1 : global(op.awaited()); }
+  int awaited(Operation& op) const override {
+    const int peer = op.awaited();  // asked again it may be none
+    return peer < 0 ? -1 : global(peer);
+  }
   void finished(const Operation& op) override { group_.finished(op); }
   const Member& member() const { return group_; }
 
