@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "comm/fabric_ranks.h"
 #include "comm/network.h"
+#include "comm/processes.h"
 #include "comm/times.h"
 #include "smp/comm/fabric.h"
-#include "smp/comm/job_environment.h"
 #include "smp/comm/shared_memory.h"
 
 // Ranks that make one call on one of the paths that bytes take, for what breaks them there.
@@ -80,21 +81,14 @@ inline void make(const std::string& call, Communicator& comm, float* in, float* 
 inline std::unique_ptr<Communicator> connect_on(Path path, int rank, int ranks,
                                                 const std::string& job_id, int port,
                                                 std::chrono::milliseconds timeout) {
-  const auto with = [&](auto options) {
-    options.rank = rank;
-    options.size = ranks;
-    options.job_id = job_id;
-    options.job_key = "the key of the tests";
+  if (path != Path::kBetweenHosts) {
+    SharedMemoryOptions options = options_of(rank, ranks, job_id);
     options.timeout = timeout;
-    return options;
-  };
-  if (path != Path::kBetweenHosts) return connect_shared_memory(with(SharedMemoryOptions()));
-  FabricOptions options = with(FabricOptions());
-  options.master_address = "127.0.0.1";
-  options.master_port = port;
+    return connect_shared_memory(options);
+  }
+  FabricOptions options = options_of(rank, ranks, 1, job_id, port);
+  options.timeout = timeout;
   options.host_identity = fmt::format("host {}", host_of(rank, ranks));
-  options.provider = network_provider();
-  options.protocol = read_fabric_protocol();
   return connect_fabric(options);
 }
 
