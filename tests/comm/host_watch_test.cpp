@@ -92,6 +92,14 @@ bool comes(const Condition& condition) {
   return condition();
 }
 
+struct Listener final : shm::Outside {
+  std::vector<std::string> heard;
+  std::string place_of(int) const override { return ""; }
+  void failed(const shm::FailureRecord&, const Failure& failure) override {
+    heard.push_back(failure.text);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("what rank 0 hands on after it has said that it leaves is heard") {
@@ -109,13 +117,7 @@ TEST_CASE("what rank 0 hands on after it has said that it leaves is heard") {
 
 // It may be no more than what the first has done to the ranks here, and be the first elsewhere.
 TEST_CASE("of two failures that ranks of a host have found other hosts hear of the first alone") {
-  struct Listener final : shm::Outside {
-    std::vector<std::string> heard;
-    std::string place_of(int) const override { return ""; }
-    void failed(const shm::FailureRecord&, const Failure& failure) override {
-      heard.push_back(failure.text);
-    }
-  } listener;
+  Listener listener;
   const auto job = Rank::new_job();
   job->set_outside(&listener);
   job->fail(job->failure(), kFound);
@@ -124,9 +126,24 @@ TEST_CASE("of two failures that ranks of a host have found other hosts hear of t
   CHECK(job->read(job->failure())->text == kFound.text);
 }
 
+TEST_CASE("a failure is told though a rank died before while it wrote one") {
+  Listener listener;
+  const auto job = Rank::new_job();
+  job->set_outside(&listener);
+  job->failure().state.store(shm::FailureRecord::kBeingWritten);
+  job->fail(job->failure(), kFound);
+  CHECK(listener.heard == std::vector{kFound.text});
+}
+
 TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to other hosts") {
-  for (const bool another_group_has_failed : {false, true}) {
-    CAPTURE(another_group_has_failed);
+  struct Case {
+    bool another_group_has_failed = false, has_died_writing = false;
+    std::string told = kFound.text;
+  };
+  for (const Case& c :
+       {Case{}, Case{true}, Case{false, true, "a rank died while it reported a failure"}}) {
+    CAPTURE(c.told);
+    CAPTURE(c.another_group_has_failed);
     Rank hub(0), last(2);
     auto [to_mate, mate] = connected();  // who says nothing: it has no CPU
     auto [to_last, from_last] = connected();
@@ -137,11 +154,14 @@ TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to ot
     last.watch(std::move(own));
     hub.watch(std::move(sockets));
     const shm::RecordPtr group = hub.seat.group_failures.open(5);
-    if (another_group_has_failed)
+    if (c.another_group_has_failed)
       hub.job->fail(*group, {CommError::Kind::kAborted, 0, 0, "enough"});
-    hub.job->write(hub.job->failure(), kFound);  // as the mate in their memory
+    if (c.has_died_writing)
+      hub.job->failure().state.store(shm::FailureRecord::kBeingWritten);
+    else
+      hub.job->write(hub.job->failure(), kFound);  // as the mate in their memory
     hub.its_watch.reset();
     CHECK(comes([&] { return last.failure() != "none"; }));
-    CHECK(last.failure() == kFound.text);
+    CHECK(last.failure() == c.told);
   }
 }
