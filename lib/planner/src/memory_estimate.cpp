@@ -57,7 +57,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   const double working = now.terms.total(Phase::kForward) + now.live * now.blocks.all() +
                          now.window + now.embedding + now.batch + messages;
 
-  const double outside = rules.context + rules.communicators;  // of the allocator
+  const double outside = rules.context + now.terms.communicators;  // of the allocator
   const double in_use = 1 + fragmentation_of(job, Phase::kBackward);
   const auto highest = [&](Phase phase, double peak, double share) {
     const double reserved = outside + (peak - outside) * share;

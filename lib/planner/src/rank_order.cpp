@@ -92,10 +92,14 @@ double group_memory(const LayoutChoice& choice, const JobSpec& job) {
   add(choice.shard, data);
   add(choice.replica, data * choice.shard);
   if (job.parallel.tensor_parallel.attention) add(kv_copies(job.model, choice.tensor), tensor);
-  if (job.model.tied_embeddings && !holds_head(choice, 0)) {
-    add(2, stages * (choice.pipeline - 1));
-  }
-  return static_cast<double>(bytes);
+  return static_cast<double>(bytes) + tied_group_memory(choice, job);
+}
+
+double tied_group_memory(const LayoutChoice& choice, const JobSpec& job) {
+  if (!job.model.tied_embeddings || holds_head(choice, 0)) return 0;
+  const int64_t stride = stride_of('P', choice, job) * (choice.pipeline - 1);
+  return static_cast<double>(
+      group_bytes(host_grid(2, stride, job.cluster.processes_per_host), false));
 }
 
 }  // namespace smp

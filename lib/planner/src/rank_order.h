@@ -23,7 +23,9 @@ Placement data_placement(const LayoutChoice& choice, const JobSpec& job);
 // Of p - 1 boundaries between stages, how many lie between hosts.
 double boundaries_between_hosts(const LayoutChoice& choice, const JobSpec& job);
 
-// Bytes that the groups of rank 0 cost it on CPUs: those of rank_groups() of lib/plan.
+// Bytes that the groups of rank 0 cost it on CPUs: those of rank_groups() of lib/plan. Of them that
+// of tied embeddings, which only the stages that hold one are in; 0 where one stage holds both.
 double group_memory(const LayoutChoice& choice, const JobSpec& job);
+double tied_group_memory(const LayoutChoice& choice, const JobSpec& job);
 
 }  // namespace smp

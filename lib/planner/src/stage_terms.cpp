@@ -170,7 +170,8 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
     expert_share = 1 / ranks.experts;
   }
   if (job.cluster.device == DeviceKind::kCpu) {
-    constants = communicators = group_memory(choice, job);
+    communicators = group_memory(choice, job);
+    tied_group = tied_group_memory(choice, job);
     return;
   }
   const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step
@@ -189,7 +190,6 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
     context = habits.fixed_bytes;
     communicators = communicator_count(choice) * habits.communicator_bytes;
   }
-  constants = context + communicators + workspace;
 }
 
 StageHolds stage_holds(const ModelSpec& model, const LayoutChoice& choice, int64_t stage) {
@@ -250,7 +250,9 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   const double reduced = choice.sharding >= Sharding::kGradients ? sharded : all;
 
   StageTerms terms;
-  terms.constants = rules.constants;
+  terms.communicators =
+      rules.communicators - (holds.embedding || holds.head ? 0 : rules.tied_group);
+  terms.constants = rules.context + terms.communicators + rules.workspace;
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   terms.gradients = state.gradient * reduced;
@@ -330,7 +332,7 @@ TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
   at(bytes, Term::kMomentum) = momentum;
   at(bytes, Term::kVariance) = variance;
   at(bytes, Term::kContext) = rules.context;
-  at(bytes, Term::kCommunicators) = rules.communicators;
+  at(bytes, Term::kCommunicators) = communicators;
   at(bytes, Term::kWorkspace) = rules.workspace;
   if (phase == Phase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
   if (phase == Phase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;

@@ -42,7 +42,7 @@ struct StateRules {
   StateBytes state;
   double expert_share = 1;
   double context = 0, communicators = 0, workspace = 0;
-  double constants = 0;   // the three together
+  double tied_group = 0;  // of the communicators', not of a stage between
   double copy_bytes = 0;  // of a block's parameter, for its matmuls
   double step_bytes = 0;  // of an updated parameter, while the optimizer steps
 };
@@ -52,7 +52,8 @@ double block_parameters(const LayerBytes& layers, const StageHolds& holds);
 struct StageTerms {
   double weights = 0, gradients = 0, gradient_copy = 0;
   double master = 0, momentum = 0, variance = 0;
-  double constants = 0;
+  double communicators = 0;
+  double constants = 0;                             // with context and workspace
   double gathered = 0, unreduced = 0, buckets = 0;  // while forward and backward run
   double updating = 0;                              // while the optimizer steps
   double saving = 0;                                // while a checkpoint is written
