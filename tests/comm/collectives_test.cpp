@@ -282,10 +282,11 @@ TEST_CASE("arguments that cannot be right are refused") {
   });
 }
 
-TEST_CASE("long steps begin at an even slot, after any number of slots of each rank") {
+TEST_CASE(
+    "calls of several slots begin anywhere in the rings, after any number of slots of each rank") {
   everywhere([&](Communicator& comm) {
     const int size = comm.size(), rank = comm.rank();
-    const int64_t few = 5, many = 3 * kSlotBytes + 1;  // uint8: one slot, two long steps
+    const int64_t few = 5, many = 3 * kSlotBytes + 1;  // uint8: one slot, four
     int64_t wrong = 0;
     const auto gather = [&](int64_t count) {
       Values in(DType::kU8, count), out(DType::kU8, count * size);

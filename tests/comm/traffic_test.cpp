@@ -101,7 +101,7 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
     }
   }
   CHECK(segment_bytes(1) == 0);
-  CHECK(segment_bytes(2) == 4096 + 4 * 65536 + 131072);
-  CHECK(segment_bytes(4) == 4096 + 4 * 65536 + 131072);
-  CHECK(segment_bytes(8) == 8192 + 4 * 65536 + 131072);
+  CHECK(segment_bytes(2) == 4096 + 4 * 262144 + 131072);
+  CHECK(segment_bytes(4) == 4096 + 4 * 262144 + 131072);
+  CHECK(segment_bytes(8) == 8192 + 4 * 262144 + 131072);
 }

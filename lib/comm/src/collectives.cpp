@@ -10,8 +10,6 @@
 
 // The collectives of a group. Words: a *step* moves one chunk of each rank's data; a *part* is what
 // a rank owns of a reduced buffer; a *piece* is what a slot of a reduction holds for one reader.
-// Long calls take two slots for a step, where a handshake and the start of a copy weigh less: with
-// 128 KiB instead of 64 calls of 4 MiB took 5 to 10 % less.
 //
 // What a sum fetches ahead is the farthest of its inputs: a rank's own part of a call that is
 // larger than the cache, unless the rank has just copied it to a slot, else a peer's slot.
@@ -19,6 +17,13 @@
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::shm {
+namespace {
+
+// Half a slot: beside it the rank's own part and what is written stay in a CPU's own cache.
+constexpr int64_t kOneShotStep = 128 << 10;
+static_assert(kOneShotStep <= kSlotBytes);
+
+}  // namespace
 
 // For a call that publishes slots, which ring: what peers wait for comes with the first of them.
 void Group::note_call(Operation& op) {
@@ -87,27 +92,18 @@ void Group::check_slot(const Operation& op, int peer) const {
   if (print.load(std::memory_order_relaxed) != op.print) check_call(op, peer);
 }
 
-bool Group::slot_free_now() {
+// Whether a rank that has taken so many steps of its peers writes another: one ahead at most. What
+// more of them read and write does not stay in a CPU's own cache.
+bool Group::writes_next(int64_t written, int64_t taken) {
+  if (written != taken + 1) return written == taken;
   for (int step = 1; step < size_; ++step)
     if (!has_taken(next(step), slots_needed())) return false;
   return true;
 }
 
-// From an even slot on, which is followed by its neighbour in memory: whoever writes and whoever
-// reads pass over the same odd one.
-Group::LongSteps::LongSteps(Group& group, bool are_long) : group_(group) {
-  if (!are_long) return;
-  group_.width_ = kLongStep;
-  auto round_up = [](uint64_t& slots) {
-    slots = uint64_t(div_up(int64_t(slots), kLongStep) * kLongStep);
-  };
-  round_up(group_.published_);
-  for (uint64_t& slots : group_.consumed_) round_up(slots);
-}
-
-// How many slots a reader must have taken before those of the next step are written.
+// How many slots a reader must have taken before the next one is written.
 uint64_t Group::slots_needed() const {
-  const uint64_t then = published_ + uint64_t(width_);
+  const uint64_t then = published_ + 1;
   return then <= uint64_t(kRingSlots) ? 0 : then - uint64_t(kRingSlots);
 }
 
@@ -121,7 +117,7 @@ bool Group::has_taken(int reader, uint64_t slots) {
 void Group::count_slot(Operation& op, int64_t wire_bytes) {
   Published& ring = block_.control(rank_).published;
   ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
-  ring.value.store(published_ += uint64_t(width_));
+  ring.value.store(++published_);
   op.wire_bytes += wire_bytes;
 }
 
@@ -131,15 +127,14 @@ void Group::publish(Operation& op, int64_t wire_bytes) {
 }
 
 void Group::take(int peer) {
-  block_.taken(peer, rank_).value.store(consumed_[size_t(peer)] += uint64_t(width_));
+  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)]);
   seat_->job->ring(global(peer), global(rank_));
 }
 
 // The only slot of a call, whose place its writer needs again some calls later. So a writer that
 // falls asleep at this very moment may be missed: this rank's next call rings as well.
 void Group::take_only(int peer) {
-  block_.taken(peer, rank_)
-      .value.store(consumed_[size_t(peer)] += uint64_t(width_), std::memory_order_release);
+  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)], std::memory_order_release);
   seat_->job->ring(global(peer), global(rank_));
 }
 
@@ -155,15 +150,14 @@ Program Group::run_barrier(Operation& op) {
 
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
-  const LongSteps long_steps(*this, bytes > kSlotBytes);
-  const int64_t most = step_bytes(), steps = std::max<int64_t>(1, div_up(bytes, most));
+  const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
   const bool stream = bytes > kStreamBytes && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
-    while (made < steps && (made == taken || slot_free_now())) {
+    while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
       copy_bytes(my_slot(), in + at, n);
@@ -187,8 +181,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const LongSteps long_steps(*this, bytes > kSlotBytes);
-  const int64_t most = step_bytes(), steps = std::max<int64_t>(1, div_up(bytes, most));
+  const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
   const bool stream = bytes * size_ > kStreamBytes;
   const Bytes own = out + bytes * rank_;
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
@@ -197,7 +190,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
-    while (made < steps && (made == taken || (is_ahead && slot_free_now()))) {
+    while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
       copy_bytes(my_slot(), in + at, n);
@@ -244,7 +237,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
 
 int64_t Group::piece_bytes() const {
   constexpr int64_t line = int64_t(kLineBytes);
-  return step_bytes() / (size_ - 1) / line * line;
+  return kSlotBytes / (size_ - 1) / line * line;
 }
 
 // Writes chunk `step` of every peer's part of the `count` elements of `in` to the next slot.
@@ -270,7 +263,6 @@ Group::ConstBytes Group::piece_from(int peer) const {
 
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
-  const LongSteps long_steps(*this, part * element > piece_bytes());
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool is_large = op.call.bytes() > kStreamBytes;
@@ -280,7 +272,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   note_call(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
-    while (made < steps && (made == taken || slot_free_now())) {
+    while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       publish_pieces(op, in, op.call.count, made++);
       op.is_given = steps == 1;

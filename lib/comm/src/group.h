@@ -93,18 +93,6 @@ class Group final : public GroupSide {
   Program run_recv(Operation& op, Bytes out);
   Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
-  // For the time of a program: whether its steps take so many slots each.
-  class LongSteps {
-   public:
-    LongSteps(Group& group, bool are_long);
-    ~LongSteps() { group_.width_ = 1; }
-
-   private:
-    Group& group_;
-  };
-  static constexpr int64_t kLongStep = 2;
-  static_assert(kRingSlots % kLongStep == 0);
-
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
   void note_call(Operation& op);
@@ -115,7 +103,7 @@ class Group final : public GroupSide {
   void check_slot(const Operation& op, int peer) const;
   int odd_one_out(const Operation& op, int peer) const;
   auto slot_free(Operation& op, int reader);
-  bool slot_free_now();
+  bool writes_next(int64_t written, int64_t taken);
   uint64_t slots_needed() const;
   bool has_taken(int reader, uint64_t slots);
   Bytes my_slot() const { return block_.slot(rank_, published_); }
@@ -126,7 +114,6 @@ class Group final : public GroupSide {
   void take_only(int peer);
   void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
-  int64_t step_bytes() const { return width_ * kSlotBytes; }
   int64_t piece_bytes() const;
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step);
   ConstBytes piece_from(int peer) const;
@@ -154,7 +141,6 @@ class Group final : public GroupSide {
   std::atomic<uint64_t> completed_{0};  // collectives
   std::vector<Peer> peers_;
 
-  int64_t width_ = 1;  // slots of a step of the program that runs
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken

@@ -63,7 +63,7 @@ Program Group::run_exchange(Operation& op, ConstBytes in, Bytes out) {
   if (gives) copy_bytes(place(rank_), in + bytes * rank_, bytes);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
-    while (gives && made < steps && (made == taken || slot_free_now())) {
+    while (gives && made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       publish_pieces(op, in, op.call.count * size_, made++);
     }

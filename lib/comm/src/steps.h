@@ -43,8 +43,7 @@ inline auto Group::never(Operation& op, int peer) {
 }
 
 inline auto Group::slot_of(Operation& op, int peer) {
-  return op.reaches(block_.control(peer).published.value,
-                    consumed_[size_t(peer)] + uint64_t(width_), peer);
+  return op.reaches(block_.control(peer).published.value, consumed_[size_t(peer)] + 1, peer);
 }
 
 }  // namespace smp::shm

@@ -56,7 +56,7 @@ HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host);
 // Shared memory of one rank's part of a group: a ring of slots that all peers read, a mailbox that
 // is divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
 inline constexpr int64_t kRingSlots = 4;
-inline constexpr int64_t kSlotBytes = 64 << 10;
+inline constexpr int64_t kSlotBytes = 256 << 10;
 inline constexpr int64_t kMailboxBytes = 128 << 10;
 inline constexpr int64_t kControlLines = 13;         // of a rank itself
 inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the group
