@@ -113,6 +113,27 @@ TEST_CASE("several direct calls are under way at once, in two groups") {
   });
 }
 
+TEST_CASE(
+    "a gather larger than the cache goes chunk by chunk, between calls of one slot and several") {
+  run_ranks(3, [&](Communicator& comm) {
+    int64_t wrong = 0;
+    for (const int64_t count : {800001, 5000, 720000, 700001})  // from 700,000 on larger
+      for (const bool symmetric : {true, false})
+        for (const bool in_place : {false, true}) {
+          Buffer part(comm, count, symmetric), whole(comm, 3 * count, symmetric);
+          float* mine = in_place ? whole.data() + count * comm.rank() : part.data();
+          const auto at = [](int64_t rank, int64_t i) { return float(rank * 1000 + i % 997); };
+          for (int64_t i = 0; i < count; ++i) mine[i] = at(comm.rank(), i);
+          comm.all_gather(mine, whole.data(), count, DType::kF32, "g")->wait();
+          for (int64_t i = 0; i < 3 * count; ++i) wrong += whole[i] != at(i / count, i % count);
+        }
+    CHECK(wrong == 0);
+    CHECK(comm.traffic().at(0).wire_bytes == 4 * wire_bytes(CollectiveOp::kAllGather, 3,
+                                                            comm.rank(),
+                                                            800001 + 5000 + 720000 + 700001, 4));
+  });
+}
+
 TEST_CASE("direct collectives move the bytes that smp::wire_bytes predicts") {
   for (const int size : {2, 3, 5})
     run_ranks(size, [&](Communicator& comm) {

@@ -19,6 +19,7 @@ namespace smp::shm {
 namespace {
 
 constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
+constexpr int64_t kLargeChunkBytes = 512 << 10;
 
 }  // namespace
 
@@ -59,18 +60,28 @@ bool Group::was_whole(const Operation& op, int peer) const {
   return closed == RankControl::kOpen;
 }
 
+// Chunk by chunk of all ranks: one that another rank has read lately may still be in the cache. Of
+// what is larger than it each chunk counts as a slot of its own, so that ranks which share CPUs
+// stay together: they read memory once, not each for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const bool stream = bytes * size_ > kStreamBytes;
-  count_slot(op, bytes * (size_ - 1));
-  // Chunk by chunk of all ranks: one that another rank has read lately may still be in the cache.
-  for (int64_t at = 0; at < bytes; at += kChunkBytes) {
-    for (int step = 1; step <= size_; ++step) {
+  const bool is_large = bytes * size_ > kStreamBytes;
+  if (!is_large) count_slot(op, bytes * (size_ - 1));
+  const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
+  for (int64_t at = 0; at < bytes; at += most) {
+    const int64_t n = std::min(most, bytes - at);
+    if (is_large) {
+      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
+      publish(op, n * (size_ - 1));
+    }
+    for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await called_by(op, p);  // at once; a chance for other calls
-      copy_bytes(out + bytes * p + at, (p == rank_ ? in : in_of(op, p)) + at,
-                 std::min(kChunkBytes, bytes - at), stream);
+      if (is_large) co_await slot_of(op, p);
+      copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, is_large);
+      if (is_large && at + n < bytes) take(p);
     }
+    copy_bytes(out + bytes * rank_ + at, in + at, n, is_large);
   }
   for (int step = 1; step < size_; ++step) {
     const int p = next(step);
