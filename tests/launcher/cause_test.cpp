@@ -133,6 +133,8 @@ TEST_CASE("a rank that blames another is a consequence") {
   CHECK(Ranks(3).blames(0, 2).rank_to_blame() == 2);
   CHECK(Ranks(3).blames(0, 2).cause()->alive);
   CHECK(Ranks(3).blames(0, 2).worth_waiting_ms() == 300);
+  // Rank 2 has told it to end, and will end itself, with an error of its own.
+  CHECK(Ranks(3).blames(0, 2, RankErrorKind::kAborted).worth_waiting_ms() == 2000);
   CHECK(Ranks(3).blames(0, 2).exits(2, 3).rank_to_blame() == 2);
   CHECK(Ranks(3).blames(0, 2).exits(2, 3).worth_waiting_ms() == 0);
   CHECK(Ranks(3).blames(0, 2).exits(2, 3).cause()->witness == 2);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kForSignals{50};  // an exit code may follow from a crash
 constexpr std::chrono::milliseconds kForCulprit{300};
-// A program may close its connections long before it ends: it tidies up, and others fail of that.
+// A program may close its connections, or tell the others to end, long before it ends itself: it
+// tidies up, and others fail of that.
 constexpr std::chrono::milliseconds kForPeer{2000};
 
 // A crash, a kill from outside or an error of its own explains itself. An exit code, an abort() or
@@ -25,6 +26,10 @@ bool explains_itself(const RankState& state) {
 }
 
 bool blames_another(const RankState& state) { return state.error && state.error->blames_another(); }
+
+bool was_told_to_end(const RankState& state) {
+  return blames_another(state) && state.error->kind == RankErrorKind::kAborted;
+}
 
 // Follows "it was rank c" from one failed rank to the next; the last one is to blame, or, if they
 // blame each other in a circle, the one that we came from.
@@ -92,7 +97,7 @@ std::optional<Cause> find_cause(const std::vector<RankState>& ranks) {
   if (state.stopped || (state.ended && !state.failed_by_itself()))
     cause.worth_waiting = {};
   else if (!state.ended || blames_another(state))
-    cause.worth_waiting = kForCulprit;
+    cause.worth_waiting = was_told_to_end(ranks[cause.witness]) ? kForPeer : kForCulprit;
   else if (!explains_itself(state) && blamed[best] <= 1)
     cause.worth_waiting = failed_of_lost_peer(state) ? kForPeer : kForSignals;
   return cause;
