@@ -126,13 +126,12 @@ inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DTyp
                                     DType::kI32, DType::kI64, DType::kU8};
 inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-// Counts that are small, odd, divide nothing, are beside the ranks' number, and fill `slots` slots
-// with 8 bytes each, one with 4, and else half a one: it is elements that take time. In a sweep
-// also one of a million.
+// Counts that are small, odd, divide nothing, are beside the ranks' number, and need more than a
+// slot, of 8 bytes `slots` (it is elements that take time); in a sweep also one of a million.
 inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t slots = 3) {
-  const int64_t width = bytes_of(dtype);
-  const int64_t filled = width == 8 ? slots * kSlotBytes : width == 4 ? kSlotBytes : kSlotBytes / 2;
-  std::vector<int64_t> counts = {0, 1, 2, size - 1, size + 1, 7, 1023, 4097, filled / width + 5};
+  const int64_t filled = bytes_of(dtype) == 8 ? slots : 1;
+  std::vector<int64_t> counts = {
+      0, 1, 2, size - 1, size + 1, 7, 1023, 4097, filled * kSlotBytes / bytes_of(dtype) + 5};
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   if (swept("SMP_COMM_SWEEP_MILLION", 0) != 0) counts.push_back((1 << 20) + 3);
