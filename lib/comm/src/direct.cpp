@@ -19,7 +19,7 @@ namespace smp::shm {
 namespace {
 
 constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
-constexpr int64_t kLargeChunkBytes = 512 << 10;
+constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
 }  // namespace
 
