@@ -173,6 +173,7 @@ std::vector<std::vector<BenchResult>> measure_rounds(Communicator& comm,
   for (const BenchCase& what : cases) most_bytes = std::max(most_bytes, what.bytes);
   BenchBuffers buffers(comm, request.options.is_symmetric);
   buffers.hold(most_bytes, most_bytes);
+  settle(comm);
   std::vector<std::vector<BenchResult>> rounds(size_t(request.rounds));
   BenchOptions options = request.options;
   for (std::vector<BenchResult>& results : rounds) {

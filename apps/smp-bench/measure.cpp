@@ -25,6 +25,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+double most_of_all(Communicator& comm, double mine) {
+  comm.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "bench.times")->wait();
+  return mine;
+}
+
 bool cuts(CollectiveOp op) {  // the full buffer holds a part of each rank
   switch (op) {
     case CollectiveOp::kAllGather:
@@ -111,18 +116,13 @@ class Bench {
 
   int sender(int step) const { return (comm_.rank() + comm_.size() - step) % comm_.size(); }
 
-  double slowest(double mine) {
-    comm_.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "bench.times")->wait();
-    return mine;
-  }
-
   // Of `calls` calls; what comes before each is not counted.
   double seconds_of(int calls, std::byte* in, std::byte* out) {
     if (!options_.is_dirty) {
       comm_.barrier("bench.start")->wait();
       const double start = now_s();
       for (int i = 0; i < calls; ++i) call(in, out);
-      return slowest(now_s() - start);
+      return most_of_all(comm_, now_s() - start);
     }
     double sum = 0;
     for (int i = 0; i < calls; ++i) {
@@ -130,7 +130,7 @@ class Bench {
       comm_.barrier("bench.start")->wait();
       const double start = now_s();
       call(in, out);
-      sum += slowest(now_s() - start);
+      sum += most_of_all(comm_, now_s() - start);
     }
     return sum;
   }
@@ -229,6 +229,10 @@ void BenchBuffers::hold(Buffer& buffer, int64_t bytes) {
   buffer.bytes = std::max<int64_t>(1, bytes);
   buffer.memory = is_symmetric_ ? comm_.allocate_symmetric(buffer.bytes)
                                 : std::make_shared<std::byte[]>(size_t(buffer.bytes));
+}
+
+void settle(Communicator& comm) {
+  let_settle([&comm](double mine) { return most_of_all(comm, mine); });
 }
 
 BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,

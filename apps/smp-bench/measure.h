@@ -75,6 +75,9 @@ class BenchBuffers {
   Buffer in_, out_;
 };
 
+// Before the first measure(): waits, busy, until the ranks are spread over the CPUs.
+void settle(Communicator& comm);
+
 // Of all ranks of the communicator, whose the buffers are; the same result on each.
 BenchResult measure(Communicator& comm, const BenchCase& what, const BenchOptions& options,
                     BenchBuffers& buffers);

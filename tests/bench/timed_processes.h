@@ -52,6 +52,7 @@ class TimedProcesses {
       all.rank_ = rank;
       int code = 0;
       try {
+        let_settle([&all](double mine) { return all.slowest(mine); });
         program(all, rank);
       } catch (const std::exception& error) {
         fmt::print(stderr, "rank {}: {}\n", rank, error.what());
