@@ -151,7 +151,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool stream = bytes > kStreamBytes && in != out;
+  const bool stream = fills_cache(op.call) && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -182,7 +182,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool stream = bytes * size_ > kStreamBytes;
+  const bool stream = fills_cache(op.call);
   const Bytes own = out + bytes * rank_;
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
   // in a CPU's own cache until the peers read the slots.
@@ -225,7 +225,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
-      copy_bytes(buffer + at, peer_slot(root), n, bytes > kStreamBytes);
+      copy_bytes(buffer + at, peer_slot(root), n, fills_cache(op.call));
       take(root);
     }
   }
@@ -265,7 +265,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
-  const bool is_large = op.call.bytes() > kStreamBytes;
+  const bool is_large = fills_cache(op.call);
   const bool stream = is_large && in + part * rank_ * element != out;
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
@@ -305,7 +305,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   auto length = [&](int rank, int64_t step) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
-  const bool stream = op.call.bytes() > kStreamBytes;
+  const bool stream = fills_cache(op.call, in == out);
   const int far = stream ? rank_ : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);

@@ -65,7 +65,7 @@ bool Group::was_whole(const Operation& op, int peer) const {
 // stay together: they read memory once, not each for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const bool is_large = bytes * size_ > kStreamBytes;
+  const bool is_large = fills_cache(op.call);
   if (!is_large) count_slot(op, bytes * (size_ - 1));
   const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
   for (int64_t at = 0; at < bytes; at += most) {
@@ -151,7 +151,7 @@ void Group::reduce_part(const Operation& op, int owner, int64_t at, int64_t coun
   if (targets_.empty()) return;
   // What lies where it was read is in the cache already.
   const bool stream =
-      op.call.bytes() > kStreamBytes && targets_.front() != sources_[size_t(to_all ? 0 : owner)];
+      fills_cache(op.call) && targets_.front() != sources_[size_t(to_all ? 0 : owner)];
   reduce_inputs({targets_.data(), int(targets_.size()), sources_.data(), size_, size_, stream},
                 count, op.call.dtype, op.call.reduce_op);
 }

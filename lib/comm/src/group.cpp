@@ -11,6 +11,7 @@ namespace {
 // Up to here two ranks had better sum everything themselves than wait for each other's half:
 // in, out and the peer's in stay in a CPU's own cache.
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
+constexpr int64_t kCacheBytes = 32 << 20;  // what the cores of a host share
 
 }  // namespace
 
@@ -149,6 +150,18 @@ WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
   const auto data = static_cast<Bytes>(buffer);
   if (size_ == 1) return start(work, run_alone(*work, data, data, 0));
   return start(work, run_broadcast(*work, data));
+}
+
+bool Group::fills_cache(const Call& call, bool is_in_place) const {
+  const auto of_all_ranks = [&] {
+    switch (call.op) {
+      case CollectiveOp::kAllGather: return size_ * (1 + size_);
+      case CollectiveOp::kReduceScatter: return size_ + 1;
+      case CollectiveOp::kAllReduce: return is_in_place ? size_ : 2 * size_;
+      default: return size_;
+    }
+  };
+  return call.bytes() * of_all_ranks() >= kCacheBytes;
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {

@@ -93,6 +93,9 @@ class Group final : public GroupSide {
   Program run_recv(Operation& op, Bytes out);
   Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
+  // Whether what all ranks read and write in the call is as large as the CPUs' last cache.
+  bool fills_cache(const Call& call, bool is_in_place = false) const;
+
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
   void note_call(Operation& op);

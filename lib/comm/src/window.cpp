@@ -66,7 +66,7 @@ WorkPtr GroupWindow::gather(int64_t begin, int64_t stride, int64_t count, int64_
 
 Program GroupWindow::run_gather(Operation& op, Elements elements, uint64_t shown, std::byte* out) {
   const int64_t element = bytes_of(dtype_), bytes = elements.count * element;
-  const bool stream = bytes * group_.size_ > kStreamBytes;
+  const bool stream = group_.fills_cache(op.call);
   for (int step = 1; step <= group_.size_; ++step) {
     const int p = group_.next(step);
     const std::byte* from = memory_[size_t(p)] + (elements.begin + p * elements.stride) * element;
