@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -51,10 +52,18 @@ int64_t wrong_of_all(Communicator& comm, CollectiveOp op, const Counts& counts_o
   return all_wrong;
 }
 
+// More than fits into a slot, of 64-bit integers into several: it is elements that take time.
+int64_t most_bytes(CollectiveOp op, DType dtype, int size) {
+  const int64_t slots = dtype != DType::kI64 ? 1 : AnyCall{op}.has_root() ? 5 : 3;
+  const int64_t readers = op == CollectiveOp::kReduceScatter ? size - 1 : 1;  // of a slot's pieces
+  return slots * kSlotBytes / std::max<int64_t>(1, readers);
+}
+
 void try_everywhere(CollectiveOp op) {
   everywhere([op](Communicator& comm) {
-    const int64_t slots = AnyCall{op}.has_root() ? 5 : 3;
-    wrong_of_all(comm, op, [&](DType dtype) { return counts_for(dtype, comm.size(), slots); });
+    const int size = comm.size();
+    wrong_of_all(comm, op,
+                 [&](DType dtype) { return counts_for(dtype, size, most_bytes(op, dtype, size)); });
   });
 }
 

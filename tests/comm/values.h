@@ -126,12 +126,11 @@ inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DTyp
                                     DType::kI32, DType::kI64, DType::kU8};
 inline constexpr int kSizes[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-// Counts that are small, odd, divide nothing, are beside the ranks' number, and need more than a
-// slot, of 8 bytes `slots` (it is elements that take time); in a sweep also one of a million.
-inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t slots = 3) {
-  const int64_t filled = bytes_of(dtype) == 8 ? slots : 1;
+// Counts that are small, odd, divide nothing, are beside the ranks' number, and one of more than
+// `most_bytes`; in a sweep also one of a million.
+inline std::vector<int64_t> counts_for(DType dtype, int size, int64_t most_bytes) {
   std::vector<int64_t> counts = {
-      0, 1, 2, size - 1, size + 1, 7, 1023, 4097, filled * kSlotBytes / bytes_of(dtype) + 5};
+      0, 1, 2, size - 1, size + 1, 7, 1023, 4097, most_bytes / bytes_of(dtype) + 5};
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   if (swept("SMP_COMM_SWEEP_MILLION", 0) != 0) counts.push_back((1 << 20) + 3);
