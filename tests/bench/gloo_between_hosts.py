@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-SAMPLES, SAMPLE_S = 7, 0.02
+SAMPLES, SAMPLE_S, SETTLING_S = 7, 0.02, 0.3
 out, sizes = sys.argv[1], [int(word) for word in sys.argv[2].split(",")]
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -43,6 +43,9 @@ def calls_of_a_sample(call):
         calls, is_warm = wanted, True
 
 
+start = time.perf_counter()
+while slowest(time.perf_counter() - start) < SETTLING_S:  # as smp-bench's ranks do
+    pass
 results = {"all_reduce": {}, "all_gather": {}, "reduce_scatter": {}}
 for size in sizes:
     whole, part = torch.zeros(size // 4), torch.zeros(size // 4 // ranks)

@@ -52,11 +52,18 @@ int64_t wrong_of_all(Communicator& comm, CollectiveOp op, const Counts& counts_o
   return all_wrong;
 }
 
-// More than fits into a slot, of 64-bit integers into several: it is elements that take time.
+// More than a step moves, of 64-bit integers several times that: it is elements that take time. A
+// slot holds pieces for all readers where each gets something else, of an all_reduce of its part.
 int64_t most_bytes(CollectiveOp op, DType dtype, int size) {
   const int64_t slots = dtype != DType::kI64 ? 1 : AnyCall{op}.has_root() ? 5 : 3;
-  const int64_t readers = op == CollectiveOp::kReduceScatter ? size - 1 : 1;  // of a slot's pieces
-  return slots * kSlotBytes / std::max<int64_t>(1, readers);
+  const int64_t readers = std::max(1, size - 1);
+  switch (op) {
+    case CollectiveOp::kReduceScatter:
+    case CollectiveOp::kScatter:
+    case CollectiveOp::kAllToAll: return slots * kSlotBytes / readers;
+    case CollectiveOp::kAllReduce: return slots * kSlotBytes / readers * size;
+    default: return slots * kSlotBytes;
+  }
 }
 
 void try_everywhere(CollectiveOp op) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "control_groups.h"
@@ -18,6 +19,37 @@ std::string line_of(const std::string& path) {
   return line;
 }
 
+// "32768K", as the kernel says it; 0 of anything else.
+int64_t bytes_of_size(const std::string& text) {
+  std::istringstream words(text);
+  int64_t number = 0;
+  char unit = 0;
+  if (!(words >> number >> unit) || number < 0) return 0;
+  return unit == 'K' ? number << 10 : unit == 'M' ? number << 20 : 0;
+}
+
+int64_t last_cache_bytes(const cpu_set_t& cpus, const std::string& root) {
+  constexpr int64_t kUnknown = 32 << 20;
+  std::set<std::string> counted;  // by the CPUs that share one
+  int64_t bytes = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &cpus)) continue;
+    const std::string caches =
+        root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index";
+    std::string sharing;
+    int64_t size = 0;
+    for (int index = 0;; ++index) {  // from the nearest on
+      const std::string cache = caches + std::to_string(index);
+      const int64_t found = bytes_of_size(line_of(cache + "/size"));
+      if (found == 0) break;
+      size = found;
+      sharing = line_of(cache + "/shared_cpu_list");
+    }
+    if (size > 0 && counted.insert(sharing).second) bytes += size;
+  }
+  return bytes > 0 ? bytes : kUnknown;
+}
+
 }  // namespace
 
 std::optional<int> cpus_of_quota(const std::string& text) {
@@ -27,7 +59,7 @@ std::optional<int> cpus_of_quota(const std::string& text) {
   return std::max(1, int(quota / period));
 }
 
-int allowed_cpus(const std::vector<int>& others, const std::string& root) {
+AllowedCpus allowed_cpus(const std::vector<int>& others, const std::string& root) {
   cpu_set_t all;
   CPU_ZERO(&all);
   const auto add = [&](int process) {
@@ -37,7 +69,8 @@ int allowed_cpus(const std::vector<int>& others, const std::string& root) {
   };
   add(0);
   for (const int process : others) add(process);
-  int cpus = std::max(1, CPU_COUNT(&all));
+  const int bound_to = std::max(1, CPU_COUNT(&all));
+  int cpus = bound_to;
   const auto grant = [&](const std::string& quota) {
     cpus = std::min(cpus, cpus_of_quota(quota).value_or(cpus));
   };
@@ -48,7 +81,7 @@ int allowed_cpus(const std::vector<int>& others, const std::string& root) {
       grant(line_of(group.folder + "/cpu.cfs_quota_us") + " " +
             line_of(group.folder + "/cpu.cfs_period_us"));
   }
-  return cpus;
+  return {cpus, last_cache_bytes(all, root) / bound_to * cpus};
 }
 
 }  // namespace smp::shm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +11,15 @@ namespace smp::shm {
 // number. A part of one counts as one.
 std::optional<int> cpus_of_quota(const std::string& text);
 
+struct AllowedCpus {
+  int count;
+  int64_t cache_bytes;  // of their last caches, each counted once; 32 MiB where nothing says it
+};
+
 // CPUs that this process and the `others` (process ids; one that is gone counts as none) may use
 // together: those of the affinity of any, for a launcher may have bound each to its own, or fewer
-// by the quota of this process's control group or of one above (cgroup v2 and v1; /proc and
-// /sys/fs/cgroup below `root`).
-int allowed_cpus(const std::vector<int>& others = {}, const std::string& root = "");
+// by the quota of this process's control group or of one above (cgroup v2 and v1), and as large a
+// share of the caches. /proc and /sys lie below `root`.
+AllowedCpus allowed_cpus(const std::vector<int>& others = {}, const std::string& root = "");
 
 }  // namespace smp::shm

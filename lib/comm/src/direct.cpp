@@ -19,6 +19,7 @@ namespace smp::shm {
 namespace {
 
 constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
+constexpr int64_t kLargeBytes = 32 << 20;   // touched by all ranks, which must agree on the chunks
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
 }  // namespace
@@ -65,7 +66,7 @@ bool Group::was_whole(const Operation& op, int peer) const {
 // stay together: they read memory once, not each for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const bool is_large = fills_cache(op.call);
+  const bool is_large = touched_bytes(op.call) >= kLargeBytes, stream = fills_cache(op.call);
   if (!is_large) count_slot(op, bytes * (size_ - 1));
   const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
   for (int64_t at = 0; at < bytes; at += most) {
@@ -78,10 +79,10 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await called_by(op, p);  // at once; a chance for other calls
       if (is_large) co_await slot_of(op, p);
-      copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, is_large);
+      copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, stream);
       if (is_large && at + n < bytes) take(p);
     }
-    copy_bytes(out + bytes * rank_ + at, in + at, n, is_large);
+    copy_bytes(out + bytes * rank_ + at, in + at, n, stream);
   }
   for (int step = 1; step < size_; ++step) {
     const int p = next(step);

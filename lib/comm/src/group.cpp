@@ -11,7 +11,6 @@ namespace {
 // Up to here two ranks had better sum everything themselves than wait for each other's half:
 // in, out and the peer's in stay in a CPU's own cache.
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
-constexpr int64_t kCacheBytes = 32 << 20;  // what the cores of a host share
 
 }  // namespace
 
@@ -152,16 +151,17 @@ WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
   return start(work, run_broadcast(*work, data));
 }
 
+int64_t Group::touched_bytes(const Call& call, bool is_in_place) const {
+  switch (call.op) {
+    case CollectiveOp::kAllGather: return call.bytes() * size_ * (1 + size_);
+    case CollectiveOp::kReduceScatter: return call.bytes() * (size_ + 1);
+    case CollectiveOp::kAllReduce: return call.bytes() * size_ * (is_in_place ? 1 : 2);
+    default: return call.bytes() * size_;
+  }
+}
+
 bool Group::fills_cache(const Call& call, bool is_in_place) const {
-  const auto of_all_ranks = [&] {
-    switch (call.op) {
-      case CollectiveOp::kAllGather: return size_ * (1 + size_);
-      case CollectiveOp::kReduceScatter: return size_ + 1;
-      case CollectiveOp::kAllReduce: return is_in_place ? size_ : 2 * size_;
-      default: return size_;
-    }
-  };
-  return call.bytes() * of_all_ranks() >= kCacheBytes;
+  return touched_bytes(call, is_in_place) >= seat_->cpus.cache_bytes;
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {

@@ -93,7 +93,8 @@ class Group final : public GroupSide {
   Program run_recv(Operation& op, Bytes out);
   Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
-  // Whether what all ranks read and write in the call is as large as the CPUs' last cache.
+  // What all ranks read and write in the call; whether that is as large as their CPUs' last caches.
+  int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
 
   // Steps of programs.

@@ -43,8 +43,9 @@ struct Seat {
         fleet(std::move(its_fleet)),
         port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, rank)),
+        cpus(allowed_cpus(fleet.processes_here)),
         engine(*job, rank, timeout, fleet.spans_hosts() ? fleet.ranks_here : job->size(),
-               allowed_cpus(fleet.processes_here), port.get()) {}
+               cpus.count, port.get()) {}
   ~Seat() {
     const std::chrono::milliseconds limit(job->failures() == 0 ? 2000 : 100);
     if (port) engine.exclusively([&] { port->flush(limit); });
@@ -71,6 +72,7 @@ struct Seat {
   std::unique_ptr<Port> port;  // to other hosts
   GroupFailures group_failures;
   std::shared_ptr<Arena> arena;
+  const AllowedCpus cpus;  // of this host's ranks together
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;
   std::unique_ptr<Regroup> regroup;  // null: the ranks are threads of one process

@@ -1,0 +1,45 @@
+#include <doctest/doctest.h>
+
+#include "allowed_cpus.h"
+#include "comm/any_call.h"
+#include "smp/comm/thread_group.h"
+
+// Calls whose ranks together touch as much as the CPUs' last caches: results are written around
+// them. Odd counts, so that parts begin anywhere in a line.
+using namespace smp;
+using namespace smp::testing;
+
+namespace {
+
+// Of an element that a call counts.
+int64_t touched(CollectiveOp op, int size, bool in_place) {
+  switch (op) {
+    case CollectiveOp::kAllGather: return 4 * size * (size + 1);
+    case CollectiveOp::kReduceScatter: return 4 * size * (size + 1);  // counts a rank's part
+    case CollectiveOp::kAllReduce: return 4 * size * (in_place ? 1 : 2);
+    default: return 4 * size;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("calls that fill the cache give what others do, in place and not, in both memories") {
+  const int64_t cache = shm::allowed_cpus().cache_bytes;
+  for (const int size : {2, 4})
+    run_ranks(size, [&](Communicator& comm) {
+      SymmetricRoom room(comm);
+      AnyCall call;
+      for (const CollectiveOp op : {CollectiveOp::kAllReduce, CollectiveOp::kAllGather,
+                                    CollectiveOp::kReduceScatter, CollectiveOp::kBroadcast})
+        for (const bool is_symmetric : {false, true})
+          for (const bool in_place : {false, true}) {
+            call.op = op;
+            if (in_place && !call.can_be_in_place()) continue;
+            call.in_place = in_place;
+            call.count = (cache / touched(op, size, in_place) + 1) | 1;
+            call.room = is_symmetric ? &room : nullptr;
+            ++call.salt;
+            CHECK_MESSAGE(wrong_elements(comm, call) == 0, text_of(call));
+          }
+    });
+}
