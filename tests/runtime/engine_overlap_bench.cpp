@@ -43,7 +43,7 @@ bool reductions_are_hidden() {
       "{:<38} {:>9} {:>10} {:>10} {:>8} {:>6} {:>8} {:>12}\n",
       "", "computing", "reductions", "no overlap", "overlap", "ratio", "exposed", "hidden");
   for (const int64_t hidden_size : {256, 512})
-    for (const int ranks : {2, 4})
+    for (const int ranks : {2, 3, 4})
       good = is_hidden({.ranks = ranks, .hidden_size = hidden_size}) && good;
   for (const int ranks : {2, 4})
     good = is_hidden({.ranks = ranks, .hidden_size = 512, .is_sharded = true}) && good;

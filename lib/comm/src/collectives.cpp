@@ -12,8 +12,8 @@
 // a rank owns of a reduced buffer; a *piece* is what a slot of a reduction holds for one reader.
 //
 // What a sum of several steps fetches ahead is the farthest of its inputs: a rank's own part of a
-// call that fills the cache, unless the rank has just copied it to a slot; below that a peer's slot,
-// but in a mesh all_reduce.
+// call that fills the cache, unless the rank has just copied it to a slot; below that a peer's
+// slot, but in a mesh all_reduce.
 //
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
