@@ -52,7 +52,7 @@ static int ascending(const void* a, const void* b) {
 
 // Batches grow until one takes about as long as a sample, as smp-bench's do.
 static int calls_of_a_sample(int op, float* in, float* out, int count) {
-  const double most = is_dirty ? 1000 : 100000;
+  const double most = is_dirty ? 10000 : 100000;
   int calls = 3;
   for (int is_warm = 0;; is_warm = 1) {
     const double wanted = calls * kSampleSeconds / seconds_of(calls, op, in, out, count);
