@@ -5,7 +5,7 @@
 
 namespace smp {
 
-// Keeps the ranks busy together for so long after their start: until then the kernel has often not
+// Keeps the ranks busy together for 0.3 s after their start: until then the kernel has often not
 // spread them over the CPUs, and where they are more than those, short calls take up to twice as
 // long. most(s) is a call of all ranks that gives each the largest of theirs.
 template <class Most>

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 using namespace smp;
@@ -39,4 +40,17 @@ TEST_CASE("a sample has one call at least and no more than it may have") {
   CHECK(quick.grow(0.02, 1000) == 1000);
   Batches nothing{{}, 0, 0};
   CHECK(nothing.grow(0.02, 1000) == 1000);
+}
+
+TEST_CASE("ranks settle until 0.3 s are over for the one that has been at it longest") {
+  std::vector<double> told;
+  let_settle([&](double mine) {
+    told.push_back(mine);
+    return mine;
+  });
+  CHECK(told.back() >= 0.3);
+  CHECK(std::is_sorted(told.begin(), told.end()));
+  int meetings = 0;
+  let_settle([&](double) { return ++meetings < 3 ? 0.0 : 0.4; });  // another's
+  CHECK(meetings == 3);
 }
