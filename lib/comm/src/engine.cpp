@@ -117,7 +117,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
     run_lanes(kBudget);
     // What is through, but for news of it, has no need to look at the network for itself.
     if (more_ || !lane.operations.empty()) pass();
-    leave(nullptr, is_short && is_watched_ && waited_at_once_ >= kHabit);
+    leave(nullptr, is_short && is_watched_.load() && waited_at_once_.load() >= kHabit);
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;

@@ -377,8 +377,9 @@ class Engine {
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
   // Calls in a row for which their maker waited without delay.
-  uint64_t waited_at_once_ = 0;
-  bool is_watched_ = false;  // the thread looks every kWatch, woken or not
+  std::atomic<uint64_t> waited_at_once_{0};
+  // The thread looks every kWatch, woken or not. It says no only where it has the lock.
+  std::atomic<bool> is_watched_{false};
   // The engine's thread sleeps long, and no message of another host wakes it.
   bool thread_is_deaf_ = false;
   uint64_t short_waits_ = 0;  // for any move, in a row

@@ -197,7 +197,7 @@ void Engine::note_start(Clock::time_point now) {
 // costs as much as a call of some 100 KiB.
 void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
-  waited_at_once_ = Clock::now() - op.start_ < kByHabit ? waited_at_once_ + 1 : 0;
+  waited_at_once_.store(Clock::now() - op.start_ < kByHabit ? waited_at_once_.load() + 1 : 0);
 }
 
 // Another thread has the lock and runs our operation with its own.
@@ -257,8 +257,11 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
 
 void Engine::run_thread() {
   RankBoard& board = job_.board(rank_);
-  bool watches = false;
   uint64_t seen = 0;
+  auto has_habit = [this, &seen] {
+    return mover_ == nullptr && waited_at_once_.load() >= kHabit &&
+           std::exchange(seen, waited_at_once_.load()) != waited_at_once_.load();
+  };
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
     bool busy = true, has_looked = false, is_mine = true;
@@ -286,13 +289,14 @@ void Engine::run_thread() {
       if (mover_ != nullptr) mover_->say_waiting();
       busy = !active_.empty();
       has_looked = true;
-      watches = is_watched_ = mover_ == nullptr && waited_at_once_ >= kHabit &&
-                              std::exchange(seen, waited_at_once_) != waited_at_once_;
+      is_watched_.store(has_habit());
       leave(doorbell_ == nullptr ? nullptr : &rest, false, kThreadBudget);
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
-      const microseconds nap = watches ? kWatch : kThreadNap;
+      // Woken for calls whose maker was there first, it finds the lock taken, again and again.
+      if (!has_looked && has_habit()) is_watched_.store(true);
+      const microseconds nap = is_watched_.load() ? kWatch : kThreadNap;
       futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : nap);
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
