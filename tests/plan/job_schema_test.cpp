@@ -71,7 +71,7 @@ TEST_CASE("the schema names every key that is written, and no other") {
 }
 
 TEST_CASE("docs/job-file.md is what the table of keys says") {
-  const std::string path = std::string(SMP_SOURCE_DIR) + "/docs/job-file.md";
+  const std::string path = SMP_SOURCE_DIR "/docs/job-file.md";
   std::ifstream file(path);
   std::stringstream committed;
   committed << file.rdbuf();

@@ -12,7 +12,7 @@
 namespace smp {
 
 TEST_CASE("PyTorch reads of a checkpoint what we read") {
-  const std::string golden = std::string(SMP_SOURCE_DIR) + "/tests/golden/checkpoint";
+  const std::string golden = SMP_SOURCE_DIR "/tests/golden/checkpoint";
   CheckpointReader reader(golden + "/step-00000004");
   CHECK(reader.step() == 4);
   const SafetensorsReader torch(golden + "/as-torch-reads.safetensors");

@@ -207,8 +207,7 @@ TEST_CASE("a plan without steps is for planning only") {
 
 TEST_CASE("the quickstart's limit refuses plain data parallelism") {
   const Bench bench;
-  const JobSpec job =
-      read_job({load_job_source(std::string(SMP_SOURCE_DIR) + "/configs/jobs/quickstart.yaml")});
+  const JobSpec job = read_job({load_job_source(SMP_SOURCE_DIR "/configs/jobs/quickstart.yaml")});
   Plan plan = bench.plan({.replica = 4}, Precision::kFp32);
   plan.job.model = job.model;
   plan.job.cluster.memory_per_process_bytes = job.cluster.memory_per_process_bytes;

@@ -21,7 +21,7 @@ inline constexpr std::array kGoldenModels = {"gpt2",
                                              "t5-gated"};
 
 inline std::string golden_folder(const std::string& model) {
-  return std::string(SMP_SOURCE_DIR) + "/tests/golden/huggingface/" + model;
+  return SMP_SOURCE_DIR "/tests/golden/huggingface/" + model;
 }
 
 }  // namespace smp::test

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 std::string golden(const std::string& family) {
-  return std::string(SMP_SOURCE_DIR) + "/tests/golden/saved-weights/" + family;
+  return SMP_SOURCE_DIR "/tests/golden/saved-weights/" + family;
 }
 
 // That of tests/golden/saved-weights/<family>/job.yaml.

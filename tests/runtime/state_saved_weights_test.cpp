@@ -11,7 +11,7 @@ using namespace smp::test;
 // --write-golden).
 TEST_CASE("saved weights give the worker's log-probabilities in transformers, to 1e-5") {
   for (const char* family : {"gpt2", "llama"}) {
-    const std::string dir = std::string(SMP_SOURCE_DIR) + "/tests/golden/saved-weights/" + family;
+    const std::string dir = SMP_SOURCE_DIR "/tests/golden/saved-weights/" + std::string(family);
     const ModelSpec model = model_of_folder(dir);
     const at::Tensor ids = tensor_of_file(dir + "/expected.safetensors", "tokens");
     const at::Tensor expected = tensor_of_file(dir + "/expected.safetensors", "log_probabilities");

@@ -58,7 +58,7 @@ TEST_CASE("samples are windows of the text, targets one byte ahead, across file 
 
 TEST_CASE("the batch of a step is the same however the ranks share it") {
   const ScratchFolder folder;
-  write(folder / "text", std::string(5000, 'x') + "the end of it all");
+  write(folder / "text", std::string(5000, 'x').append("the end of it all"));
   const TextData data(find_data_files(training_on(folder / "text", 32)), 32, 1);
   const Batch whole = read(data, 3, 0, 8, 32);
   Batch joined;
