@@ -167,8 +167,10 @@ void Engine::part_from_mates() {
   bool is_shared = false;
   std::vector<int> taken;
   for (int rank = 0; rank < job_.size(); ++rank) {
-    const uint32_t cpu = rank == rank_ ? 0 : job_.board(rank).cpu.load();
-    if (cpu != 0) taken.push_back(int(cpu) - 1);
+    const RankBoard& board = job_.board(rank);
+    const uint32_t cpu = board.cpu.load();
+    if (rank == rank_ || cpu == 0 || board.gone.load() != 0 || board.died.load() != 0) continue;
+    taken.push_back(int(cpu) - 1);
     is_shared |= rank < rank_ && cpu == own;
   }
   if (is_shared && leave_cpu(taken)) job_.board(rank_).cpu.store(uint32_t(1 + current_cpu()));
@@ -291,8 +293,8 @@ void Engine::run_thread() {
   RankBoard& board = job_.board(rank_);
   uint64_t seen = 0;
   auto has_habit = [this, &seen] {
-    return mover_ == nullptr && waited_at_once_.load() >= kHabit &&
-           std::exchange(seen, waited_at_once_.load()) != waited_at_once_.load();
+    const uint64_t calls = waited_at_once_.load();
+    return mover_ == nullptr && calls >= kHabit && std::exchange(seen, calls) != calls;
   };
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
