@@ -29,6 +29,11 @@ def timed(call, times):
     return (time.perf_counter() - begin) / times
 
 
+def calls_of_a_sample(call):
+    """So many that a sample takes about 20 ms, as smp-bench's do: the first after other work are slower."""
+    return max(2, min(5000, int(0.02 / slowest([timed(call, 10)])[0])))
+
+
 def calls(name, bytes_each, group):
     size = dist.get_world_size()
     whole = torch.ones(bytes_each // 4 // size * size)
@@ -42,11 +47,12 @@ def bench_calls(options, groups):
     rows = []
     for name in ("all_reduce", "all_gather", "reduce_scatter"):
         for bytes_each in (4 << 10, 256 << 10, 4 << 20, 64 << 20):
-            times = max(2, min(200, (64 << 20) // bytes_each))
+            call_of = {backend: calls(name, bytes_each, group) for backend, group in groups.items()}
+            times = {backend: calls_of_a_sample(call) for backend, call in call_of.items()}
             seconds = {backend: [] for backend in groups}
             for _ in range(options.rounds + 1):
-                for backend, group in groups.items():
-                    seconds[backend].append(timed(calls(name, bytes_each, group), times))
+                for backend, call in call_of.items():
+                    seconds[backend].append(timed(call, times[backend]))
             rows.append({"call": name, "bytes": bytes_each,
                          **{backend: statistics.median(slowest(taken)[1:])
                             for backend, taken in seconds.items()}})
