@@ -12,7 +12,9 @@ import time
 import torch
 import torch.distributed as dist
 
-SAMPLES, SAMPLE_S, SETTLING_S = 7, 0.02, 0.3
+from samples import calls_of_a_sample, let_settle
+
+SAMPLES = 7
 out, sizes = sys.argv[1], [int(word) for word in sys.argv[2].split(",")]
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -33,19 +35,7 @@ def seconds_of(calls, call):
     return slowest(time.perf_counter() - start)
 
 
-def calls_of_a_sample(call):
-    """Batches grow until one takes about as long as a sample, as smp-bench's do."""
-    calls, is_warm = 3, False
-    while True:
-        wanted = max(1, min(100_000, int(calls * SAMPLE_S / seconds_of(calls, call))))
-        if is_warm and wanted < 2 * calls:
-            return wanted
-        calls, is_warm = wanted, True
-
-
-start = time.perf_counter()
-while slowest(time.perf_counter() - start) < SETTLING_S:  # as smp-bench's ranks do
-    pass
+let_settle(slowest)
 results = {"all_reduce": {}, "all_gather": {}, "reduce_scatter": {}}
 for size in sizes:
     whole, part = torch.zeros(size // 4), torch.zeros(size // 4 // ranks)
@@ -56,7 +46,7 @@ for size in sizes:
     }
     for op, call in calls.items():
         call()
-        batch = calls_of_a_sample(call)
+        batch = calls_of_a_sample(lambda calls, call=call: seconds_of(calls, call))
         results[op][size] = statistics.median(seconds_of(batch, call) / batch for _ in range(SAMPLES))
 if rank == 0:
     with open(out, "w") as file:

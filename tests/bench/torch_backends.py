@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import smp_torch  # noqa: F401
+from samples import calls_of_a_sample, let_settle
 
 
 def slowest(seconds):
@@ -29,11 +30,6 @@ def timed(call, times):
     return (time.perf_counter() - begin) / times
 
 
-def calls_of_a_sample(call):
-    """So many that a sample takes about 20 ms, as smp-bench's do: the first after other work are slower."""
-    return max(2, min(5000, int(0.02 / slowest([timed(call, 10)])[0])))
-
-
 def calls(name, bytes_each, group):
     size = dist.get_world_size()
     whole = torch.ones(bytes_each // 4 // size * size)
@@ -48,7 +44,8 @@ def bench_calls(options, groups):
     for name in ("all_reduce", "all_gather", "reduce_scatter"):
         for bytes_each in (4 << 10, 256 << 10, 4 << 20, 64 << 20):
             call_of = {backend: calls(name, bytes_each, group) for backend, group in groups.items()}
-            times = {backend: calls_of_a_sample(call) for backend, call in call_of.items()}
+            times = {backend: calls_of_a_sample(lambda n, call=call: n * slowest([timed(call, n)])[0])
+                     for backend, call in call_of.items()}
             seconds = {backend: [] for backend in groups}
             for _ in range(options.rounds + 1):
                 for backend, call in call_of.items():
@@ -97,9 +94,7 @@ options = parser.parse_args()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 groups = {"smp": dist.new_group(backend="smp"), "gloo": dist.group.WORLD}
-start = time.perf_counter()
-while slowest([time.perf_counter() - start])[0] < 0.3:  # as smp-bench's ranks do
-    pass
+let_settle(lambda seconds: slowest([seconds])[0])
 result = {"calls": bench_calls(options, groups), "step": bench_steps(options, groups)}
 rank = dist.get_rank()
 dist.destroy_process_group()

@@ -68,7 +68,10 @@ TEST_CASE("processes: calls that are waited for at once leave the engine's threa
 TEST_CASE("processes: two ranks that are put on one CPU part when they wait for each other") {
   cpu_set_t allowed;
   REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
-  if (CPU_COUNT(&allowed) < 2) return;
+  if (CPU_COUNT(&allowed) < 2) {
+    MESSAGE("skipped: this process may use one CPU");
+    return;
+  }
   // In the time of so many calls, little more than a millisecond, the kernel alone parts them in
   // one of ten trials; they do so in all, or in one of four where two others want the CPUs.
   constexpr int kAttempts = 20, kTrials = 20, kCalls = 400, kEnough = kAttempts * kTrials / 7;
