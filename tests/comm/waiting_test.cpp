@@ -1,11 +1,9 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -63,47 +61,4 @@ TEST_CASE("processes: calls that are waited for at once leave the engine's threa
     least = std::min(least, most);
   }
   CHECK(least <= kMostNapsPerMs);
-}
-
-TEST_CASE("processes: two ranks that are put on one CPU part when they wait for each other") {
-  cpu_set_t allowed;
-  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
-  if (CPU_COUNT(&allowed) < 2) {
-    MESSAGE("skipped: this process may use one CPU");
-    return;
-  }
-  // In the time of so many calls, little more than a millisecond, the kernel alone parts them in
-  // one of ten trials; they do so in all, or in one of four where two others want the CPUs.
-  constexpr int kAttempts = 20, kTrials = 20, kCalls = 400, kEnough = kAttempts * kTrials / 7;
-  int parted = 0;
-  for (int attempt = 0; attempt < kAttempts && parted < kEnough; ++attempt) {
-    const Shared<std::atomic<int>> cpu_of_1;
-    const auto outcomes = run_processes(2, [&](Communicator& comm) {
-      cpu_set_t first;
-      CPU_ZERO(&first);
-      for (int cpu = 0; CPU_COUNT(&first) == 0; ++cpu)
-        if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &first);
-      int apart = 0;
-      for (int trial = 0; trial < kTrials; ++trial) {
-        comm.barrier("begin")->wait();
-        sched_setaffinity(0, sizeof(first), &first);
-        if (comm.rank() == 1) *cpu_of_1 = sched_getcpu();
-        comm.barrier("together")->wait();
-        sched_setaffinity(0, sizeof(allowed), &allowed);
-        bool is_apart = false;
-        for (int i = 0; i < kCalls; ++i) {
-          if (comm.rank() == 1) *cpu_of_1 = sched_getcpu();
-          comm.barrier("call")->wait();
-          is_apart |= *cpu_of_1 != sched_getcpu();
-        }
-        apart += is_apart;
-      }
-      cpu_set_t left;
-      sched_getaffinity(0, sizeof(left), &left);
-      return CPU_EQUAL(&left, &allowed) ? std::to_string(apart) : "-1: bound";
-    });
-    for (const Outcome& outcome : outcomes) REQUIRE(std::stoi(outcome.said) >= 0);
-    parted += std::stoi(outcomes[0].said);
-  }
-  CHECK(parted >= kEnough);
 }

@@ -78,7 +78,6 @@ Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, int cpu
 }
 
 Engine::~Engine() {
-  job_.board(rank_).cpu.store(0);
   stop_.store(true);
   wake_thread();
   thread_.join();

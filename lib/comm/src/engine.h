@@ -321,8 +321,6 @@ class Engine {
   bool complete_those_that_left(Lane& lane);
   bool yields() const;
   void note_end(Clock::time_point idle_since);
-  void note_yield(Clock::time_point began, Clock::time_point ended);
-  void part_from_mates();
   void nap(uint32_t bell);  // the leader's
   bool needs_thread() const;
   void note_start(Clock::time_point now);
@@ -387,8 +385,6 @@ class Engine {
   uint64_t short_waits_ = 0;  // for any move, in a row
   bool crowded_ = false;      // more threads than CPUs want to run
   Clock::time_point crowded_until_;
-  int shared_yields_ = 0;  // in a row that another thread has used
-  Clock::time_point parted_;
   uint32_t failures_seen_ = 0;
   Clock::time_point health_checked_;
 

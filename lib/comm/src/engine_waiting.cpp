@@ -5,7 +5,6 @@
 
 #include "engine.h"
 #include "futex.h"
-#include "own_cpu.h"
 
 // Who runs a rank's programs while nobody has anything else to do: a thread that waits for its call
 // leads, the others follow it, and the engine's own thread goes on while none waits. How long each
@@ -27,12 +26,8 @@ constexpr microseconds kYieldFor{60};  // then yields, then a futex
 constexpr int kRanksPerCpuThatYield = 2;
 constexpr microseconds kShortWait{200};  // asleep as well: about as long as it takes to be woken
 constexpr int kShortWaits = 64;
-constexpr microseconds kSlowYield{200};  // a yield this long: others want the CPUs, so sleep,
-constexpr milliseconds kCrowdedFor{5};   // for a while: a sleeper gets its turn back sooner
-// With a CPU for each rank a yield finds nobody else, but where two of them are on one.
-constexpr microseconds kSharedYield{2};
-constexpr int kSharedYields = 8;  // in a row, until one of them moves
-constexpr milliseconds kPartAgain{1};
+constexpr microseconds kSlowYield{200};      // a yield this long: others want the CPUs, so sleep,
+constexpr milliseconds kCrowdedFor{5};       // for a while: a sleeper gets its turn back sooner
 constexpr int kThreadBudget = 8;             // chunks that it moves, 0.1 ms, before it gives way
 constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
 constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
@@ -120,15 +115,14 @@ void Engine::lead(const Operation& op) {
       continue;
     }
     const auto now = Clock::now();
-    if (spins == spins_ + 1) {
-      idle_since = now;
-      show(board.cpu, uint32_t(1 + current_cpu()));
-    }
+    if (spins == spins_ + 1) idle_since = now;
     note_start(now);
     if (crowded_ && now > crowded_until_) crowded_ = false;
     if (yields() && now - idle_since < kYieldFor && !crowded_) {
       sched_yield();
-      note_yield(now, Clock::now());
+      const auto back = Clock::now();
+      crowded_ = back - now > kSlowYield;
+      crowded_until_ = back + kCrowdedFor;
       continue;
     }
     if (!op.lane.is_empty()) {
@@ -146,34 +140,6 @@ void Engine::lead(const Operation& op) {
     show(board.sleeper, RankBoard::kNobody);
   }
   if (slept) board.blocked_on.store(0);
-}
-
-void Engine::note_yield(Clock::time_point began, Clock::time_point ended) {
-  crowded_ = ended - began > kSlowYield;
-  crowded_until_ = ended + kCrowdedFor;
-  if (!has_spare_cpus_) return;
-  shared_yields_ = ended - began > kSharedYield ? shared_yields_ + 1 : 0;
-  if (shared_yields_ < kSharedYields || ended - parted_ < kPartAgain) return;
-  shared_yields_ = 0;
-  parted_ = ended;
-  part_from_mates();
-}
-
-// Of two ranks that wait on one CPU the higher goes to one where no rank waits. The kernel would
-// move it after tens of milliseconds, and kernels of virtual machines put it beside its waker
-// again, and again.
-void Engine::part_from_mates() {
-  const uint32_t own = uint32_t(1 + current_cpu());
-  bool is_shared = false;
-  std::vector<int> taken;
-  for (int rank = 0; rank < job_.size(); ++rank) {
-    const RankBoard& board = job_.board(rank);
-    const uint32_t cpu = board.cpu.load();
-    if (rank == rank_ || cpu == 0 || board.gone.load() != 0 || board.died.load() != 0) continue;
-    taken.push_back(int(cpu) - 1);
-    is_shared |= rank < rank_ && cpu == own;
-  }
-  if (is_shared && leave_cpu(taken)) job_.board(rank_).cpu.store(uint32_t(1 + current_cpu()));
 }
 
 bool Engine::yields() const { return has_room_ || short_waits_ >= kShortWaits; }

@@ -163,7 +163,6 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> gone;      // ended without dying
   std::atomic<uint32_t> died;      // ... or not, as a peer of its host saw
   std::atomic<int32_t> process;    // 0: of another host
-  std::atomic<uint32_t> cpu;       // 1 + the CPU on which it began to wait last
   std::atomic<uint64_t> pid_namespace;
   LastCall last_call;
 };
