@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "checks.h"
 #include "command_line.h"
 #include "launch.h"
 #include "smp/launcher/host_health.h"
 #include "smp/launcher/network_probe.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

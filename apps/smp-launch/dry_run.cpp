@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "checks.h"
@@ -12,6 +11,7 @@
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "job_shape.h"
 #include "pod_failures.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

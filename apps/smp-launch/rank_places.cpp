@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "spares.h"
 
 namespace smp {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "rank_places.h"
@@ -21,6 +20,7 @@
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 using namespace smp;
 

@@ -4,10 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "held_port.h"
 #include "program.h"
+#include "smp/plan/json.h"
 
 // smp-launch --check and doctor, from outside. The hosts are this machine.
 

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 // smp-launch puts hosts at one switch next to each other.
 

@@ -11,10 +11,10 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 // smp-launch with agents, which run as local children here: everything but the ssh between.
 

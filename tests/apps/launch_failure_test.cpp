@@ -6,9 +6,9 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "launching.h"
+#include "smp/plan/json.h"
 
 // How a job fails: whose failure it is, and what is told of it.
 

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 // Restarts and hangs of programs that are not ours, from outside.
 

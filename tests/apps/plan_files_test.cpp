@@ -3,9 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 // What smp-plan reads and writes: files that stand for a part of the job, and files that are none.
 

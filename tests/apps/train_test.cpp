@@ -5,10 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "program.h"
+#include "smp/plan/json.h"
 #include "tolerances.h"
 
 // The main job from outside, with real processes: a job file, a plan, its proof, the run, what it

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "program.h"
+#include "smp/plan/json.h"
 
 // Training that is watched, from outside: restarts from checkpoints, ranks that hang.
 

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "program.h"
 #include "smp/plan/host_usage.h"
+#include "smp/plan/json.h"
 
 // What smp-launch samples of its ranks, from outside.
 

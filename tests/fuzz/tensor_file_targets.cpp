@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "fuzz/target.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/model_family.h"
 #include "smp/runtime/checkpoint_manifest.h"
 #include "smp/runtime/huggingface_weights.h"

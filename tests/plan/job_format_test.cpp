@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
@@ -10,6 +9,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/job_reader.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 using namespace testing;

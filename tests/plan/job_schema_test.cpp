@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -9,6 +8,7 @@
 #include "smp/plan/job_format.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/job_reader.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 using namespace testing;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
+#include "smp/plan/json.h"
 #include "smp/plan/yaml_tree.h"
 
 // Validates a job file against the schema as an editor would: YAML values become JSON by the YAML

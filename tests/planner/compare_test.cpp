@@ -3,10 +3,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "run_samples.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 using namespace smp;
 

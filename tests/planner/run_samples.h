@@ -1,10 +1,10 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 
 #include "smp/plan/job_reader.h"
+#include "smp/plan/json.h"
 #include "smp/plan/traffic.h"
 #include "smp/planner/search.h"
 

@@ -3,9 +3,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "smp/plan/job_reader.h"
+#include "smp/plan/json.h"
 #include "smp/planner/search.h"
 
 using namespace smp;

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "csv_reader.h"
 #include "files_and_errors.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 // tests/golden/score/runs.csv holds made-up runs in the columns of published ones; runs.expected
 // what is understood of them. SMP_UPDATE_GOLDEN=1 writes it anew.

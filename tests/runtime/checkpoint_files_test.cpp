@@ -5,12 +5,12 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "checkpoint_support.h"
 #include "files_and_errors.h"
 #include "scratch_folder.h"
+#include "smp/plan/json.h"
 #include "smp/runtime/checkpoint_reader.h"
 #include "smp/runtime/checkpoint_writer.h"
 #include "xxh64.h"

@@ -89,7 +89,7 @@ TEST_CASE("training starts from each model of transformers in any layout, and sa
       const double loss = loss_from(dir, layout, text, run.path());
       if (expected == 0) expected = loss;
       CHECK(std::abs(loss - expected) <= tolerance::kParityF32.loss * expected);
-      CHECK(tensors_of(run / "weights") == tensors_of(dir));
+      CHECK((tensors_of(run / "weights") == tensors_of(dir)));
     }
     // And the config.json that it saves is read as the same model.
     const ModelSpec model = test::model_of_folder(dir);

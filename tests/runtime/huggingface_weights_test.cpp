@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "files_and_errors.h"
 #include "number_formats.h"
 #include "scratch_folder.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/model_family.h"
 #include "smp/runtime/checkpoint_manifest.h"

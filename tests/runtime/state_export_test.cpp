@@ -4,10 +4,10 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/json.h"
 #include "smp/plan/layout.h"
 #include "smp/runtime/flat_parameters.h"
 #include "smp/runtime/huggingface_export.h"

@@ -1,9 +1,8 @@
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "smp/comm/thread_group.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/traffic.h"
 #include "smp/runtime/run_report.h"
 #include "state_plans.h"

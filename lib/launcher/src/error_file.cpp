@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
+
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <string_view>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

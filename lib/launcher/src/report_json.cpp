@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
 
 #include "smp/launcher/report.h"
+#include "smp/plan/json.h"
 
 // The report as JSON.
 namespace smp {

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/plan.h"
 
 namespace smp {

@@ -6,11 +6,11 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "smp/launcher/host_list.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {

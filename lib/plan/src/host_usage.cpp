@@ -1,9 +1,9 @@
 #include "smp/plan/host_usage.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -1,9 +1,9 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "field_table.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/job_format.h"
+#include "smp/plan/json.h"
 #include "smp/plan/operators.h"
 
 namespace smp {

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <vector>
+
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 namespace smp {
 namespace {

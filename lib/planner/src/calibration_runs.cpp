@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/text_file.h"
 #include "smp/planner/calibrate.h"
 #include "smp/planner/run_report.h"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/planner/units.h"
 
 namespace smp {

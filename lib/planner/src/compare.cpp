@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/traffic.h"
 #include "smp/planner/units.h"
 

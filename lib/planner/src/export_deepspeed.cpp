@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "export_view.h"
 #include "smp/plan/bucket_size.h"
 #include "smp/plan/checkpoint_strategy.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/json.h"
 
 // ds_config.json. Rules: DeepSpeed 0.19, runtime/config.py (the batch equation), runtime/pipe/
 // engine.py (a pipeline needs ZeRO 0 or 1), runtime/zero/config.py (keys of the nested blocks).

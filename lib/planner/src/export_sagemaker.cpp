@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "export_view.h"
 #include "smp/plan/bucket_size.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/json.h"
 
 // SageMaker's dictionaries. Rules of v1: smd_model_parallel_general.rst and validate_mp_config of
 // sagemaker-python-sdk 2; of v2: its reference page, and class SMP of sagemaker-python-sdk 3.

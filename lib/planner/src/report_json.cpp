@@ -1,7 +1,7 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "smp/plan/job_names.h"
+#include "smp/plan/json.h"
 #include "smp/plan/layers.h"
 #include "smp/planner/memory_model.h"
 #include "smp/planner/report.h"

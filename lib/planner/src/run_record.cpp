@@ -6,10 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "smp/plan/json.h"
 #include "smp/planner/score.h"
 
 namespace smp {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "job_search.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/layers.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"

@@ -7,10 +7,10 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "json_depth.h"
+#include "smp/plan/json.h"
 #include "smp/runtime/safetensors.h"
 #include "xxh64.h"
 

@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "smp/plan/check.h"
+#include "smp/plan/json.h"
 #include "xxh64.h"
 
 namespace smp {

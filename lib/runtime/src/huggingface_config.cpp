@@ -1,9 +1,9 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "huggingface_twin.h"
 #include "smp/plan/check.h"
 #include "smp/plan/job_names.h"
+#include "smp/plan/json.h"
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/runtime/huggingface_export.h"

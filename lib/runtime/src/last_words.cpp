@@ -1,10 +1,10 @@
 #include "smp/runtime/last_words.h"
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "smp/comm/communicator.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/memory_ledger.h"
 

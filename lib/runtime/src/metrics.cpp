@@ -9,9 +9,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "smp/plan/json.h"
 #include "smp/runtime/atomic_file.h"
 
 namespace smp {

@@ -7,13 +7,13 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <type_traits>
 
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 #include "smp/plan/schedule.h"
 #include "smp/plan/traffic.h"
 

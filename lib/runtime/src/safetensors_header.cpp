@@ -6,10 +6,10 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "json_depth.h"
+#include "smp/plan/json.h"
 #include "smp/runtime/safetensors.h"
 
 // Reference: safetensors/src/tensor.rs (its error names stand in the comments below).
