@@ -63,7 +63,7 @@ int console_columns() {
 
 Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHosts& reached,
            const Attempt& attempt) {
-  JobEnvironment shared;
+  JobVariables shared;
   shared.world_size = prepared.world_size;
   shared.master_address = reached.master_address;
   shared.master_port = reached.master_port;

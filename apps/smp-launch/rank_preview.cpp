@@ -17,7 +17,7 @@ bool contains(const Variables& all, const std::pair<std::string, std::string>& o
 }
 
 RankPreview preview_of(const PreparedJob& job, const RankPlace& place, int rank) {
-  JobEnvironment shared;
+  JobVariables shared;
   shared.world_size = job.world_size;
   shared.hosts = std::max<int>(1, static_cast<int>(job.hosts.size()));
   std::vector<std::string> names;

@@ -6,6 +6,7 @@
   check_house.py links PROGRAM ...           no torch, CUDA, NCCL or libfabric behind a program
   check_house.py format SOURCE_DIR CLANG_FORMAT   as clang-format 14 leaves it
   check_house.py files SOURCE_DIR            no source file over 600 lines, no marks, no machine paths
+  check_house.py types SOURCE_DIR            each type of the libraries has a name of its own
 """
 import pathlib
 import re
@@ -127,6 +128,36 @@ def check_files(root):
     return problems
 
 
+TYPE = re.compile(r"(?:class|struct|enum class|union) ([A-Z]\w*)(?: final)?(?: :[^{;]*)?(?: \{|$)")
+NAMESPACE = re.compile(r"(?:inline )?namespace ?([\w:]*) ?\{")
+
+
+def types_of(text):
+    """Types that stand in no unnamed namespace, with the namespaces that they stand in."""
+    opened = []
+    for line in text.splitlines():
+        space, end = NAMESPACE.match(line), re.match(r"\}  // namespace", line)
+        if space and not line.rstrip().endswith("}"):
+            opened.append(space.group(1))
+        elif end and opened:
+            opened.pop()
+        found = TYPE.match(line)
+        if found and "" not in opened:
+            yield "::".join([*opened, found.group(1)])
+
+
+def check_types(root):
+    """Two types of one name may meet in one program, where the linker keeps one's functions for both."""
+    places = {}
+    for path in sources(root):
+        name = str(path.relative_to(root))
+        if name.startswith("lib/"):
+            for found in types_of(path.read_text()):
+                places.setdefault(found, []).append(name)
+    return [f"{found} is defined in {' and in '.join(names)}"
+            for found, names in sorted(places.items()) if len(names) > 1]
+
+
 def check_format(root, formatter):
     version = subprocess.run([formatter, "--version"], capture_output=True, text=True).stdout \
         if formatter and "NOTFOUND" not in formatter else ""
@@ -150,6 +181,8 @@ def main():
         problems = check_format(arguments[0], arguments[1])
     elif rule == "files":
         problems = check_files(arguments[0])
+    elif rule == "types":
+        problems = check_types(arguments[0])
     else:
         sys.exit(__doc__)
     for problem in problems:

@@ -30,9 +30,9 @@ TEST_CASE("collectives: a ring inside a host, shared links between hosts, trees 
   CHECK(all_gather_s(8, {1024, 128, 8}, cluster) > 10 * reduce);
   // SMDDP's mesh is one hop, and takes fewer multiprocessors.
   cluster.collective_multiprocessors = 24;
-  CHECK(all_gather_s(8, {1024, 128, 8}, cluster, Exchange::kMesh) < 1e-4);
-  CHECK(multiprocessors_taken(cluster, Exchange::kNccl) == 24);
-  CHECK(multiprocessors_taken(cluster, Exchange::kMesh) == 9);
+  CHECK(all_gather_s(8, {1024, 128, 8}, cluster, CollectiveBackend::kMesh) < 1e-4);
+  CHECK(multiprocessors_taken(cluster, CollectiveBackend::kNccl) == 24);
+  CHECK(multiprocessors_taken(cluster, CollectiveBackend::kMesh) == 9);
 }
 
 TEST_CASE("calls of one rank, and sends, take what was measured of them") {

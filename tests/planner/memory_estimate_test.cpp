@@ -212,12 +212,12 @@ TEST_CASE(
   LayoutChoice choice{.micro_batch = 4, .microbatches = 2};
   const MemoryEstimate sums =
       estimate(on_accelerators(llama2_7b(), 4096, Profile::kDeepSpeed), choice);
-  CHECK(sums.phase != Phase::kStep);
+  CHECK(sums.phase != PeakPhase::kStep);
   CHECK(sums[Term::kGradientCopy] == doctest::Approx(4 * 6'738'415'616.0));
   choice.precision = Precision::kFp16;
   const MemoryEstimate copies =
       estimate(on_accelerators(llama2_7b(), 4096, Profile::kMegatron), choice);
-  CHECK(copies.phase != Phase::kStep);
+  CHECK(copies.phase != PeakPhase::kStep);
   CHECK(copies[Term::kGradientCopy] == 0);
 }
 

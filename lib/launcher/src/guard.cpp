@@ -17,7 +17,7 @@
 #include <set>
 #include <system_error>
 
-#include "rank_group.h"
+#include "rank_cgroup.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
@@ -151,7 +151,7 @@ int run_guarded(const std::function<int(int)>& supervise, int watched, bool read
 
   const int status = pass_signals_on({second}, own_end.number(), passed_on, watched);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  const RankGroup ranks = RankGroup::of(second);
+  const RankCgroup ranks = RankCgroup::of(second);
   const int in_group = ranks.kill();
   const Sweep sweep =
       end_descendants(std::set<pid_t>(strangers.begin(), strangers.end()), kPatience);

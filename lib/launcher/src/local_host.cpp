@@ -23,7 +23,7 @@
 #include "input_pipe.h"
 #include "oom_watch.h"
 #include "progress_pages.h"
-#include "rank_group.h"
+#include "rank_cgroup.h"
 #include "smp/launcher/descendants.h"
 #include "smp/launcher/error_file.h"
 #include "smp/launcher/rank_environment.h"
@@ -92,7 +92,7 @@ LocalHost::LocalHost()
     : oom_watch_(std::make_unique<OomWatch>()),
       pages_(std::make_unique<ProgressPages>()),
       spawner_(std::make_unique<Spawner>()),
-      group_(std::make_unique<RankGroup>(RankGroup::make())),
+      group_(std::make_unique<RankCgroup>(RankCgroup::make())),
       xid_watch_(std::make_unique<XidWatch>()) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
     throw std::system_error(errno, std::generic_category(), "prctl(PR_SET_CHILD_SUBREAPER)");

@@ -72,7 +72,7 @@ std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts) {
   return places;
 }
 
-std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
+std::vector<std::string> variables_of_rank(const JobVariables& job, const RankPlace& place,
                                            int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited) {
   std::vector<std::string> set;

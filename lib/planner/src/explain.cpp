@@ -49,8 +49,8 @@ std::optional<Candidate> best_layout(const JobSpec& job, Strategy strategy, Sear
   return best;
 }
 
-Binding binding_of(const ClusterSpec& cluster, const PricedLayout& layout) {
-  Binding binding;
+Bottleneck binding_of(const ClusterSpec& cluster, const PricedLayout& layout) {
+  Bottleneck binding;
   binding.peak_bytes = layout.memory.peak_bytes;
   if (cluster.memory_per_process_bytes > 0) {
     binding.allowed_bytes = static_cast<double>(allowed_bytes(cluster));

@@ -6,7 +6,7 @@
 // What holds the winner back, and what would help. Pure.
 namespace smp {
 
-Binding binding_of(const ClusterSpec& cluster, const PricedLayout& layout);
+Bottleneck binding_of(const ClusterSpec& cluster, const PricedLayout& layout);
 
 // Searches again with 1 GiB more of memory, and prices the winner with each link 1 GB/s faster.
 std::vector<Purchase> purchases_of(const JobSpec& job, Pricer& pricer, const PricedLayout& chosen);

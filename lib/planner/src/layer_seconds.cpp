@@ -53,7 +53,7 @@ Messages tensor_messages(const PricedCall& call, const LayoutChoice& choice, dou
                          double pairs, double memories) {
   if (choice.tensor == 1) return {};
   const Placement group = tensor_placement(choice, call.job);
-  const Exchange how = exchange_of(call.job, Axis::kTensor);
+  const CollectiveBackend how = exchange_of(call.job, Axis::kTensor);
   const double bytes = call.element * call.tokens * call.h;
   if (!choice.sequence_parallel) {
     const double each = all_reduce_s(bytes, group, call.cluster, how);
@@ -185,7 +185,7 @@ CallSeconds embedding(const PricedCall& call, const LayoutChoice& choice) {
   Messages messages;
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
-    const Exchange how = exchange_of(call.job, Axis::kTensor);
+    const CollectiveBackend how = exchange_of(call.job, Axis::kTensor);
     const double bytes = call.element * values;
     if (call.job.parallel.tensor_parallel.embedding) {
       messages.forward = choice.sequence_parallel
@@ -220,7 +220,7 @@ CallSeconds head(const PricedCall& call, const LayoutChoice& choice) {
   Messages messages;
   if (choice.tensor > 1) {
     const Placement group = tensor_placement(choice, call.job);
-    const Exchange how = exchange_of(call.job, Axis::kTensor);
+    const CollectiveBackend how = exchange_of(call.job, Axis::kTensor);
     const double bytes = call.element * call.tokens * call.h;
     if (call.job.parallel.tensor_parallel.embedding) {
       // Maximum, sum and the target's logit of each token.
@@ -240,7 +240,7 @@ Messages list_messages(const PricedCall& call, const LayoutChoice& choice, const
   Messages messages;
   if (choice.tensor == 1) return messages;
   const Placement group = tensor_placement(choice, call.job);
-  const Exchange how = exchange_of(call.job, Axis::kTensor);
+  const CollectiveBackend how = exchange_of(call.job, Axis::kTensor);
   const LayerCall one{.micro_batch = choice.micro_batch, .tensor_degree = choice.tensor};
   for (const OperatorMessage& message : operator_messages(call.model, layer, one)) {
     const double bytes = call.element * static_cast<double>(message.count);

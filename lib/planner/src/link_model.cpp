@@ -171,16 +171,16 @@ double rooted_s(CollectiveOp op, double bytes, const Placement& placement,
 
 // The ring's share of an all-reduce that is an all-gather or a reduce-scatter.
 double half_s(CollectiveOp op, double bytes, const Placement& placement, const ClusterSpec& cluster,
-              Exchange how) {
+              CollectiveBackend how) {
   if (placement.size <= 1) return 0;
-  if (how == Exchange::kHost) return by_host_s(op, bytes, placement, cluster);
+  if (how == CollectiveBackend::kHost) return by_host_s(op, bytes, placement, cluster);
   const double measured = measured_s(op, placement, cluster, bytes);
   if (measured >= 0) return measured;
   const double both = measured_s(CollectiveOp::kAllReduce, placement, cluster, bytes);
   if (both >= 0) return both / 2;
   const Path path = path_of(placement, cluster);
   const double moved = bytes * share_moved(placement);
-  if (how == Exchange::kMesh && placement.hosts > 1) {
+  if (how == CollectiveBackend::kMesh && placement.hosts > 1) {
     return start_s(cluster) +
            cluster.intra_host_latency_s * static_cast<double>(placement.most_on_a_host) +
            cluster.inter_host_latency_s + over(moved, path.rate * kMeshGain);
@@ -211,26 +211,28 @@ Placement placement_of(int64_t size, int64_t stride, int64_t processes_per_host)
   return placement;
 }
 
-Exchange exchange_of(const JobSpec& job, Axis axis) {
+CollectiveBackend exchange_of(const JobSpec& job, Axis axis) {
   const auto kind = collectives_of(job.parallel, axis).value_or(CollectivesKind::kNccl);
   if (kind == CollectivesKind::kNccl || job.cluster.device == DeviceKind::kCpu) {
-    return Exchange::kNccl;
+    return CollectiveBackend::kNccl;
   }
-  if (job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp) return Exchange::kHost;
+  if (job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp)
+    return CollectiveBackend::kHost;
   // SMDDP's groups are those of data parallelism.
   const bool data = axis == Axis::kShard || axis == Axis::kReplica || axis == Axis::kData;
-  return data ? Exchange::kMesh : Exchange::kNccl;
+  return data ? CollectiveBackend::kMesh : CollectiveBackend::kNccl;
 }
 
 double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                    Exchange how) {
+                    CollectiveBackend how) {
   if (placement.size <= 1) return 0;
-  if (how == Exchange::kHost) return by_host_s(CollectiveOp::kAllReduce, bytes, placement, cluster);
+  if (how == CollectiveBackend::kHost)
+    return by_host_s(CollectiveOp::kAllReduce, bytes, placement, cluster);
   const double measured = measured_s(CollectiveOp::kAllReduce, placement, cluster, bytes);
   if (measured >= 0) return measured;
   const Path path = path_of(placement, cluster);
   const double moved = 2 * bytes * share_moved(placement);
-  if (how == Exchange::kMesh && placement.hosts > 1) {
+  if (how == CollectiveBackend::kMesh && placement.hosts > 1) {
     // Gradients go to host memory, are summed there by CPUs, and come back.
     const double copies = over(2 * bytes, cluster.host_link_bytes_per_s);
     return start_s(cluster) + 2 * cluster.inter_host_latency_s +
@@ -240,21 +242,22 @@ double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec&
 }
 
 double all_gather_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                    Exchange how) {
+                    CollectiveBackend how) {
   return half_s(CollectiveOp::kAllGather, bytes, placement, cluster, how);
 }
 
 double reduce_scatter_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                        Exchange how) {
+                        CollectiveBackend how) {
   // SMDDP has no reduce-scatter: it stays with NCCL.
   return half_s(CollectiveOp::kReduceScatter, bytes, placement, cluster,
-                how == Exchange::kMesh ? Exchange::kNccl : how);
+                how == CollectiveBackend::kMesh ? CollectiveBackend::kNccl : how);
 }
 
 double broadcast_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                   Exchange how) {
+                   CollectiveBackend how) {
   if (placement.size <= 1) return 0;
-  if (how == Exchange::kHost) return by_host_s(CollectiveOp::kBroadcast, bytes, placement, cluster);
+  if (how == CollectiveBackend::kHost)
+    return by_host_s(CollectiveOp::kBroadcast, bytes, placement, cluster);
   const double measured = measured_s(CollectiveOp::kBroadcast, placement, cluster, bytes);
   if (measured >= 0) return measured;
   return start_s(cluster) + rounds_s(path_of(placement, cluster), 1, bytes, false);
@@ -285,10 +288,11 @@ double send_s(double bytes, bool same_host, const ClusterSpec& cluster) {
                    : cluster.inter_host_latency_s + over(bytes, cluster.inter_host_bytes_per_s);
 }
 
-double multiprocessors_taken(const ClusterSpec& cluster, Exchange how) {
-  if (how == Exchange::kHost) return 0;
-  return how == Exchange::kMesh ? std::min(kMeshMultiprocessors, cluster.collective_multiprocessors)
-                                : cluster.collective_multiprocessors;
+double multiprocessors_taken(const ClusterSpec& cluster, CollectiveBackend how) {
+  if (how == CollectiveBackend::kHost) return 0;
+  return how == CollectiveBackend::kMesh
+             ? std::min(kMeshMultiprocessors, cluster.collective_multiprocessors)
+             : cluster.collective_multiprocessors;
 }
 
 double collective_seconds(CollectiveOp op, double bytes, int64_t ranks, int64_t hosts,

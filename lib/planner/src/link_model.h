@@ -26,26 +26,26 @@ Placement placement_of(int64_t size, int64_t stride, int64_t processes_per_host)
 
 // How the bytes of a group travel: NCCL's rings and trees between GPUs (or the engine's own way
 // between CPUs); SMDDP's mesh; by the hosts of the GPUs, as the engine does (host_exchange.h).
-enum class Exchange { kNccl, kMesh, kHost };
-Exchange exchange_of(const JobSpec& job, Axis axis);
+enum class CollectiveBackend { kNccl, kMesh, kHost };
+CollectiveBackend exchange_of(const JobSpec& job, Axis axis);
 
 // `bytes` is the whole buffer: what every rank reduces, what an all-gather makes, what a
 // reduce-scatter starts from.
 double all_reduce_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                    Exchange how = Exchange::kNccl);
+                    CollectiveBackend how = CollectiveBackend::kNccl);
 double all_gather_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                    Exchange how = Exchange::kNccl);
+                    CollectiveBackend how = CollectiveBackend::kNccl);
 double reduce_scatter_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                        Exchange how = Exchange::kNccl);
+                        CollectiveBackend how = CollectiveBackend::kNccl);
 // One rank's `bytes` to all others, along the ring.
 double broadcast_s(double bytes, const Placement& placement, const ClusterSpec& cluster,
-                   Exchange how = Exchange::kNccl);
+                   CollectiveBackend how = CollectiveBackend::kNccl);
 // Every rank has `bytes`, and sends an equal part of them to each of its peers.
 double all_to_all_s(double bytes, const Placement& placement, const ClusterSpec& cluster);
 // One message between two ranks, while their hosts' other ranks do the same.
 double send_s(double bytes, bool same_host, const ClusterSpec& cluster);
 
 // Multiprocessors that a running collective takes from the matmuls beside it.
-double multiprocessors_taken(const ClusterSpec& cluster, Exchange how);
+double multiprocessors_taken(const ClusterSpec& cluster, CollectiveBackend how);
 
 }  // namespace smp

@@ -26,7 +26,7 @@ struct StagePeak {
   double live;
   double peak = 0;      // without fragmentation
   double reserved = 0;  // with it
-  Phase phase = Phase::kStep;
+  PeakPhase phase = PeakPhase::kStep;
   double embedding = 0, logits = 0, workspace = 0, again = 0, messages = 0, batch = 0, window = 0;
   double host_bytes = 0;
 };
@@ -54,12 +54,12 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   // Inputs that were received, and one gradient that is still being sent.
   const double received = (chunks - (holds.embedding ? 1 : 0)) * now.live;
   const double messages = (received + (holds.embedding ? 0 : 1)) * boundary;
-  const double working = now.terms.total(Phase::kForward) + now.live * now.blocks.all() +
+  const double working = now.terms.total(PeakPhase::kForward) + now.live * now.blocks.all() +
                          now.window + now.embedding + now.batch + messages;
 
   const double outside = rules.context + now.terms.communicators;  // of the allocator
-  const double in_use = 1 + fragmentation_of(job, Phase::kBackward);
-  const auto highest = [&](Phase phase, double peak, double share) {
+  const double in_use = 1 + fragmentation_of(job, PeakPhase::kBackward);
+  const auto highest = [&](PeakPhase phase, double peak, double share) {
     const double reserved = outside + (peak - outside) * share;
     if (reserved <= now.reserved) return false;
     now.reserved = reserved;
@@ -67,7 +67,7 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
     now.phase = phase;
     return true;
   };
-  const auto consider = [&](Phase phase, double logits, double again, double workspace,
+  const auto consider = [&](PeakPhase phase, double logits, double again, double workspace,
                             double sent) {
     if (!highest(phase, working + (logits + again) + (workspace + sent), in_use)) return;
     now.logits = logits;
@@ -77,16 +77,16 @@ StagePeak peak_of(const JobSpec& job, const LayoutChoice& choice, const LayerByt
   };
   const double others = holds.head ? (heads - 1) * layers.head.saved : 0;
   if (holds.head) {
-    consider(Phase::kForward, others + layers.head.forward, 0, 0, 0);
-    consider(Phase::kBackward, others + layers.head.saved, 0, layers.head.workspace, 0);
+    consider(PeakPhase::kForward, others + layers.head.forward, 0, 0, 0);
+    consider(PeakPhase::kBackward, others + layers.head.saved, 0, layers.head.workspace, 0);
   } else {
-    consider(Phase::kForward, 0, 0, now.blocks.forward, 0);
+    consider(PeakPhase::kForward, 0, 0, now.blocks.forward, 0);
   }
   // A stage without the head begins its deepest backward with a gradient that it received.
-  consider(Phase::kBackward, others, now.blocks.again,
+  consider(PeakPhase::kBackward, others, now.blocks.again,
            now.blocks.workspace + (holds.head ? layers.head.input_gradient : 0),
            holds.head ? 0 : boundary);
-  for (const Phase phase : {Phase::kStep, Phase::kCheckpoint}) {
+  for (const PeakPhase phase : {PeakPhase::kStep, PeakPhase::kCheckpoint}) {
     highest(phase, now.terms.total(phase), 1 + fragmentation_of(job, phase));
   }
   return now;
@@ -97,7 +97,7 @@ MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const Sta
   MemoryEstimate estimate;
   TermBytes& bytes = estimate.bytes;
   bytes = stage.terms.bytes(stage.phase, rules);
-  if (stage.phase == Phase::kForward || stage.phase == Phase::kBackward) {
+  if (stage.phase == PeakPhase::kForward || stage.phase == PeakPhase::kBackward) {
     at(bytes, Term::kActivations) = stage.live * stage.blocks.kept;
     at(bytes, Term::kCheckpoints) = stage.live * stage.blocks.checkpoints;
     at(bytes, Term::kEmbeddingActivations) = stage.embedding;
@@ -121,12 +121,12 @@ MemoryEstimate estimate_of(const StagePeak& stage, const JobSpec& job, const Sta
 
 }  // namespace
 
-std::string_view name_of(Phase phase) {
+std::string_view name_of(PeakPhase phase) {
   switch (phase) {
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kStep: return "step";
-    case Phase::kCheckpoint: return "checkpoint";
+    case PeakPhase::kForward: return "forward";
+    case PeakPhase::kBackward: return "backward";
+    case PeakPhase::kStep: return "step";
+    case PeakPhase::kCheckpoint: return "checkpoint";
   }
   check_failed(__FILE__, __LINE__, "unknown phase");
 }

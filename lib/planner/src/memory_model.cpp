@@ -110,22 +110,22 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   const StageTerms terms = stage_terms(plan.job, choice, layers, rules, holds);
   const double blocks = holds.blocks.all();
   TermBytes best{};
-  Phase best_phase = Phase::kStep;
-  const auto consider = [&](Phase phase, TermBytes bytes) {
+  PeakPhase best_phase = PeakPhase::kStep;
+  const auto consider = [&](PeakPhase phase, TermBytes bytes) {
     add_fragmentation(bytes, plan.job, phase);
     phases.push_back({std::string(name_of(phase)), whole(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;
     best_phase = phase;
   };
-  TermBytes forward = terms.bytes(Phase::kForward, rules);
+  TermBytes forward = terms.bytes(PeakPhase::kForward, rules);
   add_walked(forward, peaks.forward, plan, true, blocks);
-  consider(Phase::kForward, forward);
-  TermBytes backward = terms.bytes(Phase::kBackward, rules);
+  consider(PeakPhase::kForward, forward);
+  TermBytes backward = terms.bytes(PeakPhase::kBackward, rules);
   add_walked(backward, peaks.backward, plan, false, blocks);
-  consider(Phase::kBackward, backward);
-  consider(Phase::kStep, terms.bytes(Phase::kStep, rules));
-  consider(Phase::kCheckpoint, terms.bytes(Phase::kCheckpoint, rules));
+  consider(PeakPhase::kBackward, backward);
+  consider(PeakPhase::kStep, terms.bytes(PeakPhase::kStep, rules));
+  consider(PeakPhase::kCheckpoint, terms.bytes(PeakPhase::kCheckpoint, rules));
 
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);

@@ -103,7 +103,7 @@ void add_search(Json& json, const SearchResult& result) {
   json["strategy"] = name_of(result.strategy);
   if (result.best_priced) json["fits"] = name_of(result.fit);
   if (result.binding) {
-    const Binding& binding = *result.binding;
+    const Bottleneck& binding = *result.binding;
     json["binding"] = {{"memory_term", name_of(binding.memory_term)},
                        {"memory_term_bytes", static_cast<int64_t>(binding.memory_term_bytes)},
                        {"peak_bytes", static_cast<int64_t>(binding.peak_bytes)},

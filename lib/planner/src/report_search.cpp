@@ -10,7 +10,7 @@ namespace {
 
 std::string bytes(double count) { return human_bytes(static_cast<int64_t>(count + 0.5)); }
 
-std::string binding_text(const Binding& binding) {
+std::string binding_text(const Bottleneck& binding) {
   std::string text = fmt::format("binds    memory: {} {}", name_of(binding.memory_term),
                                  bytes(binding.memory_term_bytes));
   text += binding.allowed_bytes > 0

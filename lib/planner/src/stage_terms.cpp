@@ -308,22 +308,22 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   return terms;
 }
 
-double StageTerms::total(Phase phase) const {
+double StageTerms::total(PeakPhase phase) const {
   const double lasting = weights + master + (momentum + variance) + constants;
   switch (phase) {
-    case Phase::kForward:
-    case Phase::kBackward:
+    case PeakPhase::kForward:
+    case PeakPhase::kBackward:
       return lasting + (gradients_later ? 0 : gradients) + (copy_later ? 0 : gradient_copy) +
              gathered + unreduced + buckets;
-    case Phase::kStep:
+    case PeakPhase::kStep:
       return lasting + gradients + gradient_copy + updating +
              (keeps_buffers ? gathered + unreduced : 0);
-    case Phase::kCheckpoint: return lasting + gradients + gradient_copy + saving;
+    case PeakPhase::kCheckpoint: return lasting + gradients + gradient_copy + saving;
   }
   return lasting;
 }
 
-TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
+TermBytes StageTerms::bytes(PeakPhase phase, const StateRules& rules) const {
   TermBytes bytes{};
   at(bytes, Term::kWeights) = weights;
   at(bytes, Term::kGradients) = gradients;
@@ -334,13 +334,13 @@ TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
   at(bytes, Term::kContext) = rules.context;
   at(bytes, Term::kCommunicators) = communicators;
   at(bytes, Term::kWorkspace) = rules.workspace;
-  if (phase == Phase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
-  if (phase == Phase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
-  if (phase == Phase::kStep && keeps_buffers) {
+  if (phase == PeakPhase::kStep) at(bytes, Term::kOptimizerWorkspace) = updating;
+  if (phase == PeakPhase::kCheckpoint) at(bytes, Term::kOptimizerWorkspace) = saving;
+  if (phase == PeakPhase::kStep && keeps_buffers) {
     at(bytes, Term::kGatheredWeights) = gathered;
     at(bytes, Term::kUnreducedGradients) = unreduced;
   }
-  if (phase == Phase::kStep || phase == Phase::kCheckpoint) return bytes;
+  if (phase == PeakPhase::kStep || phase == PeakPhase::kCheckpoint) return bytes;
   if (gradients_later) at(bytes, Term::kGradients) = 0;
   if (copy_later) at(bytes, Term::kGradientCopy) = 0;
   at(bytes, Term::kGatheredWeights) = gathered;
@@ -349,14 +349,14 @@ TermBytes StageTerms::bytes(Phase phase, const StateRules& rules) const {
   return bytes;
 }
 
-double fragmentation_of(const JobSpec& job, Phase phase) {
+double fragmentation_of(const JobSpec& job, PeakPhase phase) {
   if (job.cluster.device == DeviceKind::kCpu) return 0;
   // The step's blocks are as large as the shards, and states never come and go.
-  const bool states = phase == Phase::kStep || phase == Phase::kCheckpoint;
+  const bool states = phase == PeakPhase::kStep || phase == PeakPhase::kCheckpoint;
   return habits_of(job).fragmentation * (states ? kStateFragmentation : 1);
 }
 
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, Phase phase) {
+void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase) {
   const double allocated =
       total(bytes) - at(bytes, Term::kContext) - at(bytes, Term::kCommunicators);
   at(bytes, Term::kFragmentation) = fragmentation_of(job, phase) * allocated;

@@ -62,8 +62,8 @@ struct StageTerms {
   bool keeps_buffers = false;                       // gathered and unreduced last all the time
   double host_bytes = 0;  // of what is offloaded for good: optimizer state, weights
 
-  double total(Phase phase) const;
-  TermBytes bytes(Phase phase, const StateRules& rules) const;
+  double total(PeakPhase phase) const;
+  TermBytes bytes(PeakPhase phase, const StateRules& rules) const;
 };
 // Blocks that ZeRO-3 gathers ahead of the running layer.
 int64_t blocks_ahead(const JobSpec& job, const LayerBytes& layers);
@@ -85,9 +85,9 @@ std::string formula_of(Term term, const JobSpec& job, const LayoutChoice& choice
                        const LayerBytes& layers, const StageHolds& holds, double live);
 
 // Of what is allocated, the share that the allocator takes from an accelerator besides.
-double fragmentation_of(const JobSpec& job, Phase phase);
+double fragmentation_of(const JobSpec& job, PeakPhase phase);
 
 // Adds what the allocator takes from an accelerator and does not hand out.
-void add_fragmentation(TermBytes& bytes, const JobSpec& job, Phase phase);
+void add_fragmentation(TermBytes& bytes, const JobSpec& job, PeakPhase phase);
 
 }  // namespace smp

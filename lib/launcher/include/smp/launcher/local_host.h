@@ -19,7 +19,7 @@ namespace smp {
 class InputPipe;
 class OomWatch;
 class ProgressPages;
-class RankGroup;
+class RankCgroup;
 class Spawner;
 class UsageSampler;
 class XidWatch;
@@ -85,7 +85,7 @@ class LocalHost : public ProcessHost {
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
   std::unique_ptr<Spawner> spawner_;
-  std::unique_ptr<RankGroup> group_;
+  std::unique_ptr<RankCgroup> group_;
   std::unique_ptr<XidWatch> xid_watch_;
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked

@@ -23,7 +23,7 @@ class ReservedPort {
 };
 
 // What the ranks of one job share.
-struct JobEnvironment {
+struct JobVariables {
   int world_size = 1;
   std::string master_address = "127.0.0.1";
   int master_port = 0;
@@ -69,7 +69,7 @@ std::vector<RankPlace> places_on(const std::vector<int>& slots_of_hosts);
 // The variables that smp-launch sets for a rank, "NAME=value": those of torchrun, our SMP_*, the
 // GPUs that it is to see, those of SageMaker where they are asked for, and OMP_NUM_THREADS = max(1,
 // cpus / ranks of the host) unless `inherited` has it. `error_file` may be empty.
-std::vector<std::string> variables_of_rank(const JobEnvironment& job, const RankPlace& place,
+std::vector<std::string> variables_of_rank(const JobVariables& job, const RankPlace& place,
                                            int rank, const std::string& error_file,
                                            const std::vector<std::string>& inherited);
 

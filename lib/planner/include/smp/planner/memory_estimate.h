@@ -14,8 +14,8 @@
 // thread.
 namespace smp {
 
-enum class Phase { kForward, kBackward, kStep, kCheckpoint };
-std::string_view name_of(Phase phase);  // "forward", "backward", "step", "checkpoint"
+enum class PeakPhase { kForward, kBackward, kStep, kCheckpoint };
+std::string_view name_of(PeakPhase phase);  // "forward", "backward", "step", "checkpoint"
 
 struct MemoryEstimate {
   std::array<double, kTerms> bytes{};  // at the peak
@@ -24,7 +24,7 @@ struct MemoryEstimate {
   double allocated_bytes = 0;  // without context, communicators, fragmentation
   double reserved_bytes = 0;   // allocated + fragmentation
   double host_bytes = 0;       // host memory that offloading needs, of one rank
-  Phase phase = Phase::kBackward;
+  PeakPhase phase = PeakPhase::kBackward;
   int32_t stage = 0;
 
   double operator[](Term term) const { return bytes[static_cast<size_t>(term)]; }

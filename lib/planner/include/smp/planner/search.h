@@ -72,7 +72,7 @@ struct Infeasible {
 };
 
 // What the winner is held back by: its largest memory term and its largest part of time.
-struct Binding {
+struct Bottleneck {
   Term memory_term = Term::kWeights;
   double memory_term_bytes = 0;
   double peak_bytes = 0;
@@ -116,7 +116,7 @@ struct SearchResult {
   std::vector<Plan> others;                 // that fit as well, one for each family, fastest first
   std::vector<FamilyVerdict> families;
   std::vector<PricedLayout> pareto;  // ascending time per token, descending peak
-  std::optional<Binding> binding;
+  std::optional<Bottleneck> binding;
   std::vector<Purchase> purchases;               // with options.explain
   std::optional<StrategyDifference> difference;  // where the other strategy's plan differs
   SearchEffort effort;

@@ -13,22 +13,22 @@ namespace smp {
 // It lies below the group of this process, where that is delegated to it: a unit of systemd with
 // Delegate=yes, a user's own session, a container with groups of its own. Ranks are born in it
 // (CLONE_INTO_CGROUP), as to move a process takes some 10 ms.
-class RankGroup {
+class RankCgroup {
  public:
   // A new one. Not open where none can be made.
-  static RankGroup make();
+  static RankCgroup make();
   // What the process `owner`, a child that shares our group, had made. Not open: it had none.
-  static RankGroup of(pid_t owner);
+  static RankCgroup of(pid_t owner);
 
-  RankGroup(RankGroup&&) = default;
-  ~RankGroup();  // removes it, which the kernel does not allow while processes live in it
+  RankCgroup(RankCgroup&&) = default;
+  ~RankCgroup();  // removes it, which the kernel does not allow while processes live in it
 
   int folder() const { return folder_.number(); }  // -1: not open
   // Returns how many processes it had, but for those in groups that they have made below it.
   int kill() const;
 
  private:
-  explicit RankGroup(std::string path);
+  explicit RankCgroup(std::string path);
 
   std::string path_;
   FileDescriptor folder_;

@@ -1,4 +1,4 @@
-#include "rank_group.h"
+#include "rank_cgroup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,36 +51,36 @@ bool is_for_processes(const std::string& path) {
 
 }  // namespace
 
-RankGroup::RankGroup(std::string path)
+RankCgroup::RankCgroup(std::string path)
     : path_(std::move(path)),
       folder_(path_.empty() ? -1 : open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {}
 
-RankGroup RankGroup::make() {
+RankCgroup RankCgroup::make() {
   const std::string parent = delegated_folder();
-  if (parent.empty() || !can_be_born_in_one()) return RankGroup("");
+  if (parent.empty() || !can_be_born_in_one()) return RankCgroup("");
   std::string path = parent + "/" + name_for(getpid());
   rmdir(path.c_str());  // of a process that had our number
-  if (mkdir(path.c_str(), 0755) != 0) return RankGroup("");
+  if (mkdir(path.c_str(), 0755) != 0) return RankCgroup("");
   if (!is_for_processes(path)) {
     rmdir(path.c_str());
-    return RankGroup("");
+    return RankCgroup("");
   }
-  return RankGroup(std::move(path));
+  return RankCgroup(std::move(path));
 }
 
-RankGroup RankGroup::of(pid_t owner) {
+RankCgroup RankCgroup::of(pid_t owner) {
   const std::string parent = delegated_folder();
-  return RankGroup(parent.empty() ? "" : parent + "/" + name_for(owner));
+  return RankCgroup(parent.empty() ? "" : parent + "/" + name_for(owner));
 }
 
 // One who has just ended, and was waited for, may be in it for a moment yet.
-RankGroup::~RankGroup() {
+RankCgroup::~RankCgroup() {
   if (!folder_.is_open()) return;
   for (int tries = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && tries < kMostTries; ++tries)
     usleep(1000);
 }
 
-int RankGroup::kill() const {
+int RankCgroup::kill() const {
   if (!folder_.is_open()) return 0;
   std::ifstream processes(path_ + "/cgroup.procs");
   int count = 0;
