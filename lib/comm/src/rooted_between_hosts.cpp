@@ -102,7 +102,8 @@ Program HostsGroup::run_gather(Operation& op, ConstBytes in, Bytes out) {
     started(op, local_->gather(from, to, n / element, op.call.dtype, root_place, label));
   };
   for (int64_t i = 0; are_steps && i < rounds.pieces(); i += rounds.rows)
-    gather(in + rounds.begin(i), scratch_.data() + rounds.packed(i), rounds.bytes(i));
+    gather(in + rounds.begin(i), sends ? scratch_.data() + rounds.packed(i) : nullptr,
+           rounds.bytes(i));
   if (local_ && !are_steps)
     gather(in, rank_ == root ? out + host_ * block : scratch_.data(), bytes);
   if (!local_ && rank_ == root) copy_bytes(out + host_ * block, in, block);
@@ -165,7 +166,7 @@ Program HostsGroup::run_scatter(Operation& op, ConstBytes in, Bytes out) {
       take_message(op, rail(root_host), root, scratch_.data() + rounds.packed(i), n, way);
     }
     if (const int64_t first = i + 1 - rounds.rows; are_steps && (i + 1) % rounds.rows == 0)
-      hand_out(scratch_.data() + rounds.packed(first), out + rounds.begin(i), n);
+      hand_out(takes ? scratch_.data() + rounds.packed(first) : nullptr, out + rounds.begin(i), n);
   }
   if (host_ != root_host && !are_steps) hand_out(scratch_.data(), out, bytes);
   for (int step = 1; step < hosts_ && rank_ == root; ++step)
