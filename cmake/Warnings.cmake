@@ -6,4 +6,14 @@ target_compile_options(smp_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow 
 if(SMP_SANITIZE)
   add_compile_options(-fsanitize=${SMP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SMP_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # Functions of libraries that are loaded by name are called by types of our own.
+    add_compile_options(-fno-sanitize=function)
+    # As gcc says it.
+    if(SMP_SANITIZE MATCHES "address")
+      add_compile_definitions(__SANITIZE_ADDRESS__)
+    elseif(SMP_SANITIZE MATCHES "thread")
+      add_compile_definitions(__SANITIZE_THREAD__)
+    endif()
+  endif()
 endif()

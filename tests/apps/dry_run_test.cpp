@@ -87,11 +87,11 @@ TEST_CASE("every form of a dry run prints what the golden files hold, each time"
       {"restarts.jobset.yaml",
        {"--dry-run=jobset", "-n", "4", "--image", "registry.example/job:1", "--max-restarts", "2"}},
   };
-  for (const auto& [name, options] : cases) {
-    CAPTURE(name);
-    const std::vector<std::string> words = joined(options, program);
+  for (const auto& manifest : cases) {
+    CAPTURE(manifest.first);
+    const std::vector<std::string> words = joined(manifest.second, program);
     const std::string text = printed(words, folder);
-    check_golden(name, text);
+    check_golden(manifest.first, text);
     CHECK(text == printed(words, folder));
     CHECK(text.find("secret'") == text.npos);
   }

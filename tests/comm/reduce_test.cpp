@@ -50,22 +50,6 @@ int64_t different(DType dtype, const std::vector<std::byte>& a, const std::vecto
   return count;
 }
 
-// The kernels that this CPU can run, the one without any instruction set first.
-struct NamedKernel {
-  std::string name;
-  ReduceKernel (*of)(DType, ReduceOp);
-};
-std::vector<NamedKernel> kernels_here() {
-  std::vector<NamedKernel> kernels = {{"generic", generic_kernel}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
-    kernels.push_back({"avx2", avx2_kernel});
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
-    kernels.push_back({"avx512", avx512_kernel});
-#endif
-  return kernels;
-}
-
 std::vector<const std::byte*> addresses_of(const std::vector<std::vector<std::byte>>& data) {
   std::vector<const std::byte*> addresses;
   for (const auto& d : data) addresses.push_back(d.data());
@@ -112,7 +96,7 @@ TEST_CASE("every instruction set gives the same bits, in all results, around the
         std::vector<std::byte> plain(bytes);
         std::byte* const only = plain.data();
         generic_kernel(dtype, op)({&only, 1, from.data(), inputs, kRanks}, int64_t(bytes));
-        for (const NamedKernel& kernel : kernels_here())
+        for (const ReduceKernels& kernel : reduce_kernels_here())
           for (const bool stream : {false, true})
             for (const int64_t skew : {int64_t{0}, kSkewed}) {
               std::vector<std::byte> first(bytes + 64), second(bytes + 64);
@@ -132,7 +116,7 @@ TEST_CASE("every instruction set gives the same bits, in all results, around the
 }
 
 TEST_CASE("a result takes the place of any input, at any address and of any length") {
-  for (const NamedKernel& kernel : kernels_here())
+  for (const ReduceKernels& kernel : reduce_kernels_here())
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32, DType::kU8})
       for (const int inputs : {2, 4})
         for (const bool stream : {false, true})
@@ -188,7 +172,7 @@ TEST_CASE("16-bit sums are sums in fp32, rounded once, of all values and with al
         const auto* at = reinterpret_cast<const std::byte*>(all.data());
         return std::vector<std::byte>(at, at + 2 * all.size());
       };
-      for (const NamedKernel& kernel : kernels_here()) {
+      for (const ReduceKernels& kernel : reduce_kernels_here()) {
         auto* to = reinterpret_cast<std::byte*>(results.data());
         kernel.of(dtype, ReduceOp::kSum)({&to, 1, from, 2, 2}, 2 * 65536);
         CAPTURE(name_of(dtype));

@@ -143,9 +143,9 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  model.num_heads=3\n"
        "  ^"},
   };
-  for (const auto& [text, message] : cases) {
-    CAPTURE(text);
-    CHECK(error_of([&, &override = text] { read(kModel, {override}); }) == message);
+  for (const auto& wrong : cases) {
+    CAPTURE(wrong.first);
+    CHECK(error_of([&] { read(kModel, {wrong.first}); }) == wrong.second);
   }
 }
 

@@ -150,9 +150,9 @@ TEST_CASE("every send of the step has its receive on another rank") {
         if (t.op == CollectiveOp::kRecv) balance[key] -= t.calls;
       }
     }
-    for (const auto& [key, sum] : balance) {
-      CAPTURE(key);
-      CHECK(sum == 0);
+    for (const auto& messages : balance) {
+      CAPTURE(messages.first);
+      CHECK(messages.second == 0);
     }
   }
 }

@@ -60,9 +60,11 @@ WalkedStage walked_stage(const ScheduleParameters& parameters, int64_t at) {
 TEST_CASE("a walk of any schedule ends with nothing held, and never holds less than nothing") {
   for (const PipelineKind kind : {PipelineKind::kSimple, PipelineKind::kInterleaved,
                                   PipelineKind::kVirtual, PipelineKind::kZbH1, PipelineKind::kZbV})
-    for (const auto& [stages, in_engine] :
+    for (const auto& pipeline :
          {std::pair{1, false}, {2, false}, {3, false}, {5, false}, {1, true}, {2, true}, {5, true}})
       for (const int64_t microbatches : {1, 5, 10, 30}) {
+        const int stages = pipeline.first;
+        const bool in_engine = pipeline.second;
         const ScheduleParameters parameters =
             sample_parameters({.stages = stages,
                                .microbatches = microbatches,

@@ -396,9 +396,9 @@ TEST_CASE("no target passes over a key in silence") {
         if (is_listed({entry}, change.key)) seen.insert(entry.first);
       }
     }
-    for (const auto& [key, reason] : own) {
-      INFO(name_of(target), " ", key, " is said, or refused: ", reason);
-      CHECK(seen.contains(key));
+    for (const auto& entry : own) {
+      INFO(name_of(target), " ", entry.first, " is said, or refused: ", entry.second);
+      CHECK(seen.contains(entry.first));
     }
     CHECK(told >= 10);
   }

@@ -1,25 +1,41 @@
 #include "reduce.h"
 
+#if defined(__x86_64__)
+#  include <cpuid.h>
+#endif
+
 #include "smp/plan/check.h"
 
 namespace smp::shm {
 namespace {
 
-ReduceKernel choose(DType dtype, ReduceOp op) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
-    return avx512_kernel(dtype, op);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
-    return avx2_kernel(dtype, op);
-#endif
-  return generic_kernel(dtype, op);
+// clang 14 has no name for it.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
+#endif
 
 }  // namespace
 
+const std::vector<ReduceKernels>& reduce_kernels_here() {
+  static const std::vector<ReduceKernels> kernels = [] {
+    std::vector<ReduceKernels> found;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+      found.push_back({"avx512", avx512_kernel});
+    if (__builtin_cpu_supports("avx2") && has_f16c()) found.push_back({"avx2", avx2_kernel});
+#endif
+    found.push_back({"generic", generic_kernel});
+    return found;
+  }();
+  return kernels;
+}
+
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op) {
   if (count == 0) return;
-  const ReduceKernel kernel = choose(dtype, op);
+  const ReduceKernel kernel = reduce_kernels_here().front().of(dtype, op);
   SMP_CHECK(kernel != nullptr);
   kernel(reduction, count * bytes_of(dtype));
 }

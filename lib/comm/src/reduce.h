@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "smp/comm/communicator.h"
 #include "smp/plan/dtype.h"
@@ -38,5 +39,12 @@ using ReduceKernel = void (*)(const Reduction& reduction, int64_t bytes);
 ReduceKernel generic_kernel(DType dtype, ReduceOp op);
 ReduceKernel avx2_kernel(DType dtype, ReduceOp op);
 ReduceKernel avx512_kernel(DType dtype, ReduceOp op);
+
+// Those that this CPU can run, the widest first.
+struct ReduceKernels {
+  const char* name;
+  ReduceKernel (*of)(DType, ReduceOp);
+};
+const std::vector<ReduceKernels>& reduce_kernels_here();
 
 }  // namespace smp::shm

@@ -26,7 +26,9 @@ inline BF16 narrow_bf16(float value) {
 
 #if defined(__F16C__)
 inline float widen(F16 x) { return _cvtsh_ss(x.bits); }
-inline F16 narrow_f16(float value) { return F16{_cvtss_sh(value, 0)}; }
+inline F16 narrow_f16(float value) {
+  return F16{Bits16(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(value), 0), 0))};
+}
 #else
 inline float widen(F16 x) {
   const Bits32 sign = Bits32(x.bits & 0x8000) << 16, rest = x.bits & 0x7fff;

@@ -9,3 +9,12 @@ function(smp_precompile target)
   target_compile_options(${target} PRIVATE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds$<SEMICOLON>-Wno-stringop-overread>)
 endfunction()
+
+# smp_optimize_little(target): of what mostly waits, or checks others that compute, half is saved to compile.
+function(smp_optimize_little target)
+  if(SMP_SANITIZE MATCHES "address")
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+endfunction()
