@@ -78,3 +78,6 @@ class FunctionsScope {
 };
 
 }  // namespace smp::test
+
+// Compiled in host_runner.cpp: it costs each file that runs it ten seconds.
+extern template class smp::cuda::GpuFunctions<smp::test::HostRunner>;
