@@ -21,31 +21,35 @@ std::vector<std::byte> counting(int64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("copies around the cache write what they shall, wherever it lies, and nothing else") {
+TEST_CASE("copies write what they shall, wherever it lies, and nothing else, around the cache and not") {
   const std::vector<std::byte> from = counting(kRoom);
   for (const int64_t from_at : {0, 1, 8, 63})
     for (const int64_t to_at : {0, 1, 4, 32, 63, 64})
-      for (const int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 700, 1100}) {
-        std::vector<std::byte> to(size_t(kRoom), std::byte(0)), expected = to;
-        copy_bytes(to.data() + to_at, from.data() + from_at, bytes, true);
-        std::copy_n(from.begin() + from_at, bytes, expected.begin() + to_at);
-        CAPTURE(from_at);
-        CAPTURE(to_at);
-        CAPTURE(bytes);
-        CHECK(to == expected);
-      }
+      for (const int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 511, 512, 700, 1100})
+        for (const bool stream : {false, true}) {
+          std::vector<std::byte> to(size_t(kRoom), std::byte(0)), expected = to;
+          copy_bytes(to.data() + to_at, from.data() + from_at, bytes, stream);
+          std::copy_n(from.begin() + from_at, bytes, expected.begin() + to_at);
+          CAPTURE(from_at);
+          CAPTURE(to_at);
+          CAPTURE(bytes);
+          CAPTURE(stream);
+          CHECK(to == expected);
+        }
 }
 
-TEST_CASE("every instruction set's copy around the cache leaves less than four lines") {
+TEST_CASE("every instruction set's copies of lines leave less than four") {
   const std::vector<std::byte> from = counting(kRoom);
-  for (const StreamCopy copy : stream_copies_here())
-    for (const int64_t bytes : {0, 63, 64, 255, 256, 511, 1100}) {
-      alignas(kLine) std::byte to[kRoom] = {};
-      const int64_t done = copy(to, from.data() + 3, bytes);
-      CAPTURE(bytes);
-      CHECK(done <= bytes);
-      CHECK(bytes - done < 4 * kLine);
-      CHECK(std::equal(to, to + done, from.data() + 3));
-      CHECK(std::all_of(to + done, to + kRoom, [](std::byte b) { return b == std::byte(0); }));
-    }
+  for (const LineCopies& copies : line_copies_here())
+    for (const LineCopy copy : {copies.cached, copies.stream})
+      for (const int64_t bytes : {0, 63, 64, 255, 256, 511, 1100}) {
+        alignas(kLine) std::byte to[kRoom] = {};
+        const int64_t done = copy(to, from.data() + 3, bytes);
+        CAPTURE(copies.name);
+        CAPTURE(bytes);
+        CHECK(done <= bytes);
+        CHECK(bytes - done < 4 * kLine);
+        CHECK(std::equal(to, to + done, from.data() + 3));
+        CHECK(std::all_of(to + done, to + kRoom, [](std::byte b) { return b == std::byte(0); }));
+      }
 }

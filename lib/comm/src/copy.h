@@ -10,10 +10,16 @@ namespace smp::shm {
 // reading each line of a large result before it is overwritten.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream = false);
 
-// Copies whole lines around the cache, to an address at a multiple of 64, and returns how many
-// bytes that were; the few that are left are less than four lines. Those of the instruction sets of
-// this CPU, the widest last: with vectors of 16 bytes 64 MiB took a quarter longer.
-using StreamCopy = int64_t (*)(std::byte* to, const std::byte* from, int64_t bytes);
-std::vector<StreamCopy> stream_copies_here();
+// Copy whole lines to an address at a multiple of 64 and return how many bytes that were; the few
+// that are left are less than four lines.
+using LineCopy = int64_t (*)(std::byte* to, const std::byte* from, int64_t bytes);
+struct LineCopies {
+  const char* name;
+  LineCopy cached;
+  LineCopy stream;  // around the cache
+};
+// Those of the instruction sets of this CPU, the widest last: with vectors of 16 bytes 64 MiB took
+// a quarter longer around the cache.
+std::vector<LineCopies> line_copies_here();
 
 }  // namespace smp::shm

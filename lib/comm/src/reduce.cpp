@@ -9,7 +9,7 @@
 namespace smp::shm {
 namespace {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 // clang 14 has no name for it.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -22,7 +22,7 @@ bool has_f16c() {
 const std::vector<ReduceKernels>& reduce_kernels_here() {
   static const std::vector<ReduceKernels> kernels = [] {
     std::vector<ReduceKernels> found;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which sees no vectors above 16 bytes
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
       found.push_back({"avx512", avx512_kernel});
     if (__builtin_cpu_supports("avx2") && has_f16c()) found.push_back({"avx2", avx2_kernel});
