@@ -20,7 +20,7 @@ void in_one_go(std::byte* to, const std::byte* from, int64_t bytes) {
   memcpy(to, from, size_t(bytes));
 }
 
-// The memory here begins at pages.
+// To where a line begins, as all here do.
 void by_vectors(std::byte* to, const std::byte* from, int64_t bytes) {
   static const auto copies = shm::line_copies_here();
   const int64_t done = copies.empty() ? 0 : copies.back().cached(to, from, bytes);
@@ -45,10 +45,8 @@ void rep_movsb(std::byte* to, const std::byte* from, int64_t bytes) {
 #endif
 
 constexpr Way kWays[] = {
-    {"memcpy", in_one_go},
-    {"vectors", by_vectors},
-    {"by 128 KiB", by_pieces},
-    {"around the cache", around_the_cache},
+    {"memcpy", in_one_go},     {"vectors", by_vectors},
+    {"by 128 KiB", by_pieces}, {"around the cache", around_the_cache},
 #if defined(__x86_64__)
     {"rep movsb", rep_movsb},
 #endif
@@ -74,14 +72,17 @@ int run(int argc, char** argv) {
         pin_to(rank);
         auto* const own = static_cast<std::byte*>(memory) + (rank == 0 ? 0 : most);
         const auto* const other = static_cast<std::byte*>(memory) + (rank == 0 ? most : 0);
-        std::vector<std::byte> out(most);
+        struct alignas(64) Line {
+          std::byte bytes[64];
+        };
+        std::vector<Line> lines(most / sizeof(Line) + 1);
+        std::byte* const out = lines.front().bytes;
         std::string text;
         for (const int64_t bytes : arguments.sizes) {
           const auto rewrite = [&] { memset(own, 1, size_t(bytes)); };
           text += fmt::format("{}\"{}\": {{", text.empty() ? "{" : ", ", bytes);
           for (const Way& way : kWays) {
-            const double seconds =
-                all.median_of([&] { way.copy(out.data(), other, bytes); }, rewrite);
+            const double seconds = all.median_of([&] { way.copy(out, other, bytes); }, rewrite);
             text += fmt::format("{}\"{}\": {:.9f}", &way == kWays ? "" : ", ", way.name, seconds);
           }
           text += "}";

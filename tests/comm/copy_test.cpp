@@ -21,7 +21,8 @@ std::vector<std::byte> counting(int64_t bytes) {
 
 }  // namespace
 
-TEST_CASE("copies write what they shall, wherever it lies, and nothing else, around the cache and not") {
+TEST_CASE(
+    "copies write what they shall, wherever it lies, and nothing else, around the cache and not") {
   const std::vector<std::byte> from = counting(kRoom);
   for (const int64_t from_at : {0, 1, 8, 63})
     for (const int64_t to_at : {0, 1, 4, 32, 63, 64})

@@ -65,17 +65,17 @@ template <bool kStream>
   return whole;
 }
 
-// Whether the C library's memcpy is slower than vectors: before glibc 2.40 it takes `rep movsb`
-// from 2 KiB on, which on Zen 3 and 4 took up to two and a half times as long, from lines that
-// another CPU has written or the L3 cache has, and to addresses that are at no multiple of 64.
+// Whether vectors are quicker than the C library's memcpy, which before glibc 2.40 takes `rep
+// movsb` from 2 KiB on: on Zen 3 and 4 that took 1.1 to 2.5 times as long to addresses at no
+// multiple of 64, and as long as vectors to others.
 bool is_memcpy_slow() { return __builtin_cpu_is("amdfam19h") != 0; }
 constexpr int64_t kFewBytes = 512;  // which it copies by vectors
 
-#if defined(__SANITIZE_THREAD__)
+#  if defined(__SANITIZE_THREAD__)
 constexpr bool kByLines = false;  // ThreadSanitizer sees no vectors above 16 bytes
-#else
+#  else
 constexpr bool kByLines = true;
-#endif
+#  endif
 
 // Lines of `to` by `copy_lines`, what is before and behind them by the C library.
 void copy_by_lines(std::byte* to, const std::byte* from, int64_t bytes, LineCopy copy_lines) {
@@ -93,8 +93,7 @@ std::vector<LineCopies> line_copies_here() {
   std::vector<LineCopies> copies;
 #if defined(__x86_64__)
   copies.push_back({"sse2", copy_sse2<false>, copy_sse2<true>});
-  if (__builtin_cpu_supports("avx2"))
-    copies.push_back({"avx2", copy_avx2<false>, copy_avx2<true>});
+  if (__builtin_cpu_supports("avx2")) copies.push_back({"avx2", copy_avx2<false>, copy_avx2<true>});
   if (__builtin_cpu_supports("avx512f"))
     copies.push_back({"avx512", copy_avx512<false>, copy_avx512<true>});
 #endif

@@ -26,9 +26,9 @@ constexpr microseconds kYieldFor{60};  // then yields, then a futex
 constexpr int kRanksPerCpuThatYield = 2;
 constexpr microseconds kShortWait{200};  // asleep as well: about as long as it takes to be woken
 constexpr int kShortWaits = 64;
-// A yield this long: others want the CPUs, so sleep for a while: a sleeper gets its turn back sooner.
-// With room it is longer than another rank of the CPU sums for all of them: with 4 ranks on 2 CPUs a
-// direct reduce_scatter of 4 MiB took 0.8 of the time that it took with 0.2 ms.
+// A yield this long: others want the CPUs, so sleep for a while: a sleeper gets its turn back
+// sooner. With room it is longer than another rank of the CPU sums for all of them: with 4 ranks on
+// 2 CPUs a direct reduce_scatter of 4 MiB took 0.8 of the time that it took with 0.2 ms.
 constexpr milliseconds kSlowYield{1};
 constexpr milliseconds kCrowdedFor{5};
 constexpr int kThreadBudget = 8;             // chunks that it moves, 0.1 ms, before it gives way

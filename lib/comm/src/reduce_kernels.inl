@@ -103,12 +103,34 @@ struct Lanes<BF16> : HalfLanes {
     const Words both = Lanes<Bits32>::load(from);
     return {Floats(both << 16), Floats(both & 0xffff0000u)};
   }
-  static Words packed(Sums v) { return rounded(v.a) >> 16 | (rounded(v.b) & 0xffff0000u); }
+  static Words packed(Sums v) {
+    if (__builtin_expect(has_nan(v), 0))
+      return quiet_or_rounded(v.a) >> 16 | (quiet_or_rounded(v.b) & 0xffff0000u);
+    return rounded(v.a) >> 16 | (rounded(v.b) & 0xffff0000u);
+  }
 
  private:
+  // Adds half of the last place that is kept, less one where that is even.
   static Words rounded(Floats v) {
-    const Words bits = Words(v);
-    return v == v ? bits + 0x7fffu + (bits >> 16 & 1u) : bits | 0x400000u;
+#if defined(__AVX512F__)
+    const __m512i bits = __m512i(v), up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    return Words(_mm512_mask_add_epi32(up, is_odd, up, _mm512_set1_epi32(1)));
+#else
+    return Words(v) + 0x7fffu + (Words(v) >> 16 & 1u);
+#endif
+  }
+  static Words quiet_or_rounded(Floats v) { return v == v ? rounded(v) : Words(v) | 0x400000u; }
+  // One look at two vectors; where it would take as long as rounding with care, with care.
+  static bool has_nan(Sums v) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(__m512(v.a), __m512(v.b), _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(_mm256_cmp_ps(__m256(v.a), __m256(v.b), _CMP_UNORD_Q)) != 0;
+#else
+    (void)v;
+    return true;
+#endif
   }
 };
 
