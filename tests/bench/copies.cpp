@@ -44,11 +44,21 @@ void rep_movsb(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 #endif
 
+// As private memory often lies, at no multiple of a line's length.
+template <Copy kCopy>
+void off_lines(std::byte* to, const std::byte* from, int64_t bytes) {
+  kCopy(to + 16, from, bytes);
+}
+
 constexpr Way kWays[] = {
-    {"memcpy", in_one_go},     {"vectors", by_vectors},
-    {"by 128 KiB", by_pieces}, {"around the cache", around_the_cache},
+    {"memcpy", in_one_go},
+    {"vectors", by_vectors},
+    {"by 128 KiB", by_pieces},
+    {"around the cache", around_the_cache},
+    {"by 128 KiB, off lines", off_lines<by_pieces>},
 #if defined(__x86_64__)
     {"rep movsb", rep_movsb},
+    {"rep movsb, off lines", off_lines<rep_movsb>},
 #endif
 };
 

@@ -66,8 +66,8 @@ template <bool kStream>
 }
 
 // Whether vectors are quicker than the C library's memcpy, which before glibc 2.40 takes `rep
-// movsb` from 2 KiB on: on Zen 3 and 4 that took 1.1 to 2.5 times as long to addresses at no
-// multiple of 64, and as long as vectors to others.
+// movsb` from 2 KiB on: on a Zen 4 that took 1.0 to 1.4 times as long to addresses at no multiple
+// of 64, and as long as vectors to others (smp_copies).
 bool is_memcpy_slow() { return __builtin_cpu_is("amdfam19h") != 0; }
 constexpr int64_t kFewBytes = 512;  // which it copies by vectors
 
@@ -103,15 +103,12 @@ std::vector<LineCopies> line_copies_here() {
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream) {
   if (bytes <= 0 || to == from) return;
 #if defined(__x86_64__)
-  static const LineCopies by_lines = line_copies_here().back();
-  static const bool is_slow = is_memcpy_slow();
-  if (kByLines && stream) {
-    copy_by_lines(to, from, bytes, by_lines.stream);
-    _mm_sfence();  // before a counter says that the bytes are there
+  if (kByLines && (stream || (bytes >= kFewBytes && is_memcpy_slow()))) {
+    static const LineCopies by_lines = line_copies_here().back();
+    copy_by_lines(to, from, bytes, stream ? by_lines.stream : by_lines.cached);
+    if (stream) _mm_sfence();  // before a counter says that the bytes are there
     return;
   }
-  if (kByLines && is_slow && bytes >= kFewBytes)
-    return copy_by_lines(to, from, bytes, by_lines.cached);
 #else
   (void)stream;
 #endif
