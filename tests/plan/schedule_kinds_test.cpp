@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "group_check.h"
 #include "pass_order.h"
@@ -43,10 +42,6 @@ SampleSchedule sample_of(PipelineKind kind, int64_t stages, int64_t microbatches
           .tied = stages > 1 && kind != PipelineKind::kZbV,
           .kv_replicated = true,
           .virtual_stages = kind == PipelineKind::kVirtual ? 2 : 1};
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -286,8 +281,9 @@ TEST_CASE("groups that do not cut the world, or leave their stage, are found") {
   CHECK(problem({{0, 9}, {1}, {2}, {3}}) == "shard group of rank 0: there is no rank 9");
 }
 
-TEST_CASE("schedules of 16,384 ranks are proved in seconds") {
-  const auto start = std::chrono::steady_clock::now();
+// What the proof takes of them (0.2 s of the first: docs/schedules.md) is no test's business: a
+// proof of quadratic effort would run into ctest's time limit.
+TEST_CASE("schedules of 16,384 ranks are proved") {
   // p 64 x t 8 x d 32 as a plan with all its groups; then the widest pipelines by themselves.
   Plan plan = sample_plan(small_llama(), {.pipeline = 64, .tensor = 8, .shard = 32});
   plan.job.model.num_layers = 128;
@@ -307,5 +303,4 @@ TEST_CASE("schedules of 16,384 ranks are proved in seconds") {
         {.stages = stages, .microbatches = microbatches, .kind = kind, .virtual_stages = chunks});
     CHECK_FALSE(verify(make_schedule(parameters), parameters).has_value());
   }
-  CHECK(seconds_since(start) < 10);
 }
