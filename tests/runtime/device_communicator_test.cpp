@@ -1,6 +1,6 @@
 #include "device_communicator.h"
 
-#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
+#include <c10/util/Logging.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
 
 #include <chrono>

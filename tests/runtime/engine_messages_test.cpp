@@ -1,11 +1,10 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
 #include <doctest/doctest.h>
 
 #include <vector>
 
 #include "microbatch.h"
+#include "new_tensors.h"
 #include "parity/layouts.h"
 #include "pipeline_messages.h"
 #include "smp/comm/thread_group.h"
@@ -43,11 +42,11 @@ TEST_CASE("stages hand on several tensors of different shapes, and integers with
       receives ? messages.finish_receive(message(wait, payload, peer))
                : messages.finish_send(message(wait, payload, peer));
     };
-    const std::vector<at::Tensor> outputs = {at::full({2, 3}, 1.5, at::kFloat),
-                                             at::full({4}, 7, at::kLong),
-                                             at::full({5, 1, 2}, -2.0, at::kDouble)};
-    const std::vector<at::Tensor> gradients = {at::full({2, 3}, 0.25, at::kFloat), at::Tensor(),
-                                               at::full({5, 1, 2}, 8.0, at::kDouble)};
+    const std::vector<at::Tensor> outputs = {full_tensor({2, 3}, 1.5, at::kFloat),
+                                             full_tensor({4}, 7, at::kLong),
+                                             full_tensor({5, 1, 2}, -2.0, at::kDouble)};
+    const std::vector<at::Tensor> gradients = {full_tensor({2, 3}, 0.25, at::kFloat), at::Tensor(),
+                                               full_tensor({5, 1, 2}, 8.0, at::kDouble)};
     InFlight& flight = microbatches.admit(0, 0);
     flight.calls.emplace_back();  // keeps it under way
     std::vector<at::Tensor> arrived;
@@ -67,7 +66,7 @@ TEST_CASE("stages hand on several tensors of different shapes, and integers with
     REQUIRE(arrived.size() == expected.size());
     for (size_t i = 0; i < arrived.size(); ++i) {
       REQUIRE(arrived[i].defined() == expected[i].defined());
-      if (arrived[i].defined()) CHECK(at::equal(arrived[i], expected[i]));
+      if (arrived[i].defined()) CHECK(arrived[i].equal(expected[i]));
     }
   });
 }

@@ -1,6 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 
 #include "constant_samples.h"
 #include "finite_check.h"
+#include "new_tensors.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
@@ -218,8 +217,9 @@ TEST_CASE("the first finding of all ranks is told: forward before backward, earl
   run_ranks(2, [](Communicator& world) {
     const Plan plan = plan_of({.pipeline = 2}, Precision::kFp32, "");
     ParallelModel model = states_of(plan, world, DType::kF32);
-    const std::vector<at::Tensor> good = {at::ones({3})};
-    const std::vector<at::Tensor> bad = {at::ones({3}), at::full({2}, std::nan(""))};
+    const std::vector<at::Tensor> good = {full_tensor({3}, 1, at::kFloat)};
+    const std::vector<at::Tensor> bad = {full_tensor({3}, 1, at::kFloat),
+                                         full_tensor({2}, std::nan(""), at::kFloat)};
     const auto rank = static_cast<size_t>(world.rank());
     FiniteCheck finite(plan, model);
     finite.forward(0, 0, good);

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "new_tensors.h"
 #include "smp/runtime/layer.h"
 
 namespace smp {
@@ -25,16 +24,17 @@ class FixedTimeLayer final : public Layer {
                                   const CallContext& /*call*/, Saved* saved) override {
     const at::Tensor& x = inputs.at(0);
     if (saved != nullptr) *saved = {x};
-    if (kind_ == LayerKind::kHead) return {at::full({}, 1.0, x.options())};
-    if (kind_ == LayerKind::kEmbedding) return {at::empty({x.size(0), x.size(1), hidden_})};
+    if (kind_ == LayerKind::kHead) return {full_tensor({}, 1.0, x.options())};
+    if (kind_ == LayerKind::kEmbedding)
+      return {empty_tensor({x.size(0), x.size(1), hidden_}, at::kFloat)};
     spend_(pass_s_);
-    return {at::empty(x.sizes(), x.options())};
+    return {empty_tensor(x.sizes(), x.options())};
   }
 
   std::vector<at::Tensor> backward(Saved saved, std::vector<at::Tensor> /*gradients*/,
                                    const CallContext& /*call*/, WeightWork* later) override {
     if (kind_ == LayerKind::kEmbedding) return {at::Tensor()};
-    const at::Tensor dx = at::empty(saved.at(0).sizes(), saved.at(0).options());
+    const at::Tensor dx = empty_tensor(saved.at(0).sizes(), saved.at(0).options());
     if (kind_ == LayerKind::kHead) return {dx, at::Tensor()};
     spend_(later == nullptr ? 2 * pass_s_ : pass_s_);
     if (later != nullptr) later->put_off([this] { spend_(pass_s_); });

@@ -1,4 +1,4 @@
-#include <ATen/core/ivalue.h>  // its CHECK comes before doctest's
+#include <c10/util/Logging.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-#include <ATen/ops/mm.h>
-
 #include <algorithm>
 #include <tuple>
 
@@ -30,34 +26,19 @@ class HostRunner {
   }
 
   at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) const {
-    return at::mm(a.to(at::kFloat), b.to(at::kFloat));
+    return a.to(at::kFloat).mm(b.to(at::kFloat));
   }
 
   bool has_flash(const AttentionShape& shape, at::ScalarType /*type*/) const {
     return flash_ && shape.relative_buckets == 0 && shape.window == 0 &&
            shape.dropout.threshold == 0;
   }
-  // The CPU's wants as many key/value heads as others.
   std::tuple<at::Tensor, at::Tensor> flash_forward(const AttentionShape& shape, const at::Tensor& q,
-                                                   const at::Tensor& k, const at::Tensor& v) const {
-    const int64_t group = shape.heads / shape.kv_heads;
-    return at::_scaled_dot_product_flash_attention_for_cpu(q, k.repeat_interleave(group, 1),
-                                                           v.repeat_interleave(group, 1), 0,
-                                                           shape.causal, {}, shape.scale);
-  }
+                                                   const at::Tensor& k, const at::Tensor& v) const;
   std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
       const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       const at::Tensor& output, const at::Tensor& output_gradient,
-      const at::Tensor& log_sums) const {
-    const int64_t group = shape.heads / shape.kv_heads;
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        output_gradient, q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), output,
-        log_sums, 0, shape.causal, {}, shape.scale);
-    const auto sum_of_group = [&](const at::Tensor& x) {
-      return x.unflatten(1, {shape.kv_heads, group}).sum(2);
-    };
-    return {dq, sum_of_group(dk), sum_of_group(dv)};
-  }
+      const at::Tensor& log_sums) const;
 
  private:
   int64_t blocks_, threads_;

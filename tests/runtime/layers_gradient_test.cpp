@@ -1,12 +1,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "central_differences.h"
 #include "layers_support.h"
+#include "new_tensors.h"
 #include "tolerances.h"
 
 using namespace smp;
@@ -103,7 +103,7 @@ TEST_CASE("layers: a block's input gradient is that of central differences") {
     Saved saved;
     const at::Tensor y = rank.layers()[1]->forward({x}, {}, &saved)[0];
     // The loss is the sum of y's elements times fixed weights.
-    at::Tensor weights = at::empty_like(y.detach());
+    at::Tensor weights = empty_tensor_like(y.detach());
     for (int64_t i = 0; i < weights.numel(); ++i) {
       weights.data_ptr<double>()[i] = std::sin(static_cast<double>(i));
     }

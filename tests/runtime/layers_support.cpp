@@ -1,11 +1,9 @@
 #include "layers_support.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <cmath>
 #include <random>
 
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/model_family.h"
@@ -113,7 +111,7 @@ NamedTensors arbitrary_weights(const ModelSpec& model, at::ScalarType type) {
     for (const ParameterSpec& spec : parameters_of(model, layer)) {
       std::vector<int64_t> sizes{spec.rows};
       if (!spec.is_vector) sizes.push_back(spec.cols);
-      at::Tensor weight = at::empty(sizes, at::kDouble);
+      at::Tensor weight = empty_tensor(sizes, at::kDouble);
       const double base = spec.init == Init::kOnes ? 1.0 : 0.0;
       for (int64_t i = 0; i < weight.numel(); ++i) {
         weight.data_ptr<double>()[i] = base + 0.4 * uniform();
@@ -135,14 +133,14 @@ std::vector<at::Tensor> arbitrary_batch(const ModelSpec& model, int64_t batch, i
   for (const BatchField field : {layers.front().reads.value(), layers.back().reads.value()}) {
     const LayerCall call{.micro_batch = batch, .sequence_length = sequence};
     if (field == BatchField::kImages) {
-      at::Tensor images = at::empty(field_of(model, field, call).shape, at::kDouble);
+      at::Tensor images = empty_tensor(field_of(model, field, call).shape, at::kDouble);
       for (int64_t i = 0; i < images.numel(); ++i) {
         images.data_ptr<double>()[i] = std::sin(1.7 * static_cast<double>(i * i % 97) + 0.3);
       }
       tensors.push_back(images);
       continue;
     }
-    at::Tensor ids = at::empty(field_of(model, field, call).shape, at::kLong);
+    at::Tensor ids = empty_tensor(field_of(model, field, call).shape, at::kLong);
     for (int64_t n = 0; n < ids.numel(); ++n) {
       ids.data_ptr<int64_t>()[n] =
           static_cast<int64_t>(engine() % static_cast<uint64_t>(model.vocab_size));
@@ -176,9 +174,9 @@ ModelOnRank::ModelOnRank(const ModelSpec& model, const NamedTensors& weights,
       boxes.push_back(box_of(model, spec, weights.at(spec.name), group.degree, group.rank));
       elements += boxes.back().numel();
     }
-    const at::Tensor flat = at::empty({elements}, weights.begin()->second.options());
+    const at::Tensor flat = empty_tensor({elements}, weights.begin()->second.options());
     const at::Tensor flat_gradient =
-        at::zeros_like(flat.element_size() == 2 ? flat.to(at::kFloat) : flat);
+        zero_tensor_like(flat.element_size() == 2 ? flat.to(at::kFloat) : flat);
     LayerParameters parameters;
     int64_t offset = 0;
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -215,7 +213,7 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
   }
   const double loss = tensors.at(0).item().toDouble();
   if (!backward) return loss;
-  tensors = {at::zeros_like(tensors.at(0)).fill_(scale)};
+  tensors = {zero_tensor_like(tensors.at(0)).fill_(scale)};
   for (size_t i = layers_.size(); i-- > 0;) {
     tensors = layers_[i]->backward(std::move(saved[i]), std::move(tensors), context_, later);
     if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets

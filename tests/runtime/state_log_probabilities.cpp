@@ -1,9 +1,9 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <cstdio>
 #include <exception>
 
+#include "new_tensors.h"
 #include "smp/runtime/safetensors.h"
 #include "state_weights_folder.h"
 
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     const ModelSpec model = test::model_of_folder(folder);
     const test::ModelOnRank on_rank(model, test::weights_of_folder(model, folder, at::kFloat),
                                     nullptr);
-    const at::Tensor tokens = at::empty({1, static_cast<int64_t>(text.size())}, at::kLong);
+    const at::Tensor tokens = empty_tensor({1, static_cast<int64_t>(text.size())}, at::kLong);
     for (size_t i = 0; i < text.size(); ++i) {
       tokens.data_ptr<int64_t>()[i] = static_cast<unsigned char>(text[i]);
     }

@@ -1,11 +1,10 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
 
 #include <thread>
 
+#include "new_tensors.h"
 #include "smp/runtime/memory_ledger.h"
 #include "smp/runtime/memory_report.h"
 
@@ -17,7 +16,7 @@ int64_t bytes_in(const MemoryUse& use, MemoryCategory category) {
   return use.by_category[static_cast<size_t>(category)];
 }
 
-at::Tensor floats(int64_t count) { return at::empty({count}, at::kFloat); }
+at::Tensor floats(int64_t count) { return empty_tensor({count}, at::kFloat); }
 
 }  // namespace
 
@@ -65,7 +64,7 @@ TEST_CASE("library code that allocates raw memory goes through the counting allo
   install_counting_allocator();  // oneDNN's GELU once aborted here: get() != get_context()
   MemoryLedger ledger(0, 0);
   const LedgerScope scope(ledger);
-  const at::Tensor y = at::gelu(at::ones({64, 64}, at::kFloat));
+  const at::Tensor y = at::gelu(full_tensor({64, 64}, 1, at::kFloat));
   CHECK(ledger.live().bytes == 64 * 64 * 4);
 }
 

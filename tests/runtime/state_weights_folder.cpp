@@ -1,9 +1,8 @@
 #include "state_weights_folder.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/job_reader.h"
 #include "smp/planner/import.h"
@@ -22,7 +21,7 @@ at::ScalarType scalar_type_of(DType dtype) {
 at::Tensor tensor_in(const SafetensorsReader& reader, const std::string& name) {
   const SafetensorsEntry* entry = reader.find(name);
   SMP_CHECK(entry != nullptr);
-  const at::Tensor tensor = at::empty(entry->shape, scalar_type_of(entry->dtype));
+  const at::Tensor tensor = empty_tensor(entry->shape, scalar_type_of(entry->dtype));
   reader.read(*entry, tensor.data_ptr());
   return tensor;
 }
@@ -46,7 +45,7 @@ NamedTensors weights_of_folder(const ModelSpec& model, const std::string& dir,
                         .box = {0, spec.rows, 0, spec.cols},
                         .end = spec.size()};
       if (!spec.is_vector) piece.shape.push_back(spec.cols);
-      const at::Tensor tensor = at::empty(piece.shape, type);
+      const at::Tensor tensor = empty_tensor(piece.shape, type);
       piece.data = static_cast<std::byte*>(tensor.data_ptr());
       files.read(piece);
       weights[spec.name] = tensor;
@@ -82,11 +81,11 @@ at::Tensor log_probabilities(const ModelOnRank& model, const at::Tensor& tokens,
   const auto& layers = model.layers();
   for (size_t i = 0; i + 1 < layers.size(); ++i) tensors = layers[i]->forward(tensors, {}, nullptr);
   const at::Tensor x = tensors.at(0).view({1, length, -1});
-  const at::Tensor result = at::empty({length, vocab_size}, x.options());
+  const at::Tensor result = empty_tensor({length, vocab_size}, x.options());
   for (int64_t position = 0; position < length; ++position) {
     const at::Tensor here = x.narrow(1, position, 1).contiguous();
     for (int64_t target = 0; target < vocab_size; ++target) {
-      const at::Tensor wanted = at::full({1, 1}, target, at::kLong);
+      const at::Tensor wanted = full_tensor({1, 1}, target, at::kLong);
       result[position][target] = -layers.back()->forward({here, wanted}, {}, nullptr).front();
     }
   }

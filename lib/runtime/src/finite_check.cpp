@@ -1,7 +1,6 @@
 #include "finite_check.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 
 bool is_finite(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_floating_point()) return true;
-  return at::isfinite(tensor).all().item<bool>();
+  return tensor.isfinite().all().item<bool>();
 }
 
 bool all_finite(const std::vector<at::Tensor>& tensors) {

@@ -1,13 +1,13 @@
 #include "smp/runtime/flat_parameters.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "gpu.h"
+#include "new_tensors.h"
 #include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
@@ -26,7 +26,7 @@ at::Tensor allocate(const char* what, MemoryCategory category, int64_t elements,
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
   if (peers == nullptr || elements == 0) {
     const CategoryScope scope(category);
-    return at::empty({elements}, options);
+    return empty_tensor({elements}, options);
   }
   const int64_t bytes = elements * bytes_of(dtype);
   const auto charge = std::make_shared<MemoryCharge>(category, bytes);
@@ -60,8 +60,8 @@ void fill(const PlacedParameter& parameter, uint64_t seed, int64_t begin, int64_
   const bool is_narrow = out.element_size() == 2;
   if (!is_narrow && out.is_cpu()) return draw(begin, end, out);
   const CategoryScope scope(MemoryCategory::kWorkspace);
-  const at::Tensor drawn =
-      at::empty({std::min(kDrawnAtOnce, end - begin)}, is_narrow ? at::kFloat : out.scalar_type());
+  const at::Tensor drawn = empty_tensor({std::min(kDrawnAtOnce, end - begin)},
+                                        is_narrow ? at::kFloat : out.scalar_type());
   for (int64_t at = begin; at < end; at += drawn.numel()) {
     const int64_t count = std::min(drawn.numel(), end - at);
     draw(at, at + count, drawn);

@@ -1,8 +1,7 @@
 #include "host_copies.h"
 
-#include <ATen/ops/empty.h>
-
 #include "gpu.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -17,7 +16,7 @@ std::byte* HostCopies::bytes_of(const at::Tensor& tensor) {
     SMP_CHECK_EQ(pair.there.nbytes(), tensor.nbytes());
     return bytes(pair.here);
   }
-  pairs_.push_back({tensor, at::empty(tensor.sizes(), tensor.options().device(at::kCPU))});
+  pairs_.push_back({tensor, empty_tensor(tensor.sizes(), tensor.options().device(at::kCPU))});
   return bytes(pairs_.back().here);
 }
 

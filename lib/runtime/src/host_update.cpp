@@ -1,10 +1,9 @@
 #include "host_update.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "functions/device_functions.h"
+#include "new_tensors.h"
 #include "smp/plan/layout.h"
 #include "smp/runtime/flat_parameters.h"
 #include "torch_dtype.h"
@@ -13,7 +12,7 @@ namespace smp {
 namespace {
 
 at::Tensor buffer(int64_t elements, DType dtype) {
-  return at::empty({elements}, at::TensorOptions().dtype(scalar_type_of(dtype)));
+  return empty_tensor({elements}, at::TensorOptions().dtype(scalar_type_of(dtype)));
 }
 
 }  // namespace

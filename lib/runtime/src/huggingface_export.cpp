@@ -1,7 +1,6 @@
 #include "smp/runtime/huggingface_export.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "new_tensors.h"
 #include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
@@ -155,7 +155,7 @@ class WeightGatherer {
 
  private:
   at::Tensor allocate(int64_t rows, int64_t cols) const {
-    return at::empty({rows, cols}, scalar_type_of(parameters_.dtype()));
+    return empty_tensor({rows, cols}, scalar_type_of(parameters_.dtype()));
   }
 
   // Elements [first, last) of this rank's `part` of a parameter, in one piece.
@@ -172,7 +172,7 @@ class WeightGatherer {
           .contiguous();
     }
     const at::Tensor held = own_shard(index);  // element holder.begin of the box comes first
-    const at::Tensor packed = at::empty({last - first}, held.options());
+    const at::Tensor packed = empty_tensor({last - first}, held.options());
     int64_t done = 0;
     for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
       const int64_t element = (row + r) * box.cols() + col + c - holder.begin;

@@ -1,13 +1,10 @@
 #include "layer_calls.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "empty_tensor.h"
 #include "gpu.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/layer_tensors.h"
@@ -143,7 +140,7 @@ void LayerCalls::move(KeptCall& call, at::Device to) {
       const bool stays = std::any_of(call.shared.begin(), call.shared.end(),
                                      [&](const auto& shared) { return tensor.is_same(shared); });
       if (!tensor.defined() || stays) continue;
-      at::Tensor moved = at::empty(tensor.sizes(), tensor.options().device(to));
+      at::Tensor moved = empty_tensor(tensor.sizes(), tensor.options().device(to));
       tensor = moved.copy_(tensor);
     }
   }
@@ -168,7 +165,7 @@ void LayerCalls::backward(const Action& action) {
   if (place.makes_loss) {
     const auto options =
         at::TensorOptions().dtype(scalar_type_of(model_.parameters->gradient_dtype()));
-    gradients = {at::full({}, mean_factor() * loss_scale_, options)};
+    gradients = {full_tensor({}, mean_factor() * loss_scale_, options)};
   }
   SMP_CHECK(!gradients.empty());
   WeightWork* const later = map_.puts_weights_off() ? &flight.put_off.emplace_back() : nullptr;

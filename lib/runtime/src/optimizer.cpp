@@ -1,7 +1,6 @@
 #include "smp/runtime/optimizer.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "functions/device_functions.h"
 #include "host_update.h"
+#include "new_tensors.h"
 #include "owned_part.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
@@ -170,11 +170,11 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
           .device(host != nullptr ? at::Device(at::kCPU) : parameters.gradients().device());
   for (size_t i = 0; i < impl_->names.size(); ++i) {
     const ItemScope item(impl_->names[i]);
-    impl_->states.push_back(at::zeros({elements}, options));
+    impl_->states.push_back(zero_tensor({elements}, options));
   }
   if (parameters.dtype() != parameters.gradient_dtype()) {
     const ItemScope item("master weights");
-    impl_->master = at::zeros({elements}, options);
+    impl_->master = zero_tensor({elements}, options);
     adopt_weights();
   }
   if (host != nullptr) impl_->on_host.emplace(parameters, *host);

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <utility>
 
-#include "empty_tensor.h"
 #include "gpu.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "torch_dtype.h"
 

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -13,6 +7,7 @@
 #include "cuda/launches.h"
 #include "functions/device_functions.h"
 #include "functions/element_types.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/parameter_counts.h"
 
@@ -53,7 +48,7 @@ class GpuAttention {
       const at::Tensor scores = scores_of(queries(heads.q.rows, rows), k, rows);
       Launches<Runner, T>(runner_).softmax_scores(shape_, rows, data_of<C>(diagonals),
                                                   data_of<C>(scores), data_of<C>(log_sums));
-      const at::Tensor made = at::bmm(scores, v.narrow(1, 0, rows.cols));  // [b kv, m, d]
+      const at::Tensor made = scores.bmm(v.narrow(1, 0, rows.cols));  // [b kv, m, d]
       at::Tensor to = output.view({shape_.batch, shape_.sequence, shape_.kv_heads, group_, -1})
                           .select(3, rows.member)
                           .narrow(1, rows.first, rows.queries);  // [b, m, kv, d]
@@ -73,11 +68,11 @@ class GpuAttention {
     Heads<C> heads = unpacked<C>();
     const at::Tensor dout = heads_of(output_gradient).to(heads.q.rows.scalar_type()).contiguous();
     const at::Tensor k = matrices(heads.k.rows), v = matrices(heads.v.rows);
-    const at::Tensor dq = at::empty_like(heads.q.rows);
-    at::Tensor dk = at::zeros_like(k), dv = at::zeros_like(v);
+    const at::Tensor dq = empty_tensor_like(heads.q.rows);
+    at::Tensor dk = zero_tensor_like(k), dv = zero_tensor_like(v);
     const at::Tensor diagonals = filled_diagonals(output);
     at::Tensor diagonal_gradients;
-    if (diagonals.defined()) diagonal_gradients = at::zeros_like(diagonals);
+    if (diagonals.defined()) diagonal_gradients = zero_tensor_like(diagonals);
     for_each_block([&](const ScoreRows& rows) {
       const at::Tensor q = queries(heads.q.rows, rows), dy = queries(dout, rows);
       const at::Tensor scores = scores_of(q, k, rows), score_gradients = scores_of(dy, v, rows);
@@ -88,8 +83,7 @@ class GpuAttention {
         Launches<Runner, T>(runner_).add_to_diagonals(shape_, rows, data_of<C>(score_gradients),
                                                       data_of<C>(diagonal_gradients));
       }
-      queries(dq, rows).copy_(
-          at::bmm(score_gradients, k.narrow(1, 0, rows.cols)).mul_(shape_.scale));
+      queries(dq, rows).copy_(score_gradients.bmm(k.narrow(1, 0, rows.cols)).mul_(shape_.scale));
       dk.narrow(1, 0, rows.cols)
           .baddbmm_(score_gradients.transpose(1, 2), q, /*beta=*/1, shape_.scale);
       dv.narrow(1, 0, rows.cols).baddbmm_(scores.transpose(1, 2), dy);
@@ -158,12 +152,12 @@ class GpuAttention {
   Unpacked unpacked(const Kind& kind) const {
     const auto options = kind.from.options();
     Unpacked to;
-    to.rows = at::empty({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
-                        options.dtype(c10::CppTypeToScalarType<R>::value));
+    to.rows = empty_tensor({shape_.batch, kind.heads, kind.sequence, shape_.head_dim},
+                           options.dtype(c10::CppTypeToScalarType<R>::value));
     if (shape_.has_head_norms && kind.weight != nullptr) {
       to.stats =
-          at::empty({shape_.batch * kind.sequence * kind.heads, shape_.centered_norms ? 2 : 1},
-                    wide_options(kind.from));
+          empty_tensor({shape_.batch * kind.sequence * kind.heads, shape_.centered_norms ? 2 : 1},
+                       wide_options(kind.from));
     }
     Launches<Runner, T>(runner_).unpack_heads(shape_, data_of<T>(kind.from) + kind.first_col,
                                               head_tensor<R>(kind, to));
@@ -191,9 +185,9 @@ class GpuAttention {
     if (tensor.norm.weight != nullptr) {
       dweight = data_of<C>(gradients.norms) + row * shape_.head_dim;
       if (tensor.norm.bias != nullptr) dbias = dweight + 2 * shape_.head_dim;
-      scratch = at::empty({Launches<Runner, T>::column_sums_scratch(
-                              shape_.batch * kind.sequence * kind.heads, shape_.head_dim)},
-                          wide_options(kind.from));
+      scratch = empty_tensor({Launches<Runner, T>::column_sums_scratch(
+                                 shape_.batch * kind.sequence * kind.heads, shape_.head_dim)},
+                             wide_options(kind.from));
     }
     Launches<Runner, T>(runner_).pack_gradients(shape_, tensor, dweight, dbias,
                                                 data_of<T>(kind.from) + kind.first_col,
@@ -203,7 +197,7 @@ class GpuAttention {
   // [heads, distances], undefined without relative positions.
   at::Tensor filled_diagonals(const at::Tensor& like) const {
     if (shape_.relative_buckets == 0) return {};
-    at::Tensor diagonals = at::empty({shape_.heads, shape_.distances()}, wide_options(like));
+    at::Tensor diagonals = empty_tensor({shape_.heads, shape_.distances()}, wide_options(like));
     Launches<Runner, T>(runner_).fill_diagonals(shape_, data_of<T>(inputs_.table),
                                                 data_of<C>(diagonals));
     return diagonals;
@@ -235,7 +229,7 @@ class GpuAttention {
   }
   static at::Tensor scores_of(const at::Tensor& rows_of_queries, const at::Tensor& keys,
                               const ScoreRows& rows) {
-    return at::bmm(rows_of_queries, keys.narrow(1, 0, rows.cols).transpose(1, 2));
+    return rows_of_queries.bmm(keys.narrow(1, 0, rows.cols).transpose(1, 2));
   }
   // [n, heads * d] as [b, heads, s, d]: a view.
   at::Tensor heads_of(const at::Tensor& output) const {

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/sort.h>
-
 #include "cuda/gpu_attention.h"
 #include "cuda/launches.h"
 #include "functions/device_functions.h"
 #include "functions/element_types.h"
 #include "functions/mean_loss.h"
+#include "new_tensors.h"
 
 namespace smp::cuda {
 
@@ -143,7 +140,7 @@ class GpuFunctions final : public DeviceFunctions {
 
   void add_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& x,
                 const at::Tensor& table) const override {
-    const auto [sorted, order] = at::sort(ids, /*stable=*/std::optional(true), /*dim=*/0);
+    const auto [sorted, order] = ids.sort(/*stable=*/std::optional(true), /*dim=*/0);
     const int64_t *values = data_of<int64_t>(sorted), *places = data_of<int64_t>(order);
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
@@ -188,7 +185,7 @@ class GpuFunctions final : public DeviceFunctions {
   }
 
   at::Tensor product(const at::Tensor& a, const at::Tensor& b) const override {
-    return at::mm(a, b.t());
+    return a.mm(b.t());
   }
 
   void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
@@ -234,8 +231,8 @@ class GpuFunctions final : public DeviceFunctions {
     return {runner_, shape, inputs, score_elements_};
   }
   static at::Tensor sums_scratch(const at::Tensor& like, int64_t rows, int64_t cols) {
-    return at::empty({Launches<Runner, float>::column_sums_scratch(rows, cols)},
-                     wide_options(like));
+    return empty_tensor({Launches<Runner, float>::column_sums_scratch(rows, cols)},
+                        wide_options(like));
   }
 
   // All ranges' partial sums in one buffer: the host waits once.
@@ -245,7 +242,7 @@ class GpuFunctions final : public DeviceFunctions {
     using Flat = FlatLaunches<Runner, T>;
     int64_t count = 0;
     for (const FlatRange& range : ranges) count += Flat::squares_partials(range.count);
-    const at::Tensor partials = at::empty({count}, values.options().dtype(at::kDouble));
+    const at::Tensor partials = empty_tensor({count}, values.options().dtype(at::kDouble));
     double* next = data_of<double>(partials);
     for (const FlatRange& range : ranges) {
       Flat(runner_).square_partials(range.count, data_of<T>(values) + range.begin, next);

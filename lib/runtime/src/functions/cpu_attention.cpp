@@ -1,7 +1,7 @@
-#include <ATen/ops/empty.h>
 
 #include "functions/cpu_functions.h"
 #include "functions/element_types.h"
+#include "new_tensors.h"
 
 namespace smp {
 namespace {
@@ -58,7 +58,7 @@ AttentionRows<Element> rows_of(const AttentionShape& shape, const AttentionInput
 void cpu_attention_forward(const AttentionShape& shape, const AttentionInputs& inputs,
                            const at::Tensor& output, const at::Tensor& log_sums) {
   const at::Tensor scratch =
-      at::empty({shape.forward_scratch(is_narrow(output))}, wide_options(output));
+      empty_tensor({shape.forward_scratch(is_narrow(output))}, wide_options(output));
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
     const SmallParameters<T> small(inputs);
@@ -71,7 +71,7 @@ void cpu_attention_backward(const AttentionShape& shape, const AttentionInputs& 
                             const at::Tensor& output, const at::Tensor& output_gradient,
                             const at::Tensor& log_sums, const AttentionGradients& gradients) {
   const at::Tensor scratch =
-      at::empty({shape.backward_scratch(is_narrow(output))}, wide_options(output));
+      empty_tensor({shape.backward_scratch(is_narrow(output))}, wide_options(output));
   with_element_type(output, [&](auto zero) {
     using T = decltype(zero);
     const SmallParameters<T> small(inputs);

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +5,7 @@
 #include "functions/cpu_functions.h"
 #include "functions/element_types.h"
 #include "functions/mean_loss.h"
+#include "new_tensors.h"
 
 namespace smp {
 namespace {
@@ -49,7 +49,8 @@ float* widened_rows(const at::Tensor& logits, int64_t first, int64_t rows,
 }
 
 at::Tensor buffer_of_rows(const at::Tensor& logits) {
-  return at::empty({std::min(logits.size(0), kRowsAtOnce), logits.size(1)}, wide_options(logits));
+  return empty_tensor({std::min(logits.size(0), kRowsAtOnce), logits.size(1)},
+                      wide_options(logits));
 }
 
 template <typename T>

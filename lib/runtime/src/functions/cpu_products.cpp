@@ -1,5 +1,4 @@
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/mm.h>
 
 #include <optional>
 #include <string_view>
@@ -67,7 +66,7 @@ at::Tensor cpu_product(const at::Tensor& a, const at::Tensor& b) {
     if (const auto& linear = onednn_linear())
       return linear->call(a, b, std::nullopt, "none", Scalars(), "");
   }
-  return at::mm(a, b.t());
+  return a.mm(b.t());
 }
 
 void cpu_add_product(const at::Tensor& dy, const at::Tensor& x, double scale, at::Tensor gradient) {

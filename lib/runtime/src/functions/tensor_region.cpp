@@ -1,9 +1,8 @@
 #include "functions/tensor_region.h"
 
-#include <ATen/ops/empty.h>
-
 #include <utility>
 
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "torch_dtype.h"
 
@@ -34,7 +33,7 @@ at::Tensor TensorRegion::gathered(at::Tensor x, std::string_view label) const {
 
 at::Tensor TensorRegion::gathered_parts(at::Tensor x, std::string_view label) const {
   SMP_CHECK(x.is_contiguous());
-  at::Tensor all = at::empty({x.size(0) * group_.degree, x.size(1)}, x.options());
+  at::Tensor all = empty_tensor({x.size(0) * group_.degree, x.size(1)}, x.options());
   group_.communicator
       ->all_gather(x.data_ptr(), all.data_ptr(), x.numel(), dtype_of(x.scalar_type()), label)
       ->wait();
@@ -58,7 +57,7 @@ TensorRegion::Sum TensorRegion::start_sum(at::Tensor y, std::string_view label) 
     return sum;
   }
   SMP_CHECK_EQ(y.size(0) % parts(), 0);
-  sum.result_ = at::empty({y.size(0) / parts(), y.size(1)}, y.options());
+  sum.result_ = empty_tensor({y.size(0) / parts(), y.size(1)}, y.options());
   if (!shares_) {
     sum.result_.copy_(y.narrow(0, first_token(y.size(0)), sum.result_.size(0)));
     sum.addends_ = std::move(y);

@@ -1,14 +1,12 @@
 #include "functions/tensors.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
+#include "new_tensors.h"
 
 namespace smp {
 
 at::Tensor dropped(const Dropout& dropout, const at::Tensor& x) {
   if (!dropout.is_on()) return x;
-  at::Tensor y = at::empty_like(x);
+  at::Tensor y = empty_tensor_like(x);
   functions_of(x).drop(dropout, x, y);
   return y;
 }
@@ -22,17 +20,17 @@ NormShape Norm::shape_of(const at::Tensor& x) const {
 }
 
 at::Tensor Norm::empty_stats(const at::Tensor& x) const {
-  return at::empty({x.size(0), shape_of(x).stats_per_row()}, wide_options(x));
+  return empty_tensor({x.size(0), shape_of(x).stats_per_row()}, wide_options(x));
 }
 
 at::Tensor Norm::forward(const at::Tensor& x, const at::Tensor& stats) const {
-  at::Tensor y = at::empty_like(x);
+  at::Tensor y = empty_tensor_like(x);
   functions_of(x).norm_forward(shape_of(x), epsilon, x, weight.weight, bias.weight, y, stats);
   return y;
 }
 
 at::Tensor Norm::recompute(const at::Tensor& x, const at::Tensor& stats) const {
-  at::Tensor y = at::empty_like(x);
+  at::Tensor y = empty_tensor_like(x);
   functions_of(x).norm_apply(shape_of(x), x, stats, weight.weight, bias.weight, y);
   return y;
 }
@@ -42,7 +40,7 @@ void Norm::backward(at::Tensor& dy, const at::Tensor& x, const at::Tensor& stats
   at::Tensor weight_gradient = weight.gradient, bias_gradient = bias.gradient;
   at::Tensor sums;  // of this rank's tokens
   if (region.parts() > 1) {
-    sums = at::zeros({bias.defined() ? 2 : 1, x.size(1)}, wide_options(x));
+    sums = zero_tensor({bias.defined() ? 2 : 1, x.size(1)}, wide_options(x));
     weight_gradient = sums.select(0, 0);
     if (bias.defined()) bias_gradient = sums.select(0, 1);
   }

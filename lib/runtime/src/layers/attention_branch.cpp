@@ -1,9 +1,8 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "layers/branches.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -109,8 +108,8 @@ at::Tensor AttentionBranch::forward(const at::Tensor& x, int64_t batch, const At
   kept.stats = norm_.empty_stats(x);
   kept.packed = projection_.forward(region_.gathered(norm_.forward(x, kept.stats), kForward));
   if (side.memory.defined()) kept.kv = kv_.forward(region_.gathered(side.memory, kForward));
-  kept.attended = at::empty({kept.packed.size(0), shape.output_cols()}, x.options());
-  kept.log_sums = at::empty({shape.log_sums()}, wide_options(x));
+  kept.attended = empty_tensor({kept.packed.size(0), shape.output_cols()}, x.options());
+  kept.log_sums = empty_tensor({shape.log_sums()}, wide_options(x));
   functions_of(x).attention_forward(shape, inputs_of(side, kept), kept.attended, kept.log_sums);
   return output_.forward_residual(kept.attended, x, region_, hidden_dropout(shape, call));
 }
@@ -164,9 +163,9 @@ void AttentionBranch::backward_heads(at::Tensor attended_gradient, const Attenti
                                      AttentionSide& gradients) const {
   const at::TensorOptions options = wide_options(attended_gradient);
   AttentionGradients small;
-  if (side.table.defined()) small.table = at::zeros(side.table.sizes(), options);
+  if (side.table.defined()) small.table = zero_tensor(side.table.sizes(), options);
   if (shape.has_head_norms) {
-    small.norms = at::zeros({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
+    small.norms = zero_tensor({shape.centered_norms ? 4 : 2, shape.head_dim}, options);
   }
   functions_of(attended_gradient)
       .attention_backward(shape, inputs_of(side, kept), kept.attended, attended_gradient,

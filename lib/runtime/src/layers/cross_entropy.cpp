@@ -1,15 +1,15 @@
 #include "layers/cross_entropy.h"
 
-#include <ATen/ops/empty.h>
-
 #include <utility>
+
+#include "new_tensors.h"
 
 namespace smp {
 
 double CrossEntropy::forward(const at::Tensor& logits, const at::Tensor& targets,
                              SoftmaxStatistics& statistics, Saved* saved) const {
-  statistics = {at::empty({logits.size(0)}, wide_options(logits)),
-                at::empty({2, logits.size(0)}, wide_options(logits))};
+  statistics = {empty_tensor({logits.size(0)}, wide_options(logits)),
+                empty_tensor({2, logits.size(0)}, wide_options(logits))};
   SoftmaxExchange exchange;
   if (region_.degree() > 1) {
     exchange = [this](const at::Tensor& part, ReduceOp op) {

@@ -1,8 +1,8 @@
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "layers/parameter_views.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 
@@ -63,7 +63,8 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, int64_t stack,
   // Of a shared vocabulary each rank has rows for any token; of a whole one it has all for its own.
   const bool is_shared = region_.degree() > 1;
   const int64_t all = batch * sequence, first = region_.first_token(all);
-  at::Tensor x = at::empty({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
+  at::Tensor x =
+      empty_tensor({is_shared ? all : all / region_.parts(), h}, tokens_.weight.options());
   const at::Tensor ids = tokens.view({all}).narrow(0, is_shared ? 0 : first, x.size(0));
   functions_of(x).take_rows(ids, begin_, tokens_.weight, x);
   if (is_shared) x = region_.summed(std::move(x), "tensor.forward");

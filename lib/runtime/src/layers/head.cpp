@@ -1,7 +1,7 @@
-#include <ATen/ops/full.h>
 
 #include "layers/cross_entropy.h"
 #include "layers/parameter_views.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 #include "smp/plan/collective.h"
 
@@ -64,7 +64,7 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   SoftmaxStatistics statistics;
   const double mean = loss_.forward(logits, targets, statistics, saved);
   statistics = {};
-  return {at::full({}, mean, wide_options(x).device(at::kCPU))};
+  return {full_tensor({}, mean, wide_options(x).device(at::kCPU))};
 }
 
 // The logits' gradient is far larger than anything else: the schedules never put this off.

@@ -1,6 +1,6 @@
-#include <ATen/ops/empty.h>
 
 #include "layers/branches.h"
+#include "new_tensors.h"
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -57,7 +57,7 @@ at::Tensor MlpBranch::forward(const at::Tensor& x, const at::Tensor& residual, i
   normal = region_.gathered(std::move(normal), kForward);
   u = up_.forward(normal);  // [n, f/t] or [n, 2 f/t]
   normal.reset();
-  const at::Tensor activated = at::empty({u.size(0), activation_.cols}, x.options());
+  const at::Tensor activated = empty_tensor({u.size(0), activation_.cols}, x.options());
   functions_of(u).activation_forward(shape_of(u.size(0)), u, up_.bias.weight, activated);
   return down_.forward_residual(activated, residual, region_, hidden_dropout(x, batch, call));
 }

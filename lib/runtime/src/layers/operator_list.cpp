@@ -1,8 +1,8 @@
-#include <ATen/ops/full.h>
 
 #include <utility>
 
 #include "layers/cross_entropy.h"
+#include "new_tensors.h"
 #include "operators/operator.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
@@ -108,8 +108,8 @@ class OperatorList final : public Layer {
     const double mean = loss_.forward(logits, labels, statistics, kept);
     const double correct = kept == nullptr ? correct_ones(statistics, labels) : 0;
     statistics = {};
-    std::vector<at::Tensor> outputs = {at::full({}, mean, wide_options(logits))};
-    if (kept == nullptr) outputs.push_back(at::full({}, correct, wide_options(logits)));
+    std::vector<at::Tensor> outputs = {full_tensor({}, mean, wide_options(logits))};
+    if (kept == nullptr) outputs.push_back(full_tensor({}, correct, wide_options(logits)));
     return outputs;
   }
 

@@ -1,8 +1,7 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
+#include "new_tensors.h"
 #include "operators/operator.h"
 
 namespace smp {
@@ -12,8 +11,8 @@ class Relu final : public Operator {
  public:
   at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& /*call*/,
                      Saved& saved) const override {
-    at::Tensor y = may_overwrite ? x : at::empty_like(x);
-    at::Tensor passes = at::empty({x.numel()}, x.options().dtype(at::kByte));
+    at::Tensor y = may_overwrite ? x : empty_tensor_like(x);
+    at::Tensor passes = empty_tensor({x.numel()}, x.options().dtype(at::kByte));
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       const T* from = data_of<T>(x);
@@ -47,7 +46,7 @@ class Gelu final : public Operator {
  public:
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
-    at::Tensor y = at::empty_like(x);
+    at::Tensor y = empty_tensor_like(x);
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       activation_forward(shape_of(x), data_of<T>(x), static_cast<const T*>(nullptr), data_of<T>(y));
@@ -78,7 +77,7 @@ class Tanh final : public Operator {
  public:
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
-    at::Tensor y = at::empty_like(x);
+    at::Tensor y = empty_tensor_like(x);
     for_each(x, x, y, [](auto from, auto /*same*/) { return std::tanh(from); });
     saved.push_back(x);
     return y;

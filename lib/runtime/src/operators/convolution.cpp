@@ -1,9 +1,9 @@
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "functions/image_kernels.h"
 #include "layers/now_or_later.h"
+#include "new_tensors.h"
 #include "operators/operator.h"
 
 namespace smp {
@@ -28,7 +28,7 @@ class Convolution final : public Operator {
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
     at::Tensor y =
-        at::empty({x.size(0), channels_, shape_.out_height, shape_.out_width}, x.options());
+        empty_tensor({x.size(0), channels_, shape_.out_height, shape_.out_width}, x.options());
     const at::Tensor bias = matrix_.bias();
     for_each_group(x, [&](int64_t first, int64_t count) {
       const at::Tensor rows = matrix_.linear.forward(patches(x, first, count));
@@ -49,7 +49,7 @@ class Convolution final : public Operator {
     kept.clear();
     at::Tensor dx;
     if (wanted) {
-      dx = at::empty(x.sizes(), x.options());
+      dx = empty_tensor(x.sizes(), x.options());
       const at::Tensor sums = empty_sums(x, shape_.elements());
       for_each_group(x, [&](int64_t first, int64_t count) {
         const at::Tensor of_patches = matrix_.linear.input_gradient(rows_of(dy, first, count));
@@ -83,7 +83,7 @@ class Convolution final : public Operator {
   }
 
   at::Tensor patches(const at::Tensor& x, int64_t first, int64_t count) const {
-    at::Tensor rows = at::empty({count * shape_.windows(), shape_.patch()}, x.options());
+    at::Tensor rows = empty_tensor({count * shape_.windows(), shape_.patch()}, x.options());
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       copy_patches(shape_, count, data_of<T>(x) + first * shape_.elements(), data_of<T>(rows));
@@ -92,7 +92,7 @@ class Convolution final : public Operator {
   }
 
   at::Tensor rows_of(const at::Tensor& dy, int64_t first, int64_t count) const {
-    at::Tensor rows = at::empty({count * shape_.windows(), channels_}, dy.options());
+    at::Tensor rows = empty_tensor({count * shape_.windows(), channels_}, dy.options());
     with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
       channels_last(count, channels_, shape_.windows(), output_of<T>(dy, first), data_of<T>(rows));

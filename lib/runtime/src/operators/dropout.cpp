@@ -1,5 +1,5 @@
-#include <ATen/ops/empty_like.h>
 
+#include "new_tensors.h"
 #include "operators/operator.h"
 
 namespace smp {
@@ -18,7 +18,7 @@ class DropoutOperator final : public Operator {
 
   at::Tensor forward(const at::Tensor& x, bool may_overwrite, const CallContext& call,
                      Saved& /*saved*/) const override {
-    at::Tensor y = may_overwrite ? x : at::empty_like(x);
+    at::Tensor y = may_overwrite ? x : empty_tensor_like(x);
     apply(x, call, y);
     return y;
   }

@@ -1,6 +1,5 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
+#include "new_tensors.h"
 #include "operators/operator.h"
 
 namespace smp {
@@ -17,7 +16,7 @@ class Gather final : public Operator {
                      Saved& /*saved*/) const override {
     const int64_t batch = x.size(0), largest = cut_.size(place(0));
     const at::Tensor parts = region_.gathered_parts(padded(x, largest), "tensor.forward");
-    at::Tensor y = at::empty({batch, cut_.channels * cut_.unit}, parts.options());
+    at::Tensor y = empty_tensor({batch, cut_.channels * cut_.unit}, parts.options());
     for (int64_t rank = 0; rank < region_.degree(); ++rank) {
       const int64_t size = cut_.size(place(rank));
       y.narrow(1, cut_.begin(place(rank)), size)
@@ -30,7 +29,7 @@ class Gather final : public Operator {
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool /*wanted*/, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     const TensorPlace own = place(region_.rank());
-    at::Tensor dx = at::empty({dy.size(0), cut_.size(own)}, dy.options());
+    at::Tensor dx = empty_tensor({dy.size(0), cut_.size(own)}, dy.options());
     dx.copy_(dy.narrow(1, cut_.begin(own), cut_.size(own)));
     return dx;
   }
@@ -38,7 +37,7 @@ class Gather final : public Operator {
  private:
   static at::Tensor padded(const at::Tensor& x, int64_t columns) {
     if (x.size(1) == columns) return x;
-    at::Tensor wider = at::zeros({x.size(0), columns}, x.options());
+    at::Tensor wider = zero_tensor({x.size(0), columns}, x.options());
     wider.narrow(1, 0, x.size(1)).copy_(x);
     return wider;
   }

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <memory>
 
 #include "functions/tensors.h"
 #include "layers/parameter_views.h"
+#include "new_tensors.h"
 #include "smp/plan/operators.h"
 
 // One operator of a list of layers (operators.h), on tensors [batch, sample's shape] of any of the
@@ -45,7 +45,7 @@ SharedMatrix shared_matrix(const PlacedOperator& placed, const Linear& linear,
 
 // Where the `count` sums of an image of x are taken: undefined where they may be taken in place.
 inline at::Tensor empty_sums(const at::Tensor& x, int64_t count) {
-  return is_narrow(x) ? at::empty({count}, wide_options(x)) : at::Tensor();
+  return is_narrow(x) ? empty_tensor({count}, wide_options(x)) : at::Tensor();
 }
 
 OperatorPtr make_convolution(const PlacedOperator& placed, const SharedMatrix& matrix);

@@ -1,6 +1,6 @@
-#include <ATen/ops/empty.h>
 
 #include "functions/image_kernels.h"
+#include "new_tensors.h"
 #include "operators/operator.h"
 
 namespace smp {
@@ -26,8 +26,8 @@ class MaxPool final : public Operator {
 
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& saved) const override {
-    at::Tensor y = at::empty(batch_of(x, out_), x.options());
-    at::Tensor places = at::empty(batch_of(x, out_), x.options().dtype(at::kInt));
+    at::Tensor y = empty_tensor(batch_of(x, out_), x.options());
+    at::Tensor places = empty_tensor(batch_of(x, out_), x.options().dtype(at::kInt));
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       max_pool(shape_, x.size(0) * in_[0], data_of<T>(x), data_of<T>(y), data_of<int32_t>(places));
@@ -40,7 +40,7 @@ class MaxPool final : public Operator {
   at::Tensor backward(Saved kept, at::Tensor dy, bool wanted, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     if (!wanted) return {};
-    at::Tensor dx = at::empty(batch_of(dy, in_), dy.options());
+    at::Tensor dx = empty_tensor(batch_of(dy, in_), dy.options());
     const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);
     with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
@@ -79,7 +79,7 @@ class MeanPool final : public Operator {
 
   at::Tensor forward(const at::Tensor& x, bool /*may_overwrite*/, const CallContext& /*call*/,
                      Saved& /*saved*/) const override {
-    at::Tensor y = at::empty(batch_of(x, out_), x.options());
+    at::Tensor y = empty_tensor(batch_of(x, out_), x.options());
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
       mean_pool(shape_, x.size(0) * in_[0], data_of<T>(x), data_of<T>(y));
@@ -91,7 +91,7 @@ class MeanPool final : public Operator {
   at::Tensor backward(Saved /*kept*/, at::Tensor dy, bool wanted, const CallContext& /*call*/,
                       WeightWork* /*later*/) const override {
     if (!wanted) return {};
-    at::Tensor dx = at::empty(batch_of(dy, in_), dy.options());
+    at::Tensor dx = empty_tensor(batch_of(dy, in_), dy.options());
     const at::Tensor sums = empty_sums(dy, in_[1] * in_[2]);
     with_element_type(dy, [&](auto zero) {
       using T = decltype(zero);
