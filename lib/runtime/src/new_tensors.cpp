@@ -27,7 +27,8 @@ at::Tensor zero_tensor(at::IntArrayRef shape, const at::TensorOptions& options) 
 
 at::Tensor zero_tensor_like(const at::Tensor& x) { return at::zeros_like(x); }
 
-at::Tensor full_tensor(at::IntArrayRef shape, const at::Scalar& value, const at::TensorOptions& options) {
+at::Tensor full_tensor(at::IntArrayRef shape, const at::Scalar& value,
+                       const at::TensorOptions& options) {
   return at::full(shape, value, options);
 }
 

@@ -4,9 +4,9 @@
 
 #include "smp/plan/layer_tensors.h"
 
-// Tensors with memory of their own, by torch's functions of almost these names. Those are declared in
-// headers of operators, each of which costs gcc a second of every file that includes one; what are
-// methods of tensors costs nothing.
+// Tensors with memory of their own, by torch's functions of almost these names. Those are declared
+// in headers of operators, each of which costs gcc a second of every file that includes one; what
+// are methods of tensors costs nothing.
 namespace smp {
 
 at::Tensor empty_tensor(at::IntArrayRef shape, const at::TensorOptions& options);
