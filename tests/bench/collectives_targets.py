@@ -92,6 +92,12 @@ def of_peer(name, title, unit, ranks, targets, figure, floor=None):
     return table
 
 
+def gloo_table(title, ranks, seconds, floor=None):
+    """T1, of "gloo", "staged" and "direct" by call and size."""
+    return of_peer("T1", title, "x", ranks, GLOO,
+                   lambda op, size, way: seconds["gloo"][op][size] / seconds[way][op][size], floor)
+
+
 def tables(ranks, seconds):
     """`seconds`: of "gloo", "MPI" (the best) and "copies" where they were measured, and of "staged" and "direct", by
     call and size; "ratios" of "direct bf16" and so on to fp32 by call and long size."""
@@ -100,14 +106,14 @@ def tables(ranks, seconds):
     def limit(op, size, way="direct"):
         return shares_of_copies(op, ranks, way) * seconds["copies"][size]
 
-    def of_library(name, title, library, targets):
-        if library in seconds:
-            found.append(of_peer(name, title, "x", ranks, targets,
-                                 lambda op, size, way: seconds[library][op][size] / seconds[way][op][size],
-                                 lambda op, size, way: seconds[library][op][size] / limit(op, size, way)))
+    def floor(library):
+        return lambda op, size, way: seconds[library][op][size] / limit(op, size, way)
 
-    of_library("T1", "gloo / smp", "gloo", GLOO)
-    of_library("T2", "best MPI / smp", "MPI", MPI)
+    if "gloo" in seconds:
+        found.append(gloo_table("gloo / smp", ranks, seconds, floor("gloo")))
+    if "MPI" in seconds:
+        found.append(of_peer("T2", "best MPI / smp", "x", ranks, MPI,
+                             lambda op, size, way: seconds["MPI"][op][size] / seconds[way][op][size], floor("MPI")))
     found.append(of_peer("T3", "share of what two processes that copy memory could do", " %", ranks, LIMIT,
                          lambda op, size, way: 100 * limit(op, size) / seconds[way][op][size]))
     half = Table("T6", "16 bits / fp32, the same bytes", "x", LONG)
@@ -155,8 +161,8 @@ def target_table(table, markdown):
     return printed(lines, markdown)
 
 
-def time_table(seconds, best_mpi, markdown):
-    """Microseconds of a call; `best_mpi` names the quickest by call and size."""
+def time_table(seconds, markdown, best_mpi=None):
+    """Microseconds of a call, of what was measured; `best_mpi` names the quickest by call and size."""
     lines = [["us of a call", *map(text, SIZES)]]
     for op in OPS:
         for library in [*WAYS, "gloo", "MPI"]:
@@ -166,5 +172,6 @@ def time_table(seconds, best_mpi, markdown):
             if library == "MPI":
                 row = [f"{time}, {best_mpi[op][size]}" for time, size in zip(row, SIZES)]
             lines.append([f"{op}, {'best MPI' if library == 'MPI' else library}", *row])
-    lines.append(["a copy by two processes", *(short(seconds["copies"][size] * 1e6) for size in SIZES)])
+    if "copies" in seconds:
+        lines.append(["a copy by two processes", *(short(seconds["copies"][size] * 1e6) for size in SIZES)])
     return printed(lines, markdown)

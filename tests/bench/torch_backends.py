@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One rank of scripts/bench-pytorch: the same calls and the same DDP steps on "smp" and on "gloo", in
-turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a call or a step; "nothing" are those of
+turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a step, or by call and size of a call, of smp on
+tensors in private memory ("staged") and on those of allocate_tensor ("direct"); "nothing" are those of
 an all_reduce of 4 KiB on PyTorch's own backend "fake", which does nothing."""
 import argparse
 import json
@@ -13,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import smp_torch  # noqa: F401
+from collectives_targets import OPS, SIZES, WAYS
 from samples import calls_of_a_sample, let_settle
 
 
@@ -30,30 +32,41 @@ def timed(call, times):
     return (time.perf_counter() - begin) / times
 
 
-def calls(name, bytes_each, group):
+def private(count):
+    return torch.ones(count)
+
+
+def symmetric(group):
+    """Makes tensors that the group's ranks read in place."""
+    backend = group._get_backend(torch.device("cpu"))
+    return lambda count: backend.allocate_tensor(count, dtype=torch.float32, device=torch.device("cpu")).fill_(1)
+
+
+def calls(name, bytes_each, group, tensor=private):
     size = dist.get_world_size()
-    whole = torch.ones(bytes_each // 4 // size * size)
-    part = torch.ones(whole.numel() // size)
+    whole = tensor(bytes_each // 4 // size * size)
+    part = tensor(whole.numel() // size)
     return {"all_reduce": lambda: dist.all_reduce(whole, group=group),
             "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group)}[name]
 
 
 def bench_calls(options, groups):
-    rows = []
-    for name in ("all_reduce", "all_gather", "reduce_scatter"):
-        for bytes_each in (4 << 10, 256 << 10, 4 << 20, 64 << 20):
-            call_of = {backend: calls(name, bytes_each, group) for backend, group in groups.items()}
-            times = {backend: calls_of_a_sample(lambda n, call=call: n * slowest([timed(call, n)])[0])
-                     for backend, call in call_of.items()}
-            seconds = {backend: [] for backend in groups}
+    result = {way: {op: {} for op in OPS} for way in (*WAYS, "gloo")}
+    for op in OPS:
+        for size in SIZES:
+            call_of = {"staged": calls(op, size, groups["smp"]),
+                       "direct": calls(op, size, groups["smp"], symmetric(groups["smp"])),
+                       "gloo": calls(op, size, groups["gloo"])}
+            times = {way: calls_of_a_sample(lambda n, call=call: n * slowest([timed(call, n)])[0])
+                     for way, call in call_of.items()}
+            seconds = {way: [] for way in call_of}
             for _ in range(options.rounds + 1):
-                for backend, call in call_of.items():
-                    seconds[backend].append(timed(call, times[backend]))
-            rows.append({"call": name, "bytes": bytes_each,
-                         **{backend: statistics.median(slowest(taken)[1:])
-                            for backend, taken in seconds.items()}})
-    return rows
+                for way, call in call_of.items():
+                    seconds[way].append(timed(call, times[way]))
+            for way, taken in seconds.items():
+                result[way][op][size] = statistics.median(slowest(taken)[1:])
+    return result
 
 
 def steps(options, group):
