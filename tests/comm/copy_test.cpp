@@ -3,9 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "slot_writes.h"
 
 using namespace smp::shm;
 
@@ -53,4 +56,36 @@ TEST_CASE("every instruction set's copies of lines leave less than four") {
         CHECK(std::equal(to, to + done, from.data() + 3));
         CHECK(std::all_of(to + done, to + kRoom, [](std::byte b) { return b == std::byte(0); }));
       }
+}
+
+TEST_CASE(
+    "slots are written around the cache when three copies in a row were slow, and then again "
+    "through it") {
+  using std::chrono::microseconds;
+  constexpr int64_t kBytes =
+      256 << 10;  // 9 us at the speed of a cache, 110 where it is another CPU's
+  SlotWrites writes;
+  const auto goes_around = [&] { return writes.go_around(kBytes); };
+  for (const int took : {110, 110, 9, 110, 110}) writes.note(kBytes, microseconds(took));
+  CHECK_FALSE(goes_around());
+  writes.note(kBytes, microseconds(5000));  // another process had the CPU: says nothing
+  CHECK_FALSE(goes_around());
+  writes.note(kBytes, microseconds(110));
+  CHECK_FALSE(writes.go_around(4096));  // few bytes never are
+  int around = 0;
+  while (goes_around()) ++around;
+  CHECK(around == 1024);
+  writes.note(kBytes, microseconds(110));
+  CHECK_FALSE(goes_around());
+}
+
+TEST_CASE("what is copied to slots is there, by either way") {
+  const std::vector<std::byte> from = counting(64 << 10);
+  SlotWrites writes;
+  for (int i = 0; i < 3; ++i) writes.note(int64_t(from.size()), std::chrono::microseconds(28));
+  for (int i = 0; i < 1030; ++i) {
+    std::vector<std::byte> to(from.size());
+    writes.copy(to.data(), from.data(), int64_t(from.size()), true);
+    REQUIRE(to == from);
+  }
 }

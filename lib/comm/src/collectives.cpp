@@ -152,7 +152,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool stream = fills_cache(op.call) && in != out;
+  const bool is_large = fills_cache(op.call), stream = is_large && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -161,7 +161,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      copy_bytes(my_slot(), in + at, n);
+      writes_.copy(my_slot(), in + at, n, !is_large);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -183,7 +183,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool stream = fills_cache(op.call);
+  const bool is_large = fills_cache(op.call), stream = is_large;
   const Bytes own = out + bytes * rank_;
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
   // in a CPU's own cache until the peers read the slots.
@@ -194,7 +194,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      copy_bytes(my_slot(), in + at, n);
+      writes_.copy(my_slot(), in + at, n, !is_large);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       copy_bytes(own + at, in + at, n, stream);
@@ -222,7 +222,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      copy_bytes(my_slot(), buffer + at, n);
+      writes_.copy(my_slot(), buffer + at, n, !fills_cache(op.call));
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
@@ -249,8 +249,8 @@ void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t 
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
-    copy_bytes(my_slot() + (distance - 1) * piece_bytes(),
-               in + (part_begin(count, size_, p) + at) * element, n);
+    writes_.copy(my_slot() + (distance - 1) * piece_bytes(),
+                 in + (part_begin(count, size_, p) + at) * element, n, !fills_cache(op.call));
     wire += n;
   }
   publish(op, wire);
@@ -327,8 +327,9 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
       Bytes const to[] = {my_slot(), out + part_at(rank_, k)};
-      reduce_inputs({to, 2, from.data(), size_, size_, stream, 1, far}, n, op.call.dtype,
-                    op.call.reduce_op);
+      const bool around = writes_.go_around(n * element);
+      reduce_inputs({to, 2, from.data(), size_, size_, stream || around, around ? 0 : 1, far}, n,
+                    op.call.dtype, op.call.reduce_op);
       take_all();
       publish(op, n * element * (size_ - 1));
     }

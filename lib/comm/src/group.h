@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "group_side.h"
+#include "slot_writes.h"
 
 namespace smp::shm {
 
@@ -147,6 +148,7 @@ class Group final : public GroupSide {
 
   uint64_t published_ = 0;
   std::vector<uint64_t> consumed_;
+  SlotWrites writes_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
   std::vector<Bytes> targets_;
