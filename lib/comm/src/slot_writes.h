@@ -6,12 +6,12 @@
 
 #include "copy.h"
 
-// How a rank writes its slots: by how long that takes. Where two CPUs share no cache, each line that
-// the other has read must be taken away from it before it is written, which may take ten times as
-// long as to write it around the cache. Where they do share one it is the other way about. On a Zen 4
-// whose two virtual CPUs were at times so, at times so: 2.4 GB/s to the cache and 22.9 around it, or
-// 27.6 and 19.1. No fixed choice fits, nor does one made when a group begins, for virtual CPUs move:
-// so copies are timed.
+// How a rank writes its slots: by how long that takes. Where two CPUs share no cache, each line
+// that the other has read must be taken away from it before it is written, which may take ten times
+// as long as to write it around the cache. Where they do share one it is the other way about. On a
+// Zen 4 whose two virtual CPUs were at times so, at times so: 2.4 GB/s to the cache and 22.9 around
+// it, or 27.6 and 19.1. No fixed choice fits, nor does one made when a group begins, for virtual
+// CPUs move: so copies are timed.
 namespace smp::shm {
 
 class SlotWrites {
@@ -46,7 +46,7 @@ class SlotWrites {
 
  private:
   static constexpr int64_t kTimed = 16 << 10;
-  static constexpr double kSlow = 1 / 3.2e9;  // seconds of a byte, at least
+  static constexpr double kSlow = 1 / 3.2e9;        // seconds of a byte, at least
   static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: a rank that shares its CPU waits
   static constexpr int kInARow = 3;
   static constexpr int kAround = 1024;  // copies, then the cache is tried again
