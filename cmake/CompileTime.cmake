@@ -10,16 +10,11 @@ function(smp_precompile target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds$<SEMICOLON>-Wno-stringop-overread>)
 endfunction()
 
-# smp_optimize_little(target [file ...]): of what mostly waits, or checks others that compute, half is saved to
-# compile; of these files of the folder's target, or all.
+# smp_optimize_little(target): of what mostly waits, or checks others that compute, half is saved to compile.
 function(smp_optimize_little target)
-  set(level $<$<CONFIG:Release>:-O1>)
   if(SMP_SANITIZE MATCHES "address")
-    set(level -O0)
-  endif()
-  if(ARGN)
-    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${level})
+    target_compile_options(${target} PRIVATE -O0)
   else()
-    target_compile_options(${target} PRIVATE ${level})
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()

@@ -62,8 +62,7 @@ TEST_CASE(
     "slots are written around the cache when three copies in a row were slow, and then again "
     "through it") {
   using std::chrono::microseconds;
-  constexpr int64_t kBytes =
-      256 << 10;  // 9 us at the speed of a cache, 110 where it is another CPU's
+  constexpr int64_t kBytes = 256 << 10;  // 9 us through a cache that is shared, 110 where none is
   SlotWrites writes;
   const auto goes_around = [&] { return writes.go_around(kBytes); };
   for (const int took : {110, 110, 9, 110, 110}) writes.note(kBytes, microseconds(took));

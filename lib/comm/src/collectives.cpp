@@ -218,15 +218,16 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     co_await called_by(op, root);
     check_call(op, root);
   }
+  const bool is_large = fills_cache(op.call);
   for (int64_t at = 0; at < bytes; at += kSlotBytes) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_.copy(my_slot(), buffer + at, n, !fills_cache(op.call));
+      writes_.copy(my_slot(), buffer + at, n, !is_large);
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
-      copy_bytes(buffer + at, peer_slot(root), n, fills_cache(op.call));
+      copy_bytes(buffer + at, peer_slot(root), n, is_large);
       take(root);
     }
   }
@@ -245,12 +246,13 @@ int64_t Group::piece_bytes() const {
 void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step) {
   const int64_t element = bytes_of(op.call.dtype);
   const int64_t chunk = piece_bytes() / element, at = step * chunk;
+  const bool is_large = fills_cache(op.call);
   int64_t wire = 0;
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
     writes_.copy(my_slot() + (distance - 1) * piece_bytes(),
-                 in + (part_begin(count, size_, p) + at) * element, n, !fills_cache(op.call));
+                 in + (part_begin(count, size_, p) + at) * element, n, !is_large);
     wire += n;
   }
   publish(op, wire);

@@ -15,8 +15,8 @@ at::Tensor empty_tensor(at::IntArrayRef shape, const at::TensorOptions& options)
 }
 
 at::Tensor empty_tensor(const TensorSpec& spec, at::Device device) {
-  return at::empty(spec.shape,
-                   at::TensorOptions().dtype(scalar_type_of(spec.dtype)).device(device));
+  return empty_tensor(spec.shape,
+                      at::TensorOptions().dtype(scalar_type_of(spec.dtype)).device(device));
 }
 
 at::Tensor empty_tensor_like(const at::Tensor& x) { return at::empty_like(x); }

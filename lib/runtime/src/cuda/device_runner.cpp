@@ -2,8 +2,9 @@
 
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+
+#include "new_tensors.h"
 
 namespace smp::cuda {
 
@@ -33,7 +34,7 @@ std::tuple<at::Tensor, at::Tensor> DeviceRunner::flash_forward(const AttentionSh
 std::tuple<at::Tensor, at::Tensor, at::Tensor> DeviceRunner::flash_backward(
     const AttentionShape& shape, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& output, const at::Tensor& output_gradient, const at::Tensor& log_sums) {
-  const at::Tensor unread = at::empty({2}, q.options().dtype(at::ScalarType::UInt64));
+  const at::Tensor unread = empty_tensor({2}, q.options().dtype(at::ScalarType::UInt64));
   return at::_scaled_dot_product_flash_attention_backward(
       output_gradient, q, k, v, output, log_sums, /*cum_seq_q=*/{}, /*cum_seq_k=*/{},
       shape.sequence, shape.keys, /*dropout_p=*/0, shape.causal, unread, unread, shape.scale);

@@ -1,4 +1,3 @@
-
 #include "functions/cpu_functions.h"
 #include "functions/element_types.h"
 #include "new_tensors.h"

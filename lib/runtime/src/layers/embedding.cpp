@@ -1,4 +1,3 @@
-
 #include <algorithm>
 
 #include "layers/parameter_views.h"

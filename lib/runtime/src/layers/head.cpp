@@ -1,4 +1,3 @@
-
 #include "layers/cross_entropy.h"
 #include "layers/parameter_views.h"
 #include "new_tensors.h"

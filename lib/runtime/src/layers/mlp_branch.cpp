@@ -1,4 +1,3 @@
-
 #include "layers/branches.h"
 #include "new_tensors.h"
 #include "smp/plan/check.h"

@@ -1,4 +1,3 @@
-
 #include <utility>
 
 #include "layers/cross_entropy.h"

@@ -1,4 +1,3 @@
-
 #include <cmath>
 
 #include "new_tensors.h"

@@ -1,4 +1,3 @@
-
 #include <algorithm>
 
 #include "functions/image_kernels.h"

@@ -1,4 +1,3 @@
-
 #include "new_tensors.h"
 #include "operators/operator.h"
 

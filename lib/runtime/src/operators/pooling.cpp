@@ -1,4 +1,3 @@
-
 #include "functions/image_kernels.h"
 #include "new_tensors.h"
 #include "operators/operator.h"
