@@ -56,9 +56,11 @@ Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
   std::thread writer([&] {
     pin_to(0);
     for (int i = 0; i < kTimes; ++i) {
-      while (i - read.value.load(std::memory_order_acquire) >= kSlots) {}
+      while (i - read.value.load(std::memory_order_acquire) >= kSlots) {
+      }
       const auto start = Clock::now();
-      shm::copy_bytes(slots[size_t(i % kSlots)].bytes, from[size_t(i % kSources)].bytes, kBytes, around);
+      shm::copy_bytes(slots[size_t(i % kSlots)].bytes, from[size_t(i % kSources)].bytes, kBytes,
+                      around);
       writing += seconds_since(start);
       written.value.store(i + 1, std::memory_order_release);
     }
@@ -67,7 +69,8 @@ Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
     pin_to(1);
     const auto begin = Clock::now();
     for (int i = 0; i < kTimes; ++i) {
-      while (written.value.load(std::memory_order_acquire) <= i) {}
+      while (written.value.load(std::memory_order_acquire) <= i) {
+      }
       const auto start = Clock::now();
       shm::copy_bytes(to[size_t(i % kSources)].bytes, slots[size_t(i % kSlots)].bytes, kBytes);
       reading += seconds_since(start);
@@ -81,7 +84,7 @@ Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
   return {bytes / whole, bytes / writing, bytes / reading};
 }
 
-double median(std::vector<Rates> rounds, double Rates::* rate) {
+double median(std::vector<Rates> rounds, double Rates::*rate) {
   std::sort(rounds.begin(), rounds.end(), [&](auto& a, auto& b) { return a.*rate < b.*rate; });
   return rounds[rounds.size() / 2].*rate;
 }

@@ -9,9 +9,9 @@
 // How a rank writes its slots: by how long that takes. Where two CPUs share no cache, each line
 // that the other has read must be taken away from it before it is written, which may take ten times
 // as long as to write it around the cache. Where they do share one it is the other way about. On a
-// Zen 4 whose two virtual CPUs were at times so, at times so: 2.4 GB/s to the cache and 22.9 around
-// it, or 27.6 and 19.1. No fixed choice fits, nor does one made when a group begins, for virtual
-// CPUs move: so copies are timed.
+// Zen 4 whose two virtual CPUs were at times so, at times so, slots went from one to the other
+// at 2.5 GB/s and around the cache at 22, or at 27 and 15 (smp_slots). No fixed choice fits, nor
+// does one made when a group begins, for virtual CPUs move: so copies are timed.
 namespace smp::shm {
 
 class SlotWrites {
