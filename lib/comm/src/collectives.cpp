@@ -152,7 +152,6 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool is_large = fills_cache(op.call), stream = is_large && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -161,7 +160,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_.copy(my_slot(), in + at, n, !is_large);
+      writes_.copy(my_slot(), in + at, n, true);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -174,7 +173,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       from[size_t(p)] = peer_slot(p);
     }
     Bytes const to = out + at;
-    reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n / element, op.call.dtype,
+    reduce_inputs({&to, 1, from.data(), size_, size_, false, 0, far}, n / element, op.call.dtype,
                   op.call.reduce_op);
     take_all(steps == 1);
   }
@@ -309,6 +308,8 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
   const bool stream = fills_cache(op.call, in == out);
+  // Of two ranks half of what a sum reads here is still in a cache.
+  const bool stream_sums = stream && (in != out || size_ > 2);
   const int far = stream ? rank_ : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -330,8 +331,8 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       const int64_t n = length(rank_, k);
       Bytes const to[] = {my_slot(), out + part_at(rank_, k)};
       const bool around = writes_.go_around(n * element);
-      reduce_inputs({to, 2, from.data(), size_, size_, stream || around, around ? 0 : 1, far}, n,
-                    op.call.dtype, op.call.reduce_op);
+      reduce_inputs({to, 2, from.data(), size_, size_, stream_sums || around, around ? 0 : 1, far},
+                    n, op.call.dtype, op.call.reduce_op);
       take_all();
       publish(op, n * element * (size_ - 1));
     }

@@ -11,6 +11,8 @@ namespace {
 // Up to here two ranks had better sum everything themselves than wait for each other's half:
 // in, out and the peer's in stay in a CPU's own cache.
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
+// The same in private memory, where the slots lie in that cache too.
+constexpr int64_t kOneShotOfTwoBytes = 256 << 10;
 
 }  // namespace
 
@@ -175,8 +177,9 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
     case CollectiveOp::kReduceScatter: return run_reduce_scatter(op, in, out);
     default: break;
   }
-  // Between two ranks both ways move the same bytes, and one-shot has no second round.
-  const bool is_one_shot = op.call.bytes() <= kOneShotBytes || size_ == 2;
+  // Between two ranks both ways move the same bytes: one-shot without a second round, but each rank
+  // sums all of them.
+  const bool is_one_shot = op.call.bytes() <= (size_ == 2 ? kOneShotOfTwoBytes : kOneShotBytes);
   return is_one_shot ? run_one_shot(op, in, out) : run_mesh_all_reduce(op, in, out);
 }
 
