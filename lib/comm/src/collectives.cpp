@@ -23,6 +23,7 @@ namespace {
 // Half a slot: beside it the rank's own part and what is written stay in a CPU's own cache.
 constexpr int64_t kOneShotStep = 128 << 10;
 static_assert(kOneShotStep <= kSlotBytes);
+constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
 
 }  // namespace
 
@@ -152,6 +153,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
+  const bool is_large = fills_cache(op.call), stream = is_large && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
@@ -160,7 +162,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_.copy(my_slot(), in + at, n, true);
+      writes_.copy(my_slot(), in + at, n, !is_large);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -173,7 +175,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       from[size_t(p)] = peer_slot(p);
     }
     Bytes const to = out + at;
-    reduce_inputs({&to, 1, from.data(), size_, size_, false, 0, far}, n / element, op.call.dtype,
+    reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n / element, op.call.dtype,
                   op.call.reduce_op);
     take_all(steps == 1);
   }
@@ -294,6 +296,25 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   }
 }
 
+// The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
+// copied to the slot while they are in the nearest cache. Copies by the C library do not mind that
+// a peer on a CPU that shares no cache has read the slot before; each line that vectors write waits
+// until it has been taken from there.
+void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
+  const int64_t element = bytes_of(op.call.dtype);
+  const bool around = writes_.go_around(bytes);
+  if (stream) block_sum_.resize(size_t(kSumBlock));
+  for (int64_t at = 0; at < bytes; at += kSumBlock) {
+    const int64_t n = std::min(kSumBlock, bytes - at);
+    Bytes const to[] = {stream ? block_sum_.data() : out + at, out + at};
+    reduce_inputs(
+        {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
+        n / element, op.call.dtype, op.call.reduce_op);
+    copy_bytes(my_slot() + at, to[0], n, around);
+    for (ConstBytes& from : sources_) from += n;
+  }
+}
+
 // A mesh reduce-scatter and a mesh all-gather, a chunk at a time. Each rank publishes, in this
 // order, pieces 0, pieces 1, sum 0, pieces 2, sum 1, ... and takes its peers' slots in the same
 // order: while a sum is on its way the next pieces are being summed.
@@ -308,9 +329,6 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
     return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
   };
   const bool stream = fills_cache(op.call, in == out);
-  // Of two ranks half of what a sum reads here is still in a cache.
-  const bool stream_sums = stream && (in != out || size_ > 2);
-  const int far = stream ? rank_ : -1;
   std::vector<ConstBytes>& from = sources_;
   note_call(op);
   for (int64_t k = -1; k <= steps; ++k) {
@@ -329,10 +347,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       }
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
-      Bytes const to[] = {my_slot(), out + part_at(rank_, k)};
-      const bool around = writes_.go_around(n * element);
-      reduce_inputs({to, 2, from.data(), size_, size_, stream_sums || around, around ? 0 : 1, far},
-                    n, op.call.dtype, op.call.reduce_op);
+      sum_to_slot(op, out + part_at(rank_, k), n * element, stream);
       take_all();
       publish(op, n * element * (size_ - 1));
     }

@@ -178,8 +178,10 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
     default: break;
   }
   // Between two ranks both ways move the same bytes: one-shot without a second round, but each rank
-  // sums all of them.
-  const bool is_one_shot = op.call.bytes() <= (size_ == 2 ? kOneShotOfTwoBytes : kOneShotBytes);
+  // sums all of them, which weighs where memory does not.
+  const bool is_one_shot =
+      op.call.bytes() <= kOneShotBytes ||
+      (size_ == 2 && (op.call.bytes() <= kOneShotOfTwoBytes || fills_cache(op.call)));
   return is_one_shot ? run_one_shot(op, in, out) : run_mesh_all_reduce(op, in, out);
 }
 

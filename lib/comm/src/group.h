@@ -122,6 +122,7 @@ class Group final : public GroupSide {
   int64_t piece_bytes() const;
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step);
   ConstBytes piece_from(int peer) const;
+  void sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream);
   void ring_peers() const;
   bool all_have_called(const Operation& op) const;
   void ring_waiting_peers() const;
@@ -152,6 +153,7 @@ class Group final : public GroupSide {
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
   std::vector<Bytes> targets_;
+  std::vector<std::byte> block_sum_;
 
   bool quiet_ = false;
 };
