@@ -297,9 +297,9 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
 }
 
 // The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
-// copied to the slot while they are in the nearest cache. Copies by the C library do not mind that
-// a peer on a CPU that shares no cache has read the slot before; each line that vectors write waits
-// until it has been taken from there.
+// copied to the slot while they are in the nearest cache. Where a peer's CPU shares no cache with
+// this one, a vector that writes a slot waits until each line that the peer has read is taken away
+// from there. Copies by the C library do not; others are timed (SlotWrites).
 void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
   const int64_t element = bytes_of(op.call.dtype);
   const bool around = writes_.go_around(bytes);
