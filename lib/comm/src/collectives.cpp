@@ -303,10 +303,10 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
 void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
   const int64_t element = bytes_of(op.call.dtype);
   const bool around = writes_.go_around(bytes);
-  if (stream) block_sum_.resize(size_t(kSumBlock));
+  alignas(kLineBytes) std::byte block[kSumBlock];  // of a sum that goes to `out` around the cache
   for (int64_t at = 0; at < bytes; at += kSumBlock) {
     const int64_t n = std::min(kSumBlock, bytes - at);
-    Bytes const to[] = {stream ? block_sum_.data() : out + at, out + at};
+    Bytes const to[] = {stream ? block : out + at, out + at};
     reduce_inputs(
         {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
         n / element, op.call.dtype, op.call.reduce_op);

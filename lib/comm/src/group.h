@@ -153,7 +153,6 @@ class Group final : public GroupSide {
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
   std::vector<Bytes> targets_;
-  std::vector<std::byte> block_sum_;
 
   bool quiet_ = false;
 };
