@@ -19,7 +19,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
-constexpr int64_t kShortBytes = 1 << 20;   // no longer than a habit would have it stand still
+constexpr int64_t kShortBytes = 4 << 20;   // no longer than a habit would have it stand still
 constexpr microseconds kAtOnce{200};       // after the call
 // So that the last call of a step, which is waited for at once, does not make the next step's first
 // ones look wanted.
@@ -109,7 +109,8 @@ bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
 }
 
 void Engine::submit(std::shared_ptr<Operation> op) {
-  const bool leaves = is_for_thread(op), is_short = op->call.bytes() <= kShortBytes;
+  const bool leaves = is_for_thread(op), is_long = op->call.bytes() >= kLongBytes;
+  const bool is_short = op->call.bytes() <= kShortBytes;
   if (!leaves && try_lock()) {
     take_inbox();  // what was submitted earlier comes first
     Lane& lane = op->lane;
@@ -118,6 +119,8 @@ void Engine::submit(std::shared_ptr<Operation> op) {
     // What is through, but for news of it, has no need to look at the network for itself.
     if (more_ || !lane.operations.empty()) pass();
     leave(nullptr, is_short && is_watched_.load() && waited_at_once_.load() >= kHabit);
+    // Its maker goes on from here: much of a call may be through by now.
+    if (is_long) lane.last_long->made_ = Clock::now();
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
