@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <new>
 
 #include "pattern.h"
 #include "sample_calls.h"
@@ -39,6 +40,13 @@ bool cuts(CollectiveOp op) {  // the full buffer holds a part of each rank
     case CollectiveOp::kAllToAll: return true;
     default: return false;
   }
+}
+
+// Aligned as PyTorch's tensors are.
+std::shared_ptr<std::byte[]> private_memory(int64_t bytes) {
+  constexpr std::align_val_t kLine{64};
+  return {new (kLine) std::byte[size_t(bytes)](),
+          [](std::byte* memory) { ::operator delete[](memory, kLine); }};
 }
 
 class Bench {
@@ -227,8 +235,8 @@ void BenchBuffers::hold(Buffer& buffer, int64_t bytes) {
   if (buffer.memory && buffer.bytes >= bytes) return;
   buffer.memory = nullptr;  // before there is more
   buffer.bytes = std::max<int64_t>(1, bytes);
-  buffer.memory = is_symmetric_ ? comm_.allocate_symmetric(buffer.bytes)
-                                : std::make_shared<std::byte[]>(size_t(buffer.bytes));
+  buffer.memory =
+      is_symmetric_ ? comm_.allocate_symmetric(buffer.bytes) : private_memory(buffer.bytes);
 }
 
 void settle(Communicator& comm) {
