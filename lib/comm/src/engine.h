@@ -376,8 +376,9 @@ class Engine {
 
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
-  // Calls in a row for which their maker waited without delay.
+  // Calls for which their maker waited without delay, but for single ones.
   std::atomic<uint64_t> waited_at_once_{0};
+  bool was_late_ = false;  // with the last one
   // The thread looks every kWatch, woken or not. It says no only where it has the lock.
   std::atomic<bool> is_watched_{false};
   // The engine's thread sleeps long, and no message of another host wakes it.

@@ -200,7 +200,12 @@ void Engine::note_start(Clock::time_point now) {
 // costs as much as a call of some 100 KiB.
 void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
-  waited_at_once_.store(Clock::now() - op.start_ < kByHabit ? waited_at_once_.load() + 1 : 0);
+  if (Clock::now() - op.start_ < kByHabit) {
+    waited_at_once_.store(waited_at_once_.load() + 1);
+    was_late_ = false;
+  } else if (std::exchange(was_late_, true)) {  // once, it may have had no CPU
+    waited_at_once_.store(0);
+  }
 }
 
 // Another thread has the lock and runs our operation with its own.
