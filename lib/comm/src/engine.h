@@ -222,7 +222,7 @@ class Operation {
   bool started_ = false;
   bool leaves_ = false;
   bool is_for_thread_ = false;
-  std::chrono::steady_clock::time_point made_;   // of a long call
+  std::chrono::steady_clock::time_point left_;   // by its maker, who went on: of a long call
   std::atomic<bool> is_wanted_at_once_{false};   // by somebody who waited for it when it was made
   std::chrono::steady_clock::time_point start_;  // as noted when it first had to wait for long
   std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
@@ -274,7 +274,7 @@ class Engine {
   ProcessState state(int rank) const;
   // Whether ranks have CPUs to spare for threads beside those that compute.
   bool has_spare_cpus() const { return has_spare_cpus_; }
-  void submit(std::shared_ptr<Operation> op);
+  void submit(std::shared_ptr<Operation> op);  // by its maker
   void wait(Operation& op);
   void poll(const Operation& op);  // one helping hand
   // Ends what is under way on these lanes of one member; afterwards the engine knows nothing of
@@ -311,6 +311,7 @@ class Engine {
   void run_thread();
 
   static constexpr int kBudget = 64;  // chunks
+  void put(std::shared_ptr<Operation> op, bool leaves);
   // To be asked once, when the call is made.
   bool is_for_thread(const std::shared_ptr<Operation>& op) const;
   // One round over all lanes, each until it must wait or has moved `budget` chunks; whether
@@ -376,9 +377,9 @@ class Engine {
 
   std::vector<Lane*> active_;  // under the lock, as all below
   bool more_ = false;          // a lane could go on at once
-  // Calls for which their maker waited without delay, but for single ones.
+  // Calls for which their maker waited without delay, in a row but for one late wait in kHabit.
   std::atomic<uint64_t> waited_at_once_{0};
-  bool was_late_ = false;  // with the last one
+  uint64_t late_at_ = 0;  // so many of them came before the last late one
   // The thread looks every kWatch, woken or not. It says no only where it has the lock.
   std::atomic<bool> is_watched_{false};
   // The engine's thread sleeps long, and no message of another host wakes it.

@@ -200,12 +200,10 @@ void Engine::note_start(Clock::time_point now) {
 // costs as much as a call of some 100 KiB.
 void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
-  if (Clock::now() - op.start_ < kByHabit) {
-    waited_at_once_.store(waited_at_once_.load() + 1);
-    was_late_ = false;
-  } else if (std::exchange(was_late_, true)) {  // once, it may have had no CPU
-    waited_at_once_.store(0);
-  }
+  const uint64_t calls = waited_at_once_.load();
+  if (Clock::now() - op.start_ < kByHabit) return waited_at_once_.store(calls + 1);
+  late_at_ = calls >= late_at_ + kHabit ? calls : 0;  // now and then it may have been interrupted
+  waited_at_once_.store(late_at_);
 }
 
 // Another thread has the lock and runs our operation with its own.
@@ -227,10 +225,8 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
   RankBoard& board = job_.board(rank_);
   for (;;) {
     more_ = false;
-    bool needed = needs_thread();
-    if (needed) note_start(Clock::now());
-    if (is_soon_back) needed = false;
-    if (needed) {
+    bool goes_on = needs_thread();
+    if (goes_on && !is_soon_back) {
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
       // Programs wait for other ranks now, which may have moved already. A message of the network
@@ -239,8 +235,10 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
         board.waits_for.store(~uint64_t{0});
         pass(budget);
       }
-      needed = needs_thread();
+      goes_on = needs_thread();
     }
+    if (goes_on) note_start(Clock::now());
+    const bool needed = goes_on && !is_soon_back;
     const bool impatient = doorbell_ != nullptr && mover_->is_impatient();
     if (!needed) show(board.sleeper, impatient ? RankBoard::kThread : RankBoard::kNobody);
     const bool more = more_ || (impatient && rest == nullptr);
