@@ -319,6 +319,8 @@ void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stre
 // order, pieces 0, pieces 1, sum 0, pieces 2, sum 1, ... and takes its peers' slots in the same
 // order: while a sum is on its way the next pieces are being summed.
 Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
+  static_assert(kRingSlots >= 3,
+                "pieces k are not taken before sum k has a place behind pieces k+1");
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
   const int64_t chunk = piece_bytes() / element;
   const int64_t steps = div_up(part_size(count, size_, 0), chunk);
