@@ -82,9 +82,6 @@ int run(int argc, char** argv) {
         pin_to(rank);
         auto* const own = static_cast<std::byte*>(memory) + (rank == 0 ? 0 : most);
         const auto* const other = static_cast<std::byte*>(memory) + (rank == 0 ? most : 0);
-        struct alignas(64) Line {
-          std::byte bytes[64];
-        };
         std::vector<Line> lines(most / sizeof(Line) + 1);
         std::byte* const out = lines.front().bytes;
         std::string text;

@@ -21,26 +21,20 @@ namespace {
 
 using Seconds = std::map<std::string, std::map<int64_t, double>>;
 
-// Aligned as PyTorch's tensors are.
-constexpr size_t kLineFloats = 16;
-struct alignas(64) Line {
-  float values[kLineFloats];
-};
-
 class Gloo {
  public:
   Gloo(TimedProcesses& all, std::shared_ptr<gloo::rendezvous::Context> context, int64_t bytes)
       : all_(all),
         context_(std::move(context)),
         count_(int(bytes / 4) / context_->size * context_->size),
-        in_(size_t(count_) / kLineFloats + 1),
+        in_(size_t(bytes) / sizeof(Line) + 1),
         out_(in_.size()) {}
 
   void all_gather(double& seconds) {
     seconds = time([this] {
       gloo::AllgatherOptions options(context_);
-      options.setInput(in_[0].values, size_t(count_ / context_->size));
-      options.setOutput(out_[0].values, size_t(count_));
+      options.setInput(in(), size_t(count_ / context_->size));
+      options.setOutput(out(), size_t(count_));
       gloo::allgather(options);
     });
   }
@@ -48,12 +42,12 @@ class Gloo {
   // gloo reduces in place, in the buffer that the algorithm was made for.
   void reduce_scatter(double& seconds) {
     const std::vector<int> parts(size_t(context_->size), count_ / context_->size);
-    gloo::ReduceScatterHalvingDoubling<float> algorithm(context_, {in_[0].values}, count_, parts);
+    gloo::ReduceScatterHalvingDoubling<float> algorithm(context_, {in()}, count_, parts);
     seconds = time([&] { algorithm.run(); });
   }
 
   void all_reduce(double& seconds) {
-    gloo::AllreduceHalvingDoubling<float> halving(context_, {in_[0].values}, count_);
+    gloo::AllreduceHalvingDoubling<float> halving(context_, {in()}, count_);
     seconds = time([&] { halving.run(); });
     using Algorithm = gloo::AllreduceOptions::Algorithm;
     std::vector<Algorithm> others = {Algorithm::RING};
@@ -64,8 +58,8 @@ class Gloo {
           seconds, time([this, other] {
             gloo::AllreduceOptions options(context_);
             options.setAlgorithm(other);
-            options.setInput(in_[0].values, size_t(count_));
-            options.setOutput(out_[0].values, size_t(count_));
+            options.setInput(in(), size_t(count_));
+            options.setOutput(out(), size_t(count_));
             options.setReduceFunction(
                 static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
             gloo::allreduce(options);
@@ -73,6 +67,9 @@ class Gloo {
   }
 
  private:
+  float* in() { return reinterpret_cast<float*>(in_.data()); }
+  float* out() { return reinterpret_cast<float*>(out_.data()); }
+
   double time(const std::function<void()>& call) {
     // Zeros: sums in place must not overflow over thousands of calls.
     return all_.median_of(call, [this] { memset(in_.data(), 0, in_.size() * sizeof(Line)); });

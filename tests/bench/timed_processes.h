@@ -29,6 +29,11 @@ namespace smp::bench {
 
 inline constexpr int kMostProcesses = 64;
 
+// Vectors of these begin at a line of the cache, as PyTorch's tensors do.
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
 class TimedProcesses {
  public:
   // `program` runs in each of `size` new processes, which end with this one; false when one failed,

@@ -312,7 +312,7 @@ class Engine {
 
   static constexpr int kBudget = 64;  // chunks
   void put(std::shared_ptr<Operation> op, bool leaves);
-  // To be asked once, when the call is made.
+  // To be asked once, when a long call is made.
   bool is_for_thread(const std::shared_ptr<Operation>& op) const;
   // One round over all lanes, each until it must wait or has moved `budget` chunks; whether
   // anything moved.
