@@ -77,10 +77,11 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
                          : i == whole ? shm::last_word(text)
                                       : 0,
                          kRelease);
-  entry.enqueued.store(ticks(), kRelease);
-  entry.started.store(0, kRelease);
+  const uint64_t now = ticks();
+  entry.enqueued.store(now, kRelease);
+  entry.started.store(call.state == LoggedCall::State::kEnqueued ? 0 : now, kRelease);
   entry.ended.store(0, kRelease);
-  entry.state.store(uint32_t(LoggedCall::State::kEnqueued), kRelease);
+  entry.state.store(uint32_t(call.state), kRelease);
   entry.sequence.store(sequence, kRelease);
   return sequence;
 }

@@ -27,12 +27,19 @@ constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
 
 }  // namespace
 
-// For a call that publishes slots, which ring: what peers wait for comes with the first of them.
 void Group::note_call(Operation& op) {
   if (std::exchange(op.posted, true)) return;
   CallEntry& entry = block_.call(rank_, op.call.number);
   write(entry, op.call, op.print);
   entry.number.store(op.call.number, std::memory_order_release);
+}
+
+// Of a program that publishes slots, which ring: what peers wait for comes with the first of them.
+// The line that says so is theirs, who have read it last: it comes back while the slot is written.
+void Group::begin(Operation& op) {
+  note_call(op);
+  before_ = published_;
+  fetch_to_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published), kLineBytes);
 }
 
 // Who waits for a call waits for those of all ranks, so the last one rings; but for a broadcast's
@@ -42,6 +49,7 @@ void Group::post(Operation& op) {
   note_call(op);
   std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
   number.fetch_add(0);  // before anybody's bell is looked at
+  note(op);
   if (op.call.op == CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
@@ -88,10 +96,13 @@ void Group::check_call(const Operation& op, int peer) const {
   throw mismatch(odd_one_out(op, peer), global(rank_), text(op.call), global(peer), text(theirs));
 }
 
-// That the slot of `peer` that comes next is of the same call as this rank's.
-void Group::check_slot(const Operation& op, int peer) const {
+// That the slot of `peer` that comes next is of the same call as this rank's. Whoever has come to
+// it has taken all of earlier calls.
+void Group::check_slot(const Operation& op, int peer) {
   const auto& print = block_.control(peer).published.prints[consumed_[size_t(peer)] % kRingSlots];
   if (print.load(std::memory_order_relaxed) != op.print) check_call(op, peer);
+  uint64_t& known = taken_[size_t(peer)];
+  known = std::max(known, before_);
 }
 
 // Whether a rank that has taken so many steps of its peers writes another: one ahead at most. What
@@ -120,6 +131,7 @@ void Group::count_slot(Operation& op, int64_t wire_bytes) {
   Published& ring = block_.control(rank_).published;
   ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
   ring.value.store(++published_);
+  note(op);
   op.wire_bytes += wire_bytes;
 }
 
@@ -156,7 +168,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const bool is_large = fills_cache(op.call), stream = is_large && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
-  note_call(op);
+  begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && writes_next(made, taken)) {
@@ -189,7 +201,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
   // in a CPU's own cache until the peers read the slots.
   const bool is_ahead = own == in;
-  note_call(op);
+  begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
@@ -198,6 +210,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
       writes_.copy(my_slot(), in + at, n, !is_large);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
+      if (steps == 1) fetch_to_write(my_slot(), n);  // the next call is likely to be like it
       copy_bytes(own + at, in + at, n, stream);
     }
     const int64_t at = taken * most, n = std::min(most, bytes - at);
@@ -273,7 +286,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const bool stream = is_large && in + part * rank_ * element != out;
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
-  note_call(op);
+  begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && writes_next(made, taken)) {
@@ -332,7 +345,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
   };
   const bool stream = fills_cache(op.call, in == out);
   std::vector<ConstBytes>& from = sources_;
-  note_call(op);
+  begin(op);
   for (int64_t k = -1; k <= steps; ++k) {
     if (k + 1 < steps) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));

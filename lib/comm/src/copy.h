@@ -10,6 +10,10 @@ namespace smp::shm {
 // reading each line of a large result before it is overwritten.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream = false);
 
+// Asks for the lines of what will be written soon and others have read, if they are few: they come
+// while the caller waits for something else.
+void fetch_to_write(std::byte* to, int64_t bytes);
+
 // Copy whole lines to an address at a multiple of 64 and return how many bytes that were; the few
 // that are left are less than four lines.
 using LineCopy = int64_t (*)(std::byte* to, const std::byte* from, int64_t bytes);

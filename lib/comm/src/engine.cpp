@@ -128,6 +128,7 @@ void Engine::put(std::shared_ptr<Operation> op, bool leaves) {
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
   }
+  op->lane.member->note(*op);
   {
     std::lock_guard guard(inbox_mutex_);
     inbox_.push_back(std::move(op));
@@ -202,6 +203,7 @@ void Engine::enqueue(std::shared_ptr<Operation> op) {
   SMP_CHECK_EQ(op->call.number, lane.last_number + 1);
   lane.last_number = op->call.number;
   if (op->at_once) op->at_once();
+  if (!lane.operations.empty()) lane.member->note(*op);
   lane.operations.push_back(std::move(op));
   if (lane.active) return;
   lane.active = true;
@@ -239,6 +241,7 @@ bool Engine::advance(Lane& lane, int budget) {
     op->counter_ = nullptr;
     op->budget_ = budget;
     op->program.resume();
+    lane.member->note(*op);
     if (!op->program.done()) {
       if (op->budget_ > 0) continue;
       more_ = true;
@@ -278,6 +281,7 @@ Failure Engine::failure_of(const Operation& op, const std::exception_ptr& error)
 
 void Engine::finish(Operation& op, std::exception_ptr error) {
   op.error_ = error;
+  op.lane.member->note(op);
   if (error) op.lane.member->let_go();
   if (op.logged != 0) log_->end(op.logged, error != nullptr);
   op.lane.member->finished(op);

@@ -47,6 +47,9 @@ class Member {
   virtual int awaited(Operation& op) const = 0;
   // By which the members on other hosts know the group of this call; 0: by none.
   virtual uint64_t key_of(const Operation&) const { return 0; }
+  // Tells those who ask what this rank calls, and the log, once. Not before what peers wait for is
+  // on its way, if that is so at once: it takes as long as to reach them.
+  virtual void note(Operation& op) = 0;
   virtual void finished(const Operation& op) = 0;  // to count its traffic
   // An operation has failed, and the whole group with it: nothing shall touch the memory of its
   // callers any more.
@@ -112,7 +115,7 @@ struct Lane {
 
 class Operation {
  public:
-  Operation(Engine& engine, Lane& its_lane, Call made, std::chrono::milliseconds limit)
+  Operation(Engine& engine, Lane& its_lane, Call&& made, std::chrono::milliseconds limit)
       : call(std::move(made)),
         print(fingerprint(call)),
         lane(its_lane),
@@ -123,6 +126,7 @@ class Operation {
   bool done();
   void wait();
   void give_up();  // touches no buffer any more when this returns
+  bool started() const { return started_; }
   bool finished() const { return finished_.load(); }
   bool failed() const { return error_ != nullptr; }  // for Member::finished()
   // The engine's thread runs it: its caller has something else to do.
@@ -175,7 +179,8 @@ class Operation {
   std::function<void()> at_once;  // when it is put into its lane, under the lock
   FrameRoom frame_room;           // before its programs
   Program program;
-  Program rest;         // goes on when `program` is through
+  Program rest;  // goes on when `program` is through
+  bool noted = false;
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
   bool posted = false;
   bool is_given = false;  // peers have all that they need of it: it may rest until somebody waits

@@ -101,11 +101,12 @@ class Group final : public GroupSide {
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
   void note_call(Operation& op);
+  void begin(Operation& op);
   void post(Operation& op);
   auto called_by(Operation& op, int peer);
   auto called_by_all(Operation& op);
   void check_call(const Operation& op, int peer) const;
-  void check_slot(const Operation& op, int peer) const;
+  void check_slot(const Operation& op, int peer);
   int odd_one_out(const Operation& op, int peer) const;
   auto slot_free(Operation& op, int reader);
   bool writes_next(int64_t written, int64_t taken);
@@ -147,7 +148,7 @@ class Group final : public GroupSide {
   std::atomic<uint64_t> completed_{0};  // collectives
   std::vector<Peer> peers_;
 
-  uint64_t published_ = 0;
+  uint64_t published_ = 0, before_ = 0;  // slots; before the call that runs
   std::vector<uint64_t> consumed_;
   SlotWrites writes_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken

@@ -85,21 +85,21 @@ Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
   return {op, dtype, ReduceOp::kSum, count, peer, std::string(label), ++number};
 }
 
-std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call call) {
-  if (!is_step(call.label)) store(seat_->job->board(global(rank_)).last_call, call);
-  auto op = std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
-  if (!is_step(op->call.label)) op->logged = log(op->call);
-  return op;
+std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call&& call) {
+  return std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
 }
 
-uint64_t GroupSide::log(const Call& call) const {
+void GroupSide::log(Operation& op) const {
+  const Call& call = op.call;
+  store(seat_->job->board(global(rank_)).last_call, call);
   LoggedCall logged = logged_;
+  if (op.started()) logged.state = LoggedCall::State::kStarted;
   logged.number = call.number;
   logged.op = call.op;
   logged.dtype = call.dtype;
   logged.count = call.count;
   logged.peer = call.peer < 0 ? -1 : global(call.peer);
-  return seat_->engine.log()->enqueue(logged, call.label);
+  op.logged = seat_->engine.log()->enqueue(logged, call.label);
 }
 
 WorkPtr GroupSide::start(std::shared_ptr<Operation> op, Program program) {

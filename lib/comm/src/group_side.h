@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
@@ -63,6 +64,9 @@ class GroupSide : public Communicator, protected Member {
     return peer < 0 ? -1 : global(mover_of(op, peer));
   }
   std::optional<Failure> failure() const override;
+  void note(Operation& op) override {
+    if (!std::exchange(op.noted, true) && !is_step(op.call.label)) log(op);
+  }
   void finished(const Operation& op) override;
 
   Call collective(CollectiveOp op, int64_t count, DType dtype, std::string_view label);
@@ -72,7 +76,7 @@ class GroupSide : public Communicator, protected Member {
   // Counts it in `number`. The caller has checked the peer.
   static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,
                       uint64_t& number);
-  std::shared_ptr<Operation> operation(Lane& lane, Call call);
+  std::shared_ptr<Operation> operation(Lane& lane, Call&& call);
   WorkPtr start(std::shared_ptr<Operation> op, Program program);
   WorkPtr start(Call call, const void* in, void* out);  // with program_of
   // Ends what is under way; to be called before anything of the group goes. Whether an exception
@@ -90,7 +94,7 @@ class GroupSide : public Communicator, protected Member {
   std::atomic<std::chrono::milliseconds> timeout_;  // of calls from now on
 
  private:
-  uint64_t log(const Call& call) const;
+  void log(Operation& op) const;
 
   GroupKeys keys_;
   LoggedCall logged_;  // what its calls have in common

@@ -28,7 +28,8 @@ inline auto Group::all_summed(Operation& op, bool or_wanted) {
 
 inline auto Group::slot_free(Operation& op, int reader) {
   const uint64_t needed = slots_needed();
-  if (has_taken(reader, needed)) return op.reaches(block_.control(rank_).published.value, 0, rank_);
+  // At once; the rank's own counters of slots are lines that peers have read.
+  if (has_taken(reader, needed)) return op.reaches(completed_, 0, rank_);
   return op.reaches(block_.taken(rank_, reader).value, needed, reader);
 }
 

@@ -32,6 +32,7 @@ class GroupWindow final : public PeerWindow, private Member {
     const int peer = op.awaited();  // asked again it may be none
     return peer < 0 ? -1 : global(peer);
   }
+  void note(Operation& op) override { group_.note(op); }
   void finished(const Operation& op) override { group_.finished(op); }
   const Member& member() const { return group_; }
 

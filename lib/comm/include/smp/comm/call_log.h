@@ -42,8 +42,8 @@ class CallLog {
   // The last `most` of them as a table, with a line for the columns; for people.
   std::string text(size_t most = kCalls) const;
 
-  // For communicators: what `enqueue` gives names the call in the others. Of `call` what it is and
-  // its group are read.
+  // For communicators: what `enqueue` gives names the call in the others. Of `call` what it is, its
+  // group and whether it has started are read.
   uint64_t enqueue(const LoggedCall& call, std::string_view label);
   void start(uint64_t entry);
   void end(uint64_t entry, bool failed);
