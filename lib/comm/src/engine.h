@@ -385,7 +385,7 @@ class Engine {
   // Calls for which their maker waited without delay, in a row but for one late wait in kHabit.
   std::atomic<uint64_t> waited_at_once_{0};
   uint64_t late_at_ = 0;  // so many of them came before the last late one
-  // The thread looks every kWatch, woken or not. It says no only where it has the lock.
+  // The thread looks every few milliseconds, woken or not. It says no only where it has the lock.
   std::atomic<bool> is_watched_{false};
   // The engine's thread sleeps long, and no message of another host wakes it.
   bool thread_is_deaf_ = false;

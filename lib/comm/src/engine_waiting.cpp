@@ -40,7 +40,10 @@ constexpr microseconds kNetworkNap{100};
 constexpr milliseconds kBesideWaiter{1};
 constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
 constexpr microseconds kByHabit{5};     // between a call and the wait for it
-constexpr milliseconds kWatch{1};       // where a habit may end: how long a call then stands still
+// Where a habit may end: how long a call then stands still. The longer a habit has lasted the more
+// it is trusted, by this part of that time: whoever looks takes its CPU from ranks that call.
+constexpr milliseconds kWatch{1}, kLongestWatch{4};
+constexpr int kWatchPart = 16;
 
 // Peers look at it whenever they move a counter: a store would have them fetch its line again.
 void show(std::atomic<uint32_t>& sleeper, uint32_t value) {
@@ -264,6 +267,7 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
 void Engine::run_thread() {
   RankBoard& board = job_.board(rank_);
   uint64_t seen = 0;
+  Clock::time_point habit_since;
   auto has_habit = [this, &seen] {
     const uint64_t calls = waited_at_once_.load();
     return mover_ == nullptr && calls >= kHabit && std::exchange(seen, calls) != calls;
@@ -302,7 +306,12 @@ void Engine::run_thread() {
     if (doorbell_ == nullptr) {
       // Woken for calls whose maker was there first, it finds the lock taken, again and again.
       if (!has_looked && has_habit()) is_watched_.store(true);
-      const microseconds nap = is_watched_.load() ? kWatch : kThreadNap;
+      const auto now = Clock::now();
+      if (!is_watched_.load()) habit_since = now;
+      const auto trusted = std::chrono::duration_cast<microseconds>(now - habit_since) / kWatchPart;
+      const microseconds nap = is_watched_.load()
+                                   ? std::clamp<microseconds>(trusted, kWatch, kLongestWatch)
+                                   : kThreadNap;
       futex_wait(board.thread_bell, bell, mover_ != nullptr && busy ? kNetworkNap : nap);
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
