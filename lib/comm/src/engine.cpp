@@ -95,15 +95,14 @@ void Engine::wake_thread() {
 // does one that computes where ranks have no CPU to spare: a thread would take it from the others.
 bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   Lane& lane = op->lane;
-  op->left_ = Clock::now();
   const auto before = std::exchange(lane.last_long, op);
   if (before != nullptr && !before->is_wanted_at_once_.load() &&
-      op->left_ - before->left_ > kAtOnce) {
+      Clock::now() - before->left_ > kAtOnce) {
     lane.left_lately = kRemembered;
   } else if (lane.left_lately > 0) {
     --lane.left_lately;
   }
-  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes(lane, op->left_));
+  op->is_for_thread_ = lane.left_lately > 0 && (has_spare_cpus_ || !computes(lane, Clock::now()));
   return op->is_for_thread_ && waiters_.load() == 0;
 }
 
