@@ -49,7 +49,6 @@ void Group::post(Operation& op) {
   note_call(op);
   std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
   number.fetch_add(0);  // before anybody's bell is looked at
-  note(op);
   if (op.call.op == CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
@@ -59,6 +58,7 @@ void Group::post(Operation& op) {
       ring_peers();
     }
   }
+  note(op);
 }
 
 bool Group::all_have_called(const Operation& op) const {
@@ -131,13 +131,13 @@ void Group::count_slot(Operation& op, int64_t wire_bytes) {
   Published& ring = block_.control(rank_).published;
   ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
   ring.value.store(++published_);
-  note(op);
   op.wire_bytes += wire_bytes;
 }
 
 void Group::publish(Operation& op, int64_t wire_bytes) {
   count_slot(op, wire_bytes);
   ring_peers();
+  note(op);
 }
 
 void Group::take(int peer) {
@@ -312,7 +312,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
 // The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
 // copied to the slot while they are in the nearest cache. Where a peer's CPU shares no cache with
 // this one, a vector that writes a slot waits until each line that the peer has read is taken away
-// from there. Copies by the C library do not; others are timed (SlotWrites).
+// from there. Long copies by the C library do not; others are timed (SlotWrites).
 void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
   const int64_t element = bytes_of(op.call.dtype);
   const bool around = writes_.go_around(bytes);

@@ -72,8 +72,8 @@ template <bool kStream>
 // it is ahead there, by 2.5 at 16 KiB where the ranks' CPUs are far from each other.
 bool are_vectors_quicker(int64_t bytes) {
   constexpr int64_t kFewBytes = 512;  // which it copies by vectors
-  constexpr int64_t kBegun = 3 << 10;
-  return bytes >= kFewBytes && (bytes <= kBegun || __builtin_cpu_is("amdfam19h") != 0);
+  constexpr int64_t kLongBytes = 4 << 10;
+  return bytes >= kFewBytes && (bytes < kLongBytes || __builtin_cpu_is("amdfam19h") != 0);
 }
 
 #  if defined(__SANITIZE_THREAD__)
@@ -106,8 +106,8 @@ std::vector<LineCopies> line_copies_here() {
 }
 
 void fetch_to_write(std::byte* to, int64_t bytes) {
-  constexpr int64_t kFew = 3 << 10;  // with 4 KiB all_gathers of two ranks took a tenth longer
-  if (bytes > kFew) return;
+  constexpr int64_t kMany = 4 << 10;  // with so many all_gathers of two ranks took a tenth longer
+  if (bytes >= kMany) return;
 #if defined(__x86_64__)
   for (int64_t at = 0; at < bytes; at += kLine) asm volatile("prefetchw %0" : : "m"(to[at]));
 #else

@@ -227,6 +227,7 @@ bool Engine::advance(Lane& lane, int budget) {
     if (!op->started_) {
       op->started_ = true;
       if (op->logged != 0) log_->start(op->logged);
+      if (op->call.bytes() > kOneShotBytes) lane.member->note(*op);
       if (job_.failures() != 0) {
         if (const auto failure = lane.member->failure()) {
           fail_lane(lane, *failure);

@@ -47,8 +47,8 @@ class Member {
   virtual int awaited(Operation& op) const = 0;
   // By which the members on other hosts know the group of this call; 0: by none.
   virtual uint64_t key_of(const Operation&) const { return 0; }
-  // Tells those who ask what this rank calls, and the log, once. Not before what peers wait for is
-  // on its way, if that is so at once: it takes as long as to reach them.
+  // Tells those who ask what this rank calls, and the log, once. Of a short call whose turn has
+  // come when what peers wait for is on its way, which takes as long; before its maker goes on.
   virtual void note(Operation& op) = 0;
   virtual void finished(const Operation& op) = 0;  // to count its traffic
   // An operation has failed, and the whole group with it: nothing shall touch the memory of its

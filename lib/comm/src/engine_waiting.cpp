@@ -274,6 +274,7 @@ void Engine::run_thread() {
   };
   while (!stop_.load()) {
     const uint32_t bell = board.thread_bell.load();
+    const bool was_watched = is_watched_.load();
     bool busy = true, has_looked = false, is_mine = true;
     Rest rest;
     if (waiters_.load() == 0 && try_lock()) {
@@ -307,7 +308,7 @@ void Engine::run_thread() {
       // Woken for calls whose maker was there first, it finds the lock taken, again and again.
       if (!has_looked && has_habit()) is_watched_.store(true);
       const auto now = Clock::now();
-      if (!is_watched_.load()) habit_since = now;
+      if (!was_watched) habit_since = now;
       const auto trusted = std::chrono::duration_cast<microseconds>(now - habit_since) / kWatchPart;
       const microseconds nap = is_watched_.load()
                                    ? std::clamp<microseconds>(trusted, kWatch, kLongestWatch)

@@ -172,7 +172,9 @@ void HostWatch::garbled(Line& line) {
 
 void HostWatch::hear(Line& line, Word word, const std::string& letter) {
   switch (word) {
-    case Word::kHere: store(job_->board(line.rank).last_call, letter); return;
+    case Word::kHere:  // said before its first call it may come after that
+      if (!letter.empty()) store(job_->board(line.rank).last_call, letter);
+      return;
     case Word::kLeft: {
       Unpacker unpacker(letter);
       const uint64_t rank = unpacker.number();

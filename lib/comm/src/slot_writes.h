@@ -21,8 +21,11 @@ class SlotWrites {
   // Copies to a slot. `is_timed`: what is read is likely to be in a cache.
   void copy(std::byte* to, const std::byte* from, int64_t bytes, bool is_timed) {
     const bool around = go_around(bytes);
-    if (around || !is_timed || bytes < kTimed || ++copies_ % kOneOf != 0)
-      return copy_bytes(to, from, bytes, around);
+    if (around || !is_timed || bytes < kTimed) return copy_bytes(to, from, bytes, around);
+    if (untimed_ > 0) {
+      --untimed_;
+      return copy_bytes(to, from, bytes);
+    }
     const auto begin = Clock::now();
     copy_bytes(to, from, bytes);
     note(bytes, Clock::now() - begin);
@@ -39,7 +42,9 @@ class SlotWrites {
   void note(int64_t bytes, Clock::duration took) {
     const double seconds = std::chrono::duration<double>(took).count();
     if (seconds > kStoodStill * double(bytes)) return;
-    slow_ = seconds > kSlow * double(bytes) ? slow_ + 1 : 0;
+    const bool is_slow = seconds > kSlow * double(bytes);
+    slow_ = is_slow ? slow_ + 1 : 0;
+    untimed_ = is_slow ? 0 : kUntimed;
     if (slow_ < kInARow) return;
     slow_ = 0;
     around_ = kAround;
@@ -47,15 +52,16 @@ class SlotWrites {
 
  private:
   static constexpr int64_t kTimed = 16 << 10;
-  static constexpr unsigned kOneOf = 4;       // to look at clocks takes 0.05 us, one of 64 KiB 1.2
-  static constexpr double kSlow = 1 / 3.2e9;  // seconds of a byte, at least
+  static constexpr double kSlow = 1 / 3.2e9;        // seconds of a byte, at least
   static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: a rank that shares its CPU waits
   static constexpr int kInARow = 3;
   static constexpr int kAround = 1024;  // copies, then the cache is tried again
+  // Copies after one that was not slow: to look at clocks takes 0.05 us, a copy of 64 KiB 1.2.
+  static constexpr int kUntimed = 10;
 
-  unsigned copies_ = 0;
-  int slow_ = 0;    // of those that are timed, one after the other
-  int around_ = 0;  // copies that are left
+  int untimed_ = 0;  // copies that are left
+  int slow_ = 0;     // one after the other
+  int around_ = 0;   // copies that are left
 };
 
 }  // namespace smp::shm
