@@ -62,15 +62,6 @@ constexpr Way kWays[] = {
 #endif
 };
 
-void pin_to(int rank) {
-  cpu_set_t allowed, own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &allowed) && seen++ == rank) CPU_SET(cpu, &own);
-  if (CPU_COUNT(&own) == 1) sched_setaffinity(0, sizeof(own), &own);
-}
-
 int run(int argc, char** argv) {
   const TimedArguments arguments(argc, argv, 1);
   const auto most = size_t(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()));

@@ -147,6 +147,16 @@ class TimedProcesses {
   int rank_ = 0;
 };
 
+// To the CPU of that place among those that this process may use, if there is one.
+inline void pin_to(int rank) {
+  cpu_set_t allowed, own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && seen++ == rank) CPU_SET(cpu, &own);
+  if (CPU_COUNT(&own) == 1) sched_setaffinity(0, sizeof(own), &own);
+}
+
 // What the programs of this folder are called with: OUT [--dirty] BYTES ..., behind `first`.
 struct TimedArguments {
   std::string out;

@@ -1,0 +1,97 @@
+#include "copy.h"
+#include "reduce.h"
+#include "timed_processes.h"
+
+// What direct calls of more ranks than CPUs are made of: two processes, each bound to a CPU, do the
+// copies of an all_gather and the sums of a reduce_scatter of fp32 for half of the ranks each, in
+// the pieces of lib/comm, and do not meet inside a call.
+//
+//   smp_bare_calls RANKS BYTES ...
+namespace smp::bench {
+namespace {
+
+constexpr int kProcesses = 2;
+constexpr int64_t kPiece = 128 << 10;
+
+std::byte* shared_memory(int64_t bytes) {
+  void* const memory =
+      mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+  return static_cast<std::byte*>(memory);
+}
+
+// The buffers of all ranks lie one after the other.
+struct Buffers {
+  int ranks;
+  int64_t bytes;  // of all parts together
+  std::byte *in, *out;
+
+  int64_t part() const { return bytes / ranks; }
+  std::byte* of(std::byte* first, int rank) const { return first + rank * bytes; }
+};
+
+void gather(const Buffers& all, int rank) {
+  for (int64_t at = 0; at < all.part(); at += kPiece)
+    for (int step = 1; step <= all.ranks; ++step) {
+      const int p = (rank + step) % all.ranks;
+      shm::copy_bytes(all.of(all.out, rank) + all.part() * p + at, all.of(all.in, p) + at,
+                      std::min(kPiece, all.part() - at));
+    }
+}
+
+void sum(const Buffers& all, int rank) {
+  std::vector<const std::byte*> from(static_cast<size_t>(all.ranks));
+  for (int64_t at = 0; at < all.part(); at += kPiece) {
+    for (int p = 0; p < all.ranks; ++p)
+      from[size_t(p)] = all.of(all.in, p) + all.part() * rank + at;
+    shm::reduce_inputs(all.of(all.out, rank) + at, from.data(), all.ranks,
+                       std::min(kPiece, all.part() - at) / int64_t(sizeof(float)), DType::kF32,
+                       ReduceOp::kSum, all.ranks);
+  }
+}
+
+int run(int argc, char** argv) {
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 0;
+  std::vector<int64_t> sizes;
+  for (int i = 2; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
+  const int64_t unit = int64_t(ranks) * int64_t(sizeof(float));
+  if (ranks < kProcesses || ranks % kProcesses != 0 || ranks > kMostProcesses || sizes.empty() ||
+      std::any_of(sizes.begin(), sizes.end(), [&](int64_t n) { return n < unit || n % unit != 0; }))
+    throw std::invalid_argument("smp_bare_calls RANKS BYTES ...: an even number of ranks up to 64, bytes of a float "
+                                "for each or more");
+  const int64_t most = *std::max_element(sizes.begin(), sizes.end());
+  std::byte *const in = shared_memory(most * ranks), *const out = shared_memory(most * ranks);
+  fmt::print("{:>12} {:>15} {:>19}\n", "bytes", "all_gather, us", "reduce_scatter, us");
+  fflush(stdout);
+  const bool is_good = TimedProcesses::run(kProcesses, false, [&](TimedProcesses& all, int process) {
+    pin_to(process);
+    for (const int64_t bytes : sizes) {
+      const Buffers buffers{ranks, bytes, in, out};
+      const auto microseconds = [&](void (*call)(const Buffers&, int)) {
+        const auto share = [&] {
+          for (int rank = process; rank < ranks; rank += kProcesses) call(buffers, rank);
+        };
+        return 1e6 * all.median_of(share, [&] {
+          for (int rank = process; rank < ranks; rank += kProcesses)
+            memset(buffers.of(in, rank), 0, size_t(bytes));
+        });
+      };
+      const double gathered = microseconds(gather), summed = microseconds(sum);
+      if (process == 0) fmt::print("{:>12} {:>15.2f} {:>19.2f}\n", bytes, gathered, summed);
+      fflush(stdout);
+    }
+  });
+  return is_good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace smp::bench
+
+int main(int argc, char** argv) {
+  try {
+    return smp::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 2;
+  }
+}
