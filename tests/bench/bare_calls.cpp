@@ -13,13 +13,6 @@ namespace {
 constexpr int kProcesses = 2;
 constexpr int64_t kPiece = 128 << 10;
 
-std::byte* shared_memory(int64_t bytes) {
-  void* const memory =
-      mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
-  return static_cast<std::byte*>(memory);
-}
-
 // The buffers of all ranks lie one after the other.
 struct Buffers {
   int ranks;
@@ -57,30 +50,35 @@ int run(int argc, char** argv) {
   const int64_t unit = int64_t(ranks) * int64_t(sizeof(float));
   if (ranks < kProcesses || ranks % kProcesses != 0 || ranks > kMostProcesses || sizes.empty() ||
       std::any_of(sizes.begin(), sizes.end(), [&](int64_t n) { return n < unit || n % unit != 0; }))
-    throw std::invalid_argument("smp_bare_calls RANKS BYTES ...: an even number of ranks up to 64, bytes of a float "
-                                "for each or more");
+    throw std::invalid_argument(fmt::format(
+        "arguments: RANKS BYTES ...: an even number of ranks, at most {}, and so many floats or a "
+        "multiple",
+        kMostProcesses));
   const int64_t most = *std::max_element(sizes.begin(), sizes.end());
-  std::byte *const in = shared_memory(most * ranks), *const out = shared_memory(most * ranks);
+  const auto all_bytes = size_t(most * ranks);
+  auto* const in = static_cast<std::byte*>(shared_memory(all_bytes));
+  auto* const out = static_cast<std::byte*>(shared_memory(all_bytes));
   fmt::print("{:>12} {:>15} {:>19}\n", "bytes", "all_gather, us", "reduce_scatter, us");
   fflush(stdout);
-  const bool is_good = TimedProcesses::run(kProcesses, false, [&](TimedProcesses& all, int process) {
-    pin_to(process);
-    for (const int64_t bytes : sizes) {
-      const Buffers buffers{ranks, bytes, in, out};
-      const auto microseconds = [&](void (*call)(const Buffers&, int)) {
-        const auto share = [&] {
-          for (int rank = process; rank < ranks; rank += kProcesses) call(buffers, rank);
-        };
-        return 1e6 * all.median_of(share, [&] {
-          for (int rank = process; rank < ranks; rank += kProcesses)
-            memset(buffers.of(in, rank), 0, size_t(bytes));
-        });
-      };
-      const double gathered = microseconds(gather), summed = microseconds(sum);
-      if (process == 0) fmt::print("{:>12} {:>15.2f} {:>19.2f}\n", bytes, gathered, summed);
-      fflush(stdout);
-    }
-  });
+  const bool is_good =
+      TimedProcesses::run(kProcesses, false, [&](TimedProcesses& all, int process) {
+        pin_to(process);
+        for (const int64_t bytes : sizes) {
+          const Buffers buffers{ranks, bytes, in, out};
+          const auto microseconds = [&](void (*call)(const Buffers&, int)) {
+            const auto share = [&] {
+              for (int rank = process; rank < ranks; rank += kProcesses) call(buffers, rank);
+            };
+            return 1e6 * all.median_of(share, [&] {
+              for (int rank = process; rank < ranks; rank += kProcesses)
+                memset(buffers.of(in, rank), 0, size_t(bytes));
+            });
+          };
+          const double gathered = microseconds(gather), summed = microseconds(sum);
+          if (process == 0) fmt::print("{:>12} {:>15.2f} {:>19.2f}\n", bytes, gathered, summed);
+          fflush(stdout);
+        }
+      });
   return is_good ? 0 : 1;
 }
 
@@ -88,10 +86,5 @@ int run(int argc, char** argv) {
 }  // namespace smp::bench
 
 int main(int argc, char** argv) {
-  try {
-    return smp::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 2;
-  }
+  return smp::bench::run_program("smp_bare_calls", smp::bench::run, argc, argv);
 }

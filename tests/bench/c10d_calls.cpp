@@ -69,10 +69,5 @@ int run(int argc, char** argv) {
 }  // namespace smp::bench
 
 int main(int argc, char** argv) {
-  try {
-    return smp::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "c10d_calls: {}\n", error.what());
-    return 2;
-  }
+  return smp::bench::run_program("c10d_calls", smp::bench::run, argc, argv);
 }

@@ -65,9 +65,7 @@ constexpr Way kWays[] = {
 int run(int argc, char** argv) {
   const TimedArguments arguments(argc, argv, 1);
   const auto most = size_t(*std::max_element(arguments.sizes.begin(), arguments.sizes.end()));
-  void* const memory =
-      mmap(nullptr, 2 * most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+  void* const memory = shared_memory(2 * most);
   const bool is_good =
       TimedProcesses::run(2, arguments.is_dirty, [&](TimedProcesses& all, int rank) {
         pin_to(rank);
@@ -94,10 +92,5 @@ int run(int argc, char** argv) {
 }  // namespace smp::bench
 
 int main(int argc, char** argv) {
-  try {
-    return smp::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "smp_copies: {}\n", error.what());
-    return 2;
-  }
+  return smp::bench::run_program("smp_copies", smp::bench::run, argc, argv);
 }

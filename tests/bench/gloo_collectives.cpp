@@ -126,10 +126,5 @@ int run(int argc, char** argv) {
 }  // namespace smp::bench
 
 int main(int argc, char** argv) {
-  try {
-    return smp::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gloo_collectives: {}\n", error.what());
-    return 2;
-  }
+  return smp::bench::run_program("gloo_collectives", smp::bench::run, argc, argv);
 }

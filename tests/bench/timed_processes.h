@@ -34,6 +34,14 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
+// Zeros, and what processes that are forked later see too.
+inline void* shared_memory(size_t bytes) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+  return memory;
+}
+
 class TimedProcesses {
  public:
   // `program` runs in each of `size` new processes, which end with this one; false when one failed,
@@ -108,12 +116,8 @@ class TimedProcesses {
     double seconds[kMostProcesses];
   };
 
-  TimedProcesses(int size, bool is_dirty) : size_(size), is_dirty_(is_dirty) {
-    void* const memory =
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
-    shared_ = new (memory) Shared;
-  }
+  TimedProcesses(int size, bool is_dirty)
+      : size_(size), is_dirty_(is_dirty), shared_(new (shared_memory(sizeof(Shared))) Shared) {}
 
   static double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -143,7 +147,7 @@ class TimedProcesses {
 
   const int size_;
   const bool is_dirty_;
-  Shared* shared_;
+  Shared* const shared_;
   int rank_ = 0;
 };
 
@@ -180,6 +184,16 @@ inline void write_text(const std::string& path, const std::string& text) {
   const bool is_written = file != nullptr && fputs(text.c_str(), file) >= 0;
   if (file == nullptr || fclose(file) != 0 || !is_written)
     throw std::runtime_error(fmt::format("{} could not be written", path));
+}
+
+// What main() returns: `run` of its arguments, or 2 with what it has thrown.
+inline int run_program(const char* name, int (*run)(int, char**), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 2;
+  }
 }
 
 }  // namespace smp::bench

@@ -27,7 +27,8 @@ constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
 
 }  // namespace
 
-void Group::note_call(Operation& op) {
+// For peers, who compare it with their own.
+void Group::show_call(Operation& op) {
   if (std::exchange(op.posted, true)) return;
   CallEntry& entry = block_.call(rank_, op.call.number);
   write(entry, op.call, op.print);
@@ -37,7 +38,7 @@ void Group::note_call(Operation& op) {
 // Of a program that publishes slots, which ring: what peers wait for comes with the first of them.
 // The line that says so is theirs, who have read it last: it comes back while the slot is written.
 void Group::begin(Operation& op) {
-  note_call(op);
+  show_call(op);
   before_ = published_;
   fetch_to_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published), kLineBytes);
 }
@@ -46,7 +47,7 @@ void Group::begin(Operation& op) {
 // root. What else peers wait for rings when it is there.
 void Group::post(Operation& op) {
   if (op.posted) return;
-  note_call(op);
+  show_call(op);
   std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
   number.fetch_add(0);  // before anybody's bell is looked at
   if (op.call.op == CollectiveOp::kBroadcast) {

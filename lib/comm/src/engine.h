@@ -17,6 +17,7 @@
 #include "doorbell.h"
 #include "job.h"
 #include "looking.h"
+#include "mover.h"
 #include "program.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/communicator.h"
@@ -56,40 +57,6 @@ class Member {
   virtual void let_go() {}
   // Why no message reaches a rank on another host, if none does.
   virtual std::optional<std::string> unreachable(int) const { return std::nullopt; }
-};
-
-// What a rank does, as it tells one whose call it holds up.
-struct Standing {
-  bool is_mute = false;     // it does not tell
-  bool is_stopped = false;  // as its host says
-  bool has_called = false;  // the same call
-  bool is_behind = false;   // it had no CPU lately: may wait no more for whom it waited for
-  int waits_for = -1;       // in this call if it has made it, else in whichever it waits in
-  std::string last_call;    // empty: none, or not told
-  std::string last_call_of_awaited;
-};
-
-// What moves counters of programs besides other ranks of this host: the network. Has no thread of
-// its own; the engine calls it under its lock, often.
-class Mover {
- public:
-  virtual ~Mover() = default;
-  virtual bool poll() = 0;  // whether anything moved
-  // Somebody waits now for what has been called: what was held back for more calls leaves.
-  virtual void send_held() = 0;
-  // The same, before somebody sleeps: with what peers need to hear only when it takes so long.
-  virtual void say_waiting() = 0;
-  // A descriptor that can be read once poll() has something to do, or kPollAgain when that may be
-  // so already, or kNoDescriptor: to be asked each time before somebody sleeps there.
-  virtual int where_to_sleep() = 0;
-  virtual bool is_impatient() const = 0;  // must be polled again soon, whatever a descriptor says
-  virtual bool is_elsewhere(int rank) const = 0;  // on another host
-  // What such a rank does, asked not before `since`, about a call of the group with this key (0: in
-  // general); nothing as long as the answer is on its way.
-  virtual std::optional<Standing> ask(int rank, uint64_t key, uint64_t number,
-                                      std::chrono::steady_clock::time_point since) = 0;
-  // How long such a rank may leave that open before it counts as mute.
-  virtual std::chrono::milliseconds mute_after() const = 0;
 };
 
 // Operations of one lane run one after the other; lanes are independent. A group has one for its
@@ -179,8 +146,7 @@ class Operation {
   std::function<void()> at_once;  // when it is put into its lane, under the lock
   FrameRoom frame_room;           // before its programs
   Program program;
-  Program rest;  // goes on when `program` is through
-  bool noted = false;
+  Program rest;         // goes on when `program` is through
   uint64_t logged = 0;  // its entry in the engine's log; 0: none
   bool posted = false;
   bool is_given = false;  // peers have all that they need of it: it may rest until somebody waits

@@ -100,7 +100,7 @@ class Group final : public GroupSide {
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
-  void note_call(Operation& op);
+  void show_call(Operation& op);
   void begin(Operation& op);
   void post(Operation& op);
   auto called_by(Operation& op, int peer);

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "engine.h"
@@ -65,7 +64,7 @@ class GroupSide : public Communicator, protected Member {
   }
   std::optional<Failure> failure() const override;
   void note(Operation& op) override {
-    if (!std::exchange(op.noted, true) && !is_step(op.call.label)) log(op);
+    if (op.logged == 0 && !is_step(op.call.label)) log(op);
   }
   void finished(const Operation& op) override;
 

@@ -15,7 +15,7 @@
 #include "call.h"
 #include "channel.h"
 #include "closed_channels.h"
-#include "engine.h"
+#include "mover.h"
 #include "parcel.h"
 #include "smp/plan/collective.h"
 #include "transport.h"
