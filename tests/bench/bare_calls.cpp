@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kProcesses = 2;
 constexpr int64_t kPiece = 128 << 10;
+constexpr int64_t kShortPart = 256 << 10, kShortPiece = 32 << 10;  // of an all_gather
 
 // The buffers of all ranks lie one after the other.
 struct Buffers {
@@ -24,11 +25,12 @@ struct Buffers {
 };
 
 void gather(const Buffers& all, int rank) {
-  for (int64_t at = 0; at < all.part(); at += kPiece)
-    for (int step = 1; step <= all.ranks; ++step) {
+  const int64_t piece = all.part() <= kShortPart ? kShortPiece : kPiece;
+  for (int64_t at = 0; at < all.part(); at += piece)
+    for (int step = 0; step < all.ranks; ++step) {
       const int p = (rank + step) % all.ranks;
-      shm::copy_bytes(all.of(all.out, rank) + all.part() * p + at, all.of(all.in, p) + at,
-                      std::min(kPiece, all.part() - at));
+      shm::copy_bytes(all.of(all.out, p) + all.part() * rank + at, all.of(all.in, rank) + at,
+                      std::min(piece, all.part() - at));
     }
 }
 

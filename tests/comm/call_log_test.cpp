@@ -130,6 +130,12 @@ TEST_CASE("the call log keeps the last calls, and a reader never sees half of on
   CallLog labels(0);
   labels.enqueue(of_number(1), std::string(100, 'x'));
   CHECK(labels.calls()[0].label == std::string(39, 'x'));
+  for (uint64_t number = 2; number <= CallLog::kCalls; ++number)
+    labels.enqueue(of_number(number), "between");
+  for (const char* label : {"shorter", "", "the end"}) {  // the first in the place of the long one
+    labels.enqueue(of_number(1), label);
+    CHECK(labels.calls().back().label == label);
+  }
 }
 
 TEST_CASE("a rank shows its last call with labels of every length, as far as there is room") {

@@ -32,21 +32,24 @@ float sum_at(int size, int64_t i) {
 }
 
 // Which ranks have symmetric buffers.
-enum class Who { kAll, kNone, kEven };
+enum class Who { kAll, kNone, kEven, kInputsOfAll, kInputsOfAllOutputsOfEven };
 
 // How many elements all three collectives get wrong, of `count` elements a rank.
 int64_t wrong_elements(Communicator& comm, int64_t count, Who who, bool in_place) {
   const int size = comm.size(), rank = comm.rank();
-  const bool symmetric = who == Who::kAll || (who == Who::kEven && rank % 2 == 0);
+  const bool is_of_even = who == Who::kEven || who == Who::kInputsOfAllOutputsOfEven;
+  const bool symmetric = who == Who::kAll || (is_of_even && rank % 2 == 0);
+  const bool symmetric_in =
+      symmetric || who == Who::kInputsOfAll || who == Who::kInputsOfAllOutputsOfEven;
   int64_t wrong = 0;
 
-  Buffer x(comm, count, symmetric), y(comm, count, symmetric);
+  Buffer x(comm, count, symmetric_in), y(comm, count, symmetric);
   for (int64_t i = 0; i < count; ++i) x[i] = value(rank, i);
   Buffer& sum = in_place ? x : y;
   comm.all_reduce(x.data(), sum.data(), count, DType::kF32, ReduceOp::kSum, "r")->wait();
   for (int64_t i = 0; i < count; ++i) wrong += sum[i] != sum_at(size, i);
 
-  Buffer part(comm, count, symmetric), whole(comm, count * size, symmetric);
+  Buffer part(comm, count, symmetric_in), whole(comm, count * size, symmetric);
   float* mine = in_place ? whole.data() + count * rank : part.data();
   for (int64_t i = 0; i < count; ++i) mine[i] = value(rank, i);
   comm.all_gather(mine, whole.data(), count, DType::kF32, "g")->wait();
@@ -65,7 +68,8 @@ TEST_CASE("symmetric memory changes no bit, whoever has it") {
   for (const int size : kSizes)
     run_ranks(size, [&](Communicator& comm) {
       for (const int64_t count : {1, 4099, 100003})
-        for (const Who who : {Who::kAll, Who::kNone, Who::kEven})
+        for (const Who who :
+             {Who::kAll, Who::kNone, Who::kEven, Who::kInputsOfAll, Who::kInputsOfAllOutputsOfEven})
           for (const bool in_place : {false, true}) {
             CAPTURE(size);
             CAPTURE(count);
@@ -118,9 +122,9 @@ TEST_CASE(
   run_ranks(3, [&](Communicator& comm) {
     int64_t wrong = 0;
     for (const int64_t count : {800001, 5000, 720000, 700001})  // from 700,000 on larger
-      for (const bool symmetric : {true, false})
+      for (const Who who : {Who::kAll, Who::kInputsOfAll, Who::kNone})
         for (const bool in_place : {false, true}) {
-          Buffer part(comm, count, symmetric), whole(comm, 3 * count, symmetric);
+          Buffer part(comm, count, who != Who::kNone), whole(comm, 3 * count, who == Who::kAll);
           float* mine = in_place ? whole.data() + count * comm.rank() : part.data();
           const auto at = [](int64_t rank, int64_t i) { return float(rank * 1000 + i % 997); };
           for (int64_t i = 0; i < count; ++i) mine[i] = at(comm.rank(), i);
@@ -128,7 +132,7 @@ TEST_CASE(
           for (int64_t i = 0; i < 3 * count; ++i) wrong += whole[i] != at(i / count, i % count);
         }
     CHECK(wrong == 0);
-    CHECK(comm.traffic().at(0).wire_bytes == 4 * wire_bytes(CollectiveOp::kAllGather, 3,
+    CHECK(comm.traffic().at(0).wire_bytes == 6 * wire_bytes(CollectiveOp::kAllGather, 3,
                                                             comm.rank(),
                                                             800001 + 5000 + 720000 + 700001, 4));
   });
@@ -216,26 +220,29 @@ TEST_CASE("processes: death while others read a rank's memory") {
 }
 
 TEST_CASE("a rank that leaves while its memory is read is named") {
-  std::string error;
-  run_ranks(2, [&](Communicator& world) {
-    auto pair = world.split({0, 1});
-    Buffer x(world, 20000, true), all(world, 40000, true);
-    if (world.rank() == 1) {
-      const WorkPtr dropped = pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x");
-      pair.reset();
-      world.barrier("gone")->wait();
-    } else {
-      world.barrier("gone")->wait();
-      try {
-        pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x")->wait();
-      } catch (const CommError& e) {
-        error = text_of(e);
+  for (const bool is_written : {false, true}) {
+    std::string error;
+    run_ranks(2, [&](Communicator& world) {
+      auto pair = world.split({0, 1});
+      Buffer x(world, 20000, true), all(world, 40000, is_written);
+      if (world.rank() == 1) {
+        const WorkPtr dropped = pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x");
+        pair.reset();
+        world.barrier("gone")->wait();
+      } else {
+        world.barrier("gone")->wait();
+        try {
+          pair->all_gather(x.data(), all.data(), 20000, DType::kF32, "x")->wait();
+        } catch (const CommError& e) {
+          error = text_of(e);
+        }
       }
-    }
-  });
-  CHECK(error ==
+    });
+    CAPTURE(is_written);
+    CHECK(error.starts_with(
         "peer_lost 1: rank 0: all_gather #1 'x' of 20000 fp32: rank 1 has left the group without "
-        "completing it");
+        "completing it"));
+  }
 }
 
 TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
@@ -246,7 +253,7 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
       int64_t good = 0;
       try {
         for (int call = 0; call < 100000; ++call) {
-          Buffer x(comm, 60000, true), all(comm, 60000, false);
+          Buffer x(comm, 60000, true), all(comm, 60000, trial % 6 == 3);
           for (int64_t i = 0; i < 60000; ++i) x[i] = 1;
           WorkPtr work;
           switch (trial % 3) {
@@ -267,6 +274,11 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
       } catch (const CommError& e) {
         end += text_of(e).substr(0, 10);
       }
+      // Where the memory of the call was.
+      Buffer again(comm, 60000, true), behind(comm, 60000, true);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      for (int64_t i = 0; i < 60000; ++i)
+        if (again[i] != 0 || behind[i] != 0) end = "written after the call";
     };
     CHECK_THROWS_WITH_AS(run_ranks(3, program), "the first cause", std::logic_error);
     CHECK(ends[0] == "aborted 2:");
@@ -274,19 +286,25 @@ TEST_CASE("a rank that fails frees its memory only when its peers fail too") {
   }
 }
 
-TEST_CASE("parts are summed without a rank that has called and computes") {
-  constexpr int64_t kCount = 80000;
-  for (const bool for_all : {false, true}) {
+TEST_CASE("parts are made without a rank that has called and computes") {
+  constexpr int64_t kCount = 8 * 300000;  // of several pieces
+  for (const CollectiveOp op :
+       {CollectiveOp::kAllReduce, CollectiveOp::kReduceScatter, CollectiveOp::kAllGather}) {
     std::atomic<int> others{0};
     run_ranks(8, [&](Communicator& comm) {
       Buffer x(comm, kCount, true);
       for (int64_t i = 0; i < kCount; ++i) x[i] = value(comm.rank(), i);
-      const int64_t begin = for_all ? 0 : kCount / 8 * comm.rank();
+      const bool for_all = op != CollectiveOp::kReduceScatter;
+      float* const own = x.data() + kCount / 8 * comm.rank();
+      const int64_t begin = for_all ? 0 : own - x.data();
       const int64_t end = for_all ? kCount : begin + kCount / 8;
-      const WorkPtr work =
-          for_all ? comm.all_reduce(x.data(), x.data(), kCount, DType::kF32, ReduceOp::kSum, "s")
-                  : comm.reduce_scatter(x.data(), x.data() + begin, kCount, DType::kF32,
-                                        ReduceOp::kSum, "s");
+      WorkPtr work;
+      if (op == CollectiveOp::kAllReduce)
+        work = comm.all_reduce(x.data(), x.data(), kCount, DType::kF32, ReduceOp::kSum, "s");
+      else if (op == CollectiveOp::kReduceScatter)
+        work = comm.reduce_scatter(x.data(), own, kCount, DType::kF32, ReduceOp::kSum, "s");
+      else
+        work = comm.all_gather(own, x.data(), kCount / 8, DType::kF32, "s");
       if (comm.rank() == 3) {
         while (others.load() < 7) std::this_thread::yield();
       } else {
@@ -295,7 +313,9 @@ TEST_CASE("parts are summed without a rank that has called and computes") {
       }
       work->wait();
       int64_t wrong = 0;
-      for (int64_t i = begin; i < end; ++i) wrong += x[i] != sum_at(8, i);
+      const bool is_sum = op != CollectiveOp::kAllGather;
+      for (int64_t i = begin; i < end; ++i)
+        wrong += x[i] != (is_sum ? sum_at(8, i) : value(int(i / (kCount / 8)), i));
       CHECK(wrong == 0);
     });
   }

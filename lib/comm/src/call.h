@@ -21,7 +21,8 @@ struct Call {
   int peer = -1;  // the root; of send and recv the other rank (of the group)
   std::string label;
   uint64_t number = 0;  // among the collectives of the group, or the messages of a directed pair
-  // Where the buffers that peers would read lie in the job's memory, if they do: both or none.
+  // Where the buffers that peers would read and write lie in the job's memory, if they do: both or
+  // none, but of an all_gather perhaps its input alone.
   int64_t in_at = -1, out_at = -1;
 
   int64_t bytes() const { return count * bytes_of(dtype); }

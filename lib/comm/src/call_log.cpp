@@ -72,11 +72,9 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
                         uint64_t(call.group_stride + (1 << 20)),
                     kRelease);
   text = text.substr(0, sizeof(entry.label) - 1);
-  for (size_t i = 0, whole = text.size() / 8; i < kLabelWords; ++i)
-    entry.label[i].store(i < whole    ? shm::word_at(text, 8 * i)
-                         : i == whole ? shm::last_word(text)
-                                      : 0,
-                         kRelease);
+  const size_t whole = text.size() / 8;
+  for (size_t i = 0; i < whole; ++i) entry.label[i].store(shm::word_at(text, 8 * i), kRelease);
+  entry.label[whole].store(shm::last_word(text), kRelease);  // with the zero that ends it
   const uint64_t now = ticks();
   entry.enqueued.store(now, kRelease);
   entry.started.store(call.state == LoggedCall::State::kEnqueued ? 0 : now, kRelease);

@@ -9,17 +9,23 @@
 #include "reduce.h"
 #include "steps.h"
 
-// Collectives whose buffers all ranks can read in place: nothing is staged. A rank's call entry
-// says where its buffers lie. Words as in collectives.cpp; what peers read of a rank in one go
-// counts as one slot of its ring, though it is not there, so that the counts go on as usual.
+// Collectives whose buffers all ranks can read, and mostly write, in place: nothing is staged. A
+// rank's call entry says where its buffers lie. Most are made of parts, see run_direct_parts(). In
+// the others each rank makes its own output; words as in collectives.cpp: what peers read of a rank
+// in one go counts as one slot of its ring, though it is not there, so that the counts go on as
+// usual.
 //
-// A rank returns when its peers have read its buffers. It would return early if it failed, and may
-// then free them: a peer that has read them looks once more whether all is well.
+// A rank returns when its peers need its buffers no more. It would return early if it failed, and
+// may then free them: a peer that has read them looks once more whether all is well.
 namespace smp::shm {
 namespace {
 
 constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
-constexpr int64_t kLargeBytes = 32 << 20;   // touched by all ranks, which must agree on the chunks
+// A part of an all_gather to here is copied in chunks that stay in the fastest of these caches.
+constexpr int64_t kShortPartBytes = 256 << 10;
+constexpr int64_t kShortChunkBytes = 32 << 10;
+constexpr int64_t kMapped = MappedAhead::kAtOnce;
+constexpr int64_t kLargeBytes = 32 << 20;  // touched by all ranks, which must agree on the chunks
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
 }  // namespace
@@ -28,16 +34,26 @@ constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay w
 Program Group::run_direct_or_staged(Operation& op, ConstBytes in, Bytes out) {
   post(op);
   co_await called_by_all(op);
-  bool all = true;
-  for (int step = 1; step < size_; ++step) {
-    check_call(op, next(step));
-    all &= block_.call(next(step), op.call.number).symmetric();
+  bool all_in = true, all_out = true;
+  for (int p = 0; p < size_; ++p) {
+    if (p != rank_) check_call(op, p);
+    all_in &= block_.call(p, op.call.number).in_at >= 0;
+    all_out &= block_.call(p, op.call.number).out_at >= 0;
   }
-  op.rest = all ? direct(op, in, out) : staged(op, in, out);
+  if (all_in && all_out)
+    op.rest = direct(op, in, out);
+  else if (all_in && op.call.op == CollectiveOp::kAllGather)
+    op.rest = run_direct_all_gather(op, in, out);
+  else
+    op.rest = staged(op, in, out);
 }
 
 Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).in_at);
+}
+
+Group::Bytes Group::out_of(const Operation& op, int peer) const {
+  return seat_->job->at(block_.call(peer, op.call.number).out_at);
 }
 
 // Whether no rank writes its result over its own input, which all then read at leisure.
@@ -61,9 +77,9 @@ bool Group::was_whole(const Operation& op, int peer) const {
   return closed == RankControl::kOpen;
 }
 
-// Chunk by chunk of all ranks: one that another rank has read lately may still be in the cache. Of
-// what is larger than it each chunk counts as a slot of its own, so that ranks which share CPUs
-// stay together: they read memory once, not each for itself.
+// To private outputs. Chunk by chunk of all ranks: one that another rank has read lately may still
+// be in the cache. Of what is larger than it each chunk counts as a slot of its own, so that ranks
+// which share CPUs stay together: they read memory once, not each for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool is_large = touched_bytes(op.call) >= kLargeBytes, stream = fills_cache(op.call);
@@ -92,32 +108,63 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
-// Each rank's part is summed by whoever comes first: the rank itself, as soon as it looks, or a
-// peer that waits for the sums, which all parts read. So nobody waits for a rank that has called
-// but has no CPU. Whoever sums claims the part before, and writes it wherever it shall be: to that
-// rank or, in an all_reduce, to all of them, whose inputs may lie there; nobody else touches this
-// part of them. Ranks are added in the same order by all.
-Program Group::run_direct_sums(Operation& op) {
+// A direct call is made of a part of each rank: in a reduction its share of the sums, in an
+// all_gather what it brings. Elements.
+int64_t Group::part_of(const Call& call, int owner) const {
+  return call.op == CollectiveOp::kAllGather ? call.count : part_size(call.count, size_, owner);
+}
+
+// Where all ranks cut the parts. One piece each is the least work, but where ranks share CPUs some
+// would make more parts than others, and of three parts two CPUs leave one waiting half of the
+// time.
+Group::Pieces Group::pieces_of(const Call& call) const {
+  const int cpus = seat_->job->board(global(0)).cpus.load();  // of one, for all must agree
+  const int64_t element = bytes_of(call.dtype), bytes = part_of(call, 0) * element;
+  const int64_t chunks = std::max<int64_t>(1, div_up(bytes, kChunkBytes));
+  const int64_t each = div_up(chunks, size_ > cpus ? kPieces : 1);
+  const bool is_short = call.op == CollectiveOp::kAllGather && bytes <= kShortPartBytes;
+  return {int(div_up(chunks, each)), each * kChunkBytes / element,
+          (is_short ? kShortChunkBytes : kChunkBytes) / element};
+}
+
+// Each part is made, piece by piece, by whoever comes first: its rank, as soon as it looks, or a
+// peer that waits for the call, which all parts read. So nobody waits for a rank that has called
+// but has no CPU. Whoever makes a piece claims it before, and writes it wherever it shall be: to
+// that rank or, in an all_reduce and an all_gather, to all of them, whose inputs may lie there;
+// nobody else touches this piece of them. Ranks are added in the same order by all.
+Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
-  const int64_t chunk = kChunkBytes / bytes_of(op.call.dtype);
-  if (claim_sum(op, rank_)) {
-    const int64_t part = part_size(op.call.count, size_, rank_);
-    for (int64_t at = 0; at < part; at += chunk) {
+  const Pieces pieces = pieces_of(op.call);
+  const auto end_of = [&](int owner, int piece) {
+    return std::min(pieces.elements * (piece + 1), part_of(op.call, owner));
+  };
+  // Who makes what then changes from call to call: sooner or later this rank writes to all places.
+  for (int step = 1; step < size_ && pieces.count > 1; ++step)
+    for (int64_t at = 0; at < output_bytes(op.call); at += kMapped)
+      if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
+  for (int piece = 0; piece < pieces.count; ++piece) {
+    if (!claim_piece(op, rank_, piece)) continue;
+    const int64_t end = end_of(rank_, piece);
+    for (int64_t at = pieces.elements * piece; at < end; at += pieces.chunk) {
       co_await called_by(op, next(1));  // at once; a chance for other calls
-      reduce_part(op, rank_, at, std::min(chunk, part - at));
+      make_chunk(op, rank_, at, std::min(pieces.chunk, end - at));
     }
-    sum_done(op, rank_);
+    piece_done(op, rank_, piece, pieces.count);
   }
-  co_await all_summed(op, true);
+  for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, true);
   for (int step = 1; step < size_; ++step) {
     const int p = next(step);
-    if (block_.control(p).summed.value.load() >= op.call.number || !claim_sum(op, p)) continue;
-    // In one go: a peer that fails waits until nobody writes to its buffer.
-    const int64_t part = part_size(op.call.count, size_, p);
-    for (int64_t at = 0; at < part; at += chunk) reduce_part(op, p, at, std::min(chunk, part - at));
-    sum_done(op, p);
+    for (int piece = 0; piece < pieces.count; ++piece) {
+      if (block_.control(p).done.of[piece].load() >= op.call.number || !claim_piece(op, p, piece))
+        continue;
+      // In one go: a peer that fails waits until nobody writes to its buffer.
+      const int64_t end = end_of(p, piece);
+      for (int64_t at = pieces.elements * piece; at < end; at += pieces.chunk)
+        make_chunk(op, p, at, std::min(pieces.chunk, end - at));
+      piece_done(op, p, piece, pieces.count);
+    }
   }
-  co_await all_summed(op, false);
+  for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, false);
   for (int step = 1; step < size_; ++step) {  // whoever completed it may have left since
     const int p = next(step);
     while (has_given_up(p) && !was_whole(op, p)) co_await never(op, p);
@@ -125,30 +172,68 @@ Program Group::run_direct_sums(Operation& op) {
 }
 
 bool Group::has_given_up(int peer) const {
-  return (block_.control(peer).claimed.value.load() & kGivenUp) != 0;
+  return (block_.control(peer).claimed.of[0].load() & kGivenUp) != 0;
 }
 
-bool Group::claim_sum(const Operation& op, int peer) {
-  std::atomic<uint64_t>& claimed = block_.control(peer).claimed.value;
+bool Group::claim_piece(const Operation& op, int owner, int piece) {
+  std::atomic<uint64_t>& claimed = block_.control(owner).claimed.of[piece];
   uint64_t last = claimed.load();
   return (last & kGivenUp) == 0 && number_of_claim(last) < op.call.number &&
          claimed.compare_exchange_strong(last, claim_of(op.call.number, rank_));
 }
 
+int64_t Group::output_bytes(const Call& call) const {
+  switch (call.op) {
+    case CollectiveOp::kAllGather: return call.bytes() * size_;
+    case CollectiveOp::kReduceScatter: return call.bytes() / size_;
+    default: return call.bytes();
+  }
+}
+
+// Maps these bytes of the output of `peer`, and what lies near them in it; false where all is
+// known.
+bool Group::map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes) {
+  if (peer == rank_) return false;
+  const int64_t begin = block_.call(peer, op.call.number).out_at;
+  return seat_->mapped.map(*seat_->job, {begin + at, begin + at + bytes},
+                           {begin, begin + output_bytes(op.call)});
+}
+
 // Elements [at, at + count) of the part of `owner`.
-void Group::reduce_part(const Operation& op, int owner, int64_t at, int64_t count) {
+void Group::make_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
+  op.call.op == CollectiveOp::kAllGather ? spread_chunk(op, owner, at, count)
+                                         : reduce_chunk(op, owner, at, count);
+}
+
+// From one place to all ranks: what is read again and again stays in a CPU's own cache, where an
+// all_gather that each makes for itself reads the parts of all.
+void Group::spread_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
+  const int64_t element = bytes_of(op.call.dtype);
+  ConstBytes from = in_of(op, owner) + at * element;
+  const bool stream = fills_cache(op.call);
+  for (int step = 0; step < size_; ++step) {
+    const int p = (owner + step) % size_;
+    if (has_given_up(p)) continue;  // as below
+    const int64_t place = owner * op.call.bytes() + at * element;
+    map_ahead(op, p, place, count * element);
+    copy_bytes(out_of(op, p) + place, from, count * element, stream);
+  }
+}
+
+void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
   const int64_t begin = (part_begin(op.call.count, size_, owner) + at) * element;
   sources_.resize(size_t(size_));
   targets_.clear();
   const bool to_all = op.call.op == CollectiveOp::kAllReduce;
-  auto out_at = [&](int p) { return seat_->job->at(block_.call(p, op.call.number).out_at); };
+  const int64_t place = to_all ? begin : at * element;
   for (int p = 0; p < size_; ++p) {
     sources_[size_t(p)] = in_of(op, p) + begin;
-    // What has given up since the part was claimed waits until it is done.
-    if (to_all && !has_given_up(p)) targets_.push_back(out_at(p) + begin);
+    // What has given up since the piece was claimed waits until it is done.
+    if ((!to_all && p != owner) || has_given_up(p)) continue;
+    map_ahead(op, p, place, count * element);
+    targets_.push_back(out_of(op, p) + place);
   }
-  if (!to_all && !has_given_up(owner)) targets_.push_back(out_at(owner) + at * element);
   if (targets_.empty()) return;
   // What lies where it was read is in the cache already.
   const bool stream =
@@ -157,44 +242,48 @@ void Group::reduce_part(const Operation& op, int owner, int64_t at, int64_t coun
                 count, op.call.dtype, op.call.reduce_op);
 }
 
-// The last one rings.
-void Group::sum_done(const Operation& op, int owner) {
-  block_.control(owner).summed.value.store(op.call.number);
+// One of so many. The last one rings: of an all_gather everybody whom it ends, who may have called
+// the next one already, of which nobody has heard.
+void Group::piece_done(const Operation& op, int owner, int piece, int pieces) {
+  block_.control(owner).done.of[piece].store(op.call.number);
   for (int p = 0; p < size_; ++p)
-    if (block_.control(p).summed.value.load() < op.call.number) return;
-  if (op.is_for_thread()) return ring_peers();
+    for (int other = 0; other < pieces; ++other)
+      if (block_.control(p).done.of[other].load() < op.call.number) return;
+  if (op.is_for_thread() || op.call.op == CollectiveOp::kAllGather) return ring_peers();
   ring_waiting_peers();
 }
 
 // This rank gives up, and may then free its buffers: nobody shall write to them any more. A peer
 // that is at it needs a moment; one that has died or is stopped in it is not waited for.
-void Group::close_sums(const Operation& op) {
+void Group::close_parts(const Operation& op) {
   using std::chrono::steady_clock;
-  auto claimed = [this](int owner) -> std::atomic<uint64_t>& {
-    return block_.control(owner).claimed.value;
+  auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {
+    return block_.control(owner).claimed.of[piece];
   };
-  auto is_held = [&](int owner) {
-    const uint64_t claim = claimed(owner).load();
+  auto is_held = [&](int owner, int piece) {
+    const uint64_t claim = claimed(owner, piece).load();
     return number_of_claim(claim) == op.call.number &&
-           block_.control(owner).summed.value.load() < op.call.number &&
+           block_.control(owner).done.of[piece].load() < op.call.number &&
            seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
   };
-  claimed(rank_).fetch_or(kGivenUp);
-  // It sums no more itself: its claim becomes one of an earlier call.
-  if (is_held(rank_) && holder_of_claim(claimed(rank_).load()) == rank_)
-    claimed(rank_).fetch_sub(claim_of(1, 0));
-  const bool to_all = op.call.op == CollectiveOp::kAllReduce;
+  for (int piece = 0; piece < kPieces; ++piece) claimed(rank_, piece).fetch_or(kGivenUp);
+  // It makes no more itself: its claim becomes one of an earlier call.
+  for (int piece = 0; piece < kPieces; ++piece)
+    if (is_held(rank_, piece) && holder_of_claim(claimed(rank_, piece).load()) == rank_)
+      claimed(rank_, piece).fetch_sub(claim_of(1, 0));
+  const bool to_all = op.call.op != CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
   Looking looking;
-  const auto may_go_on = [&](int owner) {
+  const auto may_go_on = [&](int owner, int piece) {
     looking.look(steady_clock::now());
-    const int holder = global(holder_of_claim(claimed(owner).load()));
+    const int holder = global(holder_of_claim(claimed(owner, piece).load()));
     const auto state = seat_->engine.state(holder);
     return looking.looked_for() < kMoment &&
            !is_stopped_by(state, false, looking.looked_for(), kMoment).value_or(false);
   };
   for (int p = 0; p < size_; ++p)
-    while ((to_all || p == rank_) && is_held(p) && may_go_on(p)) sched_yield();
+    for (int piece = 0; piece < kPieces; ++piece)
+      while ((to_all || p == rank_) && is_held(p, piece) && may_go_on(p, piece)) sched_yield();
 }
 
 // Each rank sums everything that all ranks have.

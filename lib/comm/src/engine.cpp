@@ -73,6 +73,7 @@ Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, int cpu
       pid_namespace_(own_pid_namespace()) {
   job_.board(rank).pid_namespace.store(pid_namespace_);
   job_.board(rank).process.store(getpid());
+  job_.board(rank).cpus.store(cpus);
   set_patience(ranks_here, cpus);
   thread_ = std::thread([this] { run_thread(); });
 }
@@ -221,7 +222,7 @@ bool Engine::complete_those_that_left(Lane& lane) {
 }
 
 bool Engine::advance(Lane& lane, int budget) {
-  bool moved = complete_those_that_left(lane);
+  bool moved = !lane.leaving.empty() && complete_those_that_left(lane);
   while (!lane.operations.empty()) {
     Operation* const op = lane.operations.front().get();
     if (!op->started_) {
@@ -287,12 +288,9 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
   op.lane.member->finished(op);
   op.program = Program();
   op.rest = Program();
-  op.finished_.store(true);
+  op.finished_.store(true, std::memory_order_release);
+  has_news_ = true;
   if (op.tally != nullptr && !error) op.tally->fetch_add(1);
-  if (followers_.load() > 0) {
-    turn_.fetch_add(1);
-    turn_.notify_all();
-  }
 }
 
 void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {

@@ -274,6 +274,8 @@ class Engine {
   // Gives the lock back and sees to it that somebody goes on. `rest`: for one who goes to sleep.
   // `is_soon_back`: it need not be this rank's thread, for the caller comes back to wait.
   void leave(Rest* rest = nullptr, bool is_soon_back = false, int budget = kBudget);
+  void tell_followers();
+  void next_turn();
   void unlock();  // for a moment, in which another may take over
   // How long threads look before they sleep, with so many ranks on this host's CPUs.
   void set_patience(int ranks_here, int cpus);
@@ -338,6 +340,7 @@ class Engine {
   std::atomic<bool> locked_{false};
   std::atomic<int> waiters_{0};
   std::atomic<Clock::time_point> waited_until_{};  // by whoever came back last
+  bool has_news_ = false;                          // something is finished; under the lock
   std::atomic<int> followers_{0};
   std::atomic<uint32_t> turn_{0};  // moves when a follower should look again
 

@@ -94,9 +94,10 @@ void Engine::check_peer(Operation& op) {
     return;
   }
   if (member.has_left(late) && !op.ready()) {
-    report(CommError::Kind::kPeerLost, peer,
-           fmt::format("{}: rank {} has left the group without calling it ({})", name(op), peer,
-                       last_call(peer)));
+    report(
+        CommError::Kind::kPeerLost, peer,
+        fmt::format("{}: rank {} has left the group without {} it ({})", name(op), peer,
+                    member.has_called(late, op.call) ? "completing" : "calling", last_call(peer)));
   } else if (const auto why = member.unreachable(late)) {
     report(CommError::Kind::kPeerLost, peer, fmt::format("{}: {}", name(op), *why));
   } else if (Clock::now() - op.start_ > op.timeout && !op.ready()) {
@@ -187,6 +188,7 @@ std::optional<Engine::Verdict> Engine::verdict(const Operation& op, int late) co
     chain.push_back(rank);
     said.push_back(*its);
   }
+  if (chain.empty()) return std::nullopt;  // for itself: what it waited for has come since
   // In a ring of waits one that had no CPU holds up whom it seems to wait for.
   const auto behind =
       std::find_if(said.begin(), said.end(), [](const Standing& its) { return its.is_behind; });

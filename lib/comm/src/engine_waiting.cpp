@@ -106,6 +106,7 @@ void Engine::lead(const Operation& op) {
   Clock::time_point idle_since;
   bool slept = false;
   while (!op.finished()) {
+    tell_followers();
     take_inbox();
     if (mover_ != nullptr) mover_->send_held();
     if (!op.lane.operations.empty()) op.lane.operations.front()->wanted_ = true;
@@ -141,11 +142,13 @@ void Engine::lead(const Operation& op) {
     board.sleeper.store(RankBoard::kWaiter);
     if (!pass()) {
       check_health();
+      tell_followers();
       if (!op.finished()) nap(bell);
     }
     show(board.sleeper, RankBoard::kNobody);
   }
   if (slept) board.blocked_on.store(0);
+  if (followers_.load() > 0) next_turn();  // before the rest of what can move does
 }
 
 bool Engine::yields() const { return has_room_ || short_waits_ >= kShortWaits; }
@@ -218,8 +221,18 @@ void Engine::follow(const Operation& op) {
 }
 
 void Engine::unlock() {
+  has_news_ = false;
   locked_.store(false);
-  if (followers_.load() == 0) return;
+  if (followers_.load() > 0) next_turn();
+}
+
+// Of what is finished, to those who follow, while the lock is kept. Whoever follows looks at his
+// operation after he has counted himself, so this must count after it was finished.
+void Engine::tell_followers() {
+  if (std::exchange(has_news_, false) && followers_.fetch_add(0) > 0) next_turn();
+}
+
+void Engine::next_turn() {
   turn_.fetch_add(1);
   turn_.notify_all();
 }

@@ -74,20 +74,26 @@ void Group::check_calls(const Operation& op) const {
     if (has_called(next(step), op.call)) check_call(op, next(step));
 }
 
-// Its sums may be made by peers, in this rank's memory.
-bool Group::is_summed(const Operation& op) {
-  return op.call.op == CollectiveOp::kReduceScatter || op.call.op == CollectiveOp::kAllReduce;
+// Peers may make its part, in this rank's memory, if it is direct.
+bool Group::may_be_of_parts(const Operation& op) {
+  return op.call.op == CollectiveOp::kReduceScatter || op.call.op == CollectiveOp::kAllReduce ||
+         op.call.op == CollectiveOp::kAllGather;
 }
 
 int Group::mover_of(const Operation& op, int peer) const {
-  if (!is_summed(op) || !has_called(peer, op.call)) return peer;
-  const uint64_t claim = block_.control(peer).claimed.value.load();
-  return number_of_claim(claim) == op.call.number ? holder_of_claim(claim) : peer;
+  if (!may_be_of_parts(op) || !has_called(peer, op.call)) return peer;
+  const RankControl& control = block_.control(peer);
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const uint64_t claim = control.claimed.of[piece].load();
+    if (number_of_claim(claim) == op.call.number && control.done.of[piece].load() < op.call.number)
+      return holder_of_claim(claim);
+  }
+  return peer;
 }
 
 void Group::finished(const Operation& op) {
   if (&op.lane == &collectives_) completed_.store(completed_.load() + 1, std::memory_order_release);
-  if (is_summed(op) && op.posted && op.failed()) close_sums(op);
+  if (may_be_of_parts(op) && op.posted && op.failed()) close_parts(op);
   GroupSide::finished(op);
 }
 
@@ -101,8 +107,8 @@ bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstByte
                           int64_t out_bytes) const {
   if (size_ == 1 || in_bytes <= kOneShotBytes) return false;
   const int64_t in_at = seat_->job->offset_of(in, in_bytes);
-  const int64_t out_at = out == nullptr ? in_at : seat_->job->offset_of(out, out_bytes);
-  if (in_at < 0 || out_at < 0) return false;
+  const int64_t out_at = seat_->job->offset_of(out, out_bytes);
+  if (in_at < 0 || (out_at < 0 && call.op != CollectiveOp::kAllGather)) return false;
   call.in_at = in_at;
   call.out_at = out_at;
   return true;
@@ -116,8 +122,7 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const int64_t bytes = call.bytes();
   const bool direct = may_be_direct(call, from, bytes, to, bytes);
   auto work = operation(collectives_, std::move(call));
-  Program program = direct_or_staged(*work, from, to, direct);
-  return start(std::move(work), std::move(program));
+  return start(std::move(work), direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -125,10 +130,9 @@ WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
   Call call = collective(CollectiveOp::kAllGather, count, dtype, label);
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
-  const bool direct = may_be_direct(call, from, call.bytes());
+  const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() * size_);
   auto work = operation(collectives_, std::move(call));
-  Program program = direct_or_staged(*work, from, to, direct);
-  return start(std::move(work), std::move(program));
+  return start(std::move(work), direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -140,17 +144,16 @@ WorkPtr Group::reduce_scatter(const void* in, void* out, int64_t count, DType dt
   const bool direct = may_be_direct(call, from, call.bytes(), to, call.bytes() / size_);
   auto work = operation(collectives_, std::move(call));
   if (direct && may_post_early(work->call)) post(*work);
-  Program program = direct_or_staged(*work, from, to, direct);
-  return start(std::move(work), std::move(program));
+  return start(std::move(work), direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::broadcast(void* buffer, int64_t count, DType dtype, int root,
                          std::string_view label) {
-  const auto work =
+  auto work =
       operation(collectives_, with_root(CollectiveOp::kBroadcast, count, dtype, root, label));
   const auto data = static_cast<Bytes>(buffer);
-  if (size_ == 1) return start(work, run_alone(*work, data, data, 0));
-  return start(work, run_broadcast(*work, data));
+  if (size_ == 1) return start(std::move(work), run_alone(*work, data, data, 0));
+  return start(std::move(work), run_broadcast(*work, data));
 }
 
 int64_t Group::touched_bytes(const Call& call, bool is_in_place) const {
@@ -187,12 +190,12 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
 
 Program Group::direct(Operation& op, ConstBytes in, Bytes out) {
   switch (op.call.op) {
-    case CollectiveOp::kAllGather: return run_direct_all_gather(op, in, out);
-    case CollectiveOp::kReduceScatter: return run_direct_sums(op);
+    case CollectiveOp::kAllGather:
+    case CollectiveOp::kReduceScatter: return run_direct_parts(op);
     default: break;
   }
   const bool is_one_shot = size_ == 2 && op.call.bytes() <= kDirectOneShotBytes && are_apart(op);
-  return is_one_shot ? run_direct_one_shot(op, in, out) : run_direct_sums(op);
+  return is_one_shot ? run_direct_one_shot(op, in, out) : run_direct_parts(op);
 }
 
 Program Group::program_of(Operation& op, ConstBytes in, Bytes out) {
@@ -202,26 +205,24 @@ Program Group::program_of(Operation& op, ConstBytes in, Bytes out) {
 }
 
 WorkPtr Group::barrier(std::string_view label) {
-  const auto work =
-      operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
-  if (size_ == 1) return start(work, run_alone(*work, nullptr, nullptr, 0));
-  return start(work, run_barrier(*work));
+  auto work = operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
+  if (size_ == 1) return start(std::move(work), run_alone(*work, nullptr, nullptr, 0));
+  return start(std::move(work), run_barrier(*work));
 }
 
 WorkPtr Group::send(const void* in, int64_t count, DType dtype, int to, std::string_view label) {
   check_peer(CollectiveOp::kSend, label, to, rank_, size_);
   Peer& p = peers_[size_t(to)];
-  const auto work =
-      operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
-  return start(work, run_send(*work, static_cast<ConstBytes>(in)));
+  auto work = operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
+  return start(std::move(work), run_send(*work, static_cast<ConstBytes>(in)));
 }
 
 WorkPtr Group::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
   check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
   Peer& p = peers_[size_t(from)];
-  const auto work =
+  auto work =
       operation(p.recvs, message(CollectiveOp::kRecv, count, dtype, from, label, p.received));
-  return start(work, run_recv(*work, static_cast<Bytes>(out)));
+  return start(std::move(work), run_recv(*work, static_cast<Bytes>(out)));
 }
 
 Program Group::run_alone(Operation&, ConstBytes in, Bytes out, int64_t bytes) {

@@ -70,9 +70,10 @@ class Group final : public GroupSide {
 
   bool may_post_early(const Call& call) const;
 
-  // Notes where the buffers lie, `out` too if peers read it, and whether to read in place at all.
-  bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out = nullptr,
-                     int64_t out_bytes = 0) const;
+  // Notes where the buffers lie, and whether peers can use them at all; of an all_gather its input
+  // may be enough.
+  bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
+                     int64_t out_bytes) const;
 
   // Programs. Sizes are in bytes unless they say elements.
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
@@ -84,7 +85,7 @@ class Group final : public GroupSide {
   Program direct(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_or_staged(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
-  Program run_direct_sums(Operation& op);
+  Program run_direct_parts(Operation& op);
   Program run_direct_one_shot(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_to_root(Operation& op, ConstBytes in, Bytes out);
@@ -130,18 +131,30 @@ class Group final : public GroupSide {
 
   // Steps of direct programs.
   ConstBytes in_of(const Operation& op, int peer) const;
+  Bytes out_of(const Operation& op, int peer) const;
   bool are_apart(const Operation& op) const;
   void count_slot(Operation& op, int64_t wire_bytes);
   bool was_whole(const Operation& op, int peer) const;
   auto all_taken(Operation& op, int reader);
   auto never(Operation& op, int peer);
-  bool claim_sum(const Operation& op, int peer);
-  void reduce_part(const Operation& op, int owner, int64_t at, int64_t count);
-  void sum_done(const Operation& op, int owner);
-  auto all_summed(Operation& op, bool or_wanted);
-  void close_sums(const Operation& op);
+  struct Pieces {
+    int count;         // of each part
+    int64_t elements;  // of each; the last ones may have fewer, or none
+    int64_t chunk;     // elements that are made in one go
+  };
+  int64_t part_of(const Call& call, int owner) const;
+  Pieces pieces_of(const Call& call) const;
+  bool claim_piece(const Operation& op, int owner, int piece);
+  int64_t output_bytes(const Call& call) const;
+  bool map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes);
+  void make_chunk(const Operation& op, int owner, int64_t at, int64_t count);
+  void spread_chunk(const Operation& op, int owner, int64_t at, int64_t count);
+  void reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count);
+  void piece_done(const Operation& op, int owner, int piece, int pieces);
+  auto all_done(Operation& op, int piece, bool or_wanted);
+  void close_parts(const Operation& op);
   bool has_given_up(int peer) const;
-  static bool is_summed(const Operation& op);
+  static bool may_be_of_parts(const Operation& op);
 
   GroupBlock block_;  // none in a group of one
 

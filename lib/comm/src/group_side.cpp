@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "recycled.h"
 #include "smp/comm/home_process.h"
 
 namespace smp::shm {
@@ -86,7 +87,8 @@ Call GroupSide::message(CollectiveOp op, int64_t count, DType dtype, int peer,
 }
 
 std::shared_ptr<Operation> GroupSide::operation(Lane& lane, Call&& call) {
-  return std::make_shared<Operation>(seat_->engine, lane, std::move(call), timeout_.load());
+  return std::allocate_shared<Operation>(Recycling<Operation>(), seat_->engine, lane,
+                                         std::move(call), timeout_.load());
 }
 
 void GroupSide::log(Operation& op) const {
@@ -102,15 +104,16 @@ void GroupSide::log(Operation& op) const {
   op.logged = seat_->engine.log()->enqueue(logged, call.label);
 }
 
-WorkPtr GroupSide::start(std::shared_ptr<Operation> op, Program program) {
+WorkPtr GroupSide::start(std::shared_ptr<Operation>&& op, Program program) {
   op->program = std::move(program);
   seat_->engine.submit(op);
-  return std::make_shared<Handle>(std::move(op));
+  return std::allocate_shared<Handle>(Recycling<Handle>(), std::move(op));
 }
 
 WorkPtr GroupSide::start(Call call, const void* in, void* out) {
-  const auto work = operation(collectives_, std::move(call));
-  return start(work, program_of(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+  auto work = operation(collectives_, std::move(call));
+  return start(std::move(work),
+               program_of(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
 }
 
 WorkPtr GroupSide::reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,

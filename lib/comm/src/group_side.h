@@ -76,7 +76,8 @@ class GroupSide : public Communicator, protected Member {
   static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,
                       uint64_t& number);
   std::shared_ptr<Operation> operation(Lane& lane, Call&& call);
-  WorkPtr start(std::shared_ptr<Operation> op, Program program);
+  // The operation may be what the program is made with: it is moved from when both are here.
+  WorkPtr start(std::shared_ptr<Operation>&& op, Program program);
   WorkPtr start(Call call, const void* in, void* out);  // with program_of
   // Ends what is under way; to be called before anything of the group goes. Whether an exception
   // ends the group, which the world's tells the job.

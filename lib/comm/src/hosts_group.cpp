@@ -148,37 +148,38 @@ void HostsGroup::let_go() {
 WorkPtr HostsGroup::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                                std::string_view label) {
   Call call = reduction(CollectiveOp::kAllReduce, in, out, count, dtype, op, label);
-  const auto work = operation(collectives_, std::move(call));
+  auto work = operation(collectives_, std::move(call));
   const auto from = static_cast<ConstBytes>(in);
   const auto to = static_cast<Bytes>(out);
-  return begin(work, work->call.bytes() <= kOneShotBytes ? run_one_shot(*work, from, to, count)
-                                                         : run_all_reduce(*work, from, to));
+  return begin(std::move(work), work->call.bytes() <= kOneShotBytes
+                                    ? run_one_shot(*work, from, to, count)
+                                    : run_all_reduce(*work, from, to));
 }
 
 WorkPtr HostsGroup::all_gather(const void* in, void* out, int64_t count, DType dtype,
                                std::string_view label) {
-  const auto work =
-      operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
-  return begin(work, run_all_gather(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
+  auto work = operation(collectives_, collective(CollectiveOp::kAllGather, count, dtype, label));
+  return begin(std::move(work),
+               run_all_gather(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
 }
 
 WorkPtr HostsGroup::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
                                    ReduceOp op, std::string_view label) {
   check_divisible(label, count, size_);
   Call call = reduction(CollectiveOp::kReduceScatter, in, out, count, dtype, op, label);
-  const auto work = operation(collectives_, std::move(call));
-  return begin(work,
+  auto work = operation(collectives_, std::move(call));
+  return begin(std::move(work),
                run_reduce_scatter(*work, static_cast<ConstBytes>(in), static_cast<Bytes>(out)));
 }
 
 WorkPtr HostsGroup::broadcast(void* buffer, int64_t count, DType dtype, int root,
                               std::string_view label) {
-  const auto work =
+  auto work =
       operation(collectives_, with_root(CollectiveOp::kBroadcast, count, dtype, root, label));
-  return begin(work, run_broadcast(*work, static_cast<Bytes>(buffer)));
+  return begin(std::move(work), run_broadcast(*work, static_cast<Bytes>(buffer)));
 }
 
-WorkPtr HostsGroup::begin(std::shared_ptr<Operation> op, Program program) {
+WorkPtr HostsGroup::begin(std::shared_ptr<Operation>&& op, Program program) {
   op->rest = std::move(program);
   Operation& begun = *op;
   return start(std::move(op), run_greeting(begun));
@@ -200,9 +201,8 @@ void HostsGroup::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 WorkPtr HostsGroup::barrier(std::string_view label) {
-  const auto work =
-      operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
-  return begin(work, run_barrier(*work));
+  auto work = operation(collectives_, collective(CollectiveOp::kBarrier, 0, DType::kU8, label));
+  return begin(std::move(work), run_barrier(*work));
 }
 
 // The map belongs to the programs, its entries to the caller as well.
@@ -225,16 +225,15 @@ WorkPtr HostsGroup::send(const void* in, int64_t count, DType dtype, int to,
   check_peer(CollectiveOp::kSend, label, to, rank_, size_);
   if (is_here(to)) return local_->send(in, count, dtype, to % per_host_, label);
   Pair& p = pair(to);
-  const auto work =
-      operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
-  return start(work, run_send(*work, *p.channel, static_cast<ConstBytes>(in)));
+  auto work = operation(p.sends, message(CollectiveOp::kSend, count, dtype, to, label, p.sent));
+  return start(std::move(work), run_send(*work, *p.channel, static_cast<ConstBytes>(in)));
 }
 
 WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::string_view label) {
   check_peer(CollectiveOp::kRecv, label, from, rank_, size_);
   if (is_here(from)) return local_->recv(out, count, dtype, from % per_host_, label);
   Pair& p = pair(from);
-  const auto work =
+  auto work =
       operation(p.recvs, message(CollectiveOp::kRecv, count, dtype, from, label, p.received));
   const auto to = static_cast<Bytes>(out);
   if (const Call& call = work->call; way_of(call.bytes()).is_straight)
@@ -243,7 +242,7 @@ WorkPtr HostsGroup::recv(void* out, int64_t count, DType dtype, int from, std::s
       p.channel->expect(call, to, call.bytes());
       p.channel->hold();
     };
-  return start(work, run_recv(*work, *p.channel, to));
+  return start(std::move(work), run_recv(*work, *p.channel, to));
 }
 
 std::vector<TrafficCount> HostsGroup::traffic() const {

@@ -74,7 +74,7 @@ class HostsGroup final : public GroupSide, public Reader {
   }
   std::optional<int> awaited_in(uint64_t number) const override;
 
-  WorkPtr begin(std::shared_ptr<Operation> op, Program program);
+  WorkPtr begin(std::shared_ptr<Operation>&& op, Program program);
   Program program_of(Operation& op, ConstBytes in, Bytes out) override;
 
   Pair& pair(int peer);

@@ -8,9 +8,9 @@
 #include "smp/plan/dtype.h"
 
 // What the ranks of a job share, byte by byte. A fresh mapping is all zeros, and zero is a valid
-// first state of everything here. Each counter only grows and has one writer; it is stored after
-// the bytes that it speaks of and loaded before they are read. Thread rule: everything that two
-// ranks touch is an atomic, or is published by one.
+// first state of everything here. Each counter only grows and, but for PieceCounters, has one
+// writer; it is stored after the bytes that it speaks of and loaded before they are read. Thread
+// rule: everything that two ranks touch is an atomic, or is published by one.
 namespace smp::shm {
 
 inline constexpr size_t kLineBytes = 64;
@@ -43,8 +43,6 @@ struct alignas(kLineBytes) CallEntry {
   uint8_t op, dtype, reduce_op;
   int64_t in_at, out_at;  // offsets in the job's memory, or -1
   char label[kLabelBytes];
-
-  bool symmetric() const { return in_at >= 0 && out_at >= 0; }
 };
 static_assert(sizeof(CallEntry) == 2 * kLineBytes);
 
@@ -54,21 +52,30 @@ struct Mail {
   Counter made;  // chunks written
 };
 
+// Of the pieces of a rank's part of a direct call, which are at most so many; several ranks move
+// them.
+inline constexpr int kPieces = 8;
+struct alignas(kLineBytes) PieceCounters {
+  std::atomic<uint64_t> of[kPieces];
+};
+static_assert(sizeof(PieceCounters) == kLineBytes);
+
 struct RankControl {
   // A rank whose exception destroyed its communicator may yet report what went wrong.
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Published published;
   Counter closed;
-  Counter shown;    // versions of this rank's window
-  Counter claimed;  // whoever sums this rank's part of a reduction has it: see claim_of()
-  Counter summed;   // number of the last reduction whose part for this rank is summed
+  Counter shown;  // versions of this rank's window
+  // Of each piece of this rank's part of a direct call:
+  PieceCounters claimed;  // whoever makes it has it: see claim_of()
+  PieceCounters done;     // number of the last call whose piece is made
   CallEntry calls[kCallsKept];
 };
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
 
-// In a rank's `claimed`: which call, and which rank of the group sums there. A rank that has given
-// up sets the highest bit of its own: nobody claims its part then, nor writes to its memory.
+// In a rank's `claimed`: which call, and which rank of the group is at it. A rank that has given up
+// sets the highest bit of its own: nobody claims its part then, nor writes to its memory.
 inline constexpr uint64_t kGivenUp = uint64_t{1} << 63;
 inline constexpr uint64_t claim_of(uint64_t number, int rank) {
   return number * uint64_t(kMaxRanks) + uint64_t(rank);
@@ -163,6 +170,7 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> gone;      // ended without dying
   std::atomic<uint32_t> died;      // ... or not, as a peer of its host saw
   std::atomic<int32_t> process;    // 0: of another host
+  std::atomic<int32_t> cpus;       // that the job's ranks on this host may use, as it sees it
   std::atomic<uint64_t> pid_namespace;
   LastCall last_call;
 };

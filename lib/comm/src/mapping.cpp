@@ -18,6 +18,12 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
+#ifdef MADV_POPULATE_WRITE
+constexpr int kPopulateWrite = MADV_POPULATE_WRITE;
+#else
+constexpr int kPopulateWrite = 23;  // Linux 5.14; Debian 12's glibc has it, older ones do not
+#endif
+
 }  // namespace
 
 Mapping::Mapping(int fd, size_t bytes, int flags) : fd_(fd), bytes_(bytes) {
@@ -70,13 +76,11 @@ void populate(std::byte* data, size_t bytes) {
   if (const auto why = no_room_for(int64_t(bytes)))
     throw std::system_error(ENOMEM, std::generic_category(),
                             "no memory for the shared segment of a group: " + *why);
-#ifndef MADV_POPULATE_WRITE
-  constexpr int MADV_POPULATE_WRITE =
-      23;  // Linux 5.14; Debian 12's glibc has it, older ones do not
-#endif
-  if (madvise(data, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+  if (madvise(data, bytes, kPopulateWrite) != 0 && errno != EINVAL)
     throw_errno("no memory for the shared segment of a group");
 }
+
+void map_pages(std::byte* data, size_t bytes) { madvise(data, bytes, kPopulateWrite); }
 
 void leave_out_of_dumps(std::byte* data, size_t bytes) {
   madvise(data, bytes, MADV_DONTDUMP);  // nothing is wrong where the kernel cannot

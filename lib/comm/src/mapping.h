@@ -32,6 +32,8 @@ class Mapping {
 // Makes the pages of [data, data + bytes) real, so that a machine or a control group without memory
 // gives an exception here and not a SIGBUS or a SIGKILL later.
 void populate(std::byte* data, size_t bytes);
+// Maps pages that another process has made real, where the kernel can; nothing is wrong if not.
+void map_pages(std::byte* data, size_t bytes);
 // A core file of a rank need not hold what all ranks share.
 void leave_out_of_dumps(std::byte* data, size_t bytes);
 // Gives the pages back; they read as zeros afterwards.

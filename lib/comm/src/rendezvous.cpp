@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x334f4c4c45484d53;  // "SMHELLO3"
+constexpr uint64_t kGreeting = 0x344f4c4c45484d53;  // "SMHELLO4"
 
 struct Verdict {
   int32_t accepted = 0;

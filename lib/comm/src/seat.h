@@ -11,6 +11,7 @@
 #include "engine.h"
 #include "group_failures.h"
 #include "job.h"
+#include "mapped_ahead.h"
 #include "port.h"
 #include "regroup.h"
 #include "smp/comm/communicator.h"
@@ -72,6 +73,7 @@ struct Seat {
   std::unique_ptr<Port> port;  // to other hosts
   GroupFailures group_failures;
   std::shared_ptr<Arena> arena;
+  MappedAhead mapped;      // of other ranks; under the engine's lock
   const AllowedCpus cpus;  // of this host's ranks together
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;

@@ -20,9 +20,9 @@ inline auto Group::called_by_all(Operation& op) {
                       op.call.number);
 }
 
-// The parts of all ranks are summed.
-inline auto Group::all_summed(Operation& op, bool or_wanted) {
-  return op.all_reach(block_.control(0).summed.value, block_.share_bytes(), size_, op.call.number,
+// This piece of the parts of all ranks is made.
+inline auto Group::all_done(Operation& op, int piece, bool or_wanted) {
+  return op.all_reach(block_.control(0).done.of[piece], block_.share_bytes(), size_, op.call.number,
                       or_wanted);
 }
 

@@ -21,12 +21,12 @@ std::unique_ptr<PeerWindow> Group::open_window(const void* memory, int64_t count
     call.out_at = int64_t(block_.control(rank_).shown.value.load());
   }
   const uint64_t number = call.number;
-  const auto work = operation(collectives_, std::move(call));
+  auto work = operation(collectives_, std::move(call));
   if (size_ == 1) {
-    start(work, run_alone(*work, nullptr, nullptr, 0))->wait();
+    start(std::move(work), run_alone(*work, nullptr, nullptr, 0))->wait();
     return nullptr;
   }
-  start(work, run_barrier(*work))->wait();
+  start(std::move(work), run_barrier(*work))->wait();
   for (int p = 0; p < size_; ++p)
     if (block_.call(p, number).in_at < 0) return nullptr;
   return std::make_unique<GroupWindow>(*this, dtype, number);
@@ -59,9 +59,9 @@ WorkPtr GroupWindow::gather(int64_t begin, int64_t stride, int64_t count, int64_
   call.count = count;
   call.label = label;
   call.number = ++gathers_;
-  const auto work = group_.operation(lane_, std::move(call));
-  return group_.start(work, run_gather(*work, {begin, stride, count}, uint64_t(shown),
-                                       static_cast<std::byte*>(out)));
+  auto work = group_.operation(lane_, std::move(call));
+  return group_.start(std::move(work), run_gather(*work, {begin, stride, count}, uint64_t(shown),
+                                                  static_cast<std::byte*>(out)));
 }
 
 Program GroupWindow::run_gather(Operation& op, Elements elements, uint64_t shown, std::byte* out) {

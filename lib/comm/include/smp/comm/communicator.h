@@ -171,12 +171,13 @@ class Communicator {
   virtual std::vector<TrafficCount> traffic() const = 0;  // of this group, sorted by label, op
   virtual int64_t segment_bytes() const = 0;  // this rank's share: smp::segment_bytes(size())
 
-  // Memory, zeroed, that the other ranks of this host can read in place. all_reduce (in and out),
-  // reduce_scatter (in and out) and all_gather (in) of more than kOneShotBytes copy nothing through
-  // the segment when these buffers come from here on every rank of the group; with the buffers of
-  // some ranks only, or of other memory, they work as ever. Not collective, and good for every
-  // communicator of the job. May outlive them; must outlive the calls that use it. Throws
-  // std::bad_alloc or std::system_error without memory, std::runtime_error if a network refuses it.
+  // Memory, zeroed, that the other ranks of this host can read and write in place. all_reduce (in
+  // and out), reduce_scatter (in and out) and all_gather (in, better out as well) of more than
+  // kOneShotBytes copy nothing through the segment when these buffers come from here on every rank
+  // of the group; with the buffers of some ranks only, or of other memory, they work as ever. Not
+  // collective, and good for every communicator of the job. May outlive them; must outlive the
+  // calls that use it. Throws std::bad_alloc or std::system_error without memory,
+  // std::runtime_error if a network refuses it.
   virtual std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) = 0;
 };
 

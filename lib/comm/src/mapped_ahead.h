@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "job.h"
+#include "mapping.h"
+
+namespace smp::shm {
+
+// Memory of other ranks that this one is about to write, mapped many pages at once where it is new:
+// one that is met for the first time while it is written takes as long as a copy of several. What
+// is freed and allocated again is mapped page by page. Of one thread.
+class MappedAhead {
+ public:
+  struct Range {
+    int64_t begin, end;  // offsets in the job's memory
+  };
+
+  static constexpr int64_t kAtOnce = 512 << 10;
+
+  // `written`, and as much around it as lies in `allocated`; false if all of it is known.
+  bool map(const Job& job, Range written, Range allocated) {
+    bool is_new = false;
+    const auto page = int64_t(kPageBytes);
+    for (int64_t at = written.begin / kAtOnce * kAtOnce; at < written.end; at += kAtOnce) {
+      const auto place = size_t(at / kAtOnce);
+      if (place >= known_.size()) known_.resize(place + 1);
+      if (known_[place]) continue;
+      known_[place] = is_new = true;
+      const int64_t begin = std::max(at, allocated.begin / page * page);
+      map_pages(job.at(begin), size_t(std::min(at + kAtOnce, allocated.end) - begin));
+    }
+    return is_new;
+  }
+
+ private:
+  std::vector<bool> known_;
+};
+
+}  // namespace smp::shm
