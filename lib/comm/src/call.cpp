@@ -16,10 +16,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr size_t kTextWords = std::size(LastCall().text), kTextBytes = kTextWords * 8;
 
 void store_text(LastCall& to, std::string_view text) {
-  text = text.substr(0, kTextBytes - 1);
-  const size_t whole = text.size() / 8;
-  for (size_t i = 0; i < whole; ++i) to.text[i].store(word_at(text, 8 * i), kRelaxed);
-  to.text[whole].store(last_word(text), kRelaxed);  // with the zero that ends it
+  store_words(to.text, text.substr(0, kTextBytes - 1), kRelaxed);
 }
 
 }  // namespace

@@ -71,10 +71,7 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
   entry.group.store(uint64_t(call.group_size) << 42 | uint64_t(call.group_first) << 21 |
                         uint64_t(call.group_stride + (1 << 20)),
                     kRelease);
-  text = text.substr(0, sizeof(entry.label) - 1);
-  const size_t whole = text.size() / 8;
-  for (size_t i = 0; i < whole; ++i) entry.label[i].store(shm::word_at(text, 8 * i), kRelease);
-  entry.label[whole].store(shm::last_word(text), kRelease);  // with the zero that ends it
+  shm::store_words(entry.label, text.substr(0, sizeof(entry.label) - 1), kRelease);
   const uint64_t now = ticks();
   entry.enqueued.store(now, kRelease);
   entry.started.store(call.state == LoggedCall::State::kEnqueued ? 0 : now, kRelease);

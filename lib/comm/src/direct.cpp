@@ -24,7 +24,6 @@ constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in
 // A part of an all_gather to here is copied in chunks that stay in the fastest of these caches.
 constexpr int64_t kShortPartBytes = 256 << 10;
 constexpr int64_t kShortChunkBytes = 32 << 10;
-constexpr int64_t kMapped = MappedAhead::kAtOnce;
 constexpr int64_t kLargeBytes = 32 << 20;  // touched by all ranks, which must agree on the chunks
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
@@ -140,7 +139,7 @@ Program Group::run_direct_parts(Operation& op) {
   };
   // Who makes what then changes from call to call: sooner or later this rank writes to all places.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
-    for (int64_t at = 0; at < output_bytes(op.call); at += kMapped)
+    for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
   for (int piece = 0; piece < pieces.count; ++piece) {
     if (!claim_piece(op, rank_, piece)) continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -26,6 +27,13 @@ inline uint64_t last_word(std::string_view text) {
   uint64_t word = 0;
   for (size_t i = rest; i-- > 0;) word = word << 8 | uint8_t(text[i]);
   return word;
+}
+
+// All of `text` and the zero that ends it; what lies behind that stays as it was.
+inline void store_words(std::atomic<uint64_t>* to, std::string_view text, std::memory_order order) {
+  const size_t whole = text.size() / sizeof(uint64_t);
+  for (size_t i = 0; i < whole; ++i) to[i].store(word_at(text, sizeof(uint64_t) * i), order);
+  to[whole].store(last_word(text), order);
 }
 
 }  // namespace smp::shm
