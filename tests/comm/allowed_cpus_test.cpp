@@ -87,7 +87,7 @@ TEST_CASE("the last caches of the CPUs count once each, by a quota's share") {
 
 TEST_CASE("ranks that are bound each to a CPU have all of these together") {
   const ScratchFolder folder;  // without quotas
-  cpu_set_t mine, first;
+  cpu_set_t mine, first, last;
   CPU_ZERO(&mine);
   REQUIRE(sched_getaffinity(0, sizeof(mine), &mine) == 0);
   int a = 0, b = CPU_SETSIZE - 1;
@@ -108,11 +108,17 @@ TEST_CASE("ranks that are bound each to a CPU have all of these together") {
   };
   CPU_ZERO(&first);
   CPU_SET(a, &first);
+  CPU_ZERO(&last);
+  CPU_SET(b, &last);
   std::vector<int> others = {bound_to(a), bound_to(b)};
   REQUIRE(sched_setaffinity(0, sizeof(first), &first) == 0);
   CHECK(allowed_cpus({}, folder.path()).count == 1);
   CHECK(allowed_cpus({others[0]}, folder.path()).count == 1);
-  CHECK(allowed_cpus(others, folder.path()).count == (a == b ? 1 : 2));
+  const AllowedCpus both = allowed_cpus(others, folder.path());
+  CHECK(both.count == (a == b ? 1 : 2));
+  CHECK(both.place_here() == 0);
+  CHECK(sched_setaffinity(0, sizeof(last), &last) == 0);
+  CHECK(both.place_here() == both.count - 1);
   for (const int child : others) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);

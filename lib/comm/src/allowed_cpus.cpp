@@ -81,7 +81,15 @@ AllowedCpus allowed_cpus(const std::vector<int>& others, const std::string& root
       grant(line_of(group.folder + "/cpu.cfs_quota_us") + " " +
             line_of(group.folder + "/cpu.cfs_period_us"));
   }
-  return {cpus, last_cache_bytes(all, root) / bound_to * cpus};
+  std::vector<int> numbers;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &all)) numbers.push_back(cpu);
+  return {cpus, last_cache_bytes(all, root) / bound_to * cpus, std::move(numbers)};
+}
+
+int AllowedCpus::place_here() const {
+  const auto found = std::lower_bound(numbers.begin(), numbers.end(), sched_getcpu());
+  return found == numbers.end() ? 0 : int(found - numbers.begin());
 }
 
 }  // namespace smp::shm

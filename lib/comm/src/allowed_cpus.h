@@ -14,6 +14,10 @@ std::optional<int> cpus_of_quota(const std::string& text);
 struct AllowedCpus {
   int count;
   int64_t cache_bytes;  // of their last caches, each counted once; 32 MiB where nothing says it
+  std::vector<int> numbers;  // those of the affinity, in order; a quota may grant fewer
+
+  // That of the CPU which runs the calling thread, from 0; 0 if it is none of these.
+  int place_here() const;
 };
 
 // CPUs that this process and the `others` (process ids; one that is gone counts as none) may use

@@ -113,11 +113,14 @@ int64_t Group::part_of(const Call& call, int owner) const {
   return call.op == CollectiveOp::kAllGather ? call.count : part_size(call.count, size_, owner);
 }
 
+// For how many CPUs calls are cut: of one rank's view, for all must agree.
+int Group::cpus_of_parts() const { return seat_->job->board(global(0)).cpus.load(); }
+
 // Where all ranks cut the parts. One piece each is the least work, but where ranks share CPUs some
 // would make more parts than others, and of three parts two CPUs leave one waiting half of the
 // time.
 Group::Pieces Group::pieces_of(const Call& call) const {
-  const int cpus = seat_->job->board(global(0)).cpus.load();  // of one, for all must agree
+  const int cpus = cpus_of_parts();
   const int64_t element = bytes_of(call.dtype), bytes = part_of(call, 0) * element;
   const int64_t chunks = std::max<int64_t>(1, div_up(bytes, kChunkBytes));
   const int64_t each = div_up(chunks, size_ > cpus ? kPieces : 1);
@@ -126,42 +129,44 @@ Group::Pieces Group::pieces_of(const Call& call) const {
           (is_short ? kShortChunkBytes : kChunkBytes) / element};
 }
 
-// Each part is made, piece by piece, by whoever comes first: its rank, as soon as it looks, or a
-// peer that waits for the call, which all parts read. So nobody waits for a rank that has called
-// but has no CPU. Whoever makes a piece claims it before, and writes it wherever it shall be: to
-// that rank or, in an all_reduce and an all_gather, to all of them, whose inputs may lie there;
-// nobody else touches this piece of them. Ranks are added in the same order by all.
+// The piece of all parts that this rank makes first; the others follow in a circle. Where ranks
+// share CPUs each CPU has its place in it, and so makes what it made the last time, and has in its
+// cache.
+int Group::first_piece(const Pieces& pieces) const {
+  const int cpus = cpus_of_parts();
+  if (size_ <= cpus) return rank_ * pieces.count;
+  return int(int64_t{size_} * pieces.count * (seat_->cpus.place_here() % cpus) / cpus);
+}
+
+// Each piece is made by whoever comes first, of all ranks, which read all parts: so nobody waits
+// for a rank that has called but has no CPU. Each makes as many as its own part has, more if it
+// waits for the call. Whoever makes a piece claims it before, and writes it wherever it shall be:
+// to the part's rank or, in an all_reduce and an all_gather, to all of them, whose inputs may lie
+// there; nobody else touches this piece of them. Ranks are added in the same order by all.
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
-  const auto end_of = [&](int owner, int piece) {
-    return std::min(pieces.elements * (piece + 1), part_of(op.call, owner));
-  };
   // Who makes what then changes from call to call: sooner or later this rank writes to all places.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
-  for (int piece = 0; piece < pieces.count; ++piece) {
-    if (!claim_piece(op, rank_, piece)) continue;
-    const int64_t end = end_of(rank_, piece);
-    for (int64_t at = pieces.elements * piece; at < end; at += pieces.chunk) {
-      co_await called_by(op, next(1));  // at once; a chance for other calls
-      make_chunk(op, rank_, at, std::min(pieces.chunk, end - at));
+  const int all = size_ * pieces.count, first = first_piece(pieces);
+  int made = 0;
+  for (int i = 0; i < all; ++i) {
+    const int owner = (first + i) % all / pieces.count, piece = (first + i) % all % pieces.count;
+    if (!is_unclaimed(op, owner, piece)) continue;
+    for (int p = 0; p < pieces.count && made == pieces.count; ++p) co_await all_done(op, p, true);
+    co_await called_by(op, next(1));  // at once; a chance for other calls
+    if (!claim_piece(op, owner, piece)) continue;
+    const int64_t begin = pieces.elements * piece;
+    const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
+    for (int64_t at = begin; at < end; at += pieces.chunk) {
+      // A peer's in one go: should it fail, it waits until nobody writes to its buffer.
+      if (owner == rank_ && at > begin) co_await called_by(op, next(1));
+      make_chunk(op, owner, at, std::min(pieces.chunk, end - at));
     }
-    piece_done(op, rank_, piece, pieces.count);
-  }
-  for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, true);
-  for (int step = 1; step < size_; ++step) {
-    const int p = next(step);
-    for (int piece = 0; piece < pieces.count; ++piece) {
-      if (block_.control(p).done.of[piece].load() >= op.call.number || !claim_piece(op, p, piece))
-        continue;
-      // In one go: a peer that fails waits until nobody writes to its buffer.
-      const int64_t end = end_of(p, piece);
-      for (int64_t at = pieces.elements * piece; at < end; at += pieces.chunk)
-        make_chunk(op, p, at, std::min(pieces.chunk, end - at));
-      piece_done(op, p, piece, pieces.count);
-    }
+    piece_done(op, owner, piece, pieces.count);
+    ++made;
   }
   for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, false);
   for (int step = 1; step < size_; ++step) {  // whoever completed it may have left since
@@ -172,6 +177,11 @@ Program Group::run_direct_parts(Operation& op) {
 
 bool Group::has_given_up(int peer) const {
   return (block_.control(peer).claimed.of[0].load() & kGivenUp) != 0;
+}
+
+bool Group::is_unclaimed(const Operation& op, int owner, int piece) const {
+  const uint64_t claim = block_.control(owner).claimed.of[piece].load();
+  return (claim & kGivenUp) == 0 && number_of_claim(claim) < op.call.number;
 }
 
 bool Group::claim_piece(const Operation& op, int owner, int piece) {

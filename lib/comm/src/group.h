@@ -143,7 +143,10 @@ class Group final : public GroupSide {
     int64_t chunk;     // elements that are made in one go
   };
   int64_t part_of(const Call& call, int owner) const;
+  int cpus_of_parts() const;
   Pieces pieces_of(const Call& call) const;
+  int first_piece(const Pieces& pieces) const;
+  bool is_unclaimed(const Operation& op, int owner, int piece) const;
   bool claim_piece(const Operation& op, int owner, int piece);
   int64_t output_bytes(const Call& call) const;
   bool map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes);
