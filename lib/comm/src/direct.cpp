@@ -67,7 +67,7 @@ bool Group::are_apart(const Operation& op) const {
 // Whether what was read of `peer` is what it had there; if not, the next look at the group's health
 // ends the call.
 bool Group::was_whole(const Operation& op, int peer) const {
-  const uint64_t closed = block_.control(peer).closed.value.load();
+  const uint64_t closed = block_.control(peer).closed.load();
   if (seat_->job->failures() != 0 && failure()) return false;  // which may be why it has left
   if (closed == RankControl::kLeft)
     throw CommError(CommError::Kind::kPeerLost, global(peer),
@@ -151,22 +151,32 @@ Program Group::run_direct_parts(Operation& op) {
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
   const int all = size_ * pieces.count, first = first_piece(pieces);
-  int made = 0;
-  for (int i = 0; i < all; ++i) {
-    const int owner = (first + i) % all / pieces.count, piece = (first + i) % all % pieces.count;
-    if (!is_unclaimed(op, owner, piece)) continue;
+  int at = 0, made = 0;  // in the circle; and of pieces
+  const auto place = [&] {
+    const int n = (first + at) % all;
+    return std::pair(n / pieces.count, n % pieces.count);
+  };
+  // Goes to the next piece that nobody has claimed, if there is one.
+  const auto find_piece = [&] {
+    for (; at < all; ++at)
+      if (const auto [owner, piece] = place(); is_to_be_made(op, owner, piece)) return true;
+    return false;
+  };
+  while (find_piece()) {
     for (int p = 0; p < pieces.count && made == pieces.count; ++p) co_await all_done(op, p, true);
     co_await called_by(op, next(1));  // at once; a chance for other calls
+    const auto [owner, piece] = place();
     if (!claim_piece(op, owner, piece)) continue;
     const int64_t begin = pieces.elements * piece;
     const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
-    for (int64_t at = begin; at < end; at += pieces.chunk) {
+    for (int64_t i = begin; i < end; i += pieces.chunk) {
       // A peer's in one go: should it fail, it waits until nobody writes to its buffer.
-      if (owner == rank_ && at > begin) co_await called_by(op, next(1));
-      make_chunk(op, owner, at, std::min(pieces.chunk, end - at));
+      if (owner == rank_ && i > begin) co_await called_by(op, next(1));
+      make_chunk(op, owner, i, std::min(pieces.chunk, end - i));
     }
-    piece_done(op, owner, piece, pieces.count);
+    block_.control(owner).done.of[piece].store(op.call.number);
     ++made;
+    if (!find_piece() && all_are_done(op, pieces)) ring_of_parts(op);
   }
   for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, false);
   for (int step = 1; step < size_; ++step) {  // whoever completed it may have left since
@@ -175,19 +185,18 @@ Program Group::run_direct_parts(Operation& op) {
   }
 }
 
-bool Group::has_given_up(int peer) const {
-  return (block_.control(peer).claimed.of[0].load() & kGivenUp) != 0;
-}
+bool Group::has_given_up(int peer) const { return block_.control(peer).gave_up.load() != 0; }
 
-bool Group::is_unclaimed(const Operation& op, int owner, int piece) const {
-  const uint64_t claim = block_.control(owner).claimed.of[piece].load();
-  return (claim & kGivenUp) == 0 && number_of_claim(claim) < op.call.number;
+// Nobody makes a part of a rank that has given up: all fail.
+bool Group::is_to_be_made(const Operation& op, int owner, int piece) const {
+  return number_of_claim(block_.control(owner).claimed.of[piece].load()) < op.call.number &&
+         !has_given_up(owner);
 }
 
 bool Group::claim_piece(const Operation& op, int owner, int piece) {
   std::atomic<uint64_t>& claimed = block_.control(owner).claimed.of[piece];
   uint64_t last = claimed.load();
-  return (last & kGivenUp) == 0 && number_of_claim(last) < op.call.number &&
+  return number_of_claim(last) < op.call.number &&
          claimed.compare_exchange_strong(last, claim_of(op.call.number, rank_));
 }
 
@@ -251,13 +260,16 @@ void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t cou
                 count, op.call.dtype, op.call.reduce_op);
 }
 
-// One of so many. The last one rings: of an all_gather everybody whom it ends, who may have called
-// the next one already, of which nobody has heard.
-void Group::piece_done(const Operation& op, int owner, int piece, int pieces) {
-  block_.control(owner).done.of[piece].store(op.call.number);
+bool Group::all_are_done(const Operation& op, const Pieces& pieces) const {
   for (int p = 0; p < size_; ++p)
-    for (int other = 0; other < pieces; ++other)
-      if (block_.control(p).done.of[other].load() < op.call.number) return;
+    for (int piece = 0; piece < pieces.count; ++piece)
+      if (block_.control(p).done.of[piece].load() < op.call.number) return false;
+  return true;
+}
+
+// After the last piece: of an all_gather everybody whom it ends, who may have called the next one
+// already, of which nobody has heard.
+void Group::ring_of_parts(const Operation& op) {
   if (op.is_for_thread() || op.call.op == CollectiveOp::kAllGather) return ring_peers();
   ring_waiting_peers();
 }
@@ -275,7 +287,7 @@ void Group::close_parts(const Operation& op) {
            block_.control(owner).done.of[piece].load() < op.call.number &&
            seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
   };
-  for (int piece = 0; piece < kPieces; ++piece) claimed(rank_, piece).fetch_or(kGivenUp);
+  block_.control(rank_).gave_up.store(1);  // whoever claims a piece from now on sees it
   // It makes no more itself: its claim becomes one of an earlier call.
   for (int piece = 0; piece < kPieces; ++piece)
     if (is_held(rank_, piece) && holder_of_claim(claimed(rank_, piece).load()) == rank_)

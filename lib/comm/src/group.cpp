@@ -44,19 +44,19 @@ Group::~Group() {
   }
   const bool abandoned = close(std::move(lanes));
   if (size_ == 1) return;
-  block_.control(rank_).closed.value.store(abandoned || quiet_ ? RankControl::kAbandoned
-                                                               : RankControl::kLeft);
+  block_.control(rank_).closed.store(abandoned || quiet_ ? RankControl::kAbandoned
+                                                         : RankControl::kLeft);
   ring_peers();
 }
 
 // A rank that an exception threw out of the group, but that ended like any other, has left it too.
 bool Group::has_left(int rank) const {
-  return block_.control(rank).closed.value.load() == RankControl::kLeft ||
+  return block_.control(rank).closed.load() == RankControl::kLeft ||
          (has_abandoned(rank) && seat_->job->board(global(rank)).gone.load() != 0);
 }
 
 bool Group::has_abandoned(int rank) const {
-  return block_.control(rank).closed.value.load() == RankControl::kAbandoned;
+  return block_.control(rank).closed.load() == RankControl::kAbandoned;
 }
 
 bool Group::has_called(int rank, const Call& call) const {

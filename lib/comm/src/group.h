@@ -146,14 +146,15 @@ class Group final : public GroupSide {
   int cpus_of_parts() const;
   Pieces pieces_of(const Call& call) const;
   int first_piece(const Pieces& pieces) const;
-  bool is_unclaimed(const Operation& op, int owner, int piece) const;
+  bool is_to_be_made(const Operation& op, int owner, int piece) const;
   bool claim_piece(const Operation& op, int owner, int piece);
   int64_t output_bytes(const Call& call) const;
   bool map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes);
   void make_chunk(const Operation& op, int owner, int64_t at, int64_t count);
   void spread_chunk(const Operation& op, int owner, int64_t at, int64_t count);
   void reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count);
-  void piece_done(const Operation& op, int owner, int piece, int pieces);
+  bool all_are_done(const Operation& op, const Pieces& pieces) const;
+  void ring_of_parts(const Operation& op);
   auto all_done(Operation& op, int piece, bool or_wanted);
   void close_parts(const Operation& op);
   bool has_given_up(int peer) const;

@@ -64,8 +64,9 @@ struct RankControl {
   // A rank whose exception destroyed its communicator may yet report what went wrong.
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Published published;
-  Counter closed;
-  Counter shown;  // versions of this rank's window
+  alignas(kLineBytes) std::atomic<uint64_t> closed;
+  std::atomic<uint64_t> gave_up;  // not 0: nobody writes to this rank's memory any more
+  Counter shown;                  // versions of this rank's window
   // Of each piece of this rank's part of a direct call:
   PieceCounters claimed;  // whoever makes it has it: see claim_of()
   PieceCounters done;     // number of the last call whose piece is made
@@ -74,15 +75,11 @@ struct RankControl {
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
 
-// In a rank's `claimed`: which call, and which rank of the group is at it. A rank that has given up
-// sets the highest bit of its own: nobody claims its part then, nor writes to its memory.
-inline constexpr uint64_t kGivenUp = uint64_t{1} << 63;
+// In a rank's `claimed`: which call, and which rank of the group is at it.
 inline constexpr uint64_t claim_of(uint64_t number, int rank) {
   return number * uint64_t(kMaxRanks) + uint64_t(rank);
 }
-inline constexpr uint64_t number_of_claim(uint64_t claim) {
-  return (claim & ~kGivenUp) / uint64_t(kMaxRanks);
-}
+inline constexpr uint64_t number_of_claim(uint64_t claim) { return claim / uint64_t(kMaxRanks); }
 inline constexpr int holder_of_claim(uint64_t claim) { return int(claim % uint64_t(kMaxRanks)); }
 
 // The block of one group: a share per rank, each made of
