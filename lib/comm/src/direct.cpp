@@ -174,7 +174,7 @@ Program Group::run_direct_parts(Operation& op) {
       if (owner == rank_ && i > begin) co_await called_by(op, next(1));
       make_chunk(op, owner, i, std::min(pieces.chunk, end - i));
     }
-    block_.control(owner).done.of[piece].store(op.call.number);
+    block_.control(owner).pieces[piece].done.store(op.call.number);
     ++made;
     if (!find_piece() && all_are_done(op, pieces)) ring_of_parts(op);
   }
@@ -189,12 +189,12 @@ bool Group::has_given_up(int peer) const { return block_.control(peer).gave_up.l
 
 // Nobody makes a part of a rank that has given up: all fail.
 bool Group::is_to_be_made(const Operation& op, int owner, int piece) const {
-  return number_of_claim(block_.control(owner).claimed.of[piece].load()) < op.call.number &&
+  return number_of_claim(block_.control(owner).pieces[piece].claimed.load()) < op.call.number &&
          !has_given_up(owner);
 }
 
 bool Group::claim_piece(const Operation& op, int owner, int piece) {
-  std::atomic<uint64_t>& claimed = block_.control(owner).claimed.of[piece];
+  std::atomic<uint64_t>& claimed = block_.control(owner).pieces[piece].claimed;
   uint64_t last = claimed.load();
   return number_of_claim(last) < op.call.number &&
          claimed.compare_exchange_strong(last, claim_of(op.call.number, rank_));
@@ -263,7 +263,7 @@ void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t cou
 bool Group::all_are_done(const Operation& op, const Pieces& pieces) const {
   for (int p = 0; p < size_; ++p)
     for (int piece = 0; piece < pieces.count; ++piece)
-      if (block_.control(p).done.of[piece].load() < op.call.number) return false;
+      if (block_.control(p).pieces[piece].done.load() < op.call.number) return false;
   return true;
 }
 
@@ -279,12 +279,12 @@ void Group::ring_of_parts(const Operation& op) {
 void Group::close_parts(const Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {
-    return block_.control(owner).claimed.of[piece];
+    return block_.control(owner).pieces[piece].claimed;
   };
   auto is_held = [&](int owner, int piece) {
     const uint64_t claim = claimed(owner, piece).load();
     return number_of_claim(claim) == op.call.number &&
-           block_.control(owner).done.of[piece].load() < op.call.number &&
+           block_.control(owner).pieces[piece].done.load() < op.call.number &&
            seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
   };
   block_.control(rank_).gave_up.store(1);  // whoever claims a piece from now on sees it

@@ -84,8 +84,9 @@ int Group::mover_of(const Operation& op, int peer) const {
   if (!may_be_of_parts(op) || !has_called(peer, op.call)) return peer;
   const RankControl& control = block_.control(peer);
   for (int piece = 0; piece < kPieces; ++piece) {
-    const uint64_t claim = control.claimed.of[piece].load();
-    if (number_of_claim(claim) == op.call.number && control.done.of[piece].load() < op.call.number)
+    const uint64_t claim = control.pieces[piece].claimed.load();
+    if (number_of_claim(claim) == op.call.number &&
+        control.pieces[piece].done.load() < op.call.number)
       return holder_of_claim(claim);
   }
   return peer;

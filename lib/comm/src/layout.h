@@ -8,7 +8,7 @@
 #include "smp/plan/dtype.h"
 
 // What the ranks of a job share, byte by byte. A fresh mapping is all zeros, and zero is a valid
-// first state of everything here. Each counter only grows and, but for PieceCounters, has one
+// first state of everything here. Each counter only grows and, but for those of pieces, has one
 // writer; it is stored after the bytes that it speaks of and loaded before they are read. Thread
 // rule: everything that two ranks touch is an atomic, or is published by one.
 namespace smp::shm {
@@ -52,13 +52,12 @@ struct Mail {
   Counter made;  // chunks written
 };
 
-// Of the pieces of a rank's part of a direct call, which are at most so many; several ranks move
-// them.
-inline constexpr int kPieces = 8;
-struct alignas(kLineBytes) PieceCounters {
-  std::atomic<uint64_t> of[kPieces];
+// A piece of a rank's part of a direct call; several ranks move it. Whoever makes it needs both.
+inline constexpr int kPieces = 8;  // of a part, at most
+struct Piece {
+  std::atomic<uint64_t> claimed;  // whoever makes it has it: see claim_of()
+  std::atomic<uint64_t> done;     // number of the last call in which it is made
 };
-static_assert(sizeof(PieceCounters) == kLineBytes);
 
 struct RankControl {
   // A rank whose exception destroyed its communicator may yet report what went wrong.
@@ -67,15 +66,13 @@ struct RankControl {
   alignas(kLineBytes) std::atomic<uint64_t> closed;
   std::atomic<uint64_t> gave_up;  // not 0: nobody writes to this rank's memory any more
   Counter shown;                  // versions of this rank's window
-  // Of each piece of this rank's part of a direct call:
-  PieceCounters claimed;  // whoever makes it has it: see claim_of()
-  PieceCounters done;     // number of the last call whose piece is made
+  alignas(kLineBytes) Piece pieces[kPieces];
   CallEntry calls[kCallsKept];
 };
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
 
-// In a rank's `claimed`: which call, and which rank of the group is at it.
+// In `claimed` of a piece: which call, and which rank of the group is at it.
 inline constexpr uint64_t claim_of(uint64_t number, int rank) {
   return number * uint64_t(kMaxRanks) + uint64_t(rank);
 }

@@ -22,8 +22,8 @@ inline auto Group::called_by_all(Operation& op) {
 
 // This piece of the parts of all ranks is made.
 inline auto Group::all_done(Operation& op, int piece, bool or_wanted) {
-  return op.all_reach(block_.control(0).done.of[piece], block_.share_bytes(), size_, op.call.number,
-                      or_wanted);
+  return op.all_reach(block_.control(0).pieces[piece].done, block_.share_bytes(), size_,
+                      op.call.number, or_wanted);
 }
 
 inline auto Group::slot_free(Operation& op, int reader) {
