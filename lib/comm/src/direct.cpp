@@ -170,8 +170,7 @@ Program Group::run_direct_parts(Operation& op) {
     const int64_t begin = pieces.elements * piece;
     const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
     for (int64_t i = begin; i < end; i += pieces.chunk) {
-      // A peer's in one go: should it fail, it waits until nobody writes to its buffer.
-      if (owner == rank_ && i > begin) co_await called_by(op, next(1));
+      if (i > begin) co_await called_by(op, next(1));
       make_chunk(op, owner, i, std::min(pieces.chunk, end - i));
     }
     block_.control(owner).pieces[piece].done.store(op.call.number);
@@ -288,10 +287,11 @@ void Group::close_parts(const Operation& op) {
            seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
   };
   block_.control(rank_).gave_up.store(1);  // whoever claims a piece from now on sees it
-  // It makes no more itself: its claim becomes one of an earlier call.
-  for (int piece = 0; piece < kPieces; ++piece)
-    if (is_held(rank_, piece) && holder_of_claim(claimed(rank_, piece).load()) == rank_)
-      claimed(rank_, piece).fetch_sub(claim_of(1, 0));
+  // It makes no more itself: its claims become those of an earlier call.
+  for (int p = 0; p < size_; ++p)
+    for (int piece = 0; piece < kPieces; ++piece)
+      if (is_held(p, piece) && holder_of_claim(claimed(p, piece).load()) == rank_)
+        claimed(p, piece).fetch_sub(claim_of(1, 0));
   const bool to_all = op.call.op != CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
   Looking looking;
