@@ -102,7 +102,8 @@ def gloo_table(title, ranks, seconds, floor=None):
 
 def tables(ranks, seconds):
     """`seconds`: of "gloo" and "MPI" (the best) where they were measured, and of "staged" and "direct", by call and
-    size; of "copies", the quickest, and "plain copies" by size; "ratios" of "direct bf16" and so on to fp32 by call and long size."""
+    size; of "copies", the quickest, and "plain copies" by size; "ratios" of "direct bf16" and so on to fp32 by call
+    and long size."""
     found = []
 
     def limit(op, size, way="direct", copies="copies"):

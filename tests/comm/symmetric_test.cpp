@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -247,6 +249,51 @@ TEST_CASE("a rank that leaves while its memory is read is named") {
                       "group without completing it") +
               (is_written ? " (its last call: #1 barrier 'gone')" : ""));
   }
+}
+
+// In place: what was half made must not be made again.
+TEST_CASE("a rank that leaves a call half made is named by all who do not have the result") {
+  constexpr int64_t kCount = 8 << 20;  // more than a call moves before its maker goes on
+  constexpr int kRanks = 4;
+  int named = 0;
+  for (int trial = 0; trial < 6; ++trial) {
+    std::array<std::string, kRanks> ends;
+    std::atomic<int> ended{0};
+    run_ranks(kRanks, [&](Communicator& world) {
+      const auto start = std::chrono::steady_clock::now();
+      auto group = world.split({0, 1, 2, 3});
+      Buffer x(world, kCount, true);
+      std::fill(x.data(), x.data() + kCount, 1.0f);
+      std::string& end = ends[size_t(world.rank())];
+      if (world.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(trial % 2 == 0 ? 5 : 0));
+        const WorkPtr dropped =
+            group->all_reduce(x.data(), x.data(), kCount, DType::kF32, ReduceOp::kSum, "x");
+        std::this_thread::sleep_for(std::chrono::microseconds(200 * (trial / 2)));
+        group.reset();
+        end = "left";
+      } else {
+        try {
+          group->all_reduce(x.data(), x.data(), kCount, DType::kF32, ReduceOp::kSum, "x")->wait();
+          end = std::all_of(x.data(), x.data() + kCount, [](float v) { return v == kRanks; })
+                    ? "done"
+                    : "wrong";
+        } catch (const CommError& e) {
+          end = text_of(e).substr(0, 12);
+        }
+        if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20)) end += ", late";
+      }
+      ended.fetch_add(1);  // memory that others read stays until all have
+      while (ended.load() < kRanks) std::this_thread::yield();
+    });
+    for (const std::string& end : ends) {
+      CAPTURE(trial);
+      const bool is_named = end == "peer_lost 1:";
+      CHECK((end == "left" || end == "done" || is_named));
+      named += is_named;
+    }
+  }
+  CHECK(named > 0);
 }
 
 TEST_CASE("a rank that fails frees its memory only when its peers fail too") {

@@ -88,8 +88,9 @@ AllowedCpus allowed_cpus(const std::vector<int>& others, const std::string& root
 }
 
 int AllowedCpus::place_here() const {
-  const auto found = std::lower_bound(numbers.begin(), numbers.end(), sched_getcpu());
-  return found == numbers.end() ? 0 : int(found - numbers.begin());
+  const int cpu = sched_getcpu();
+  const auto found = std::lower_bound(numbers.begin(), numbers.end(), cpu);
+  return found == numbers.end() || *found != cpu ? 0 : int(found - numbers.begin());
 }
 
 }  // namespace smp::shm

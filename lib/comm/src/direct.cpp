@@ -163,7 +163,8 @@ Program Group::run_direct_parts(Operation& op) {
     return false;
   };
   while (find_piece()) {
-    for (int p = 0; p < pieces.count && made == pieces.count; ++p) co_await all_done(op, p, true);
+    for (int piece = 0; piece < pieces.count && made == pieces.count; ++piece)
+      co_await all_done(op, piece, true);
     co_await called_by(op, next(1));  // at once; a chance for other calls
     const auto [owner, piece] = place();
     if (!claim_piece(op, owner, piece)) continue;
@@ -280,18 +281,16 @@ void Group::close_parts(const Operation& op) {
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {
     return block_.control(owner).pieces[piece].claimed;
   };
+  // By one that still makes it. What a rank had claimed that has given up stays claimed: it may be
+  // half made, over its own inputs.
   auto is_held = [&](int owner, int piece) {
     const uint64_t claim = claimed(owner, piece).load();
+    const int holder = holder_of_claim(claim);
     return number_of_claim(claim) == op.call.number &&
            block_.control(owner).pieces[piece].done.load() < op.call.number &&
-           seat_->job->board(global(holder_of_claim(claim))).died.load() == 0;
+           !has_given_up(holder) && seat_->job->board(global(holder)).died.load() == 0;
   };
   block_.control(rank_).gave_up.store(1);  // whoever claims a piece from now on sees it
-  // It makes no more itself: its claims become those of an earlier call.
-  for (int p = 0; p < size_; ++p)
-    for (int piece = 0; piece < kPieces; ++piece)
-      if (is_held(p, piece) && holder_of_claim(claimed(p, piece).load()) == rank_)
-        claimed(p, piece).fetch_sub(claim_of(1, 0));
   const bool to_all = op.call.op != CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
   Looking looking;

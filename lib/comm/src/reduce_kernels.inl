@@ -319,7 +319,7 @@ inline int64_t bytes_to_aligned(const Reduction& r) {
 }
 
 template <class L>
-constexpr bool kAreFloats = __is_same(typename L::Sums, Floats) || __is_base_of(HalfLanes, L);
+constexpr bool kSumsAreFp32 = __is_same(typename L::Sums, Floats) || __is_base_of(HalfLanes, L);
 
 // Of a known number of inputs, where they are and what is done lies in registers: a result may not
 // change it. 0.8 to 1.0 of the time, but 1.1 of three inputs and more of 16 bits out of farther
@@ -335,7 +335,7 @@ int64_t reduce_known(const Reduction r, int64_t at, int64_t end) {
 // Where the tiles of [at, end) end.
 template <class L, class Op, bool kStream>
 int64_t reduce_tiles(const Reduction& r, int64_t at, int64_t end) {
-  if constexpr (kAreFloats<L> && __is_base_of(Sum, Op)) {
+  if constexpr (kSumsAreFp32<L> && __is_base_of(Sum, Op)) {
     if (r.inputs == 2) return reduce_known<L, Op, kStream, 2>(r, at, end);
     if (r.inputs == 4) return reduce_known<L, Op, kStream, 4>(r, at, end);
   }
