@@ -253,7 +253,7 @@ TEST_CASE("a rank that leaves while its memory is read is named") {
 
 // In place: what was half made must not be made again.
 TEST_CASE("a rank that leaves a call half made is named by all who do not have the result") {
-  constexpr int64_t kCount = 12 << 20;  // more than a call moves before its maker goes on
+  constexpr int64_t kCount = 36 << 20;  // its maker goes on in the middle of a piece
   constexpr int kRanks = 4;
   int named = 0;
   for (int trial = 0; trial < 8 || (named == 0 && trial < 200); ++trial) {
