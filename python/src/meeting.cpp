@@ -92,6 +92,7 @@ class Meeting {
     options.job_id = get("job", 0);
     options.job_key = get("secret", 0);
     options.timeout = timeout_;
+    options.threads = surroundings_.threads;
     return connect_shared_memory(options);
   }
 
@@ -108,6 +109,7 @@ class Meeting {
     options.subnet = surroundings_.fabric_subnet;
     options.host_identity = surroundings_.host_identity;
     options.exchange = surroundings_.exchange;
+    options.threads = surroundings_.threads;
     if (options.rank == 0) {
       if (surroundings_.master_address.empty())
         fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
@@ -179,7 +181,7 @@ Surroundings Surroundings::read() {
   };
   read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
   return {text(env::kMasterAddr),   text(env::kFabricProvider), text(env::kFabricSubnet),
-          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule()};
+          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule(), read_comm_threads()};
 }
 
 std::string own_address(const Surroundings& surroundings) {

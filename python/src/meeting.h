@@ -16,6 +16,7 @@ struct Surroundings {
   std::string master_address, fabric_provider, fabric_subnet, host_identity;
   std::optional<FabricProtocol> fabric_protocol;
   ExchangeRule exchange;
+  int threads = 0;
 
   static Surroundings read();
 };

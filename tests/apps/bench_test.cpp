@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/busy_time.h"
 #include "program.h"
 #include "smp/plan/json.h"
 
@@ -237,6 +238,25 @@ TEST_CASE("smp-bench exchanges says which way hosts would take, without a networ
             .err.starts_with("smp-bench: SMP_FABRIC_COST: '1' is not"));
   CHECK(run_program({SMP_BENCH, "collectives", "-n", "2", "--network-cost"})
             .err.find("--network-cost: all ranks are on one host\n") != std::string::npos);
+}
+
+TEST_CASE("busy time counts what runs at once only once, and what two kinds share") {
+  using namespace smp::bench;
+  const auto ends = [](const std::vector<Span>& spans) {
+    std::vector<int64_t> result;
+    for (const Span& span : spans) result.insert(result.end(), {span.start_ns, span.end_ns});
+    return result;
+  };
+  const auto kernels = union_of({{50, 60}, {0, 10}, {2, 4}, {8, 15}, {15, 20}, {30, 40}, {30, 35}});
+  CHECK(ends(kernels) == std::vector<int64_t>{0, 20, 30, 40, 50, 60});
+  CHECK(length_ns(kernels) == 40);
+  const auto copies = union_of({{58, 70}, {18, 32}, {34, 36}, {40, 50}});
+  CHECK(ends(intersection_of(kernels, copies)) ==
+        std::vector<int64_t>{18, 20, 30, 32, 34, 36, 58, 60});
+  CHECK(ends(intersection_of(copies, kernels)) == ends(intersection_of(kernels, copies)));
+  CHECK(ends(intersection_of(kernels, kernels)) == ends(kernels));
+  CHECK(intersection_of(kernels, {}).empty());
+  CHECK(length_ns(union_of({})) == 0);
 }
 
 TEST_CASE("smp-bench says what it cannot do") {

@@ -2,7 +2,8 @@
 """One rank of scripts/bench-pytorch: the same calls and the same DDP steps on "smp" and on "gloo", in
 turn. Rank 0 prints the medians as JSON: the slowest rank's seconds of a step, or by call and size of a call, of smp on
 tensors in private memory ("staged") and on those of allocate_tensor ("direct"); "nothing" are those of
-an all_reduce of 4 KiB on PyTorch's own backend "fake", which does nothing."""
+an all_reduce of 4 KiB on PyTorch's own backend "fake", which does nothing. With --device cuda tensors lie on GPUs, of
+which several ranks may share one: no "direct" then, and each call or step lasts until the GPU has done all of it."""
 import argparse
 import json
 import statistics
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import smp_torch  # noqa: F401
-from collectives_targets import OPS, SIZES, WAYS
+from collectives_targets import OPS, SIZES
 from samples import calls_of_a_sample, let_settle
 
 # After calls of the other library, in which ranks sleep, the kernel leaves three of four on one of two CPUs for up to
@@ -36,8 +37,8 @@ def timed(call, times):
     return (time.perf_counter() - begin) / times
 
 
-def private(count):
-    return torch.ones(count)
+def private(device):
+    return lambda count: torch.ones(count, device=device)
 
 
 def symmetric(group):
@@ -46,22 +47,33 @@ def symmetric(group):
     return lambda count: backend.allocate_tensor(count, dtype=torch.float32, device=torch.device("cpu")).fill_(1)
 
 
-def calls(name, bytes_each, group, tensor=private):
+def to_its_end(call, device):
+    """With what it asks of the GPU."""
+    def whole():
+        call()
+        torch.cuda.synchronize()
+    return whole if device == "cuda" else call
+
+
+def calls(name, bytes_each, group, tensor):
     size = dist.get_world_size()
     whole = tensor(bytes_each // 4 // size * size)
     part = tensor(whole.numel() // size)
-    return {"all_reduce": lambda: dist.all_reduce(whole, group=group),
+    call = {"all_reduce": lambda: dist.all_reduce(whole, group=group),
             "all_gather": lambda: dist.all_gather_into_tensor(whole, part, group=group),
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole, group=group)}[name]
+    return to_its_end(call, whole.device.type)
 
 
 def bench_calls(options, groups):
-    result = {way: {op: {} for op in OPS} for way in (*WAYS, "gloo")}
+    staged = private(options.device)
+    tensors = {"staged": ("smp", staged), "direct": ("smp", symmetric(groups["smp"])), "gloo": ("gloo", staged)}
+    if options.device == "cuda":
+        del tensors["direct"]
+    result = {way: {op: {} for op in OPS} for way in tensors}
     for op in OPS:
         for size in SIZES:
-            call_of = {"staged": calls(op, size, groups["smp"]),
-                       "direct": calls(op, size, groups["smp"], symmetric(groups["smp"])),
-                       "gloo": calls(op, size, groups["gloo"])}
+            call_of = {way: calls(op, size, groups[backend], tensor) for way, (backend, tensor) in tensors.items()}
             times = {way: calls_of_a_sample(lambda n, call=call: n * slowest([timed(call, n)])[0])
                      for way, call in call_of.items()}
             seconds = {way: [] for way in call_of}
@@ -79,15 +91,15 @@ def steps(options, group):
     torch.manual_seed(0)
     net = torch.nn.Sequential(*[layer for _ in range(options.layers) for layer in
                                 (torch.nn.Linear(options.width, options.width), torch.nn.GELU())])
-    net = DistributedDataParallel(net, process_group=group)
+    net = DistributedDataParallel(net.to(options.device), process_group=group)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    batch = torch.randn(options.batch, options.width)
+    batch = torch.randn(options.batch, options.width, device=options.device)
 
     def step():
         net(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return step
+    return to_its_end(step, options.device)
 
 
 def bench_steps(options, groups):
@@ -101,16 +113,19 @@ def bench_steps(options, groups):
 
 def bench_nothing(options):
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    call = calls("all_reduce", 4 << 10, dist.group.WORLD)
+    call = calls("all_reduce", 4 << 10, dist.group.WORLD, private("cpu"))
     return statistics.median([timed(call, 2000) for _ in range(options.rounds + 1)][1:])
 
 
 parser = argparse.ArgumentParser()
 for option, value in {"rounds": 7, "layers": 8, "width": 1024, "batch": 16}.items():
     parser.add_argument(f"--{option}", type=int, default=value)
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 options = parser.parse_args()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+if options.device == "cuda":
+    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
 groups = {"smp": dist.new_group(backend="smp"), "gloo": dist.group.WORLD}
 let_settle(lambda seconds: slowest([seconds])[0])
 result = {"calls": bench_calls(options, groups), "step": bench_steps(options, groups)}

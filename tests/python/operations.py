@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One rank: every operation of torch.distributed on "smp" gives what it gives on "gloo", which runs
-side by side with it in this job."""
+side by side with it in this job. With SMP_TEST_DEVICE=cuda the tensors lie on GPUs, one for several ranks where
+there are fewer, but those of gloo, which does not send or receive a GPU's."""
 import os
 import weakref
 from datetime import timedelta
@@ -20,7 +21,8 @@ SIZES = [1, 7, 5000]
 def values(shape, dtype, seed=0):
     """Small whole numbers of this rank, whose sums and products every type holds exactly."""
     generator = torch.Generator().manual_seed(1000 * dist.get_rank() + seed)
-    return torch.randint(1, 4, shape, generator=generator).to(dtype)
+    numbers = torch.randint(1, 4, shape, generator=generator, device="cpu")
+    return numbers.to(torch.get_default_device(), dtype)
 
 
 def known(tensor, group):
@@ -30,11 +32,20 @@ def known(tensor, group):
 
 def same(call, *, on_root=None):
     """`call(group)` returns tensors; on both groups they must be equal (on `on_root` alone)."""
-    ours, theirs = call(smp), call(gloo)
+    ours = call(smp)
+    with torch.device("cpu"):
+        theirs = call(gloo)
     if on_root is None or rank == on_root:
         assert len(ours) == len(theirs)
         for mine, other in zip(ours, theirs):
-            assert mine.dtype == other.dtype and torch.equal(mine, other), (mine, other)
+            assert mine.device.type == device and mine.dtype == other.dtype
+            assert torch.equal(mine.cpu(), other), (mine, other)
+
+
+def sum_on_gloo(tensor):
+    total = tensor.cpu().clone()
+    dist.all_reduce(total, group=gloo)
+    return total
 
 
 def reductions():
@@ -63,10 +74,9 @@ def reductions():
     same(scattered)
 
     average = values((9,), torch.float32)
-    total = average.clone()
+    total = sum_on_gloo(average)
     dist.all_reduce(average, dist.ReduceOp.AVG, group=smp)
-    dist.all_reduce(total, group=gloo)
-    assert torch.equal(average, total / size)
+    assert torch.equal(average.cpu(), total / size)
 
     def turned(group):
         tensor = values((4, 6), torch.float32).t()
@@ -74,15 +84,10 @@ def reductions():
         return [tensor]
     same(turned)
 
-    def imaginary(group):
-        tensor = torch.complex(values((5,), torch.float32), values((5,), torch.float32, 1))
-        dist.all_reduce(tensor, group=group)
-        return [tensor]
-    ours = imaginary(smp)[0]
-    parts = torch.view_as_real(torch.complex(values((5,), torch.float32),
-                                             values((5,), torch.float32, 1))).clone()
-    dist.all_reduce(parts, group=gloo)
-    assert torch.equal(torch.view_as_real(ours), parts)
+    tensor = torch.complex(values((5,), torch.float32), values((5,), torch.float32, 1))
+    parts = sum_on_gloo(torch.view_as_real(tensor))
+    dist.all_reduce(tensor, group=smp)
+    assert torch.equal(torch.view_as_real(tensor).cpu(), parts)
 
     # Tensors that are conjugated, negated or turned when somebody reads them, which torch's functions
     # refuse or copy on their way here; programs in C++ may not.
@@ -110,7 +115,7 @@ def symmetric_memory():
         mine = backend.allocate_tensor(count * size, dtype=torch.float32, device=torch.device("cpu"))
         mine.copy_(values((count * size,), torch.float32))
         total = mine.clone()
-        part, expected = torch.zeros(count), torch.zeros(count)
+        part, expected = torch.zeros(2, count, device="cpu")
         dist.reduce_scatter_tensor(part, mine, group=smp)
         dist.reduce_scatter_tensor(expected, total, group=gloo)
         assert torch.equal(part, expected)
@@ -281,6 +286,10 @@ def begin(backend):
     dist.init_process_group(backend, store=dist.PrefixStore(backend, store), rank=rank, world_size=size)
 
 
+device = os.environ.get("SMP_TEST_DEVICE", "cpu")
+if device == "cuda":
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+torch.set_default_device(device)
 begin("gloo")
 gloo, smp = dist.group.WORLD, dist.new_group(backend="smp")
 for test in (reductions, symmetric_memory, moves, messages, futures_and_coalescing,
@@ -289,9 +298,10 @@ for test in (reductions, symmetric_memory, moves, messages, futures_and_coalesci
 dist.destroy_process_group()
 
 # Each kind of tensor by its own backend.
-begin("cpu:smp,cuda:gloo")
+other = "cuda" if device == "cpu" else "cpu"
+begin(f"{device}:smp,{other}:gloo")
 group = dist.group.WORLD
-assert [group._get_backend(torch.device(kind)).name() for kind in ("cpu", "cuda")] == ["smp", "gloo"]
+assert [group._get_backend(torch.device(kind)).name() for kind in (device, other)] == ["smp", "gloo"]
 numbers = torch.arange(5)
 dist.all_reduce(numbers)
 assert torch.equal(numbers, torch.arange(5) * size)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""One rank: DDP, FSDP2 and DTensor of PyTorch, unmodified, train on "smp" as they do on "gloo"."""
+"""One rank: DDP, FSDP2 and DTensor of PyTorch, unmodified, train on "smp" as they do on "gloo":
+on the CPU, or with SMP_TEST_DEVICE=cuda on GPUs, of which several ranks may share one."""
 import collections
 import os
 
@@ -22,7 +23,7 @@ USUAL = Run(torch.float32, 50)
 def model(run):
     torch.manual_seed(7)
     return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 33),
-                               torch.nn.LayerNorm(33), torch.nn.Linear(33, 8)).to(run.dtype)
+                               torch.nn.LayerNorm(33), torch.nn.Linear(33, 8)).to(device, run.dtype)
 
 
 def train(run, net, same_batch=False):
@@ -30,7 +31,7 @@ def train(run, net, same_batch=False):
     generator = torch.Generator().manual_seed(0 if same_batch else rank)
     losses = []
     for _ in range(run.steps):
-        batch = torch.randn(12, 16, generator=generator, dtype=run.dtype)
+        batch = torch.randn(12, 16, generator=generator, dtype=run.dtype).to(device)
         loss = (net(batch) - batch[:, :8]).square().mean()
         loss.backward()
         optimizer.step()
@@ -46,7 +47,7 @@ def ddp(run, **options):
 
 def fsdp2(run, from_group=False):
     net = model(run)
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(device, (size,))
     for layer in net:
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer, mesh=mesh)
@@ -60,27 +61,28 @@ def mixed(run):
     net = model(run)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32,
                                   output_dtype=run.dtype)
-    fully_shard(net, mesh=init_device_mesh("cpu", (size,)), mp_policy=policy)
+    fully_shard(net, mesh=init_device_mesh(device, (size,)), mp_policy=policy)
     return train(run, net)
 
 
 def hybrid(run):
     net = model(run)
-    mesh = init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("replica", "shard"))
+    mesh = init_device_mesh(device, (size // 2, 2), mesh_dim_names=("replica", "shard"))
     fully_shard(net, mesh=mesh)
     return train(run, net)
 
 
 def tensor_parallel(run):
-    net = parallelize_module(model(run), init_device_mesh("cpu", (size,)),
+    net = parallelize_module(model(run), init_device_mesh(device, (size,)),
                              {"0": ColwiseParallel(), "2": RowwiseParallel()})
     return train(run, net, same_batch=True)
 
 
 def losses_of(run, on_smp):
     losses = {"DDP": ddp(run), "DDP, gradients as views": ddp(run, gradient_as_bucket_view=True),
-              "FSDP2": fsdp2(run), "FSDP2 in the group's memory": fsdp2(run, on_smp),
-              "FSDP2 in bf16": mixed(run), "DTensor": tensor_parallel(run)}
+              "FSDP2": fsdp2(run), "FSDP2 in bf16": mixed(run), "DTensor": tensor_parallel(run)}
+    if device == "cpu":
+        losses["FSDP2 in the group's memory"] = fsdp2(run, on_smp)
     if size % 2 == 0 and size > 2:
         losses["FSDP2 over a mesh of two axes"] = hybrid(run)
     return losses
@@ -97,6 +99,9 @@ def losses_on(backend):
 
 
 store, rank, size = next(dist.rendezvous("env://"))
+device = os.environ.get("SMP_TEST_DEVICE", "cpu")
+if device == "cuda":
+    torch.cuda.set_device(rank % torch.cuda.device_count())
 gloo, smp = losses_on("gloo"), losses_on("smp")
 for run, ways in gloo.items():
     for name, theirs in ways.items():

@@ -170,9 +170,10 @@ Program Group::run_direct_parts(Operation& op) {
     if (!claim_piece(op, owner, piece)) continue;
     const int64_t begin = pieces.elements * piece;
     const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
-    for (int64_t i = begin; i < end; i += pieces.chunk) {
+    const int64_t at_once = pieces.chunk * chunks_at_once();
+    for (int64_t i = begin; i < end; i += at_once) {
       if (i > begin) co_await called_by(op, next(1));
-      make_chunk(op, owner, i, std::min(pieces.chunk, end - i));
+      make_chunks(op, owner, i, std::min(i + at_once, end), pieces.chunk);
     }
     block_.control(owner).pieces[piece].done.store(op.call.number);
     ++made;
@@ -217,10 +218,39 @@ bool Group::map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes) 
                            {begin, begin + output_bytes(op.call)});
 }
 
-// Elements [at, at + count) of the part of `owner`.
-void Group::make_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
-  op.call.op == CollectiveOp::kAllGather ? spread_chunk(op, owner, at, count)
-                                         : reduce_chunk(op, owner, at, count);
+// Of a piece, before others get their chance.
+int Group::chunks_at_once() const {
+  constexpr int kOfEach = 2;
+  const int helpers = seat_->helpers.count();
+  return helpers == 0 ? 1 : kOfEach * (helpers + 1);
+}
+
+// Elements [begin, end) of the part of `owner`.
+void Group::make_chunks(const Operation& op, int owner, int64_t begin, int64_t end, int64_t chunk) {
+  pointers_.resize(size_t(seat_->helpers.count() + 1));
+  map_chunks(op, owner, begin, end);
+  const auto make = [&](int i, int thread) {
+    const int64_t at = begin + i * chunk, count = std::min(chunk, end - at);
+    op.call.op == CollectiveOp::kAllGather
+        ? spread_chunk(op, owner, at, count)
+        : reduce_chunk(op, owner, at, count, pointers_[size_t(thread)]);
+  };
+  const int chunks = int(div_up(end - begin, chunk));
+  if (seat_->helpers.count() > 0 && chunks > 1) return seat_->helpers.run(chunks, make);
+  for (int i = 0; i < chunks; ++i) make(i, 0);
+}
+
+// Where they will be written.
+void Group::map_chunks(const Operation& op, int owner, int64_t begin, int64_t end) {
+  const Call& call = op.call;
+  int64_t place = begin;  // of elements, in outputs
+  if (call.op == CollectiveOp::kAllGather) place += owner * call.count;
+  if (call.op == CollectiveOp::kAllReduce) place += part_begin(call.count, size_, owner);
+  const bool to_all = call.op != CollectiveOp::kReduceScatter;
+  const int64_t element = bytes_of(call.dtype);
+  for (int p = 0; p < size_; ++p)
+    if ((to_all || p == owner) && !has_given_up(p))
+      map_ahead(op, p, place * element, (end - begin) * element);
 }
 
 // From one place to all ranks: what is read again and again stays in a CPU's own cache, where an
@@ -232,32 +262,31 @@ void Group::spread_chunk(const Operation& op, int owner, int64_t at, int64_t cou
   for (int step = 0; step < size_; ++step) {
     const int p = (owner + step) % size_;
     if (has_given_up(p)) continue;  // as below
-    const int64_t place = owner * op.call.bytes() + at * element;
-    map_ahead(op, p, place, count * element);
-    copy_bytes(out_of(op, p) + place, from, count * element, stream);
+    copy_bytes(out_of(op, p) + owner * op.call.bytes() + at * element, from, count * element,
+               stream);
   }
 }
 
-void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
+void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count,
+                         Pointers& pointers) {
   const int64_t element = bytes_of(op.call.dtype);
   const int64_t begin = (part_begin(op.call.count, size_, owner) + at) * element;
-  sources_.resize(size_t(size_));
-  targets_.clear();
+  auto& [from, to] = pointers;
+  from.clear();
+  to.clear();
   const bool to_all = op.call.op == CollectiveOp::kAllReduce;
   const int64_t place = to_all ? begin : at * element;
   for (int p = 0; p < size_; ++p) {
-    sources_[size_t(p)] = in_of(op, p) + begin;
+    from.push_back(in_of(op, p) + begin);
     // What has given up since the piece was claimed waits until it is done.
-    if ((!to_all && p != owner) || has_given_up(p)) continue;
-    map_ahead(op, p, place, count * element);
-    targets_.push_back(out_of(op, p) + place);
+    if ((to_all || p == owner) && !has_given_up(p)) to.push_back(out_of(op, p) + place);
   }
-  if (targets_.empty()) return;
+  if (to.empty()) return;
   // What lies where it was read is in the cache already.
   const bool stream =
-      fills_cache(op.call) && targets_.front() != sources_[size_t(to_all ? 0 : owner)];
-  reduce_inputs({targets_.data(), int(targets_.size()), sources_.data(), size_, size_, stream},
-                count, op.call.dtype, op.call.reduce_op);
+      fills_cache(op.call) && to.front() != from[size_t(to_all ? 0 : owner)];
+  reduce_inputs({to.data(), int(to.size()), from.data(), size_, size_, stream}, count,
+                op.call.dtype, op.call.reduce_op);
 }
 
 bool Group::all_are_done(const Operation& op, const Pieces& pieces) const {

@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "futex.h"
+#include "pause_cpu.h"
 
 // Who runs a rank's programs while nobody has anything else to do: a thread that waits for its call
 // leads, the others follow it, and the engine's own thread goes on while none waits. How long each
@@ -48,12 +49,6 @@ constexpr int kWatchPart = 16;
 // Peers look at it whenever they move a counter: a store would have them fetch its line again.
 void show(std::atomic<uint32_t>& sleeper, uint32_t value) {
   if (sleeper.load() != value) sleeper.store(value);
-}
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 }  // namespace

@@ -90,6 +90,7 @@ std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
     if (fleet.host_of[size_t(rank)] == fleet.host_of[size_t(options.rank)]) here.push_back(rank);
   fleet.ranks_here = int(here.size());
   fleet.exchange = options.exchange;
+  fleet.threads = options.threads;
 
   Meeting meeting = meet({self.rank, self.size, self.job_id, self.job_key, self.timeout, ""}, here,
                          fleet.spans_hosts());

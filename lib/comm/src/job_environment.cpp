@@ -43,6 +43,16 @@ ExchangeRule read_exchange_rule() {
   return rule;
 }
 
+int read_comm_threads() {
+  constexpr int kMost = 64;
+  const std::string text = env::optional(env::kCommThreads);
+  if (text.empty()) return 0;
+  const int threads = env::number<int>(env::kCommThreads, text);
+  if (threads < 1 || threads > kMost)
+    throw ConfigError(fmt::format("{}={} is not from 1 to {}", env::kCommThreads, text, kMost));
+  return threads;
+}
+
 JobEnvironment read_job_environment(const std::string& program) {
   const auto number_in = [&](const char* name) {
     return env::number<int>(name, env::required(name, program));
@@ -65,6 +75,7 @@ JobEnvironment read_job_environment(const std::string& program) {
   }
   job.job_id = env::required(env::kJobId, program);
   job.job_key = env::required(env::kJobKey, program);
+  job.threads = read_comm_threads();
   const std::string timeout = env::optional(env::kCommTimeout);
   if (!timeout.empty()) {
     const double seconds = env::number<double>(env::kCommTimeout, timeout);
@@ -82,6 +93,7 @@ std::unique_ptr<Communicator> connect(const JobEnvironment& job,
     options.job_id = job.job_id;
     options.job_key = job.job_key;
     options.timeout = job.timeout;
+    options.threads = job.threads;
     return connect_shared_memory(options);
   }
   FabricOptions options;
@@ -98,6 +110,7 @@ std::unique_ptr<Communicator> connect(const JobEnvironment& job,
   options.subnet = job.subnet;
   options.host_identity = job.host_identity;
   options.exchange = job.exchange;
+  options.threads = job.threads;
   if (job.rank == 0) options.report = report;
   return connect_fabric(options);
 }

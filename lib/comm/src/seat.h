@@ -10,6 +10,7 @@
 #include "arena.h"
 #include "engine.h"
 #include "group_failures.h"
+#include "helpers.h"
 #include "job.h"
 #include "mapped_ahead.h"
 #include "port.h"
@@ -32,6 +33,7 @@ struct Fleet {
   int ranks_here = 0;
   std::vector<int> processes_here;  // of the other ranks on this host, as far as they are seen
   ExchangeRule exchange;            // between them
+  int threads = 0;                  // of each rank, for long calls; 0 = by the CPUs
 
   bool spans_hosts() const { return hosts.size() > 1; }
 };
@@ -45,13 +47,15 @@ struct Seat {
         port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, rank)),
         cpus(allowed_cpus(fleet.processes_here)),
-        engine(*job, rank, timeout, fleet.spans_hosts() ? fleet.ranks_here : job->size(),
-               cpus.count, port.get()) {}
+        helpers(fleet.threads > 0 ? fleet.threads - 1 : usual_helpers(cpus.count, ranks_here())),
+        engine(*job, rank, timeout, ranks_here(), cpus.count, port.get()) {}
   ~Seat() {
     const std::chrono::milliseconds limit(job->failures() == 0 ? 2000 : 100);
     if (port) engine.exclusively([&] { port->flush(limit); });
     job->board(engine.rank()).gone.store(1);  // before the sockets close
   }
+
+  int ranks_here() const { return fleet.spans_hosts() ? fleet.ranks_here : job->size(); }
 
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;
@@ -75,6 +79,7 @@ struct Seat {
   std::shared_ptr<Arena> arena;
   MappedAhead mapped;      // of other ranks; under the engine's lock
   const AllowedCpus cpus;  // of this host's ranks together
+  Helpers helpers;         // under the engine's lock
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;
   std::unique_ptr<Regroup> regroup;  // null: the ranks are threads of one process

@@ -86,6 +86,7 @@ std::unique_ptr<Communicator> connect_shared_memory(const SharedMemoryOptions& o
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   Fleet fleet;
   fleet.processes_here = processes_of(meeting.peers);
+  fleet.threads = options.threads;
   auto seat = std::make_shared<Seat>(job, options.rank, options.timeout, std::move(fleet));
   if (options.size > 1)
     seat->watches.push_back(

@@ -38,7 +38,10 @@ void run_ranks(int size, const std::function<void(Communicator&)>& program,
   const HomeProcess home;
   auto run = [&](int rank) {
     try {
-      const auto world = shm::make_world(std::make_shared<shm::Seat>(job, rank, options.timeout));
+      shm::Fleet fleet;
+      fleet.threads = options.threads;
+      const auto world = shm::make_world(
+          std::make_shared<shm::Seat>(job, rank, options.timeout, std::move(fleet)));
       try {
         program(*world);
       } catch (...) {

@@ -21,6 +21,7 @@ struct JobEnvironment {
   int hosts = 1;
   std::string job_id, job_key;
   std::chrono::milliseconds timeout{300000};
+  int threads = 0;  // that make long calls; 0 = by the CPUs that ranks may use
   // Of several hosts.
   std::string master_address;
   int master_port = 0;
@@ -36,6 +37,10 @@ ExchangeRule read_exchange_rule();
 // What the environment says of the protocol between hosts. Throws ConfigError:
 // "SMP_FABRIC_PROTOCOL=x is not tagged or write".
 std::optional<FabricProtocol> read_fabric_protocol();
+
+// How many threads of a rank shall make its long calls, 0 where the environment does not say.
+// Throws ConfigError: "SMP_COMM_THREADS=0 is not from 1 to 64".
+int read_comm_threads();
 
 // Reads the environment. Throws ConfigError: "RANK is not set; `program` is started by smp-launch,
 // not by hand".

@@ -1,0 +1,81 @@
+#include "helpers.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "futex.h"
+#include "pause_cpu.h"
+
+namespace smp::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The parts of a long message follow each other within this.
+constexpr std::chrono::microseconds kIdle{100};
+constexpr std::chrono::seconds kNap{10};
+constexpr int kSpins = 1000;
+constexpr int kMost = 7;  // eight threads sum as fast as a link of PCIe 5 copies
+
+}  // namespace
+
+int usual_helpers(int cpus, int ranks) {
+  return std::clamp(cpus / std::max(1, ranks) - 1, 0, kMost);
+}
+
+Helpers::~Helpers() {
+  stop_.store(true);
+  bell_.fetch_add(1);
+  futex_wake_all(bell_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Helpers::start() {
+  for (int i = 1; i <= count_; ++i) threads_.emplace_back([this, i] { run_thread(i); });
+}
+
+void Helpers::run(int pieces, const Task& task) {
+  if (threads_.empty()) start();
+  task_ = &task;
+  unmade_.store(pieces);
+  const uint64_t number = (work_.load() >> 32) + 1;
+  work_.store(number << 32 | uint32_t(pieces));
+  bell_.fetch_add(1);
+  if (asleep_.load() > 0) futex_wake_all(bell_);
+  help(0);
+  for (int spins = 0; unmade_.load() > 0; ++spins) spins < kSpins ? pause_cpu() : void(sched_yield());
+}
+
+// Whoever has taken a piece has one of the call under way, which does not end before.
+bool Helpers::help(int thread) {
+  bool has_helped = false;
+  for (uint64_t work = work_.load(); uint32_t(work) > 0;) {
+    if (!work_.compare_exchange_weak(work, work - 1)) continue;
+    (*task_)(int(uint32_t(work)) - 1, thread);
+    unmade_.fetch_sub(1);
+    has_helped = true;
+    work = work_.load();
+  }
+  return has_helped;
+}
+
+void Helpers::run_thread(int thread) {
+  Clock::time_point idle_since = Clock::now();
+  while (!stop_.load()) {
+    const uint32_t bell = bell_.load();
+    if (help(thread)) {
+      idle_since = Clock::now();
+    } else if (Clock::now() - idle_since < kIdle) {
+      pause_cpu();
+    } else {
+      asleep_.fetch_add(1);
+      if (uint32_t(work_.load()) == 0 && !stop_.load()) futex_wait(bell_, bell, kNap);
+      asleep_.fetch_sub(1);
+      idle_since = Clock::now();
+    }
+  }
+}
+
+}  // namespace smp::shm

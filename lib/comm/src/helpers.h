@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace smp::shm {
+
+// Threads of a rank that help it to sum and copy long calls, where its host has CPUs to spare: one
+// CPU sums more slowly than a GPU's link moves. They start when they are first needed, and sleep in
+// between.
+class Helpers {
+ public:
+  // task(i, thread) makes the i-th piece; `thread` says by whom, from 0, the caller, to count().
+  using Task = std::function<void(int i, int thread)>;
+
+  explicit Helpers(int count) : count_(count) {}
+  ~Helpers();
+
+  int count() const { return count_; }
+  // Makes pieces 0 to `pieces` - 1, here and on the helpers; returns when all are made. One call
+  // at a time. The task must not throw.
+  void run(int pieces, const Task& task);
+
+ private:
+  void start();
+  bool help(int thread);  // whether there was anything to do
+  void run_thread(int thread);
+
+  const int count_;
+  std::vector<std::thread> threads_;
+  const Task* task_ = nullptr;     // of the call under way
+  std::atomic<uint64_t> work_{0};  // number of the call, and below it pieces that nobody has taken
+  std::atomic<int> unmade_{0};     // pieces
+  std::atomic<uint32_t> bell_{0};
+  std::atomic<int> asleep_{0};
+  std::atomic<bool> stop_{false};
+};
+
+// How many each of `ranks` that share so many CPUs should have.
+int usual_helpers(int cpus, int ranks);
+
+}  // namespace smp::shm

@@ -1,0 +1,56 @@
+#include "helpers.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "comm/any_call.h"
+#include "smp/comm/thread_group.h"
+
+// Threads that help a rank to sum and copy.
+using namespace smp;
+using namespace smp::testing;
+
+TEST_CASE("helpers: every piece is made once, by one of them, call after call") {
+  shm::Helpers helpers(3);
+  for (int round = 0; round < 2000; ++round) {
+    const int pieces = 1 + round % 37;
+    std::vector<int> made(size_t(pieces), 0);  // each by one thread
+    helpers.run(pieces, [&](int i, int thread) {
+      ++made[size_t(i)];
+      if (thread < 0 || thread > 3) made[size_t(i)] = -1;
+    });
+    CHECK(made == std::vector<int>(size_t(pieces), 1));
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // they sleep
+  }
+}
+
+TEST_CASE("helpers: as many as a rank has CPUs beside its own, and no more than are of use") {
+  CHECK(shm::usual_helpers(2, 2) == 0);
+  CHECK(shm::usual_helpers(2, 8) == 0);
+  CHECK(shm::usual_helpers(16, 8) == 1);
+  CHECK(shm::usual_helpers(16, 3) == 4);
+  CHECK(shm::usual_helpers(224, 8) == 7);
+}
+
+TEST_CASE("helpers: long calls that several threads of each rank make give what fp64 gives") {
+  for (const int size : {2, 3, 5}) {
+    const auto program = [](Communicator& comm) {
+      SymmetricRoom room(comm);
+      for (const CollectiveOp op :
+           {CollectiveOp::kAllReduce, CollectiveOp::kReduceScatter, CollectiveOp::kAllGather})
+        for (const bool in_place : {false, true})
+          for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI64}) {
+            AnyCall call;
+            call.op = op, call.dtype = dtype, call.in_place = in_place, call.room = &room;
+            call.count = 700'001;
+            ++call.salt;
+            CHECK_MESSAGE(wrong_elements(comm, call) == 0, text_of(call));
+          }
+    };
+    run_ranks(size, program, {.threads = 4});
+  }
+}

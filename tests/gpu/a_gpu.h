@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gpu.h"
+#include "smp/plan/errors.h"
+
+// The GPU of this machine, by the module beside this program. What has none is skipped, which ctest
+// knows by these words.
+namespace smp::test {
+
+inline std::shared_ptr<Gpu> open_a_gpu() {
+  try {
+    return gpus_of_module("")({});
+  } catch (const ConfigError& none) {
+    std::printf("skipped, no GPU: %s\n", none.what());
+    return nullptr;
+  }
+}
+
+}  // namespace smp::test

@@ -1,0 +1,268 @@
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/any_call.h"
+#include "forked_ranks.h"
+#include "gpu.h"
+#include "new_tensors.h"
+#include "sample_calls.h"
+#include "smp/comm/job_environment.h"
+#include "smp/comm/staged_communicator.h"
+
+// Calls of tensors on a GPU, between processes that share it or have one each: whether every
+// element is right, and how long they take beside what copying alone takes. scripts/check-gpu.
+//
+//   smp_gpu_calls check RANKS             a row for each operation; exit code 1 when one is wrong
+//   smp_gpu_calls time RANKS BYTES ...    a row for each operation and size
+namespace smp {
+namespace {
+
+using testing::AnyCall;
+
+// Makes each call of host memory one of GPU memory: there and back again.
+class OnGpu final : public WrappedCommunicator {
+ public:
+  OnGpu(Communicator& staged, Gpu& gpu) : WrappedCommunicator(staged), gpu_(gpu) {}
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& members) override {
+    return inner().split(members);
+  }
+
+ private:
+  // Memory of the host, and as much on the GPU.
+  struct Twin {
+    std::byte* host = nullptr;
+    int64_t bytes = 0;
+    at::Tensor on_gpu;
+
+    void* of(const void* data) const {
+      const auto* const at = static_cast<const std::byte*>(data);
+      return at == nullptr ? nullptr : on_gpu.data_ptr<uint8_t>() + (at - host);
+    }
+  };
+
+  class ThereAndBack final : public Work {
+   public:
+    ThereAndBack(OnGpu& comm, std::vector<Twin> twins, WorkPtr work)
+        : comm_(comm), twins_(std::move(twins)), work_(std::move(work)) {}
+    bool done() override { return false; }  // until it is waited for
+    void wait() override {
+      work_->wait();
+      for (const Twin& twin : twins_)
+        comm_.memory().start_to_host(twin.host, twin.of(twin.host), twin.bytes)->wait();
+    }
+
+   private:
+    OnGpu& comm_;
+    const std::vector<Twin> twins_;
+    const WorkPtr work_;
+  };
+
+  DeviceMemory& memory() { return gpu_.memory(); }
+
+  // What a rank puts into a call and gets out of it.
+  std::pair<int64_t, int64_t> bytes_of_sides(const Call& call) const {
+    const int64_t part = call.count * bytes_of(call.dtype), all = part * size();
+    const bool is_root = rank() == call.peer;
+    switch (call.op) {
+      case CollectiveOp::kAllGather: return {part, all};
+      case CollectiveOp::kReduceScatter: return {part, part / size()};
+      case CollectiveOp::kBroadcast:
+      case CollectiveOp::kRecv: return {0, part};
+      case CollectiveOp::kReduce: return {part, is_root ? part : 0};
+      case CollectiveOp::kGather: return {part, is_root ? all : 0};
+      case CollectiveOp::kScatter: return {is_root ? all : 0, part};
+      case CollectiveOp::kAllToAll: return {all, all};
+      case CollectiveOp::kSend: return {part, 0};
+      default: return {part, part};
+    }
+  }
+
+  Twin twin_of(std::byte* host, int64_t bytes) {
+    Twin twin{host, bytes, empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
+    memory().start_to_device(twin.of(host), host, bytes)->follow();
+    return twin;
+  }
+
+  WorkPtr pass(const Call& call) override {
+    auto [in_bytes, out_bytes] = bytes_of_sides(call);
+    auto* const in = static_cast<std::byte*>(const_cast<void*>(call.in));
+    auto* const out = static_cast<std::byte*>(call.out);
+    std::vector<Twin> twins;
+    Call there = call;
+    if (in_bytes > 0 && out_bytes > 0 && in < out + out_bytes && out < in + in_bytes) {
+      std::byte* const begin = std::min(in, out);
+      twins.push_back(twin_of(begin, std::max(in + in_bytes, out + out_bytes) - begin));
+      there.in = twins[0].of(in), there.out = twins[0].of(out);
+    } else {
+      if (in_bytes > 0) twins.push_back(twin_of(in, in_bytes)), there.in = twins.back().of(in);
+      if (out_bytes > 0) twins.push_back(twin_of(out, out_bytes)), there.out = twins.back().of(out);
+    }
+    return std::make_shared<ThereAndBack>(*this, std::move(twins), make(there, inner()));
+  }
+
+  Gpu& gpu_;
+};
+
+struct Rank {
+  explicit Rank(const JobEnvironment& job)
+      : world(connect(job, [](const std::string&) {})),
+        gpu(gpus_of_module("")({.local_rank = job.local_rank})),
+        staged(*world, gpu->memory()) {}
+
+  const std::unique_ptr<Communicator> world;
+  const std::shared_ptr<Gpu> gpu;
+  StagedCommunicator staged;
+};
+
+int64_t sum_of_ranks(Communicator& world, int64_t value) {
+  world.all_reduce(&value, &value, 1, DType::kI64, ReduceOp::kSum, "sum")->wait();
+  return value;
+}
+
+// One element, some, and more than two parts of a long call; the odd ones divide by no rank count.
+constexpr int64_t kCounts[] = {1, 7, 1000, 70'001, (9 << 20) / 4 + 5};
+
+int check(Rank& rank) {
+  OnGpu on_gpu(rank.staged, *rank.gpu);
+  int64_t all_wrong = 0;
+  for (const CollectiveOp op : testing::kOps) {
+    AnyCall call;
+    call.op = op;
+    int64_t calls = 0, wrong = 0;
+    for (const DType dtype : testing::kDTypes)
+      for (const int64_t count : kCounts)
+        for (const bool in_place : {false, true})
+          for (const ReduceOp reduction : testing::kReduceOps) {
+            if (in_place && !call.can_be_in_place()) continue;
+            if (reduction != testing::kReduceOps[0] && !call.reduces()) continue;
+            if (reduction != testing::kReduceOps[0] && count == std::end(kCounts)[-1]) continue;
+            call.dtype = dtype, call.count = count, call.reduction = reduction;
+            call.in_place = in_place;
+            ++call.salt;
+            call.root = call.has_root() ? int(call.salt % on_gpu.size()) : 0;
+            const int64_t here = testing::wrong_elements(on_gpu, call);
+            if (here > 0) fmt::print(stderr, "rank {}: {}: {} wrong\n", on_gpu.rank(), text_of(call), here);
+            wrong += here, ++calls;
+          }
+    wrong = sum_of_ranks(*rank.world, wrong);
+    if (on_gpu.rank() == 0)
+      fmt::print("| {} | {} | {} | {} |\n", name_of(op), on_gpu.size(), calls, wrong);
+    all_wrong += wrong;
+  }
+  return all_wrong == 0 ? 0 : 1;
+}
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double slowest(Communicator& world, double mine) {
+  world.all_reduce(&mine, &mine, 1, DType::kF64, ReduceOp::kMax, "times")->wait();
+  return mine;
+}
+
+// Seconds of a call: of the slowest rank, the median of the samples.
+template <class CallOnce>
+double seconds_of(Communicator& world, const CallOnce& call) {
+  constexpr int kSamples = 7;
+  const auto of_calls = [&](int calls) {
+    world.barrier("start")->wait();
+    const double start = now_s();
+    for (int i = 0; i < calls; ++i) call();
+    return slowest(world, now_s() - start);
+  };
+  const int calls = calls_of_a_sample(0.02, 10'000, of_calls);
+  std::vector<double> samples(kSamples);
+  for (double& sample : samples) sample = of_calls(calls) / calls;
+  std::nth_element(samples.begin(), samples.begin() + kSamples / 2, samples.end());
+  return samples[kSamples / 2];
+}
+
+// Ranks copy what the call copies, all at once and nothing else: what no call that goes by the host
+// can fall below.
+double seconds_of_copies(Rank& rank, const at::Tensor& whole, int64_t to_host, int64_t to_device) {
+  DeviceMemory& memory = rank.gpu->memory();
+  const int64_t bytes = std::max(to_host, to_device);
+  const auto down = rank.world->allocate_symmetric(bytes);
+  const auto up = rank.world->allocate_symmetric(bytes);
+  memory.pin(down.get(), bytes), memory.pin(up.get(), bytes);
+  const at::Tensor other = empty_tensor(whole.sizes(), whole.options());
+  const double seconds = seconds_of(*rank.world, [&] {
+    const CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host);
+    const CopyPtr coming = memory.start_to_device(other.data_ptr(), up.get(), to_device);
+    going->wait(), coming->wait();
+  });
+  memory.unpin(down.get()), memory.unpin(up.get());
+  return seconds;
+}
+
+// `bytes` are those of the full buffer, as in nccl-tests.
+void time_call(Rank& rank, CollectiveOp op, int64_t bytes) {
+  const int size = rank.staged.size();
+  const int64_t part = bytes / 4 / size, count = part * size;
+  const auto options = at::TensorOptions(rank.gpu->device()).dtype(at::kFloat);
+  const at::Tensor whole = zero_tensor({count}, options), own = zero_tensor({part}, options);
+  const auto call = [&](Communicator& on, void* all, void* mine) -> WorkPtr {
+    if (op == CollectiveOp::kAllGather) return on.all_gather(mine, all, part, DType::kF32, "time");
+    if (op == CollectiveOp::kReduceScatter)
+      return on.reduce_scatter(all, mine, count, DType::kF32, ReduceOp::kSum, "time");
+    return on.all_reduce(all, all, count, DType::kF32, ReduceOp::kSum, "time");
+  };
+  const double seconds = seconds_of(*rank.world, [&] {
+    call(rank.staged, whole.data_ptr(), own.data_ptr())->wait();
+    rank.gpu->memory().until_now()->wait();
+  });
+  const int64_t all = count * 4, one = part * 4;
+  const auto all_here = rank.world->allocate_symmetric(all), one_here = rank.world->allocate_symmetric(one);
+  const double on_host = seconds_of(*rank.world, [&] { call(*rank.world, all_here.get(), one_here.get())->wait(); });
+  const double copies = seconds_of_copies(rank, whole, op == CollectiveOp::kAllGather ? one : all,
+                                          op == CollectiveOp::kReduceScatter ? one : all);
+  if (rank.world->rank() != 0) return;
+  fmt::print("| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n", name_of(op), size, all, seconds * 1e6,
+             double(all) / seconds * 1e-9, copies * 1e6, on_host * 1e6, copies / seconds);
+}
+
+int run(const std::string& what, const JobEnvironment& job, const std::vector<int64_t>& sizes) {
+  Rank rank(job);
+  if (what == "check") return check(rank);
+  let_settle([&](double mine) { return slowest(*rank.world, mine); });
+  for (const CollectiveOp op : {CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
+    for (const int64_t bytes : sizes) time_call(rank, op, bytes);
+  return 0;
+}
+
+}  // namespace
+}  // namespace smp
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
+  std::vector<int64_t> sizes;
+  for (int i = 3; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
+  if (ranks < 1 || (what == "check" ? !sizes.empty() : what != "time" || sizes.empty())) {
+    fmt::print(stderr, "usage: smp_gpu_calls check RANKS\n       smp_gpu_calls time RANKS BYTES ...\n");
+    return 2;
+  }
+  fmt::print("{}", what == "check" ? "| call | ranks | calls | wrong elements |\n|---|---|---|---|\n"
+                                   : "| call | ranks | bytes | us | GB/s | copies alone us | host alone us | of copies' rate |\n"
+                                     "|---|---|---|---|---|---|---|---|\n");
+  std::fflush(stdout);
+  return smp::run_forked_ranks(ranks, [&](const smp::JobEnvironment& job) {
+    try {
+      return smp::run(what, job, sizes);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "rank {}: {}\n", job.rank, error.what());
+      return 3;
+    }
+  });
+}

@@ -1,0 +1,140 @@
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Logging.h>  // its CHECK comes before doctest's
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "adamw_kernel.h"
+#include "gpu/a_gpu.h"
+#include "new_tensors.h"
+#include "runtime/layers_support.h"
+#include "tolerances.h"
+#include "worst.h"
+
+// What a GPU computes, against the CPU's loops: whole models, so that every kernel runs as layers
+// call it.
+using namespace smp;
+using namespace smp::test;
+
+namespace {
+
+constexpr CallContext kTraining{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
+
+struct Outcome {
+  double loss = 0;
+  NamedTensors gradients;
+};
+
+// `weights_of`: the type to which the weights are rounded first.
+Outcome outcome_of(const ModelSpec& model, at::ScalarType type, c10::Device device,
+                   at::ScalarType weights_of) {
+  const at::NoGradGuard no_grad;
+  NamedTensors weights = arbitrary_weights(model, weights_of);
+  for (auto& [name, weight] : weights) weight = weight.to(type).to(device);
+  std::vector<at::Tensor> batch = arbitrary_batch(model, 2, 13);
+  for (at::Tensor& field : batch) field = field.to(device);
+  ModelOnRank on_rank(model, weights, nullptr);
+  on_rank.set_context(kTraining);
+  Outcome outcome{on_rank.run(batch, true, 0.5), on_rank.gradients()};
+  for (auto& [name, gradient] : outcome.gradients) gradient = gradient.to(c10::DeviceType::CPU);
+  return outcome;
+}
+
+struct Difference {
+  double loss, gradients;  // relative; of the largest of all gradients
+};
+
+Difference difference(const Outcome& outcome, const Outcome& expected) {
+  Difference found{std::abs(outcome.loss / expected.loss - 1), 0};
+  double most = 0;
+  for (const auto& [name, gradient] : expected.gradients)
+    most = smp::testing::worst_of(most, gradient.abs().max().item<double>());
+  for (const auto& [name, gradient] : expected.gradients) {
+    const at::Tensor away = outcome.gradients.at(name).sub(gradient).abs();
+    found.gradients = smp::testing::worst_of(found.gradients, away.max().item<double>() / most);
+  }
+  return found;
+}
+
+void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, double allowed) {
+  const Difference found = difference(outcome_of(model, type, gpu.device(), type),
+                                      outcome_of(model, type, c10::DeviceType::CPU, type));
+  MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << found.loss
+                     << ", gradients within " << found.gradients);
+  CHECK(found.loss <= allowed);
+  CHECK(found.gradients <= allowed);
+}
+
+// Other kernels round elsewhere: as near to fp64 as the CPU's loops are, or half as far again.
+void check_as_near(const Gpu& gpu, const ModelSpec& model, at::ScalarType type) {
+  const Outcome exact = outcome_of(model, at::kDouble, c10::DeviceType::CPU, type);
+  const Difference ours = difference(outcome_of(model, type, gpu.device(), type), exact);
+  const Difference theirs =
+      difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
+  MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << ours.loss
+                     << " of fp64 (CPU " << theirs.loss << "), gradients within "
+                     << ours.gradients << " (" << theirs.gradients << ")");
+  constexpr double kMost = 1.5;
+  CHECK(ours.loss <= std::max(kMost * theirs.loss, 0x1p-8));
+  CHECK(ours.gradients <= kMost * theirs.gradients);
+}
+
+ModelSpec with_dropout(ModelSpec model) {
+  model.hidden_dropout = 0.2;
+  model.attention_dropout = 0.3;
+  return model;
+}
+
+ModelSpec with_wide_heads(ModelSpec model) {  // flash attention has no others
+  model.head_dim = 8;
+  model.hidden_size = 8 * model.num_heads;
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("on a GPU: losses and gradients of every kind of block are the CPU's") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  std::vector<ModelSpec> models = small_others();
+  for (const ModelSpec& model : {small_gpt2(), small_llama(), small_t5(), small_t5_gated()})
+    models.push_back(model);
+  ModelSpec window = small_llama();
+  window.name = "llama, window";
+  window.sliding_window = 5;
+  models.push_back(window);
+  for (const ModelSpec& model : models) {
+    check_same(*gpu, model, at::kDouble, tolerance::kDeviceFunctionsF64);
+    check_same(*gpu, with_dropout(model), at::kDouble, tolerance::kDeviceFunctionsF64);
+    check_same(*gpu, with_dropout(model), at::kFloat, tolerance::kDeviceFunctionsF32);
+  }
+}
+
+TEST_CASE("on a GPU: losses and gradients of 16 bits, by flash attention and not, are the CPU's") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  for (const ModelSpec& model : {small_gpt2(), small_llama()})
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      check_same(*gpu, with_dropout(model), type, tolerance::kDeviceFunctionsBf16);
+      check_as_near(*gpu, with_wide_heads(model), type);
+    }
+  check_same(*gpu, with_dropout(small_t5()), at::kBFloat16, tolerance::kDeviceFunctionsBf16);
+}
+
+TEST_CASE("on a GPU: sums of squares of flat ranges are the CPU's") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  constexpr int64_t kCount = 70001;  // more than one partial sum
+  const at::Tensor start = full_tensor({kCount}, 2.0 / (kCount - 1), at::kDouble).cumsum(0).sub_(1);
+  const std::vector<FlatRange> ranges = {{0, 5}, {5, kCount - 6}, {kCount - 1, 1}, {3, 0}};
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const at::Tensor values = start.to(type), there = values.to(gpu->device());
+    std::vector<double> sums(ranges.size(), -1), expected(ranges.size(), -1);
+    functions_of(there).sums_of_squares(there, ranges, sums);
+    functions_of(values).sums_of_squares(values, ranges, expected);
+    for (size_t i = 0; i < sums.size(); ++i)
+      CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
+  }
+}
