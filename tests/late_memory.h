@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "smp/comm/device_memory.h"
@@ -25,7 +26,10 @@ class LateMemory final : public DeviceMemory {
   explicit LateMemory(CountedCopies& counts) : counts_(counts) {}
 
   bool holds(const void* /*data*/) const override { return true; }
-  void pin(void* /*memory*/, int64_t /*bytes*/) override { ++counts_.pinned; }
+  void pin(void* /*memory*/, int64_t bytes) override {
+    if (bytes == 0) throw std::runtime_error("no memory of no bytes can be pinned");  // by CUDA
+    ++counts_.pinned;
+  }
   void unpin(void* /*memory*/) override { --counts_.pinned; }
   bool is_idle() override { return computing_->is_idle(); }
   CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }

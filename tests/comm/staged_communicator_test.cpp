@@ -156,6 +156,19 @@ TEST_CASE("staged messages: long ones go in parts, in place and not, and count a
   }
 }
 
+TEST_CASE("staged messages: a call of nothing is one like any other, before all others too") {
+  CountedCopies counts;
+  run_ranks(2, [&](Communicator& world) {
+    LateMemory memory(counts);
+    StagedCommunicator staged(world, memory);
+    int64_t value = staged.rank();
+    staged.all_reduce(&value, &value, 0, DType::kI64, ReduceOp::kSum, "none")->wait();
+    CHECK(value == staged.rank());
+    staged.all_reduce(&value, &value, 1, DType::kI64, ReduceOp::kSum, "one")->wait();
+    CHECK(value == 1);
+  });
+}
+
 TEST_CASE("staged messages: parts of calls of unlike lengths are no match, and both are named") {
   constexpr int64_t kPart = 1 << 20;  // elements of fp32: 4 MiB
   std::array<std::string, 2> said;

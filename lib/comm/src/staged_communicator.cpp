@@ -148,7 +148,7 @@ StagedCommunicator::Sides StagedCommunicator::sides_of(const Call& call, Cut par
 WorkPtr StagedCommunicator::stage(const Call& call) {
   const Cuts cuts = cut(call);
   std::vector<Staging::Part> parts;
-  int64_t bytes = 0;
+  int64_t bytes = 1;  // of a call of nothing too: no memory of no bytes can be pinned
   for (const Cut& part : cuts.parts) {
     const auto [in, out] = sides_of(call, part);
     bytes = std::max({bytes, in.end(), out.end()});

@@ -171,12 +171,17 @@ class WeightGatherer {
           .narrow(1, col, part.cols())
           .contiguous();
     }
-    const at::Tensor held = own_shard(index);  // element holder.begin of the box comes first
+    const auto element = [&](int64_t r, int64_t c) { return (row + r) * box.cols() + col + c; };
+    const int64_t begin = element(first / part.cols(), first % part.cols());
+    const int64_t end = element((last - 1) / part.cols(), (last - 1) % part.cols()) + 1;
+    // From a GPU at once: to ask it for each row takes far longer than what lies between them.
+    const at::Tensor held =
+        own_shard(index).narrow(0, begin - holder.begin, end - begin).to(at::kCPU);
+    if (end - begin == last - first) return held;
     const at::Tensor packed = empty_tensor({last - first}, held.options());
     int64_t done = 0;
     for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
-      const int64_t element = (row + r) * box.cols() + col + c - holder.begin;
-      packed.narrow(0, done, count).copy_(held.narrow(0, element, count));
+      packed.narrow(0, done, count).copy_(held.narrow(0, element(r, c) - begin, count));
       done += count;
     });
     return packed;
