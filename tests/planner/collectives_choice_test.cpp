@@ -147,7 +147,7 @@ TEST_CASE("by the host: copies, sums and messages beside each other in large mes
         doctest::Approx(starts + 2 * small / 10e9 + 4 * small / kHostBytesPerS + small / 5e9));
   const double shorter = 2 * large / 10e9 + 4 * large / kHostBytesPerS;
   CHECK(by_host_s(CollectiveOp::kAllReduce, large, pair, cluster) ==
-        doctest::Approx(starts + large / 5e9 + shorter * (4 << 20) / large));
+        doctest::Approx(starts + large / 5e9 + shorter / static_cast<double>(parts_by_host(1'000'000'000))));
   CHECK(by_host_s(CollectiveOp::kAllGather, small, pair, cluster) <
         by_host_s(CollectiveOp::kAllReduce, small, pair, cluster));
 }

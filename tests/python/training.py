@@ -27,7 +27,7 @@ def model(run):
 
 
 def train(run, net, same_batch=False):
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, foreach=False)
     generator = torch.Generator().manual_seed(0 if same_batch else rank)
     losses = []
     for _ in range(run.steps):

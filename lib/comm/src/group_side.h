@@ -44,6 +44,7 @@ class GroupSide : public Communicator, protected Member {
   std::optional<CommError> error() const override;
   Survivors shrink(std::chrono::milliseconds limit) override;
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override;
+  void lend_cpus() override { seat_->lend_cpus(); }
 
  protected:
   using Bytes = std::byte*;

@@ -79,6 +79,7 @@ class HeldCommunicator final : public Communicator {
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
     return group().allocate_symmetric(bytes);
   }
+  void lend_cpus() override { group().lend_cpus(); }
 
  private:
   Communicator& group() const {

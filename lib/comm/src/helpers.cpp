@@ -33,11 +33,12 @@ Helpers::~Helpers() {
 }
 
 void Helpers::start() {
-  for (int i = 1; i <= count_; ++i) threads_.emplace_back([this, i] { run_thread(i); });
+  for (int i = int(threads_.size()) + 1; i <= count_; ++i)
+    threads_.emplace_back([this, i] { run_thread(i); });
 }
 
 void Helpers::run(int pieces, const Task& task) {
-  if (threads_.empty()) start();
+  start();
   task_ = &task;
   unmade_.store(pieces);
   const uint64_t number = (work_.load() >> 32) + 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,7 @@ class Helpers {
   ~Helpers();
 
   int count() const { return count_; }
+  void set_count(int count) { count_ = std::max(count, int(threads_.size())); }  // none ends
   // Makes pieces 0 to `pieces` - 1, here and on the helpers; returns when all are made. One call
   // at a time. The task must not throw.
   void run(int pieces, const Task& task);
@@ -29,7 +31,7 @@ class Helpers {
   bool help(int thread);  // whether there was anything to do
   void run_thread(int thread);
 
-  const int count_;
+  int count_;
   std::vector<std::thread> threads_;
   const Task* task_ = nullptr;     // of the call under way
   std::atomic<uint64_t> work_{0};  // number of the call, and below it pieces that nobody has taken

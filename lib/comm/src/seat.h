@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -33,7 +34,7 @@ struct Fleet {
   int ranks_here = 0;
   std::vector<int> processes_here;  // of the other ranks on this host, as far as they are seen
   ExchangeRule exchange;            // between them
-  int threads = 0;                  // of each rank, for long calls; 0 = by the CPUs
+  int threads = 0;  // of each rank, for long calls; 0 = one, more of those that lend_cpus()
 
   bool spans_hosts() const { return hosts.size() > 1; }
 };
@@ -47,7 +48,7 @@ struct Seat {
         port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, rank)),
         cpus(allowed_cpus(fleet.processes_here)),
-        helpers(fleet.threads > 0 ? fleet.threads - 1 : usual_helpers(cpus.count, ranks_here())),
+        helpers(std::max(0, fleet.threads - 1)),
         engine(*job, rank, timeout, ranks_here(), cpus.count, port.get()) {}
   ~Seat() {
     const std::chrono::milliseconds limit(job->failures() == 0 ? 2000 : 100);
@@ -56,6 +57,11 @@ struct Seat {
   }
 
   int ranks_here() const { return fleet.spans_hosts() ? fleet.ranks_here : job->size(); }
+
+  void lend_cpus() {
+    if (fleet.threads > 0) return;
+    engine.exclusively([&] { helpers.set_count(usual_helpers(cpus.count, ranks_here())); });
+  }
 
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;

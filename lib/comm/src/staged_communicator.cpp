@@ -12,9 +12,6 @@
 namespace smp {
 namespace {
 
-// So that copies and messages of one call go on side by side, yet each has the full rate.
-constexpr int64_t kPartBytes = 4 << 20;
-
 void* byte_at(const void* data, int64_t offset) {
   if (data == nullptr) return nullptr;
   return static_cast<std::byte*>(const_cast<void*>(data)) + offset;
@@ -28,12 +25,11 @@ StagedCommunicator::Cuts StagedCommunicator::cut(const Call& call) {
   const int64_t element_bytes = bytes_of(call.dtype);
   switch (call.op) {
     case CollectiveOp::kAllReduce: unit = size(); [[fallthrough]];
-    case CollectiveOp::kBroadcast: parts = count * element_bytes / kPartBytes; break;
+    case CollectiveOp::kBroadcast: parts = parts_by_host(count * element_bytes); break;
     case CollectiveOp::kReduceScatter: count /= size(); [[fallthrough]];
-    case CollectiveOp::kAllGather: parts = count * size() * element_bytes / kPartBytes; break;
+    case CollectiveOp::kAllGather: parts = parts_by_host(count * size() * element_bytes); break;
     default: break;
   }
-  parts = std::max<int64_t>(1, parts);
   Cuts cuts{std::string(call.label), {}};
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t begin = part_begin(count / unit, parts, i) * unit;
@@ -68,6 +64,7 @@ StagedCommunicator::StagedCommunicator(Communicator& inner, DeviceMemory& memory
     : WrappedCommunicator(inner) {
   if (!allocate) allocate = [&inner](int64_t bytes) { return inner.allocate_symmetric(bytes); };
   staging_ = std::make_shared<Staging>(memory, std::move(allocate));
+  inner.lend_cpus();
 }
 
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner,

@@ -1,6 +1,8 @@
 #include "staging.h"
 
+#include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "smp/plan/check.h"
@@ -21,9 +23,11 @@ class StagedCommunicator::Staging::Message final : public Work {
       step.out = part.out;
       steps_.push_back(std::move(step));
     }
+    staging_->under_way_.push_back(this);
   }
   ~Message() override {
     if (is_over_) return;
+    std::erase(staging_->under_way_, this);
     if (begun_ == 0) buffer_.is_taken = false;
     for (size_t i = landed_; i < begun_; ++i)
       if (steps_[i].work != nullptr) staging_->dropped_.push_back(std::move(steps_[i].work));
@@ -47,43 +51,16 @@ class StagedCommunicator::Staging::Message final : public Work {
 
   bool done() override {
     if (is_over_) return true;
-    staging_->start_due();
-    land();
+    staging_->advance();
     if (error_) std::rethrow_exception(error_);
     if (landed_ < steps_.size()) return false;
     finish();
     return true;
   }
+  // While bytes are still to come it looks after all messages: peers may wait for one behind this.
   void wait() override {
-    if (is_over_) return;
-    staging_->start_all();
-    for (; landed_ < steps_.size(); land()) {
-      if (error_) std::rethrow_exception(error_);
-      steps_[landed_].work->wait();
-    }
-    if (error_) std::rethrow_exception(error_);
-    finish();
-  }
-
- private:
-  struct Step {
-    std::vector<CopyPtr> coming;
-    Start start;
-    Piece out;
-    WorkPtr work;  // once it has begun, until it has landed
-  };
-
-  // What goes wrong is for whoever waits for this message.
-  void begin_next() {
-    Step& step = steps_[begun_++];
-    try {
-      for (const CopyPtr& copy : step.coming) copy->wait();
-      if (!error_) step.work = step.start(buffer_.memory.get());
-    } catch (...) {
-      if (!error_) error_ = std::current_exception();
-    }
-    step.coming.clear();
-    step.start = nullptr;
+    while (!done())
+      staging_->queue_.empty() ? steps_[landed_].work->wait() : std::this_thread::yield();
   }
 
   // Copies to the device what has come from the other ranks.
@@ -104,7 +81,30 @@ class StagedCommunicator::Staging::Message final : public Work {
     }
   }
 
+ private:
+  struct Step {
+    std::vector<CopyPtr> coming;
+    Start start;
+    Piece out;
+    WorkPtr work;  // once it has begun, until it has landed
+  };
+
+  // What goes wrong is for whoever waits for this message.
+  void begin_next() {
+    Step& step = steps_[begun_];
+    try {
+      for (const CopyPtr& copy : step.coming) copy->wait();
+      if (!error_) step.work = step.start(buffer_.memory.get());
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+    step.coming.clear();
+    step.start = nullptr;
+    ++begun_;
+  }
+
   void finish() {
+    std::erase(staging_->under_way_, this);
     if (leaving_ != nullptr) leaving_->follow();
     buffer_.leaving = std::move(leaving_);
     buffer_.is_taken = false;
@@ -131,8 +131,13 @@ WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part> part
   Buffer& buffer = take(bytes);
   queue_.push_back(std::make_shared<Message>(shared_from_this(), buffer, std::move(parts)));
   const WorkPtr message = queue_.back();
-  start_due();
+  advance();
   return message;
+}
+
+void StagedCommunicator::Staging::advance() {
+  start_due();
+  for (Message* const message : under_way_) message->land();
 }
 
 void StagedCommunicator::Staging::start_due() {

@@ -48,7 +48,9 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   // Queues a message with a buffer of `bytes`. While one of its parts is on its way between the
   // ranks, the next one is copied to the host and the one before to the device.
   WorkPtr queue(int64_t bytes, std::vector<Part> parts);
-  void start_due();  // those, in order, whose bytes are here
+  // Starts those, in order, whose bytes are here; copies to the device what has come from peers, of
+  // all messages.
+  void advance();
   void start_all();  // waits for their bytes
 
  private:
@@ -60,12 +62,14 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
     bool is_taken = false;
   };
 
+  void start_due();
   Buffer& take(int64_t bytes);
 
   DeviceMemory& memory_;
   const Allocate allocate_;
   std::deque<Buffer> buffers_;  // stay where they are
   std::deque<std::shared_ptr<Message>> queue_;
+  std::vector<Message*> under_way_;  // until their results are asked for
   std::vector<WorkPtr> dropped_;  // unfinished; they still read and write their buffers
 };
 

@@ -1,5 +1,6 @@
 #include "smp/plan/collective.h"
 
+#include <algorithm>
 #include <set>
 
 #include "smp/plan/check.h"
@@ -64,6 +65,11 @@ HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host) {
   const int64_t per_host = ranks_per_host % stride == 0 ? ranks_per_host / stride : 1;
   if (size % per_host != 0) return {size, 1};
   return {size / per_host, per_host};
+}
+
+int64_t parts_by_host(int64_t bytes) {
+  constexpr int64_t kParts = 8, kLeastBytes = 512 << 10, kMostBytes = 4 << 20;
+  return std::clamp<int64_t>(bytes / kLeastBytes, 1, std::max(kParts, bytes / kMostBytes));
 }
 
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,

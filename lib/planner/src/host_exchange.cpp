@@ -7,10 +7,6 @@ namespace {
 
 // One copy between a GPU and pinned memory, and hearing of its end (libfabric's issue 8881).
 constexpr double kCopyStartS = 15e-6;
-// Larger messages go in parts, so that copies, sums and messages are beside each other; at the ends
-// one part is alone (lib/comm's StagedCommunicator).
-constexpr double kPartBytes = 4.0 * (1 << 20);
-
 }  // namespace
 
 // Words: `down` and `up` are what a rank copies to its host and back, `read` what the CPUs of a
@@ -39,10 +35,10 @@ double by_host_s(CollectiveOp op, double bytes, const Placement& placement,
   double all = 0;
   for (const double stage : stages) all += stage;
   const double longest = *std::max_element(std::begin(stages), std::end(stages));
-  const double alone = bytes >= 2 * kPartBytes ? kPartBytes / bytes : 1;
+  const double parts = static_cast<double>(parts_by_host(static_cast<int64_t>(bytes)));
   const double between = hosts > 1 ? ways * cluster.inter_host_latency_s : 0;
   return 2 * kCopyStartS + cluster.intra_host_latency_s + between + longest +
-         alone * (all - longest);
+         (all - longest) / parts;  // at the ends one is alone
 }
 
 }  // namespace smp

@@ -135,6 +135,10 @@ class Communicator {
   virtual WorkPtr recv(void* out, int64_t count, DType dtype, int peer, std::string_view label) = 0;
   virtual WorkPtr barrier(std::string_view label) = 0;
 
+  // This rank computes elsewhere, on a device: of its share of its host's CPUs those that it does
+  // not need help with its long calls, in all groups of the job (SMP_COMM_THREADS: how many).
+  virtual void lend_cpus() {}
+
   // Opens a window to `count` elements of memory of each rank, one after the other: a call of all,
   // complete when it returns. Null, on all ranks, where that of some is not from
   // allocate_symmetric(), or memory cannot be read in place at all: all_gather does the same.

@@ -35,7 +35,7 @@ struct FabricOptions {
       protocol;           // the same on all ranks; the provider's faster one if none
   std::string subnet;     // "10.0.0.0/16": the network to use; the one of master_address when empty
   ExchangeRule exchange;  // the same on all ranks
-  int threads = 0;        // that make this rank's long calls; 0 = by the CPUs that ranks may use
+  int threads = 0;        // that make this rank's long calls; 0 = one, until it lends its CPUs
 
   // A rank that is silent for so long is given up, and the job with it.
   std::chrono::milliseconds silence{3000};

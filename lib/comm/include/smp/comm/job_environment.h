@@ -21,7 +21,7 @@ struct JobEnvironment {
   int hosts = 1;
   std::string job_id, job_key;
   std::chrono::milliseconds timeout{300000};
-  int threads = 0;  // that make long calls; 0 = by the CPUs that ranks may use
+  int threads = 0;  // that make long calls; 0 = one, until a rank lends its CPUs
   // Of several hosts.
   std::string master_address;
   int master_port = 0;

@@ -16,7 +16,7 @@ struct SharedMemoryOptions {
   std::string job_key;  // its secret; the ranks prove to each other that they know it
   std::chrono::milliseconds timeout{300000};  // of coming together, and of every collective
   std::optional<std::chrono::milliseconds> meeting_timeout;  // another one of coming together
-  int threads = 0;  // that make this rank's long calls; 0 = by the CPUs that ranks may use
+  int threads = 0;  // that make this rank's long calls; 0 = one, until it lends its CPUs
 };
 
 // The communicator of all ranks of a job whose processes run on this host, as one user. They meet

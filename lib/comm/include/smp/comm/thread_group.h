@@ -9,7 +9,7 @@ namespace smp {
 
 struct ThreadGroupOptions {
   std::chrono::milliseconds timeout{60000};  // of every collective
-  int threads = 0;  // that make each rank's long calls; 0 = by the CPUs
+  int threads = 0;  // that make each rank's long calls; 0 = one, until it lends its CPUs
 };
 
 // Runs `program` once per rank, each in a thread of its own with the communicator of all `size`

@@ -46,6 +46,7 @@ class WrappedCommunicator : public Communicator {
   std::shared_ptr<std::byte[]> allocate_symmetric(int64_t bytes) override {
     return inner_.allocate_symmetric(bytes);
   }
+  void lend_cpus() override { inner_.lend_cpus(); }
 
  protected:
   // A call as data, so that it can be made at another time and place. The label lives as long as

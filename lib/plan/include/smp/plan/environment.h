@@ -47,7 +47,8 @@ inline constexpr const char* kFabricCost = "SMP_FABRIC_COST";
 // What makes two ranks share a host, for tests that make several hosts of one.
 inline constexpr const char* kHostIdentity = "SMP_HOST_IDENTITY";
 inline constexpr const char* kCommTimeout = "SMP_COMM_TIMEOUT_S";  // seconds, of every collective
-// Threads of a rank that make long sums and copies of collectives; by its share of CPUs otherwise.
+// Threads of a rank that make long sums and copies of collectives; otherwise one, and on a GPU by
+// its share of the CPUs.
 inline constexpr const char* kCommThreads = "SMP_COMM_THREADS";
 // Set for a rank whose lines go to a terminal of this width: it may rewrite its last line.
 inline constexpr const char* kConsoleColumns = "SMP_CONSOLE_COLUMNS";
