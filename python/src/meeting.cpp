@@ -181,7 +181,8 @@ Surroundings Surroundings::read() {
   };
   read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
   return {text(env::kMasterAddr),   text(env::kFabricProvider), text(env::kFabricSubnet),
-          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule(), read_comm_threads()};
+          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule(),
+          read_comm_threads()};
 }
 
 std::string own_address(const Surroundings& surroundings) {

@@ -88,7 +88,8 @@ class OnGpu final : public WrappedCommunicator {
   }
 
   Twin twin_of(std::byte* host, int64_t bytes) {
-    Twin twin{host, bytes, empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
+    Twin twin{host, bytes,
+              empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
     memory().start_to_device(twin.of(host), host, bytes)->follow();
     return twin;
   }
@@ -151,7 +152,8 @@ int check(Rank& rank) {
             ++call.salt;
             call.root = call.has_root() ? int(call.salt % on_gpu.size()) : 0;
             const int64_t here = testing::wrong_elements(on_gpu, call);
-            if (here > 0) fmt::print(stderr, "rank {}: {}: {} wrong\n", on_gpu.rank(), text_of(call), here);
+            if (here > 0)
+              fmt::print(stderr, "rank {}: {}: {} wrong\n", on_gpu.rank(), text_of(call), here);
             wrong += here, ++calls;
           }
     wrong = sum_of_ranks(*rank.world, wrong);
@@ -223,20 +225,24 @@ void time_call(Rank& rank, CollectiveOp op, int64_t bytes) {
     rank.gpu->memory().until_now()->wait();
   });
   const int64_t all = count * 4, one = part * 4;
-  const auto all_here = rank.world->allocate_symmetric(all), one_here = rank.world->allocate_symmetric(one);
-  const double on_host = seconds_of(*rank.world, [&] { call(*rank.world, all_here.get(), one_here.get())->wait(); });
+  const auto all_here = rank.world->allocate_symmetric(all),
+             one_here = rank.world->allocate_symmetric(one);
+  const double on_host =
+      seconds_of(*rank.world, [&] { call(*rank.world, all_here.get(), one_here.get())->wait(); });
   const double copies = seconds_of_copies(rank, whole, op == CollectiveOp::kAllGather ? one : all,
                                           op == CollectiveOp::kReduceScatter ? one : all);
   if (rank.world->rank() != 0) return;
-  fmt::print("| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n", name_of(op), size, all, seconds * 1e6,
-             double(all) / seconds * 1e-9, copies * 1e6, on_host * 1e6, copies / seconds);
+  fmt::print("| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.1f} | {:.2f} |\n", name_of(op), size,
+             all, seconds * 1e6, double(all) / seconds * 1e-9, copies * 1e6, on_host * 1e6,
+             copies / seconds);
 }
 
 int run(const std::string& what, const JobEnvironment& job, const std::vector<int64_t>& sizes) {
   Rank rank(job);
   if (what == "check") return check(rank);
   let_settle([&](double mine) { return slowest(*rank.world, mine); });
-  for (const CollectiveOp op : {CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
+  for (const CollectiveOp op :
+       {CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
     for (const int64_t bytes : sizes) time_call(rank, op, bytes);
   return 0;
 }
@@ -250,12 +256,15 @@ int main(int argc, char** argv) {
   std::vector<int64_t> sizes;
   for (int i = 3; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
   if (ranks < 1 || (what == "check" ? !sizes.empty() : what != "time" || sizes.empty())) {
-    fmt::print(stderr, "usage: smp_gpu_calls check RANKS\n       smp_gpu_calls time RANKS BYTES ...\n");
+    fmt::print(stderr,
+               "usage: smp_gpu_calls check RANKS\n       smp_gpu_calls time RANKS BYTES ...\n");
     return 2;
   }
-  fmt::print("{}", what == "check" ? "| call | ranks | calls | wrong elements |\n|---|---|---|---|\n"
-                                   : "| call | ranks | bytes | us | GB/s | copies alone us | host alone us | of copies' rate |\n"
-                                     "|---|---|---|---|---|---|---|---|\n");
+  fmt::print("{}", what == "check"
+                       ? "| call | ranks | calls | wrong elements |\n|---|---|---|---|\n"
+                       : "| call | ranks | bytes | us | GB/s | copies alone us | host alone us | "
+                         "of copies' rate |\n"
+                         "|---|---|---|---|---|---|---|---|\n");
   std::fflush(stdout);
   return smp::run_forked_ranks(ranks, [&](const smp::JobEnvironment& job) {
     try {

@@ -71,11 +71,10 @@ void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, dou
 void check_as_near(const Gpu& gpu, const ModelSpec& model, at::ScalarType type) {
   const Outcome exact = outcome_of(model, at::kDouble, c10::DeviceType::CPU, type);
   const Difference ours = difference(outcome_of(model, type, gpu.device(), type), exact);
-  const Difference theirs =
-      difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
+  const Difference theirs = difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
   MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << ours.loss
-                     << " of fp64 (CPU " << theirs.loss << "), gradients within "
-                     << ours.gradients << " (" << theirs.gradients << ")");
+                     << " of fp64 (CPU " << theirs.loss << "), gradients within " << ours.gradients
+                     << " (" << theirs.gradients << ")");
   constexpr double kMost = 1.5;
   CHECK(ours.loss <= std::max(kMost * theirs.loss, 0x1p-8));
   CHECK(ours.gradients <= kMost * theirs.gradients);

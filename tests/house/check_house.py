@@ -25,7 +25,7 @@ MAY_INCLUDE = {
 JSON = "lib/plan/include/smp/plan/json.h"
 # foreign headers that only some places may include
 CONFINED = [
-    (re.compile(r"(torch|ATen|c10)/"), ("lib/runtime/", "tests/runtime/", "tests/parity/", "tests/bench/", "python/")),
+    (re.compile(r"(torch|ATen|c10)/"), ("lib/runtime/", "tests/runtime/", "tests/parity/", "tests/gpu/", "tests/bench/", "python/")),
     (re.compile(r"CLI/"), ("apps/",)),
     (re.compile(r"rdma/"), ("lib/comm/", "tests/bench/")),
     (re.compile(r"nlohmann/json\.hpp"), (JSON,)),

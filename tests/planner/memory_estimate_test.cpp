@@ -178,6 +178,19 @@ TEST_CASE(
   CHECK(layer_bytes(fused, choice).head.forward == doctest::Approx(2 * logits + norm));
 }
 
+TEST_CASE("our engine on GPUs begins each row of logits at a multiple of 16 bytes") {
+  ModelSpec odd = llama2_7b();
+  odd.vocab_size = 31'999;
+  for (const Precision precision : {Precision::kBf16, Precision::kFp32, Precision::kFp64}) {
+    const LayoutChoice choice{.precision = precision};
+    const auto kept = [&](const ModelSpec& model, Profile profile) {
+      return layer_bytes(on_accelerators(model, 4096, profile), choice).head.saved;
+    };
+    CHECK(kept(odd, Profile::kSmp) == kept(llama2_7b(), Profile::kSmp));
+    CHECK(kept(odd, Profile::kMegatron) < kept(llama2_7b(), Profile::kMegatron));
+  }
+}
+
 TEST_CASE("states of ZeRO 0 to 3 by hand, in each framework's bytes") {
   const double parameters = 6'738'415'616;
   const auto per_parameter = [&](Profile profile, Precision precision, Sharding sharding,

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                parallelize_module)
 from torch.nn.parallel import DistributedDataParallel
@@ -95,6 +96,7 @@ def losses_on(backend):
     losses = {EXACT: losses_of(EXACT, on_smp),
               USUAL: losses_of(USUAL, on_smp) if EXACT.steps >= USUAL.steps else {"DDP": ddp(USUAL)}}
     dist.destroy_process_group()
+    _clear_sharding_prop_cache()  # DTensor remembers meshes, whose groups are gone
     return losses
 
 

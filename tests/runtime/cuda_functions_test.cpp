@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "adamw_kernel.h"
@@ -97,6 +98,51 @@ TEST_CASE("a GPU's functions: losses and gradients of every kind of block are th
   }
 }
 
+TEST_CASE(
+    "a GPU's functions: rows of logits begin every 16 bytes, and what is between is nothing") {
+  constexpr int64_t kRows = 6, kIn = 5, kVocabulary = 37;
+  const HostFunctions functions(HostRunner(3, 2, false));
+  const auto matrix = [](int64_t rows, at::ScalarType type) {
+    return full_tensor({rows * kIn}, 0.7, at::kDouble).cumsum(0).sin().view({rows, kIn}).to(type);
+  };
+  const at::Tensor targets = full_tensor({kRows}, 7, at::kLong).cumsum(0).remainder(kVocabulary);
+  for (const auto& [type, allowed] : {std::pair(at::kDouble, tolerance::kDeviceFunctionsF64),
+                                      std::pair(at::kFloat, tolerance::kDeviceFunctionsF32),
+                                      std::pair(at::kBFloat16, tolerance::kDeviceFunctionsBf16),
+                                      std::pair(at::kHalf, tolerance::kDeviceFunctionsBf16)}) {
+    const at::Tensor x = matrix(kRows, type), weight = matrix(kVocabulary, type);
+    const at::Tensor expected = functions_of(x).logits(x, weight);
+    const at::Tensor ours = functions.logits(x, weight);
+    const int64_t between = ours.stride(0) - kVocabulary;
+    CHECK(ours.stride(0) * ours.element_size() % 16 == 0);
+    CHECK(between > 0);
+    CHECK(between * ours.element_size() < 16);
+    CHECK(relative_difference(ours, expected) <= allowed);
+
+    const at::Tensor padding =
+        ours.as_strided({kRows, between}, {ours.stride(0), 1}, kVocabulary).fill_(NAN);
+    const auto results = [&](const DeviceFunctions& by, const at::Tensor& logits) {
+      const at::TensorOptions wide = wide_options(logits);
+      const SoftmaxStatistics statistics{empty_tensor({kRows}, wide),
+                                         empty_tensor({2, kRows}, wide)};
+      const double loss = by.softmax_loss(logits, targets, 0, statistics, {}, true);
+      if (is_narrow(logits)) by.softmax_gradient(logits, targets, 0, statistics, 1);
+      const at::Tensor dweight = zero_tensor({kVocabulary, kIn}, wide);
+      const at::Tensor dbias = zero_tensor({kVocabulary}, wide);
+      by.add_product(logits, x, 1, dweight);
+      by.add_column_sums(logits, dbias);
+      return std::vector{full_tensor({1}, loss, wide), logits, by.product(logits, weight.t()),
+                         dweight, dbias};
+    };
+    const std::vector<at::Tensor> of_cpu = results(functions_of(x), expected);
+    const std::vector<at::Tensor> of_gpu = results(functions, ours);
+    for (size_t i = 0; i < of_cpu.size(); ++i) {
+      CHECK(relative_difference(of_gpu[i], of_cpu[i]) <= allowed);
+    }
+    CHECK(padding.isnan().all().item<bool>());
+  }
+}
+
 TEST_CASE("a GPU's functions: queries that see a window of the keys before them") {
   ModelSpec model = with_dropout(small_llama());
   model.sliding_window = 5;
@@ -118,6 +164,7 @@ TEST_CASE("a GPU's functions: tensor ranks, which exchange within the loss") {
   for (const ModelSpec& model : {with_dropout(small_gpt2()), small_llama(), small_t5()}) {
     check_same(model, at::kDouble, functions, tolerance::kDeviceFunctionsF64, 2);
   }
+  check_same(small_llama(), at::kBFloat16, functions, tolerance::kDeviceFunctionsBf16, 2);
 }
 
 TEST_CASE("a GPU's functions: the way through torch's flash attention") {

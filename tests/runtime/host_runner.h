@@ -24,6 +24,10 @@ class HostRunner {
   void run(int64_t blocks, const Body& body) const {
     launch_on_host(std::min(blocks, blocks_), threads_, body);
   }
+  template <typename Body>
+  void run_warps(int64_t warps, const Body& body) const {
+    run(warps, body);
+  }
 
   at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) const {
     return a.to(at::kFloat).mm(b.to(at::kFloat));

@@ -283,8 +283,7 @@ void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t cou
   }
   if (to.empty()) return;
   // What lies where it was read is in the cache already.
-  const bool stream =
-      fills_cache(op.call) && to.front() != from[size_t(to_all ? 0 : owner)];
+  const bool stream = fills_cache(op.call) && to.front() != from[size_t(to_all ? 0 : owner)];
   reduce_inputs({to.data(), int(to.size()), from.data(), size_, size_, stream}, count,
                 op.call.dtype, op.call.reduce_op);
 }

@@ -46,7 +46,8 @@ void Helpers::run(int pieces, const Task& task) {
   bell_.fetch_add(1);
   if (asleep_.load() > 0) futex_wake_all(bell_);
   help(0);
-  for (int spins = 0; unmade_.load() > 0; ++spins) spins < kSpins ? pause_cpu() : void(sched_yield());
+  for (int spins = 0; unmade_.load() > 0; ++spins)
+    spins < kSpins ? pause_cpu() : void(sched_yield());
 }
 
 // Whoever has taken a piece has one of the call under way, which does not end before.

@@ -70,7 +70,7 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   std::deque<Buffer> buffers_;  // stay where they are
   std::deque<std::shared_ptr<Message>> queue_;
   std::vector<Message*> under_way_;  // until their results are asked for
-  std::vector<WorkPtr> dropped_;  // unfinished; they still read and write their buffers
+  std::vector<WorkPtr> dropped_;     // unfinished; they still read and write their buffers
 };
 
 }  // namespace smp

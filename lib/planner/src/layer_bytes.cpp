@@ -241,8 +241,19 @@ CallBytes embedding_call(const Shapes& s) {
   return call;
 }
 
+// Our engine on GPUs begins each row of logits at a multiple of 16 bytes, for cuBLAS's sake.
+double logits_of_token(const Shapes& s, const JobSpec& job, const LayoutChoice& choice) {
+  constexpr double kRowBytes = 16;
+  const double columns = vocabulary_rows(job, choice);
+  if (job.cluster.device == DeviceKind::kCpu ||
+      job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+    return columns;
+  }
+  return std::ceil(columns * s.e / kRowBytes) * kRowBytes / s.e;
+}
+
 CallBytes head_call(const Shapes& s, const JobSpec& job, const LayoutChoice& choice) {
-  const double logits = s.tokens * vocabulary_rows(job, choice);
+  const double logits = s.tokens * logits_of_token(s, job, choice);
   CallBytes call;
   const double kept = s.stats + s.wide;     // the final norm's output
   LogitBytes logit{2 * s.e, s.e, 2 * s.e};  // the softmax beside the logits

@@ -119,6 +119,11 @@ void BucketTraffic::wait_reduce(int64_t bucket) {
   if (!shards_gradients_) finish(second_halves_[static_cast<size_t>(bucket)]);
 }
 
+void BucketTraffic::wait_started_reduces() {
+  for (const WorkPtr& work : reductions_)
+    if (work != nullptr) work->wait();
+}
+
 void BucketTraffic::finish_reductions() {
   SMP_CHECK(first_halves_.empty());
   for (WorkPtr& work : second_halves_) {

@@ -9,42 +9,51 @@ namespace smp::cuda {
 template <Activation kKind, typename Block, typename T>
 SMP_ANYWHERE void activation_forward(const Block& block, const ActivationShape& shape, const T* u,
                                      const T* bias, T* y) {
-  using C = Wide<T>;
-  const int64_t cols = shape.cols;
-  for_each(block, shape.rows * cols, [&](int64_t i) {
-    const int64_t c = i % cols;
-    if (!shape.gated) {
-      y[i] = T(value_of<kKind>(C(u[i]) + (bias != nullptr ? C(bias[c]) : C(0))));
-      return;
-    }
-    const T* const row = u + i / cols * 2 * cols;
-    const C gate = C(row[c]) + (bias != nullptr ? C(bias[c]) : C(0));
-    const C up = C(row[cols + c]) + (bias != nullptr ? C(bias[cols + c]) : C(0));
-    y[i] = T(value_of<kKind>(gate) * up);
-  });
+  const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
+  for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, y),
+                    [&](auto width, int64_t row, int64_t c) {
+                      const T* const from = u + row * u_cols;
+                      auto made = load_with_bias(width, from, bias, c);
+                      for (int k = 0; k < width; ++k) made[k] = value_of<kKind>(made[k]);
+                      if (shape.gated) {
+                        const auto up = load_with_bias(width, from, bias, cols + c);
+                        for (int k = 0; k < width; ++k) made[k] *= up[k];
+                      }
+                      store(made, y + row * cols + c);
+                    });
 }
 
 // The bias's gradient is the column sums of what u becomes (gated), or dy (not gated).
 template <Activation kKind, typename Block, typename T>
 SMP_ANYWHERE void activation_backward(const Block& block, const ActivationShape& shape, T* u,
                                       const T* bias, T* dy) {
-  using C = Wide<T>;
-  const int64_t cols = shape.cols;
-  for_each(block, shape.rows * cols, [&](int64_t i) {
-    const int64_t c = i % cols;
-    const C d = C(dy[i]);
-    T* const row = shape.gated ? u + i / cols * 2 * cols : u + i - c;
-    const Slope<C> at = slope_of<kKind>(C(row[c]) + (bias != nullptr ? C(bias[c]) : C(0)));
-    if (!shape.gated) {
-      row[c] = T(at.value);
-      dy[i] = T(d * at.derivative);
-      return;
-    }
-    const C up = C(row[cols + c]) + (bias != nullptr ? C(bias[cols + c]) : C(0));
-    row[c] = T(d * up * at.derivative);
-    row[cols + c] = T(d * at.value);
-    dy[i] = T(at.value * up);
-  });
+  const int64_t cols = shape.cols, u_cols = shape.gated ? 2 * cols : cols;
+  for_each_strip<T>(block, shape.rows, cols, are_aligned(u, bias, dy),
+                    [&](auto width, int64_t row, int64_t c) {
+                      T* const in_u = u + row * u_cols;
+                      T* const in_dy = dy + row * cols + c;
+                      auto d = load(width, in_dy);
+                      auto gate = load_with_bias(width, in_u, bias, c);
+                      if (shape.gated) {
+                        auto up = load_with_bias(width, in_u, bias, cols + c);
+                        for (int k = 0; k < width; ++k) {
+                          const auto at = slope_of<kKind>(gate[k]);
+                          gate[k] = d[k] * up[k] * at.derivative;
+                          d[k] *= at.value;
+                          up[k] *= at.value;
+                        }
+                        store(d, in_u + (cols + c));
+                        d = up;
+                      } else {
+                        for (int k = 0; k < width; ++k) {
+                          const auto at = slope_of<kKind>(gate[k]);
+                          gate[k] = at.value;
+                          d[k] *= at.derivative;
+                        }
+                      }
+                      store(gate, in_u + c);
+                      store(d, in_dy);
+                    });
 }
 
 }  // namespace smp::cuda

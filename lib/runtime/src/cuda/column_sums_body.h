@@ -8,7 +8,8 @@
 // every kRowsOfPartial rows, then of these.
 namespace smp::cuda {
 
-inline constexpr int64_t kRowsOfPartial = 64;
+inline constexpr int64_t kRowsOfPartial = 32;
+inline constexpr int64_t kRowsAtOnce = 8;  // are read before the first of them is added
 
 SMP_ANYWHERE int64_t partials_of(int64_t rows) {
   return (rows + kRowsOfPartial - 1) / kRowsOfPartial;
@@ -19,22 +20,29 @@ template <typename Block, typename C, typename Value>
 SMP_ANYWHERE void column_partials(const Block& block, int64_t rows, int64_t cols,
                                   const Value& value, C* partials) {
   for_each(block, partials_of(rows) * cols, [&](int64_t i) {
-    const int64_t first = i / cols * kRowsOfPartial, col = i % cols;
-    const int64_t end = first + kRowsOfPartial < rows ? first + kRowsOfPartial : rows;
+    const int64_t partial = i / cols, col = i % cols;
+    int64_t row = partial * kRowsOfPartial;
+    const int64_t end = row + kRowsOfPartial < rows ? row + kRowsOfPartial : rows;
     C sum = 0;
-    for (int64_t row = first; row < end; ++row) sum += value(row, col);
+    for (; row + kRowsAtOnce <= end; row += kRowsAtOnce) {
+      C values[kRowsAtOnce];
+      for (int64_t k = 0; k < kRowsAtOnce; ++k) values[k] = value(row + k, col);
+      for (int64_t k = 0; k < kRowsAtOnce; ++k) sum += values[k];
+    }
+    for (; row < end; ++row) sum += value(row, col);
     partials[i] = sum;
   });
 }
 
-// total[c] += their sum.
+// total[c] += their sum; a block to each column.
 template <typename Block, typename C>
-SMP_ANYWHERE void add_partials(const Block& block, int64_t count, int64_t cols, const C* partials,
+SMP_ANYWHERE void add_partials(Block& block, int64_t count, int64_t cols, const C* partials,
                                C* total) {
-  for_each(block, cols, [&](int64_t col) {
+  for_each_row(block, cols, [&](int64_t col) {
     C sum = 0;
-    for (int64_t p = 0; p < count; ++p) sum += partials[p * cols + col];
-    total[col] += sum;
+    for_each_column(block, count, [&](int64_t p) { sum += partials[p * cols + col]; });
+    sum = block.sum(sum);
+    if (block.thread() == 0) total[col] += sum;
   });
 }
 

@@ -2,19 +2,24 @@
 
 #include <cstdint>
 
-// A thread block as a Block (block.h): sums go through warps by shuffles, then through shared
-// memory, always in the same order.
+// A thread block, or one of its warps, as a Block (block.h): sums go through a warp by shuffles,
+// then, of a thread block, through shared memory, always in the same order.
 namespace smp::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;  // of every launch
+inline constexpr int kWarps = kThreads / kWarp;
 
 class DeviceBlock {
  public:
-  __device__ int64_t index() const { return blockIdx.x; }
-  __device__ int64_t count() const { return gridDim.x; }
-  __device__ int64_t thread() const { return threadIdx.x; }
-  __device__ int64_t threads() const { return blockDim.x; }
+  __device__ explicit DeviceBlock(bool is_warp) : is_warp_(is_warp) {}
+
+  __device__ int64_t index() const {
+    return is_warp_ ? int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp : blockIdx.x;
+  }
+  __device__ int64_t count() const { return is_warp_ ? int64_t{gridDim.x} * kWarps : gridDim.x; }
+  __device__ int64_t thread() const { return is_warp_ ? threadIdx.x % kWarp : threadIdx.x; }
+  __device__ int64_t threads() const { return is_warp_ ? kWarp : kThreads; }
 
   template <typename T>
   __device__ T sum(T value) {
@@ -35,16 +40,19 @@ class DeviceBlock {
   }
 
   template <typename T, typename Join>
-  __device__ static T meet(T value, const Join& join) {
-    __shared__ T of_warps[kThreads / kWarp];
+  __device__ T meet(T value, const Join& join) const {
     value = meet_in_warp(value, join);
+    if (is_warp_) return value;
+    __shared__ T of_warps[kWarps];
     __syncthreads();  // the results of the call before have been read
     if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = value;
     __syncthreads();
     T result = of_warps[0];
-    for (int warp = 1; warp < kThreads / kWarp; ++warp) result = join(result, of_warps[warp]);
+    for (int warp = 1; warp < kWarps; ++warp) result = join(result, of_warps[warp]);
     return result;
   }
+
+  const bool is_warp_;  // a constant in each kernel
 };
 
 }  // namespace smp::cuda

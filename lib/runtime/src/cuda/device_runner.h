@@ -21,6 +21,8 @@ class DeviceRunner {
 
   template <typename Body>
   void run(int64_t blocks, const Body& body) const;  // launches.cu
+  template <typename Body>
+  void run_warps(int64_t warps, const Body& body) const;
 
   // a b of 16-bit factors, summed and given in fp32.
   static at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);

@@ -18,8 +18,13 @@ template <typename Block, typename T>
 SMP_ANYWHERE void drop(const Block& block, const Dropout& dropout, int64_t rows, int64_t cols,
                        const T* x, T* y) {
   using C = Wide<T>;
-  for_each(block, rows * cols, [&](int64_t i) {
-    y[i] = T(C(x[i]) * dropout_factor<C>(dropout.row(i / cols), dropout.first_col + i % cols));
+  for_each_strip<T>(block, rows, cols, are_aligned(x, y), [&](auto width, int64_t row, int64_t c) {
+    const DropoutRow of_row = dropout.row(row);
+    auto strip = load(width, x + row * cols + c);
+    for (int k = 0; k < width; ++k) {
+      strip[k] *= dropout_factor<C>(of_row, dropout.first_col + c + k);
+    }
+    store(strip, y + row * cols + c);
   });
 }
 
@@ -28,12 +33,16 @@ template <typename Block, typename T>
 SMP_ANYWHERE void add_residual_dropped(const Block& block, const Dropout& dropout, int64_t rows,
                                        int64_t cols, const T* x, const T* bias, T* y) {
   using C = Wide<T>;
-  for_each(block, rows * cols, [&](int64_t i) {
-    const int64_t c = i % cols;
-    const C shift = bias != nullptr ? C(bias[c]) : C(0);
-    const C factor = dropout_factor<C>(dropout.row(i / cols), dropout.first_col + c);
-    y[i] = T(C(x[i]) + (C(y[i]) + shift) * factor);
-  });
+  for_each_strip<T>(
+      block, rows, cols, are_aligned(x, bias, y), [&](auto width, int64_t row, int64_t c) {
+        const DropoutRow of_row = dropout.row(row);
+        const auto beside = load(width, x + row * cols + c);
+        auto sum = load_with_bias(width, y + row * cols, bias, c);
+        for (int k = 0; k < width; ++k) {
+          sum[k] = beside[k] + sum[k] * dropout_factor<C>(of_row, dropout.first_col + c + k);
+        }
+        store(sum, y + row * cols + c);
+      });
 }
 
 }  // namespace smp::cuda

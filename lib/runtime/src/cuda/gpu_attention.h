@@ -28,7 +28,8 @@ class GpuAttention {
         shape_(shape),
         inputs_(inputs),
         score_elements_(score_elements),
-        group_(shape.heads / shape.kv_heads) {
+        group_(shape.heads / shape.kv_heads),
+        turns_(filled_turns()) {
     SMP_CHECK(shape.relative_buckets <= kRelativeBuckets);
   }
 
@@ -139,7 +140,7 @@ class GpuAttention {
     tensor.sequence = kind.sequence;
     tensor.stride = kind.from.size(1);
     if (inputs_.bias.defined()) tensor.bias = data_of<T>(inputs_.bias) + kind.first_bias;
-    tensor.turns = kind.turns;
+    if (kind.turns) tensor.turns = data_of<C>(turns_);
     if (shape_.has_head_norms && kind.weight != nullptr) {
       tensor.norm.weight = data_of<T>(*kind.weight);
       tensor.norm.bias = data_of<T>(*kind.bias);
@@ -194,6 +195,14 @@ class GpuAttention {
                                                 data_of<C>(scratch));
   }
 
+  // Undefined without a rotary embedding.
+  at::Tensor filled_turns() const {
+    if (shape_.rotary.dim == 0) return {};
+    at::Tensor turns = empty_tensor({turns_of(shape_)}, wide_options(inputs_.packed));
+    Launches<Runner, T>(runner_).fill_turns(shape_, data_of<C>(turns));
+    return turns;
+  }
+
   // [heads, distances], undefined without relative positions.
   at::Tensor filled_diagonals(const at::Tensor& like) const {
     if (shape_.relative_buckets == 0) return {};
@@ -244,6 +253,7 @@ class GpuAttention {
   const AttentionShape& shape_;
   const AttentionInputs& inputs_;
   const int64_t score_elements_, group_;
+  const at::Tensor turns_;  // of the positions (heads_body.h)
 };
 
 }  // namespace smp::cuda

@@ -117,8 +117,8 @@ class GpuFunctions final : public DeviceFunctions {
     const at::Tensor scratch = sums_scratch(x, x.size(0), x.size(1));
     with_element_type(x, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().add_column_sums(x.size(0), x.size(1), data_of<T>(x), data_of<Wide<T>>(sums),
-                                    data_of<Wide<T>>(scratch));
+      launches<T>().add_column_sums(x.size(0), x.size(1), x.stride(0), data_of<T>(x),
+                                    data_of<Wide<T>>(sums), data_of<Wide<T>>(scratch));
     });
   }
 
@@ -152,15 +152,14 @@ class GpuFunctions final : public DeviceFunctions {
   double softmax_loss(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                       const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
                       bool makes_gradient) const override {
-    const int64_t rows = logits.size(0), cols = logits.size(1);
+    const LogitRows shape = shape_of(logits, targets, begin);
+    const int64_t rows = shape.rows;
     with_element_type(logits, [&](auto zero) {
       using T = decltype(zero);
-      launches<T>().row_maxima(rows, cols, data_of<T>(logits), data_of<Wide<T>>(statistics.maxima));
+      auto *maxima = data_of<Wide<T>>(statistics.maxima), *sums = data_of<Wide<T>>(statistics.sums);
+      launches<T>().softmax_sums(shape, data_of<T>(logits), maxima, sums, sums + rows);
       if (exchange) exchange(statistics.maxima, ReduceOp::kMax);
-      auto* sums = data_of<Wide<T>>(statistics.sums);
-      launches<T>().softmax_sums(rows, cols, begin, data_of<int64_t>(targets),
-                                 data_of<Wide<T>>(statistics.maxima), data_of<T>(logits), sums,
-                                 sums + rows);
+      launches<T>().finish_softmax_sums(shape, data_of<T>(logits), maxima, sums, sums + rows);
     });
     if (exchange) exchange(statistics.sums, ReduceOp::kSum);
     if (makes_gradient && !is_narrow(logits)) {
@@ -176,16 +175,36 @@ class GpuFunctions final : public DeviceFunctions {
                         const SoftmaxStatistics& statistics, double scale) const override {
     with_element_type(logits, [&](auto zero) {
       using T = decltype(zero);
-      const int64_t rows = logits.size(0);
       launches<T>().softmax_gradient(
-          rows, logits.size(1), begin, data_of<int64_t>(targets),
-          data_of<Wide<T>>(statistics.maxima), data_of<Wide<T>>(statistics.sums),
-          static_cast<Wide<T>>(scale / static_cast<double>(rows)), data_of<T>(logits));
+          shape_of(logits, targets, begin), data_of<Wide<T>>(statistics.maxima),
+          data_of<Wide<T>>(statistics.sums),
+          static_cast<Wide<T>>(scale / static_cast<double>(logits.size(0))), data_of<T>(logits));
     });
   }
 
   at::Tensor product(const at::Tensor& a, const at::Tensor& b) const override {
-    return a.mm(b.t());
+    const int64_t depth = a.size(1), whole = whole_strips(a, depth);
+    if (whole == 0 || whole == depth) return a.mm(b.t());
+    at::Tensor y = a.narrow(1, whole, depth - whole).mm(b.narrow(1, whole, depth - whole).t());
+    return y.addmm_(a.narrow(1, 0, whole), b.narrow(1, 0, whole).t());
+  }
+
+  // A vocabulary is often odd, and where rows begin anywhere, or have an odd number of elements,
+  // cuBLAS multiplies with kernels of older GPUs. So each row of the logits begins at a multiple of
+  // 16 bytes, and the last few of them are multiplied by themselves, here and in product(). torch
+  // hands cuBLAS the stride, here and in both products of the gradient, and copies nothing.
+  at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override {
+    const int64_t cols = weight.size(0), whole = whole_strips(x, cols);
+    const int64_t stride = whole_strips(x, cols + kStripBytes / x.element_size() - 1);
+    const at::Tensor y = empty_tensor({x.size(0), stride}, x.options()).narrow(1, 0, cols);
+    const auto multiply = [&](int64_t begin, int64_t count) {
+      if (count == 0) return;
+      at::Tensor part = y.narrow(1, begin, count);
+      part.addmm_(x, weight.narrow(0, begin, count).t(), /*beta=*/0);
+    };
+    multiply(0, whole);
+    multiply(whole, cols - whole);
+    return y;
   }
 
   void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
@@ -221,6 +240,11 @@ class GpuFunctions final : public DeviceFunctions {
   }
 
  private:
+  // So many of `elements` as are whole multiples of 16 bytes.
+  static int64_t whole_strips(const at::Tensor& x, int64_t elements) {
+    const int64_t unit = kStripBytes / x.element_size();
+    return elements / unit * unit;
+  }
   template <typename T>
   Launches<Runner, T> launches() const {
     return Launches<Runner, T>(runner_);
@@ -229,6 +253,9 @@ class GpuFunctions final : public DeviceFunctions {
   GpuAttention<Runner, T> attention(const AttentionShape& shape,
                                     const AttentionInputs& inputs) const {
     return {runner_, shape, inputs, score_elements_};
+  }
+  static LogitRows shape_of(const at::Tensor& logits, const at::Tensor& targets, int64_t begin) {
+    return {logits.size(0), logits.size(1), logits.stride(0), begin, data_of<int64_t>(targets)};
   }
   static at::Tensor sums_scratch(const at::Tensor& like, int64_t rows, int64_t cols) {
     return empty_tensor({Launches<Runner, float>::column_sums_scratch(rows, cols)},

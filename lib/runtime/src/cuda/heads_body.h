@@ -16,14 +16,35 @@ struct HeadTensor {
   R* rows = nullptr;  // [b, heads, s, d]
   int64_t heads = 0;
   int64_t sequence = 0;
-  int64_t stride = 0;        // between tokens in the projection's rows
-  const T* bias = nullptr;   // [heads * d] of the projection; null: none
-  bool turns = false;        // by its position
-  HeadNorm<T> norm;          // weight and bias alone; null: none
-  Wide<T>* stats = nullptr;  // of the norm: [b, s, heads, 1 or 2]
+  int64_t stride = 0;              // between tokens in the projection's rows
+  const T* bias = nullptr;         // [heads * d] of the projection; null: none
+  const Wide<T>* turns = nullptr;  // of fill_turns(); null: they do not turn with their position
+  HeadNorm<T> norm;                // weight and bias alone; null: none
+  Wide<T>* stats = nullptr;        // of the norm: [b, s, heads, 1 or 2]
+
+  SMP_ANYWHERE bool has_norm() const { return norm.weight != nullptr; }
 };
 
-// Where head row i of `tensor` lies.
+// Elements of what fill_turns() makes.
+inline int64_t turns_of(const AttentionShape& shape) {
+  return shape.longer() * (shape.rotary.dim / 2) * 2;
+}
+
+// Cosines and sines of the angles by which a position's pairs of elements turn, [position, 2, dim /
+// 2]: once for all heads, since they are computed in fp64.
+template <typename Block, typename C>
+SMP_ANYWHERE void fill_turns(const Block& block, const AttentionShape& shape, C* turns) {
+  const int64_t half = shape.rotary.dim / 2;
+  for_each(block, shape.longer() * half, [&](int64_t i) {
+    const int64_t position = i / half, pair = i % half;
+    const double angle = static_cast<double>(position) * shape.rotary.frequency(pair);
+    C* const to = turns + position * 2 * half + pair;
+    to[0] = C(std::cos(angle));
+    to[half] = C(std::sin(angle));
+  });
+}
+
+// Where a head's row of one token lies.
 struct HeadPlace {
   int64_t token;     // offset of its first element in the projection's rows
   int64_t own;       // in the tensor
@@ -33,122 +54,181 @@ struct HeadPlace {
 
 template <typename T, typename R>
 SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
-                                int64_t i) {
+                                int64_t token, int64_t head) {
   const int64_t d = shape.head_dim;
-  const int64_t head = i % tensor.heads, token = i / tensor.heads;
   const int64_t sample = token / tensor.sequence, position = token % tensor.sequence;
   const int64_t row = (sample * tensor.heads + head) * tensor.sequence + position;
   return {token * tensor.stride + head * d, row * d, head * d, position};
 }
 
-// Element c of what the projection made, with its bias.
+// Of head row i, which are in the order of the projection's.
 template <typename T, typename R>
-SMP_ANYWHERE Wide<T> projected(const HeadTensor<T, R>& tensor, const HeadPlace& place,
-                               const T* rows, int64_t c) {
-  using C = Wide<T>;
-  return C(rows[place.token + c]) +
-         (tensor.bias != nullptr ? C(tensor.bias[place.head + c]) : C(0));
+SMP_ANYWHERE HeadPlace place_of(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
+                                int64_t i) {
+  return place_of(shape, tensor, i / tensor.heads, i % tensor.heads);
 }
 
-// Turns element c of a head by its angle at `position`; sign -1 turns it back.
-template <typename C, typename At>
-SMP_ANYWHERE C rotated(const AttentionShape& shape, int64_t position, int64_t c, C sign,
-                       const At& at) {
+// Whether the heads, and the halves of what turns in them, can be read in strips.
+template <typename T, typename R>
+SMP_ANYWHERE bool are_strips(const AttentionShape& shape, const HeadTensor<T, R>& tensor,
+                             const T* rows) {
+  const int64_t half = tensor.turns != nullptr ? shape.rotary.dim / 2 : 0;
+  return shape.head_dim % StripWidth<T>() == 0 && tensor.stride % StripWidth<T>() == 0 &&
+         half % StripWidth<T>() == 0 &&
+         are_aligned(rows, tensor.rows, tensor.bias, tensor.turns, tensor.norm.weight,
+                     tensor.norm.bias);
+}
+
+// The strip from element c on of what the projection made, with its bias.
+template <int kWidth, typename T, typename R>
+SMP_ANYWHERE Strip<Wide<T>, kWidth> projected(Width<kWidth> width, const HeadTensor<T, R>& tensor,
+                                              const HeadPlace& place, const T* rows, int64_t c) {
+  const T* const bias = tensor.bias != nullptr ? tensor.bias + place.head : nullptr;
+  return load_with_bias(width, rows + place.token, bias, c);
+}
+
+// The strip at(c), turned by the angles at the head's position; sign -1 turns it back.
+template <int kWidth, typename T, typename R, typename At>
+SMP_ANYWHERE Strip<Wide<T>, kWidth> turned(Width<kWidth> width, const AttentionShape& shape,
+                                           const HeadTensor<T, R>& tensor, const HeadPlace& place,
+                                           int64_t c, Wide<T> sign, const At& at) {
+  auto strip = at(c);
   const int64_t half = shape.rotary.dim / 2;
-  if (c >= 2 * half) return at(c);
-  const double angle =
-      static_cast<double>(position) * shape.rotary.frequency(c < half ? c : c - half);
-  const C cosine = C(std::cos(angle)), sine = sign * C(std::sin(angle));
-  return c < half ? at(c) * cosine - at(c + half) * sine : at(c) * cosine + at(c - half) * sine;
+  if (tensor.turns == nullptr || c >= 2 * half) return strip;
+  const bool is_first = c < half;  // of the two that turn together
+  const auto other = at(is_first ? c + half : c - half);
+  const Wide<T>* const of_position =
+      tensor.turns + place.position * 2 * half + (is_first ? c : c - half);
+  const auto cosines = load(width, of_position), sines = load(width, of_position + half);
+  const Wide<T> sign_of_sine = is_first ? -sign : sign;
+  for (int k = 0; k < kWidth; ++k) {
+    strip[k] = strip[k] * cosines[k] + sign_of_sine * sines[k] * other[k];
+  }
+  return strip;
 }
 
-// What the norm makes of element c: of (x + bias of the projection).
-template <typename T, typename R, typename At>
-SMP_ANYWHERE Wide<T> normal_of(const HeadTensor<T, R>& tensor, Wide<T> mean, Wide<T> rstd,
-                               int64_t c, const At& at) {
-  using C = Wide<T>;
-  if (tensor.norm.weight == nullptr) return at(c);
-  const C shift = tensor.norm.bias != nullptr ? C(tensor.norm.bias[c]) : C(0);
-  return (at(c) - mean) * rstd * C(tensor.norm.weight[c]) + shift;
-}
-
-// A block to each head's row of one token.
+// Heads without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void unpack_heads(Block& block, const AttentionShape& shape, const T* rows,
+SMP_ANYWHERE void unpack_heads(const Block& block, const AttentionShape& shape, const T* rows,
                                const HeadTensor<T, R>& tensor) {
+  const int64_t d = shape.head_dim;
+  for_each_strip<T>(
+      block, shape.batch * tensor.sequence, tensor.heads * d, are_strips(shape, tensor, rows),
+      [&](auto width, int64_t token, int64_t col) {
+        const int64_t head = col / d, c = col % d;
+        const HeadPlace place = place_of(shape, tensor, token, head);
+        const auto raw = [&](int64_t from) { return projected(width, tensor, place, rows, from); };
+        store(turned(width, shape, tensor, place, c, 1, raw), tensor.rows + place.own + c);
+      });
+}
+
+// Heads with a norm, a block to each head's row of one token.
+template <typename Block, typename T, typename R>
+SMP_ANYWHERE void unpack_normed_heads(Block& block, const AttentionShape& shape, const T* rows,
+                                      const HeadTensor<T, R>& tensor) {
   using C = Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
     const HeadPlace place = place_of(shape, tensor, row);
-    const auto raw = [&](int64_t c) { return projected(tensor, place, rows, c); };
-    C mean = 0, rstd = 1;
-    if (tensor.norm.weight != nullptr) {
-      if (shape.centered_norms) {
-        C sum = 0;
-        for_each_column(block, d, [&](int64_t c) { sum += raw(c); });
-        mean = block.sum(sum) / C(d);
-      }
-      C squares = 0;
-      for_each_column(block, d, [&](int64_t c) { squares += (raw(c) - mean) * (raw(c) - mean); });
-      rstd = C(1) / std::sqrt(block.sum(squares) / C(d) + C(shape.norm_epsilon));
-      if (block.thread() == 0) {
-        C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
-        if (shape.centered_norms) stats[0] = mean;
-        stats[shape.centered_norms ? 1 : 0] = rstd;
-      }
+    C mean = 0;
+    if (shape.centered_norms) {
+      C sum = 0;
+      for_each_strip_of_row<T>(block, d, aligned, [&](auto width, int64_t c) {
+        const auto raw = projected(width, tensor, place, rows, c);
+        for (int k = 0; k < width; ++k) sum += raw[k];
+      });
+      mean = block.sum(sum) / C(d);
     }
-    const auto normal = [&](int64_t c) { return normal_of(tensor, mean, rstd, c, raw); };
-    const bool turns = tensor.turns && shape.rotary.dim > 0;
-    for_each_column(block, d, [&](int64_t c) {
-      tensor.rows[place.own + c] =
-          R(turns ? rotated(shape, place.position, c, C(1), normal) : normal(c));
+    C squares = 0;
+    for_each_strip_of_row<T>(block, d, aligned, [&](auto width, int64_t c) {
+      const auto raw = projected(width, tensor, place, rows, c);
+      for (int k = 0; k < width; ++k) squares += (raw[k] - mean) * (raw[k] - mean);
+    });
+    const C rstd = C(1) / std::sqrt(block.sum(squares) / C(d) + C(shape.norm_epsilon));
+    if (block.thread() == 0) {
+      C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
+      if (shape.centered_norms) stats[0] = mean;
+      stats[shape.centered_norms ? 1 : 0] = rstd;
+    }
+    for_each_strip_of_row<T>(block, d, aligned, [&](auto width, int64_t c) {
+      const auto normal = [&](int64_t from) {
+        auto strip = projected(width, tensor, place, rows, from);
+        const auto scale = load(width, tensor.norm.weight + from);
+        const auto shift = load_or_zeros(width, tensor.norm.bias, from);
+        for (int k = 0; k < width; ++k) strip[k] = (strip[k] - mean) * rstd * scale[k] + shift[k];
+        return strip;
+      };
+      store(turned(width, shape, tensor, place, c, 1, normal), tensor.rows + place.own + c);
     });
   });
 }
 
-// tensor.rows are gradients; `rows` become those of what the projection made. They are given as
-// they were, since a norm's backward needs them. The norms' own gradients are column sums of
-// head_norm_term().
+// tensor.rows are gradients; `rows` become those of what the projection made. Without a norm.
 template <typename Block, typename T, typename R>
-SMP_ANYWHERE void pack_gradients(Block& block, const AttentionShape& shape,
+SMP_ANYWHERE void pack_gradients(const Block& block, const AttentionShape& shape,
                                  const HeadTensor<T, R>& tensor, T* rows) {
+  const int64_t d = shape.head_dim;
+  for_each_strip<T>(block, shape.batch * tensor.sequence, tensor.heads * d,
+                    are_strips(shape, tensor, rows), [&](auto width, int64_t token, int64_t col) {
+                      const int64_t head = col / d, c = col % d;
+                      const HeadPlace place = place_of(shape, tensor, token, head);
+                      const auto given = [&](int64_t from) {
+                        return load(width, tensor.rows + place.own + from);
+                      };
+                      store(turned(width, shape, tensor, place, c, -1, given),
+                            rows + place.token + c);
+                    });
+}
+
+// The same with a norm, a block to each head's row of one token. `rows` are given as they were,
+// since its backward needs them. Its own gradients are column sums of head_norm_term().
+template <typename Block, typename T, typename R>
+SMP_ANYWHERE void pack_normed_gradients(Block& block, const AttentionShape& shape,
+                                        const HeadTensor<T, R>& tensor, T* rows) {
   using C = Wide<T>;
   const int64_t d = shape.head_dim, count = shape.batch * tensor.sequence * tensor.heads;
+  const bool aligned = are_strips(shape, tensor, rows);
   for_each_row(block, count, [&](int64_t row) {
     const HeadPlace place = place_of(shape, tensor, row);
-    T* const to = rows + place.token;
-    const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
-    const bool turns = tensor.turns && shape.rotary.dim > 0;
-    const auto straight = [&](int64_t c) {
-      return turns ? rotated(shape, place.position, c, C(-1), given) : given(c);
-    };
-    if (tensor.norm.weight == nullptr) {
-      for_each_column(block, d, [&](int64_t c) { to[c] = T(straight(c)); });
-      return;
-    }
     const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
     const C mean = shape.centered_norms ? stats[0] : C(0);
     const C rstd = stats[shape.centered_norms ? 1 : 0];
-    const auto centred = [&](int64_t c) {
-      return (projected(tensor, place, rows, c) - mean) * rstd;
+    const auto scaled = [&](auto width, int64_t c) {
+      const auto given = [&](int64_t from) { return load(width, tensor.rows + place.own + from); };
+      auto strip = turned(width, shape, tensor, place, c, -1, given);
+      const auto scale = load(width, tensor.norm.weight + c);
+      for (int k = 0; k < width; ++k) strip[k] *= scale[k];
+      return strip;
+    };
+    const auto centred = [&](auto width, int64_t c) {
+      auto strip = projected(width, tensor, place, rows, c);
+      for (int k = 0; k < width; ++k) strip[k] = (strip[k] - mean) * rstd;
+      return strip;
     };
     C sum = 0, product = 0;
-    for_each_column(block, d, [&](int64_t c) {
-      const C scaled = straight(c) * C(tensor.norm.weight[c]);
-      sum += scaled;
-      product += scaled * centred(c);
+    for_each_strip_of_row<T>(block, d, aligned, [&](auto width, int64_t c) {
+      const auto gradients = scaled(width, c), normals = centred(width, c);
+      for (int k = 0; k < width; ++k) {
+        sum += gradients[k];
+        product += gradients[k] * normals[k];
+      }
     });
     sum = shape.centered_norms ? block.sum(sum) / C(d) : C(0);
     product = block.sum(product) / C(d);
-    for_each_column(block, d, [&](int64_t c) {
-      const C scaled = straight(c) * C(tensor.norm.weight[c]);
-      to[c] = T(rstd * (scaled - sum - centred(c) * product));
+    for_each_strip_of_row<T>(block, d, aligned, [&](auto width, int64_t c) {
+      auto gradients = scaled(width, c);
+      const auto normals = centred(width, c);
+      for (int k = 0; k < width; ++k) {
+        gradients[k] = rstd * (gradients[k] - sum - normals[k] * product);
+      }
+      store(gradients, rows + place.token + c);
     });
   });
 }
 
-// Of head row `row`, before pack_gradients(): dy * normal, whose column sums are the gradient of
-// the norm's weight; and dy, whose sums are its bias's.
+// Of head row `row`, before pack_normed_gradients(): dy * normal, whose column sums are the
+// gradient of the norm's weight; and dy, whose sums are its bias's.
 template <typename T>
 struct HeadNormTerm {
   Wide<T> of_weight, of_bias;
@@ -159,14 +239,14 @@ SMP_ANYWHERE HeadNormTerm<T> head_norm_term(const AttentionShape& shape, const T
                                             const HeadTensor<T, R>& tensor, int64_t row,
                                             int64_t col) {
   using C = Wide<T>;
+  constexpr Width<1> kOne;
   const HeadPlace place = place_of(shape, tensor, row);
-  const auto given = [&](int64_t c) { return C(tensor.rows[place.own + c]); };
-  const bool turns = tensor.turns && shape.rotary.dim > 0;
-  const C dy = turns ? rotated(shape, place.position, col, C(-1), given) : given(col);
+  const auto given = [&](int64_t c) { return load(kOne, tensor.rows + place.own + c); };
+  const C dy = turned(kOne, shape, tensor, place, col, -1, given)[0];
   const C* const stats = tensor.stats + row * (shape.centered_norms ? 2 : 1);
   const C mean = shape.centered_norms ? stats[0] : C(0);
   const C rstd = stats[shape.centered_norms ? 1 : 0];
-  return {dy * (projected(tensor, place, rows, col) - mean) * rstd, dy};
+  return {dy * (projected(kOne, tensor, place, rows, col)[0] - mean) * rstd, dy};
 }
 
 }  // namespace smp::cuda

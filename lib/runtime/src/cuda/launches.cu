@@ -17,23 +17,34 @@ namespace {
 constexpr int64_t kMostBlocks = 1 << 14;
 static_assert(DeviceRunner::kThreadsOfBlock == kThreads);
 
-template <typename Body>
+template <bool kOfWarps, typename Body>
 __global__ void __launch_bounds__(kThreads) kernel(const Body body) {
-  DeviceBlock block;
+  DeviceBlock block(kOfWarps);
   body(block);
+}
+
+template <bool kOfWarps, typename Body>
+void launch(int64_t blocks, const Body& body) {
+  if (blocks == 0) return;
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+  kernel<kOfWarps>
+      <<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kThreads, 0, stream>>>(body);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string("CUDA refuses a launch: ") + cudaGetErrorString(error));
+  }
 }
 
 }  // namespace
 
 template <typename Body>
 void DeviceRunner::run(int64_t blocks, const Body& body) const {
-  if (blocks == 0) return;
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
-  kernel<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kThreads, 0, stream>>>(body);
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("CUDA refuses a launch: ") + cudaGetErrorString(error));
-  }
+  launch<false>(blocks, body);
+}
+
+template <typename Body>
+void DeviceRunner::run_warps(int64_t warps, const Body& body) const {
+  launch<true>((warps + kWarps - 1) / kWarps, body);
 }
 
 #define SMP_INSTANTIATE(T, R)                                                            \

@@ -5,6 +5,7 @@
 #include "adamw_kernel.h"
 #include "cuda/heads_body.h"
 #include "cuda/scores_body.h"
+#include "cuda/softmax_body.h"
 #include "functions/kernels.h"
 #include "sgd_kernel.h"
 
@@ -13,6 +14,7 @@
 //   Block                 what a body runs on (block.h)
 //   kThreadsOfBlock       where the threads of a launch share elements
 //   run(blocks, body)     body(block) on all threads of so many blocks, or of fewer
+//   run_warps(n, body)    the same of n warps, each a Block of its own
 // On a GPU that is DeviceRunner, whose launches are made by nvcc; tests have one of host threads.
 // Pointers are to memory of the device; T is float, double, bf16 or fp16. What each computes is
 // said where its body is. Throws std::runtime_error where a launch is refused. Scratch is the
@@ -38,8 +40,8 @@ class Launches {
   void activation_backward(const ActivationShape& shape, T* u, const T* bias, T* dy, Wide<T>* dbias,
                            Wide<T>* scratch) const;
 
-  // sums += the column sums of x.
-  void add_column_sums(int64_t rows, int64_t cols, const T* x, Wide<T>* sums,
+  // sums += the column sums of x, a row of which begins `stride` elements behind the one before.
+  void add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x, Wide<T>* sums,
                        Wide<T>* scratch) const;
   void accumulate(int64_t count, const T* x, Wide<T>* sums) const;
   void add_residual(int64_t rows, int64_t cols, const T* x, const T* bias, T* y) const;
@@ -49,13 +51,15 @@ class Launches {
   void add_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
                 const int64_t* sorted, const int64_t* order, const T* x, Wide<T>* table) const;
 
-  void row_maxima(int64_t rows, int64_t cols, const T* logits, Wide<T>* maxima) const;
-  void softmax_sums(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,
-                    const Wide<T>* maxima, const T* logits, Wide<T>* sums,
-                    Wide<T>* target_logits) const;
-  void softmax_gradient(int64_t rows, int64_t cols, int64_t begin, const int64_t* targets,
-                        const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale, T* logits) const;
+  void softmax_sums(const LogitRows& shape, const T* logits, Wide<T>* maxima, Wide<T>* sums,
+                    Wide<T>* own) const;
+  void finish_softmax_sums(const LogitRows& shape, const T* logits, const Wide<T>* maxima,
+                           Wide<T>* sums, Wide<T>* own) const;
+  void softmax_gradient(const LogitRows& shape, const Wide<T>* maxima, const Wide<T>* sums,
+                        Wide<T> scale, T* logits) const;
 
+  // turns [turns_of(shape)].
+  void fill_turns(const AttentionShape& shape, Wide<T>* turns) const;
   // R: T or wide.
   template <typename R>
   void unpack_heads(const AttentionShape& shape, const T* rows,

@@ -28,6 +28,23 @@ int64_t blocks_of(int64_t elements) {
   return (elements + Runner::kThreadsOfBlock - 1) / Runner::kThreadsOfBlock;
 }
 
+// Of launches whose threads share strips.
+template <typename Runner, typename T>
+int64_t blocks_of_strips(int64_t elements) {
+  return blocks_of<Runner>((elements + StripWidth<T>() - 1) / StripWidth<T>());
+}
+
+// body(block), a block to each row: of so few columns that a warp has enough of them, a warp.
+inline constexpr int64_t kColumnsOfWarp = 2048;
+template <typename Runner, typename Body>
+void run_rows(const Runner& runner, int64_t rows, int64_t cols, const Body& body) {
+  if (cols <= kColumnsOfWarp) {
+    runner.run_warps(rows, body);
+  } else {
+    runner.run(rows, body);
+  }
+}
+
 template <typename Runner, typename C, typename Value>
 void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const Value& value,
                         C* total, C* scratch) {
@@ -35,7 +52,7 @@ void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const 
              [=] SMP_BODY(typename Runner::Block & block) {
                column_partials(block, rows, cols, value, scratch);
              });
-  runner.run(blocks_of<Runner>(cols), [=] SMP_BODY(typename Runner::Block & block) {
+  runner.run_warps(cols, [=] SMP_BODY(typename Runner::Block & block) {
     add_partials(block, partials_of(rows), cols, scratch, total);
   });
 }
@@ -68,7 +85,7 @@ void with_copy_type(const UpdateRange<T>& range, const Body& body) {
 template <Activation kKind, typename Runner, typename T>
 void launch_activation(const Runner& runner, const ActivationShape& shape, const T* u,
                        const T* bias, T* y) {
-  runner.run(blocks_of<Runner>(shape.rows * shape.cols),
+  runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),
              [=] SMP_BODY(typename Runner::Block & block) {
                activation_forward<kKind>(block, shape, u, bias, y);
              });
@@ -77,7 +94,7 @@ void launch_activation(const Runner& runner, const ActivationShape& shape, const
 template <Activation kKind, typename Runner, typename T>
 void launch_activation_backward(const Runner& runner, const ActivationShape& shape, T* u,
                                 const T* bias, T* dy) {
-  runner.run(blocks_of<Runner>(shape.rows * shape.cols),
+  runner.run(blocks_of_strips<Runner, T>(shape.rows * shape.cols),
              [=] SMP_BODY(typename Runner::Block & block) {
                activation_backward<kKind>(block, shape, u, bias, dy);
              });
@@ -116,7 +133,7 @@ int64_t FlatLaunches<Runner, T>::squares_partials(int64_t count) {
 template <typename Runner, typename T>
 void Launches<Runner, T>::norm_forward(const NormShape& shape, Wide<T> epsilon, const T* x,
                                        const T* weight, const T* bias, T* y, Wide<T>* stats) const {
-  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+  run_rows(runner_, shape.rows, shape.cols, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::norm_forward(block, shape, epsilon, x, weight, bias, y, stats);
   });
 }
@@ -124,7 +141,7 @@ void Launches<Runner, T>::norm_forward(const NormShape& shape, Wide<T> epsilon, 
 template <typename Runner, typename T>
 void Launches<Runner, T>::norm_apply(const NormShape& shape, const T* x, const Wide<T>* stats,
                                      const T* weight, const T* bias, T* y) const {
-  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+  run_rows(runner_, shape.rows, shape.cols, [=] SMP_BODY(typename Runner::Block & block) {
     cuda::norm_apply(block, shape, x, stats, weight, bias, y);
   });
 }
@@ -141,8 +158,8 @@ void Launches<Runner, T>::norm_backward(const NormShape& shape, const T* dy, con
         return norm_weight_term(shape, dy, x, stats, row, col);
       },
       dweight, scratch);
-  if (dbias != nullptr) add_column_sums(shape.rows, cols, dy, dbias, scratch);
-  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+  if (dbias != nullptr) add_column_sums(shape.rows, cols, cols, dy, dbias, scratch);
+  run_rows(runner_, shape.rows, cols, [=] SMP_BODY(typename Runner::Block & block) {
     norm_input_gradient(block, shape, dy, x, stats, weight, residual, dx);
   });
 }
@@ -162,22 +179,22 @@ void Launches<Runner, T>::activation_backward(const ActivationShape& shape, T* u
     launch_activation_backward<decltype(kind)::value>(runner_, shape, u, bias, dy);
   });
   if (bias == nullptr) return;
-  add_column_sums(shape.rows, shape.gated ? 2 * shape.cols : shape.cols, shape.gated ? u : dy,
-                  dbias, scratch);
+  const int64_t cols = shape.gated ? 2 * shape.cols : shape.cols;
+  add_column_sums(shape.rows, cols, cols, shape.gated ? u : dy, dbias, scratch);
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::add_column_sums(int64_t rows, int64_t cols, const T* x, Wide<T>* sums,
-                                          Wide<T>* scratch) const {
+void Launches<Runner, T>::add_column_sums(int64_t rows, int64_t cols, int64_t stride, const T* x,
+                                          Wide<T>* sums, Wide<T>* scratch) const {
   launch_column_sums(
       runner_, rows, cols,
-      [=] SMP_BODY(int64_t row, int64_t col) { return Wide<T>(x[row * cols + col]); }, sums,
+      [=] SMP_BODY(int64_t row, int64_t col) { return Wide<T>(x[row * stride + col]); }, sums,
       scratch);
 }
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::accumulate(int64_t count, const T* x, Wide<T>* sums) const {
-  runner_.run(blocks_of<Runner>(count), [=] SMP_BODY(typename Runner::Block & block) {
+  runner_.run(blocks_of_strips<Runner, T>(count), [=] SMP_BODY(typename Runner::Block & block) {
     cuda::accumulate(block, count, x, sums);
   });
 }
@@ -185,17 +202,19 @@ void Launches<Runner, T>::accumulate(int64_t count, const T* x, Wide<T>* sums) c
 template <typename Runner, typename T>
 void Launches<Runner, T>::add_residual(int64_t rows, int64_t cols, const T* x, const T* bias,
                                        T* y) const {
-  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::add_residual(block, rows, cols, x, bias, y);
-  });
+  runner_.run(blocks_of_strips<Runner, T>(rows * cols),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::add_residual(block, rows, cols, x, bias, y);
+              });
 }
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::take_rows(int64_t count, int64_t cols, int64_t begin, int64_t table_rows,
                                     const int64_t* ids, const T* table, T* y) const {
-  runner_.run(blocks_of<Runner>(count * cols), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::take_rows(block, count, cols, begin, table_rows, ids, table, y);
-  });
+  runner_.run(blocks_of_strips<Runner, T>(count * cols),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::take_rows(block, count, cols, begin, table_rows, ids, table, y);
+              });
 }
 
 template <typename Runner, typename T>
@@ -208,29 +227,34 @@ void Launches<Runner, T>::add_rows(int64_t count, int64_t cols, int64_t begin, i
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::row_maxima(int64_t rows, int64_t cols, const T* logits,
-                                     Wide<T>* maxima) const {
-  runner_.run(rows, [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::row_maxima(block, rows, cols, logits, maxima);
+void Launches<Runner, T>::softmax_sums(const LogitRows& shape, const T* logits, Wide<T>* maxima,
+                                       Wide<T>* sums, Wide<T>* own) const {
+  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_sums(block, shape, logits, maxima, sums, own);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_sums(int64_t rows, int64_t cols, int64_t begin,
-                                       const int64_t* targets, const Wide<T>* maxima,
-                                       const T* logits, Wide<T>* sums,
-                                       Wide<T>* target_logits) const {
-  runner_.run(rows, [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::softmax_sums(block, rows, cols, begin, targets, maxima, logits, sums, target_logits);
+void Launches<Runner, T>::finish_softmax_sums(const LogitRows& shape, const T* logits,
+                                              const Wide<T>* maxima, Wide<T>* sums,
+                                              Wide<T>* own) const {
+  runner_.run(blocks_of<Runner>(shape.rows), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::finish_softmax_sums(block, shape, logits, maxima, sums, own);
   });
 }
 
 template <typename Runner, typename T>
-void Launches<Runner, T>::softmax_gradient(int64_t rows, int64_t cols, int64_t begin,
-                                           const int64_t* targets, const Wide<T>* maxima,
+void Launches<Runner, T>::softmax_gradient(const LogitRows& shape, const Wide<T>* maxima,
                                            const Wide<T>* sums, Wide<T> scale, T* logits) const {
-  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::softmax_gradient(block, rows, cols, begin, targets, maxima, sums, scale, logits);
+  runner_.run(shape.rows, [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::softmax_gradient(block, shape, maxima, sums, scale, logits);
+  });
+}
+
+template <typename Runner, typename T>
+void Launches<Runner, T>::fill_turns(const AttentionShape& shape, Wide<T>* turns) const {
+  runner_.run(blocks_of<Runner>(turns_of(shape) / 2), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::fill_turns(block, shape, turns);
   });
 }
 
@@ -238,10 +262,17 @@ template <typename Runner, typename T>
 template <typename R>
 void Launches<Runner, T>::unpack_heads(const AttentionShape& shape, const T* rows,
                                        const HeadTensor<T, R>& tensor) const {
-  runner_.run(shape.batch * tensor.sequence * tensor.heads,
-              [=] SMP_BODY(typename Runner::Block & block) {
-                cuda::unpack_heads(block, shape, rows, tensor);
-              });
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
+  if (tensor.has_norm()) {
+    runner_.run_warps(count, [=] SMP_BODY(typename Runner::Block & block) {
+      unpack_normed_heads(block, shape, rows, tensor);
+    });
+  } else {
+    runner_.run(blocks_of_strips<Runner, T>(count * d),
+                [=] SMP_BODY(typename Runner::Block & block) {
+                  cuda::unpack_heads(block, shape, rows, tensor);
+                });
+  }
 }
 
 template <typename Runner, typename T>
@@ -249,10 +280,17 @@ template <typename R>
 void Launches<Runner, T>::pack_gradients(const AttentionShape& shape,
                                          const HeadTensor<T, R>& tensor, Wide<T>* dweight,
                                          Wide<T>* dbias, T* rows, Wide<T>* scratch) const {
-  const int64_t count = shape.batch * tensor.sequence * tensor.heads;
+  const int64_t count = shape.batch * tensor.sequence * tensor.heads, d = shape.head_dim;
+  if (!tensor.has_norm()) {
+    runner_.run(blocks_of_strips<Runner, T>(count * d),
+                [=] SMP_BODY(typename Runner::Block & block) {
+                  cuda::pack_gradients(block, shape, tensor, rows);
+                });
+    return;
+  }
   if (dweight != nullptr) {
     launch_column_sums(
-        runner_, count, shape.head_dim,
+        runner_, count, d,
         [=] SMP_BODY(int64_t row, int64_t col) {
           return head_norm_term(shape, rows, tensor, row, col).of_weight;
         },
@@ -260,31 +298,33 @@ void Launches<Runner, T>::pack_gradients(const AttentionShape& shape,
   }
   if (dbias != nullptr) {
     launch_column_sums(
-        runner_, count, shape.head_dim,
+        runner_, count, d,
         [=] SMP_BODY(int64_t row, int64_t col) {
           return head_norm_term(shape, rows, tensor, row, col).of_bias;
         },
         dbias, scratch);
   }
-  runner_.run(count, [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::pack_gradients(block, shape, tensor, rows);
+  runner_.run_warps(count, [=] SMP_BODY(typename Runner::Block & block) {
+    pack_normed_gradients(block, shape, tensor, rows);
   });
 }
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::drop(const Dropout& dropout, int64_t rows, int64_t cols, const T* x,
                                T* y) const {
-  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::drop(block, dropout, rows, cols, x, y);
-  });
+  runner_.run(blocks_of_strips<Runner, T>(rows * cols),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::drop(block, dropout, rows, cols, x, y);
+              });
 }
 
 template <typename Runner, typename T>
 void Launches<Runner, T>::add_residual_dropped(const Dropout& dropout, int64_t rows, int64_t cols,
                                                const T* x, const T* bias, T* y) const {
-  runner_.run(blocks_of<Runner>(rows * cols), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::add_residual_dropped(block, dropout, rows, cols, x, bias, y);
-  });
+  runner_.run(blocks_of_strips<Runner, T>(rows * cols),
+              [=] SMP_BODY(typename Runner::Block & block) {
+                cuda::add_residual_dropped(block, dropout, rows, cols, x, bias, y);
+              });
 }
 
 template <typename Runner, typename T>

@@ -9,12 +9,14 @@
 namespace smp::cuda {
 
 template <typename Block, typename T>
-SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, const T* x, Wide<T> mean,
-                                   Wide<T> rstd, const T* weight, const T* bias, T* y) {
-  using C = Wide<T>;
-  for_each_column(block, cols, [&](int64_t c) {
-    const C shift = bias != nullptr ? C(bias[c]) : C(0);
-    y[c] = T((C(x[c]) - mean) * rstd * C(weight[c]) + shift);
+SMP_ANYWHERE void write_normal_row(const Block& block, int64_t cols, bool aligned, const T* x,
+                                   Wide<T> mean, Wide<T> rstd, const T* weight, const T* bias,
+                                   T* y) {
+  for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+    auto strip = load(width, x + c);
+    const auto scale = load(width, weight + c), shift = load_or_zeros(width, bias, c);
+    for (int k = 0; k < width; ++k) strip[k] = (strip[k] - mean) * rstd * scale[k] + shift[k];
+    store(strip, y + c);
   });
 }
 
@@ -23,25 +25,32 @@ SMP_ANYWHERE void norm_forward(Block& block, const NormShape& shape, Wide<T> eps
                                const T* weight, const T* bias, T* y, Wide<T>* stats) {
   using C = Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
+  const bool aligned = are_aligned(x, weight, bias, y);
   for_each_row(block, shape.rows, [&](int64_t row) {
     const T* const from = x + row * cols;
     C mean = 0;
     if (shape.centered) {
       C sum = 0;
-      for_each_column(block, cols, [&](int64_t c) { sum += C(from[c]); });
+      for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+        const auto strip = load(width, from + c);
+        for (int k = 0; k < width; ++k) sum += strip[k];
+      });
       mean = block.sum(sum) / C(cols);
     }
     C squares = 0;
-    for_each_column(block, cols, [&](int64_t c) {
-      const C away = C(from[c]) - mean;
-      squares += away * away;
+    for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+      const auto strip = load(width, from + c);
+      for (int k = 0; k < width; ++k) {
+        const C away = strip[k] - mean;
+        squares += away * away;
+      }
     });
     const C rstd = C(1) / std::sqrt(block.sum(squares) / C(cols) + epsilon);
     if (block.thread() == 0) {
       if (shape.centered) stats[row * per_row] = mean;
       stats[row * per_row + per_row - 1] = rstd;
     }
-    write_normal_row(block, cols, from, mean, rstd, weight, bias, y + row * cols);
+    write_normal_row(block, cols, aligned, from, mean, rstd, weight, bias, y + row * cols);
   });
 }
 
@@ -49,9 +58,10 @@ template <typename Block, typename T>
 SMP_ANYWHERE void norm_apply(const Block& block, const NormShape& shape, const T* x,
                              const Wide<T>* stats, const T* weight, const T* bias, T* y) {
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
+  const bool aligned = are_aligned(x, weight, bias, y);
   for_each_row(block, shape.rows, [&](int64_t row) {
     const Wide<T>* const of_row = stats + row * per_row;
-    write_normal_row(block, cols, x + row * cols, shape.centered ? of_row[0] : Wide<T>(0),
+    write_normal_row(block, cols, aligned, x + row * cols, shape.centered ? of_row[0] : Wide<T>(0),
                      of_row[per_row - 1], weight, bias, y + row * cols);
   });
 }
@@ -64,22 +74,32 @@ SMP_ANYWHERE void norm_input_gradient(Block& block, const NormShape& shape, cons
                                       T* dx) {
   using C = Wide<T>;
   const int64_t cols = shape.cols, per_row = shape.stats_per_row();
+  const bool aligned = are_aligned(dy, x, weight, residual, dx);
   for_each_row(block, shape.rows, [&](int64_t row) {
     const int64_t at = row * cols;
     const C mean = shape.centered ? stats[row * per_row] : C(0);
     const C rstd = stats[row * per_row + per_row - 1];
     C sum = 0, product = 0;
-    for_each_column(block, cols, [&](int64_t c) {
-      const C scaled = C(dy[at + c]) * C(weight[c]);
-      sum += scaled;
-      product += scaled * (C(x[at + c]) - mean) * rstd;
+    for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+      const auto d = load(width, dy + at + c), strip = load(width, x + at + c);
+      const auto scale = load(width, weight + c);
+      for (int k = 0; k < width; ++k) {
+        const C scaled = d[k] * scale[k];
+        sum += scaled;
+        product += scaled * (strip[k] - mean) * rstd;
+      }
     });
     sum = shape.centered ? block.sum(sum) / C(cols) : C(0);
     product = block.sum(product) / C(cols);
-    for_each_column(block, cols, [&](int64_t c) {
-      const C normal = (C(x[at + c]) - mean) * rstd;
-      const C beside = residual != nullptr ? C(residual[at + c]) : C(0);
-      dx[at + c] = T(beside + rstd * (C(dy[at + c]) * C(weight[c]) - sum - normal * product));
+    for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+      const auto d = load(width, dy + at + c), strip = load(width, x + at + c);
+      const auto scale = load(width, weight + c), beside = load_or_zeros(width, residual, at + c);
+      Strip<C, width> made;
+      for (int k = 0; k < width; ++k) {
+        const C normal = (strip[k] - mean) * rstd;
+        made[k] = beside[k] + rstd * (d[k] * scale[k] - sum - normal * product);
+      }
+      store(made, dx + at + c);
     });
   });
 }

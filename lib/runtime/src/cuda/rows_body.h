@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cuda/block.h"
-#include "functions/wide.h"
 
 // Sums by element, and rows of a table by token.
 namespace smp::cuda {
@@ -10,27 +9,36 @@ namespace smp::cuda {
 template <typename Block, typename T>
 SMP_ANYWHERE void add_residual(const Block& block, int64_t rows, int64_t cols, const T* x,
                                const T* bias, T* y) {
-  using C = Wide<T>;
-  for_each(block, rows * cols, [&](int64_t i) {
-    const C shift = bias != nullptr ? C(bias[i % cols]) : C(0);
-    y[i] = T(C(x[i]) + (C(y[i]) + shift));
-  });
+  for_each_strip<T>(block, rows, cols, are_aligned(x, bias, y),
+                    [&](auto width, int64_t row, int64_t c) {
+                      const auto beside = load(width, x + row * cols + c);
+                      auto sum = load_with_bias(width, y + row * cols, bias, c);
+                      for (int k = 0; k < width; ++k) sum[k] = beside[k] + sum[k];
+                      store(sum, y + row * cols + c);
+                    });
 }
 
 // sums += x
 template <typename Block, typename T>
 SMP_ANYWHERE void accumulate(const Block& block, int64_t count, const T* x, Wide<T>* sums) {
-  for_each(block, count, [&](int64_t i) { sums[i] += Wide<T>(x[i]); });
+  for_each_strip<T>(block, 1, count, are_aligned(x, sums), [&](auto width, int64_t, int64_t i) {
+    const auto more = load(width, x + i);
+    auto sum = load(width, sums + i);
+    for (int k = 0; k < width; ++k) sum[k] += more[k];
+    store(sum, sums + i);
+  });
 }
 
 // y[n] = table[ids[n] - begin], or zeros where another rank has the row.
 template <typename Block, typename T>
 SMP_ANYWHERE void take_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
                             int64_t table_rows, const int64_t* ids, const T* table, T* y) {
-  for_each(block, count * cols, [&](int64_t i) {
-    const int64_t row = ids[i / cols] - begin;
-    y[i] = row >= 0 && row < table_rows ? table[row * cols + i % cols] : T(0);
-  });
+  for_each_strip<T>(
+      block, count, cols, are_aligned(table, y), [&](auto width, int64_t n, int64_t c) {
+        const int64_t row = ids[n] - begin;
+        const bool is_here = row >= 0 && row < table_rows;
+        store(load_or_zeros(width, is_here ? table : nullptr, row * cols + c), y + n * cols + c);
+      });
 }
 
 // table[ids[n] - begin] += x[n], each row's in the order of n, whatever the launch: `sorted` are
@@ -40,15 +48,21 @@ template <typename Block, typename T>
 SMP_ANYWHERE void add_rows(const Block& block, int64_t count, int64_t cols, int64_t begin,
                            int64_t table_rows, const int64_t* sorted, const int64_t* order,
                            const T* x, Wide<T>* table) {
+  const bool aligned = are_aligned(x, table);
   for_each_row(block, count, [&](int64_t k) {
     const int64_t row = sorted[k] - begin;
     if (row < 0 || row >= table_rows || (k > 0 && sorted[k - 1] == sorted[k])) return;
-    for_each_column(block, cols, [&](int64_t c) {
-      Wide<T> sum = 0;
-      for (int64_t n = k; n < count && sorted[n] == sorted[k]; ++n) {
-        sum += Wide<T>(x[order[n] * cols + c]);
+    int64_t end = k + 1;  // found first: a loop of known length reads ahead
+    while (end < count && sorted[end] == sorted[k]) ++end;
+    for_each_strip_of_row<T>(block, cols, aligned, [&](auto width, int64_t c) {
+      Strip<Wide<T>, width> sum = {};
+      for (int64_t n = k; n < end; ++n) {
+        const auto more = load(width, x + order[n] * cols + c);
+        for (int j = 0; j < width; ++j) sum[j] += more[j];
       }
-      table[row * cols + c] += sum;
+      auto in_table = load(width, table + row * cols + c);
+      for (int j = 0; j < width; ++j) in_table[j] += sum[j];
+      store(in_table, table + row * cols + c);
     });
   });
 }

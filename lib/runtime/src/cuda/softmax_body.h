@@ -1,57 +1,111 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "cuda/block.h"
-#include "functions/wide.h"
 
-// Cross-entropy over logits [rows, cols], whose columns are the vocabulary entries from `begin` on,
-// a block to each row. The logits stay as they are until their gradient takes their place.
+// Cross-entropy over logits, a block to each row. The logits stay as they are until their gradient
+// takes their place.
 namespace smp::cuda {
 
+// Logits [rows, cols], whose columns are the vocabulary entries from `begin` on. A row begins
+// `stride` elements behind the one before: what lies between them is neither read nor written.
+struct LogitRows {
+  int64_t rows = 0, cols = 0, stride = 0, begin = 0;
+  const int64_t* targets = nullptr;
+
+  // The column of the row's target, or -1 where another rank has it.
+  SMP_ANYWHERE int64_t target(int64_t row) const {
+    const int64_t column = targets[row] - begin;
+    return column >= 0 && column < cols ? column : -1;
+  }
+};
+
+// The strips of one row of logits, where the block's threads share them: body(width, c, strip).
+// What is left of the row comes one by one: few vocabularies are a multiple of a strip. Each thread
+// reads two strips before it works on the first, so that memory always has something to do.
+template <typename T, typename Block, typename Body>
+SMP_ANYWHERE void for_each_strip_of_logits(const Block& block, int64_t cols, const T* row,
+                                           const Body& body) {
+  constexpr StripWidth<T> kWidth;
+  constexpr Width<1> kOne;
+  constexpr int kAtOnce = 2;
+  const int64_t strips = are_aligned(row) ? cols / kWidth : 0, step = block.threads();
+  for (int64_t first = block.thread(); first < strips; first += kAtOnce * step) {
+    Strip<Wide<T>, kWidth> read[kAtOnce] = {};
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t c = (first + i * step) * kWidth;
+      if (c < strips * kWidth) read[i] = load(kWidth, row + c);
+    }
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t c = (first + i * step) * kWidth;
+      if (c < strips * kWidth) body(kWidth, c, read[i]);
+    }
+  }
+  for (int64_t c = strips * kWidth + block.thread(); c < cols; c += step) {
+    body(kOne, c, load(kOne, row + c));
+  }
+}
+
+// Of each row the maximum, into both `maxima` and `own`, and the sum of exp(logit - maximum), in
+// one pass: what a thread has summed is scaled anew when it meets a higher logit (Milakov and
+// Gimelshein 2018, arXiv 1805.02867).
 template <typename Block, typename T>
-SMP_ANYWHERE void row_maxima(Block& block, int64_t rows, int64_t cols, const T* logits,
-                             Wide<T>* maxima) {
+SMP_ANYWHERE void softmax_sums(Block& block, const LogitRows& shape, const T* logits,
+                               Wide<T>* maxima, Wide<T>* sums, Wide<T>* own) {
   using C = Wide<T>;
-  for_each_row(block, rows, [&](int64_t row) {
-    C highest = -INFINITY;
-    for_each_column(block, cols, [&](int64_t c) {
-      const C value = C(logits[row * cols + c]);
-      if (value > highest) highest = value;
-    });
-    highest = block.maximum(highest);
-    if (block.thread() == 0) maxima[row] = highest;
+  for_each_row(block, shape.rows, [&](int64_t row) {
+    C highest = std::numeric_limits<C>::lowest(), sum = 0;
+    for_each_strip_of_logits(block, shape.cols, logits + row * shape.stride,
+                             [&](auto width, int64_t /*c*/, const auto& strip) {
+                               C above = highest;
+                               for (int k = 0; k < width; ++k) above = std::fmax(above, strip[k]);
+                               if (above > highest) {
+                                 sum *= std::exp(highest - above);
+                                 highest = above;
+                               }
+                               for (int k = 0; k < width; ++k) sum += std::exp(strip[k] - highest);
+                             });
+    const C maximum = block.maximum(highest);
+    sum = block.sum(sum * std::exp(highest - maximum));
+    if (block.thread() != 0) return;
+    maxima[row] = own[row] = maximum;
+    sums[row] = sum;
   });
 }
 
-// Sums of exp(logit - maximum), and the target's logit - maximum, or 0 where another rank has it.
+// Once `maxima` are those of the whole vocabulary: the sums of exp(logit - maximum), and in place
+// of the rank's own maxima the target's logit - maximum, or 0 where another rank has it.
 template <typename Block, typename T>
-SMP_ANYWHERE void softmax_sums(Block& block, int64_t rows, int64_t cols, int64_t begin,
-                               const int64_t* targets, const Wide<T>* maxima, const T* logits,
-                               Wide<T>* sums, Wide<T>* target_logits) {
+SMP_ANYWHERE void finish_softmax_sums(const Block& block, const LogitRows& shape, const T* logits,
+                                      const Wide<T>* maxima, Wide<T>* sums, Wide<T>* own) {
   using C = Wide<T>;
-  for_each_row(block, rows, [&](int64_t row) {
-    const T* const from = logits + row * cols;
-    C sum = 0;
-    for_each_column(block, cols, [&](int64_t c) { sum += std::exp(C(from[c]) - maxima[row]); });
-    sum = block.sum(sum);
-    if (block.thread() != 0) return;
-    const int64_t target = targets[row] - begin;
-    sums[row] = sum;
-    target_logits[row] = target >= 0 && target < cols ? C(from[target]) - maxima[row] : C(0);
+  for_each(block, shape.rows, [&](int64_t row) {
+    sums[row] *= std::exp(own[row] - maxima[row]);
+    const int64_t target = shape.target(row);
+    own[row] = target < 0 ? C(0) : C(logits[row * shape.stride + target]) - maxima[row];
   });
 }
 
 // logits become scale * (softmax - one_hot(target)).
 template <typename Block, typename T>
-SMP_ANYWHERE void softmax_gradient(const Block& block, int64_t rows, int64_t cols, int64_t begin,
-                                   const int64_t* targets, const Wide<T>* maxima,
-                                   const Wide<T>* sums, Wide<T> scale, T* logits) {
+SMP_ANYWHERE void softmax_gradient(const Block& block, const LogitRows& shape,
+                                   const Wide<T>* maxima, const Wide<T>* sums, Wide<T> scale,
+                                   T* logits) {
   using C = Wide<T>;
-  for_each(block, rows * cols, [&](int64_t i) {
-    const int64_t row = i / cols, col = i % cols;
-    const C share = std::exp(C(logits[i]) - maxima[row]) / sums[row];
-    logits[i] = T(scale * (share - (targets[row] - begin == col ? C(1) : C(0))));
+  for_each_row(block, shape.rows, [&](int64_t row) {
+    T* const to = logits + row * shape.stride;
+    const C maximum = maxima[row], factor = scale / sums[row];
+    const int64_t target = shape.target(row);
+    for_each_strip_of_logits(block, shape.cols, to, [&](auto width, int64_t c, auto strip) {
+      const auto hit = static_cast<int>(target - c);
+      for (int k = 0; k < width; ++k) {
+        const C share = std::exp(strip[k] - maximum) * factor;
+        strip[k] = k == hit ? share - scale : share;
+      }
+      store(strip, to + c);
+    });
   });
 }
 

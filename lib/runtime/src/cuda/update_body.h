@@ -19,20 +19,28 @@ SMP_ANYWHERE void update(const Block& block, const UpdateRange<T>& range, const 
   });
 }
 
-// partials[p]: squares of the p-th run of kOfPartial values, a block to each, in an order that the
-// number of blocks does not change.
-inline constexpr int64_t kOfPartial = 1 << 16;
+// partials[p]: squares of the p-th part of kOfPartial values, a block to each, in an order that the
+// number of blocks does not change. Small parts, so that short ranges too have blocks for many
+// multiprocessors; each element of a strip has a sum of its own, which the next need not wait for.
+inline constexpr int64_t kOfPartial = 1 << 13;
 
 template <typename Block, typename T>
 SMP_ANYWHERE void square_partials(Block& block, int64_t count, const T* values, double* partials) {
+  const bool aligned = are_aligned(values);
   for_each_row(block, (count + kOfPartial - 1) / kOfPartial, [&](int64_t p) {
-    const int64_t begin = p * kOfPartial;
-    const int64_t size = count - begin < kOfPartial ? count - begin : kOfPartial;
+    const T* const from = values + p * kOfPartial;
+    const int64_t left = count - p * kOfPartial;
+    Strip<double, StripWidth<T>::value> sums = {};
+    for_each_strip_of_row<T>(block, left < kOfPartial ? left : kOfPartial, aligned,
+                             [&](auto width, int64_t i) {
+                               const auto strip = load(width, from + i);
+                               for (int k = 0; k < width; ++k) {
+                                 const auto value = static_cast<double>(strip[k]);
+                                 sums[k] += value * value;
+                               }
+                             });
     double sum = 0;
-    for_each_column(block, size, [&](int64_t i) {
-      const auto value = static_cast<double>(values[begin + i]);
-      sum += value * value;
-    });
+    for (int k = 0; k < StripWidth<T>(); ++k) sum += sums[k];
     sum = block.sum(sum);
     if (block.thread() == 0) partials[p] = sum;
   });

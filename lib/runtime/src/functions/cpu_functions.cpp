@@ -150,6 +150,10 @@ class CpuFunctions final : public DeviceFunctions {
     });
   }
 
+  at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override {
+    return cpu_product(x, weight);
+  }
+
   double softmax_loss(const at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                       const SoftmaxStatistics& statistics, const SoftmaxExchange& exchange,
                       bool makes_gradient) const override {

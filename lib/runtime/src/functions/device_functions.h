@@ -114,6 +114,9 @@ class DeviceFunctions {
   virtual void add_rows(const at::Tensor& ids, int64_t begin, const at::Tensor& x,
                         const at::Tensor& table) const = 0;
 
+  // x [n, in] times weight^T, weight [vocabulary, in]. Rows may begin further apart than they are
+  // long: the same device's functions of logits and their gradient allow for that.
+  virtual at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const = 0;
   // The mean cross-entropy of rows of logits, whose columns are the vocabulary entries from `begin`
   // on; fills the statistics. Logits of 16 bits stay as they are, for softmax_gradient(). Others
   // are used up; with `makes_gradient` they become the gradient of the loss.

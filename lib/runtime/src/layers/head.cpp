@@ -56,8 +56,10 @@ std::vector<at::Tensor> Head::forward(const std::vector<at::Tensor>& inputs,
   at::Tensor normal = norm_.forward(x, stats);
   drop_in_place(dropout(x, input.size(0), call), normal);
   if (scale_ != 1) normal.mul_(scale_);
-  const at::Tensor logits = projection_.forward(  // [n, vocabulary/t]
-      region_.gathered(std::move(normal), "tensor.forward"));
+  normal = region_.gathered(std::move(normal), "tensor.forward");
+  const at::Tensor logits =  // [n, vocabulary/t]
+      functions_of(normal).logits(normal, projection_.weight.weight);
+  normal.reset();
   if (projection_.bias.defined()) logits.add_(projection_.bias.weight);
   if (saved != nullptr) *saved = {input, stats};
   SoftmaxStatistics statistics;

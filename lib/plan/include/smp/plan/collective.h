@@ -32,8 +32,8 @@ inline constexpr int64_t kOneShotBytes = 16 << 10;
 int64_t part_size(int64_t count, int64_t parts, int64_t index);
 int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 
-// In how many parts so many bytes of a GPU go by way of the host, so that copies there, messages and
-// copies back are beside each other: up to 8 that are worth a copy of their own, and more where
+// In how many parts so many bytes of a GPU go by way of the host, so that copies there, messages
+// and copies back are beside each other: up to 8 that are worth a copy of their own, and more where
 // that leaves large ones.
 int64_t parts_by_host(int64_t bytes);
 
