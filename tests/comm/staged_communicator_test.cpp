@@ -176,10 +176,10 @@ TEST_CASE("staged messages: parts of calls of unlike lengths are no match, and b
     CountedCopies counts;
     LateMemory memory(counts);
     StagedCommunicator staged(world, memory);
-    std::vector<float> values(16 * kPart, 1);
+    std::vector<float> values(4 * kPart, 1);
     try {
-      const int64_t first = staged.rank() == 0 ? 16 * kPart : 12 * kPart;
-      for (const int64_t count : {first, 16 * kPart - first})
+      const int64_t first = staged.rank() == 0 ? 4 * kPart : 3 * kPart;
+      for (const int64_t count : {first, 4 * kPart - first})
         staged.all_reduce(values.data(), values.data(), count, DType::kF32, ReduceOp::kSum, "x")
             ->wait();
     } catch (const CommError& error) {
@@ -188,8 +188,8 @@ TEST_CASE("staged messages: parts of calls of unlike lengths are no match, and b
   });
   for (const std::string& text : said)
     CHECK(text ==
-          "rank 0: all_reduce #1 'x, 16777216 in 16 parts' of 1048576 fp32 does not match rank 1: "
-          "all_reduce #1 'x, 12582912 in 12 parts' of 1048576 fp32");
+          "rank 0: all_reduce #1 'x, 4194304 in 4 parts' of 1048576 fp32 does not match rank 1: "
+          "all_reduce #1 'x, 3145728 in 3 parts' of 1048576 fp32");
 }
 
 TEST_CASE("staged messages: a reduce_scatter that cannot be divided is refused as host memory's") {

@@ -68,8 +68,8 @@ HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host) {
 }
 
 int64_t parts_by_host(int64_t bytes) {
-  constexpr int64_t kParts = 8, kLeastBytes = 512 << 10, kMostBytes = 4 << 20;
-  return std::clamp<int64_t>(bytes / kLeastBytes, 1, std::max(kParts, bytes / kMostBytes));
+  constexpr int64_t kPartBytes = 4 << 20;
+  return std::max<int64_t>(1, bytes / kPartBytes);
 }
 
 int64_t wire_bytes(CollectiveOp op, int64_t size, int64_t rank, int64_t count,

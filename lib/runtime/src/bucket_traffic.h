@@ -39,7 +39,7 @@ class BucketTraffic {
   bool has_second_halves_to_start() const { return replica_ != nullptr && !first_halves_.empty(); }
   // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
-  void wait_started_reduces();  // all of them; wait_reduce() then has nothing to wait for
+  void wait_started_reduces();     // all of them; wait_reduce() then has nothing to wait for
   void wait_sums(int64_t bucket);  // after wait_reduce() of its last reduction: its sums are there
   void finish_reductions();        // all sums are there
 

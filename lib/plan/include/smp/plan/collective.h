@@ -33,8 +33,7 @@ int64_t part_size(int64_t count, int64_t parts, int64_t index);
 int64_t part_begin(int64_t count, int64_t parts, int64_t index);
 
 // In how many parts so many bytes of a GPU go by way of the host, so that copies there, messages
-// and copies back are beside each other: up to 8 that are worth a copy of their own, and more where
-// that leaves large ones.
+// and copies back are beside each other. Smaller parts cost more than that saves.
 int64_t parts_by_host(int64_t bytes);
 
 // Payload bytes that rank `rank` of a group of `size` sends to its peers.
