@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "futex.h"
 #include "pause_cpu.h"
@@ -32,9 +33,14 @@ Helpers::~Helpers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// As many as the host grants: calls need none of them.
 void Helpers::start() {
-  for (int i = int(threads_.size()) + 1; i <= count_; ++i)
-    threads_.emplace_back([this, i] { run_thread(i); });
+  try {
+    for (int i = int(threads_.size()) + 1; i <= count_; ++i)
+      threads_.emplace_back([this, i] { run_thread(i); });
+  } catch (const std::system_error&) {
+    count_ = int(threads_.size());
+  }
 }
 
 void Helpers::run(int pieces, const Task& task) {

@@ -51,16 +51,20 @@ class StagedCommunicator::Staging::Message final : public Work {
 
   bool done() override {
     if (is_over_) return true;
-    staging_->advance();
-    if (error_) std::rethrow_exception(error_);
-    if (landed_ < steps_.size()) return false;
-    finish();
-    return true;
+    staging_->start_due();
+    land();
+    return is_through();
   }
   // While bytes are still to come it looks after all messages: peers may wait for one behind this.
   void wait() override {
-    while (!done())
-      staging_->queue_.empty() ? steps_[landed_].work->wait() : std::this_thread::yield();
+    if (is_over_) return;
+    try {
+      for (staging_->advance(); !is_through(); staging_->advance())
+        staging_->queue_.empty() ? steps_[landed_].work->wait() : std::this_thread::yield();
+    } catch (...) {
+      staging_->start_all();  // so that nothing stays queued when nobody comes any more
+      throw;
+    }
   }
 
   // Copies to the device what has come from the other ranks.
@@ -101,6 +105,13 @@ class StagedCommunicator::Staging::Message final : public Work {
     step.coming.clear();
     step.start = nullptr;
     ++begun_;
+  }
+
+  bool is_through() {
+    if (error_) std::rethrow_exception(error_);
+    if (landed_ < steps_.size()) return false;
+    finish();
+    return true;
   }
 
   void finish() {

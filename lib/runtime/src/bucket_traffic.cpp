@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "owned_part.h"
 #include "smp/plan/check.h"
@@ -65,6 +66,7 @@ void BucketTraffic::show_weights() {
 }
 
 void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
+  are_waited_for_ = false;
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
@@ -120,7 +122,11 @@ void BucketTraffic::wait_reduce(int64_t bucket) {
 }
 
 void BucketTraffic::wait_started_reduces() {
+  if (std::exchange(are_waited_for_, true)) return;
   for (const WorkPtr& work : reductions_)
+    if (work != nullptr) work->wait();
+  while (!first_halves_.empty()) finish_first_half();
+  for (const WorkPtr& work : second_halves_)
     if (work != nullptr) work->wait();
 }
 

@@ -160,7 +160,7 @@ class WeightGatherer {
 
   // Elements [first, last) of this rank's `part` of a parameter, in one piece.
   at::Tensor packed(const ParameterSpec& source, const Holder& holder, const Box& part,
-                    int64_t first, int64_t last) const {
+                    int64_t first, int64_t last) {
     const int64_t index = own_.at(source.name);
     const Box& box = holder.box;
     const int64_t row = part.row_begin - box.row_begin, col = part.col_begin - box.col_begin;
@@ -171,23 +171,21 @@ class WeightGatherer {
           .narrow(1, col, part.cols())
           .contiguous();
     }
-    const auto element = [&](int64_t r, int64_t c) { return (row + r) * box.cols() + col + c; };
-    const int64_t begin = element(first / part.cols(), first % part.cols());
-    const int64_t end = element((last - 1) / part.cols(), (last - 1) % part.cols()) + 1;
-    // From a GPU at once: to ask it for each row takes far longer than what lies between them.
-    const at::Tensor held =
-        own_shard(index).narrow(0, begin - holder.begin, end - begin).to(at::kCPU);
-    if (end - begin == last - first) return held;
-    const at::Tensor packed = empty_tensor({last - first}, held.options());
+    // From a GPU at once, for all blocks of the parameter: each row that it is asked for takes as
+    // long as thousands.
+    if (std::exchange(here_index_, index) != index) here_ = own_shard(index).to(at::kCPU);
+    const at::Tensor packed = empty_tensor({last - first}, here_.options());
     int64_t done = 0;
     for_each_row(part.cols(), first, last, [&](int64_t r, int64_t c, int64_t count) {
-      packed.narrow(0, done, count).copy_(held.narrow(0, element(r, c) - begin, count));
+      const int64_t element = (row + r) * box.cols() + col + c - holder.begin;
+      packed.narrow(0, done, count).copy_(here_.narrow(0, element, count));
       done += count;
     });
     return packed;
   }
 
-  // What this rank's shard holds of a parameter, in one piece.
+  // What this rank's shard holds of a parameter, in one piece: element holder.begin of its box
+  // comes first.
   at::Tensor own_shard(int64_t index) const {
     const RankLayout& layout = parameters_.layout();
     const PlacedParameter& parameter = layout.parameters[static_cast<size_t>(index)];
@@ -239,6 +237,8 @@ class WeightGatherer {
   Communicator& world_;
   std::map<std::string, std::vector<Holder>> holders_;
   std::map<std::string, int64_t> own_;
+  int64_t here_index_ = -1;  // the parameter whose shard is in here_, on the host
+  at::Tensor here_;
 };
 
 }  // namespace

@@ -30,8 +30,8 @@ class DeviceMemory;
 // A call returns at once: its message starts when its bytes are here, in the order of the calls of
 // all groups of the rank, since a rank may wait for one of them only when those before it have
 // started. It is done when its result is in place for what the device is asked to compute next.
-// Waiting starts all that is due, and finishes nothing else. Memory of the host goes straight
-// through, behind what was called before.
+// Waiting starts all that is due, brings on its way what is through, and finishes nothing else.
+// Memory of the host goes straight through, behind what was called before.
 //
 // Thread rule of the Communicator behind it; all groups of a rank on one thread.
 class StagedCommunicator final : public WrappedCommunicator {
