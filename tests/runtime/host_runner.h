@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "cuda/flat_launches_of.h"
 #include "cuda/gpu_functions.h"
 #include "cuda/launches_of.h"
 #include "host_block.h"

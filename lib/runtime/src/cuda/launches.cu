@@ -7,6 +7,7 @@
 
 #include "cuda/device_block.cuh"
 #include "cuda/device_runner.h"
+#include "cuda/flat_launches_of.h"
 #include "cuda/launches_of.h"
 
 // The launches on GPUs, each on the thread's current stream.

@@ -6,44 +6,15 @@
 #include "cuda/column_sums_body.h"
 #include "cuda/dropout_body.h"
 #include "cuda/launches.h"
+#include "cuda/launching.h"
 #include "cuda/norm_body.h"
 #include "cuda/relative_body.h"
 #include "cuda/rows_body.h"
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
-#include "cuda/update_body.h"
 
-// What launches.h declares: included where the launches of one runner are made.
+// What launches.h declares of Launches: included where the launches of one runner are made.
 namespace smp::cuda {
-
-// A lambda that a kernel runs.
-#if defined(__CUDACC__)
-#  define SMP_BODY __device__
-#else
-#  define SMP_BODY
-#endif
-
-template <typename Runner>
-int64_t blocks_of(int64_t elements) {
-  return (elements + Runner::kThreadsOfBlock - 1) / Runner::kThreadsOfBlock;
-}
-
-// Of launches whose threads share strips.
-template <typename Runner, typename T>
-int64_t blocks_of_strips(int64_t elements) {
-  return blocks_of<Runner>((elements + StripWidth<T>() - 1) / StripWidth<T>());
-}
-
-// body(block), a block to each row: of so few columns that a warp has enough of them, a warp.
-inline constexpr int64_t kColumnsOfWarp = 2048;
-template <typename Runner, typename Body>
-void run_rows(const Runner& runner, int64_t rows, int64_t cols, const Body& body) {
-  if (cols <= kColumnsOfWarp) {
-    runner.run_warps(rows, body);
-  } else {
-    runner.run(rows, body);
-  }
-}
 
 template <typename Runner, typename C, typename Value>
 void launch_column_sums(const Runner& runner, int64_t rows, int64_t cols, const Value& value,
@@ -69,19 +40,6 @@ void with_activation(Activation activation, const Body& body) {
   }
 }
 
-// body(a null pointer to the type of the range's copy).
-template <typename T, typename Body>
-void with_copy_type(const UpdateRange<T>& range, const Body& body) {
-  if constexpr (sizeof(T) == 4) {
-    if (range.copy != nullptr && range.copy_dtype == DType::kBF16) {
-      return body(static_cast<c10::BFloat16*>(nullptr));
-    }
-    return body(static_cast<c10::Half*>(nullptr));
-  } else {
-    return body(static_cast<T*>(nullptr));
-  }
-}
-
 template <Activation kKind, typename Runner, typename T>
 void launch_activation(const Runner& runner, const ActivationShape& shape, const T* u,
                        const T* bias, T* y) {
@@ -100,34 +58,9 @@ void launch_activation_backward(const Runner& runner, const ActivationShape& sha
              });
 }
 
-template <typename Copy, typename Runner, typename T>
-void launch_adamw(const Runner& runner, const AdamWElement<T>& element,
-                  const UpdateRange<T>& range) {
-  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
-    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
-      return element(gradient, weight, range.states[0][i], range.states[1][i]);
-    });
-  });
-}
-
-template <SgdKind kKind, typename Copy, typename Runner, typename T>
-void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRange<T>& range) {
-  const SgdElement<kKind, T> element(factors);
-  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
-    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
-      return element(gradient, weight, range.states[0], i);
-    });
-  });
-}
-
 template <typename Runner, typename T>
 int64_t Launches<Runner, T>::column_sums_scratch(int64_t rows, int64_t cols) {
   return partials_of(rows) * cols;
-}
-
-template <typename Runner, typename T>
-int64_t FlatLaunches<Runner, T>::squares_partials(int64_t count) {
-  return (count + kOfPartial - 1) / kOfPartial;
 }
 
 template <typename Runner, typename T>
@@ -375,36 +308,6 @@ void Launches<Runner, T>::add_to_table(const AttentionShape& shape, const Wide<T
               [=] SMP_BODY(typename Runner::Block & block) {
                 cuda::add_to_table(block, shape, bounds, diagonals, table);
               });
-}
-
-template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::adamw_update(const AdamWFactors& factors,
-                                           const UpdateRange<T>& range) const {
-  const AdamWElement<T> element(factors);
-  with_copy_type(range, [&](auto* copy) {
-    launch_adamw<std::remove_pointer_t<decltype(copy)>>(runner_, element, range);
-  });
-}
-
-template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
-                                         const UpdateRange<T>& range) const {
-  with_copy_type(range, [&](auto* copy) {
-    using Copy = std::remove_pointer_t<decltype(copy)>;
-    switch (kind_of(factors, range.states[0] != nullptr)) {
-      case SgdKind::kPlain: return launch_sgd<SgdKind::kPlain, Copy>(runner_, factors, range);
-      case SgdKind::kMomentum: return launch_sgd<SgdKind::kMomentum, Copy>(runner_, factors, range);
-      case SgdKind::kNesterov: return launch_sgd<SgdKind::kNesterov, Copy>(runner_, factors, range);
-    }
-  });
-}
-
-template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::square_partials(int64_t count, const T* values,
-                                              double* partials) const {
-  runner_.run(squares_partials(count), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::square_partials(block, count, values, partials);
-  });
 }
 
 }  // namespace smp::cuda

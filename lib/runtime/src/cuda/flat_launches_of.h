@@ -1,0 +1,80 @@
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/launches.h"
+#include "cuda/launching.h"
+#include "cuda/update_body.h"
+
+// What launches.h declares of FlatLaunches: included where the launches of one runner are made.
+namespace smp::cuda {
+
+// body(a null pointer to the type of the range's copy).
+template <typename T, typename Body>
+void with_copy_type(const UpdateRange<T>& range, const Body& body) {
+  if constexpr (sizeof(T) == 4) {
+    if (range.copy != nullptr && range.copy_dtype == DType::kBF16) {
+      return body(static_cast<c10::BFloat16*>(nullptr));
+    }
+    return body(static_cast<c10::Half*>(nullptr));
+  } else {
+    return body(static_cast<T*>(nullptr));
+  }
+}
+
+template <typename Copy, typename Runner, typename T>
+void launch_adamw(const Runner& runner, const AdamWElement<T>& element,
+                  const UpdateRange<T>& range) {
+  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
+    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
+      return element(gradient, weight, range.states[0][i], range.states[1][i]);
+    });
+  });
+}
+
+template <SgdKind kKind, typename Copy, typename Runner, typename T>
+void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRange<T>& range) {
+  const SgdElement<kKind, T> element(factors);
+  runner.run(blocks_of<Runner>(range.count), [=] SMP_BODY(typename Runner::Block & block) {
+    update<Copy>(block, range, [&](T gradient, T weight, int64_t i) {
+      return element(gradient, weight, range.states[0], i);
+    });
+  });
+}
+
+template <typename Runner, typename T>
+int64_t FlatLaunches<Runner, T>::squares_partials(int64_t count) {
+  return (count + kOfPartial - 1) / kOfPartial;
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::adamw_update(const AdamWFactors& factors,
+                                           const UpdateRange<T>& range) const {
+  const AdamWElement<T> element(factors);
+  with_copy_type(range, [&](auto* copy) {
+    launch_adamw<std::remove_pointer_t<decltype(copy)>>(runner_, element, range);
+  });
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
+                                         const UpdateRange<T>& range) const {
+  with_copy_type(range, [&](auto* copy) {
+    using Copy = std::remove_pointer_t<decltype(copy)>;
+    switch (kind_of(factors, range.states[0] != nullptr)) {
+      case SgdKind::kPlain: return launch_sgd<SgdKind::kPlain, Copy>(runner_, factors, range);
+      case SgdKind::kMomentum: return launch_sgd<SgdKind::kMomentum, Copy>(runner_, factors, range);
+      case SgdKind::kNesterov: return launch_sgd<SgdKind::kNesterov, Copy>(runner_, factors, range);
+    }
+  });
+}
+
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::square_partials(int64_t count, const T* values,
+                                              double* partials) const {
+  runner_.run(squares_partials(count), [=] SMP_BODY(typename Runner::Block & block) {
+    cuda::square_partials(block, count, values, partials);
+  });
+}
+
+}  // namespace smp::cuda
