@@ -3,26 +3,27 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <set>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/any_call.h"
+#include "smp/comm/job_environment.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/errors.h"
 
 // Threads that help a rank to sum and copy.
 using namespace smp;
 using namespace smp::testing;
 
 TEST_CASE("helpers: every piece is made once, by one of them, call after call") {
-  shm::Helpers helpers(3);
+  shm::Helpers helpers(1);
   for (int round = 0; round < 2000; ++round) {
+    if (round == 1000) helpers.set_count(3);
     const int pieces = 1 + round % 37;
     std::vector<int> made(size_t(pieces), 0);  // each by one thread
-    helpers.run(pieces, [&](int i, int thread) {
-      ++made[size_t(i)];
-      if (thread < 0 || thread > 3) made[size_t(i)] = -1;
-    });
+    helpers.run(pieces, [&](int i) { ++made[size_t(i)]; });
     CHECK(made == std::vector<int>(size_t(pieces), 1));
     if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // they sleep
   }
@@ -34,6 +35,24 @@ TEST_CASE("helpers: as many as a rank has CPUs beside its own, and no more than 
   CHECK(shm::usual_helpers(16, 8) == 1);
   CHECK(shm::usual_helpers(16, 3) == 4);
   CHECK(shm::usual_helpers(224, 8) == 7);
+}
+
+TEST_CASE("helpers: SMP_COMM_THREADS is a number from 1 to 64, or not set") {
+  struct Unset {
+    ~Unset() { ::unsetenv("SMP_COMM_THREADS"); }
+  } const unset;
+  ::unsetenv("SMP_COMM_THREADS");
+  CHECK(read_comm_threads() == 0);
+  ::setenv("SMP_COMM_THREADS", "8", 1);
+  CHECK(read_comm_threads() == 8);
+  for (const char* const wrong : {"0", "65", "-1"}) {
+    ::setenv("SMP_COMM_THREADS", wrong, 1);
+    CHECK_THROWS_WITH_AS(
+        read_comm_threads(),
+        (std::string("SMP_COMM_THREADS=") + wrong + " is not from 1 to 64").c_str(), ConfigError);
+  }
+  ::setenv("SMP_COMM_THREADS", "many", 1);
+  CHECK_THROWS_AS(read_comm_threads(), ConfigError);
 }
 
 TEST_CASE("helpers: long calls that several threads of each rank make give what fp64 gives") {

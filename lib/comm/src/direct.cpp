@@ -227,17 +227,15 @@ int Group::chunks_at_once() const {
 
 // Elements [begin, end) of the part of `owner`.
 void Group::make_chunks(const Operation& op, int owner, int64_t begin, int64_t end, int64_t chunk) {
-  pointers_.resize(size_t(seat_->helpers.count() + 1));
   map_chunks(op, owner, begin, end);
-  const auto make = [&](int i, int thread) {
+  const auto make = [&](int i) {
     const int64_t at = begin + i * chunk, count = std::min(chunk, end - at);
-    op.call.op == CollectiveOp::kAllGather
-        ? spread_chunk(op, owner, at, count)
-        : reduce_chunk(op, owner, at, count, pointers_[size_t(thread)]);
+    op.call.op == CollectiveOp::kAllGather ? spread_chunk(op, owner, at, count)
+                                           : reduce_chunk(op, owner, at, count);
   };
   const int chunks = int(div_up(end - begin, chunk));
   if (seat_->helpers.count() > 0 && chunks > 1) return seat_->helpers.run(chunks, make);
-  for (int i = 0; i < chunks; ++i) make(i, 0);
+  for (int i = 0; i < chunks; ++i) make(i);
 }
 
 // Where they will be written.
@@ -267,25 +265,23 @@ void Group::spread_chunk(const Operation& op, int owner, int64_t at, int64_t cou
   }
 }
 
-void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count,
-                         Pointers& pointers) {
+void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
   const int64_t begin = (part_begin(op.call.count, size_, owner) + at) * element;
-  auto& [from, to] = pointers;
-  from.clear();
-  to.clear();
+  ConstBytes from[kMaxRanks];
+  Bytes to[kMaxRanks];
+  int outputs = 0;
   const bool to_all = op.call.op == CollectiveOp::kAllReduce;
   const int64_t place = to_all ? begin : at * element;
   for (int p = 0; p < size_; ++p) {
-    from.push_back(in_of(op, p) + begin);
+    from[p] = in_of(op, p) + begin;
     // What has given up since the piece was claimed waits until it is done.
-    if ((to_all || p == owner) && !has_given_up(p)) to.push_back(out_of(op, p) + place);
+    if ((to_all || p == owner) && !has_given_up(p)) to[outputs++] = out_of(op, p) + place;
   }
-  if (to.empty()) return;
+  if (outputs == 0) return;
   // What lies where it was read is in the cache already.
-  const bool stream = fills_cache(op.call) && to.front() != from[size_t(to_all ? 0 : owner)];
-  reduce_inputs({to.data(), int(to.size()), from.data(), size_, size_, stream}, count,
-                op.call.dtype, op.call.reduce_op);
+  const bool stream = fills_cache(op.call) && to[0] != from[to_all ? 0 : owner];
+  reduce_inputs({to, outputs, from, size_, size_, stream}, count, op.call.dtype, op.call.reduce_op);
 }
 
 bool Group::all_are_done(const Operation& op, const Pieces& pieces) const {

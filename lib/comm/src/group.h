@@ -154,11 +154,7 @@ class Group final : public GroupSide {
   int chunks_at_once() const;
   void map_chunks(const Operation& op, int owner, int64_t begin, int64_t end);
   void spread_chunk(const Operation& op, int owner, int64_t at, int64_t count);
-  struct Pointers {
-    std::vector<ConstBytes> from;
-    std::vector<Bytes> to;
-  };
-  void reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count, Pointers& pointers);
+  void reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count);
   bool all_are_done(const Operation& op, const Pieces& pieces) const;
   void ring_of_parts(const Operation& op);
   auto all_done(Operation& op, int piece, bool or_wanted);
@@ -176,7 +172,6 @@ class Group final : public GroupSide {
   SlotWrites writes_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
-  std::vector<Pointers> pointers_;   // of those that threads make at a time
 
   bool quiet_ = false;
 };

@@ -36,8 +36,7 @@ Helpers::~Helpers() {
 // As many as the host grants: calls need none of them.
 void Helpers::start() {
   try {
-    for (int i = int(threads_.size()) + 1; i <= count_; ++i)
-      threads_.emplace_back([this, i] { run_thread(i); });
+    while (int(threads_.size()) < count_) threads_.emplace_back([this] { run_thread(); });
   } catch (const std::system_error&) {
     count_ = int(threads_.size());
   }
@@ -51,17 +50,17 @@ void Helpers::run(int pieces, const Task& task) {
   work_.store(number << 32 | uint32_t(pieces));
   bell_.fetch_add(1);
   if (asleep_.load() > 0) futex_wake_all(bell_);
-  help(0);
+  help();
   for (int spins = 0; unmade_.load() > 0; ++spins)
     spins < kSpins ? pause_cpu() : void(sched_yield());
 }
 
 // Whoever has taken a piece has one of the call under way, which does not end before.
-bool Helpers::help(int thread) {
+bool Helpers::help() {
   bool has_helped = false;
   for (uint64_t work = work_.load(); uint32_t(work) > 0;) {
     if (!work_.compare_exchange_weak(work, work - 1)) continue;
-    (*task_)(int(uint32_t(work)) - 1, thread);
+    (*task_)(int(uint32_t(work)) - 1);
     unmade_.fetch_sub(1);
     has_helped = true;
     work = work_.load();
@@ -69,11 +68,11 @@ bool Helpers::help(int thread) {
   return has_helped;
 }
 
-void Helpers::run_thread(int thread) {
+void Helpers::run_thread() {
   Clock::time_point idle_since = Clock::now();
   while (!stop_.load()) {
     const uint32_t bell = bell_.load();
-    if (help(thread)) {
+    if (help()) {
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since < kIdle) {
       pause_cpu();

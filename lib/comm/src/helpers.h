@@ -14,8 +14,7 @@ namespace smp::shm {
 // between.
 class Helpers {
  public:
-  // task(i, thread) makes the i-th piece; `thread` says by whom, from 0, the caller, to count().
-  using Task = std::function<void(int i, int thread)>;
+  using Task = std::function<void(int i)>;  // makes the i-th piece
 
   explicit Helpers(int count) : count_(count) {}
   ~Helpers();
@@ -28,8 +27,8 @@ class Helpers {
 
  private:
   void start();
-  bool help(int thread);  // whether there was anything to do
-  void run_thread(int thread);
+  bool help();  // whether there was anything to do
+  void run_thread();
 
   int count_;
   std::vector<std::thread> threads_;

@@ -7,6 +7,7 @@ namespace {
 
 // One copy between a GPU and pinned memory, and hearing of its end (libfabric's issue 8881).
 constexpr double kCopyStartS = 15e-6;
+
 }  // namespace
 
 // Words: `down` and `up` are what a rank copies to its host and back, `read` what the CPUs of a
