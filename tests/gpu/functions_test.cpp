@@ -11,7 +11,6 @@
 #include "new_tensors.h"
 #include "runtime/layers_support.h"
 #include "tolerances.h"
-#include "worst.h"
 
 // What a GPU computes, against the CPU's loops: whole models, so that every kernel runs as layers
 // call it.
@@ -21,11 +20,6 @@ using namespace smp::test;
 namespace {
 
 constexpr CallContext kTraining{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
-
-struct Outcome {
-  double loss = 0;
-  NamedTensors gradients;
-};
 
 // `weights_of`: the type to which the weights are rounded first.
 Outcome outcome_of(const ModelSpec& model, at::ScalarType type, c10::Device device,
@@ -42,25 +36,9 @@ Outcome outcome_of(const ModelSpec& model, at::ScalarType type, c10::Device devi
   return outcome;
 }
 
-struct Difference {
-  double loss, gradients;  // relative; of the largest of all gradients
-};
-
-Difference difference(const Outcome& outcome, const Outcome& expected) {
-  Difference found{std::abs(outcome.loss / expected.loss - 1), 0};
-  double most = 0;
-  for (const auto& [name, gradient] : expected.gradients)
-    most = smp::testing::worst_of(most, gradient.abs().max().item<double>());
-  for (const auto& [name, gradient] : expected.gradients) {
-    const at::Tensor away = outcome.gradients.at(name).sub(gradient).abs();
-    found.gradients = smp::testing::worst_of(found.gradients, away.max().item<double>() / most);
-  }
-  return found;
-}
-
 void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, double allowed) {
-  const Difference found = difference(outcome_of(model, type, gpu.device(), type),
-                                      outcome_of(model, type, c10::DeviceType::CPU, type));
+  const OutcomeDifference found = difference(outcome_of(model, type, gpu.device(), type),
+                                             outcome_of(model, type, c10::DeviceType::CPU, type));
   MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << found.loss
                      << ", gradients within " << found.gradients);
   CHECK(found.loss <= allowed);
@@ -70,8 +48,9 @@ void check_same(const Gpu& gpu, const ModelSpec& model, at::ScalarType type, dou
 // Other kernels round elsewhere: as near to fp64 as the CPU's loops are, or half as far again.
 void check_as_near(const Gpu& gpu, const ModelSpec& model, at::ScalarType type) {
   const Outcome exact = outcome_of(model, at::kDouble, c10::DeviceType::CPU, type);
-  const Difference ours = difference(outcome_of(model, type, gpu.device(), type), exact);
-  const Difference theirs = difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
+  const OutcomeDifference ours = difference(outcome_of(model, type, gpu.device(), type), exact);
+  const OutcomeDifference theirs =
+      difference(outcome_of(model, type, c10::DeviceType::CPU, type), exact);
   MESSAGE(model.name << ", " << std::string(toString(type)) << ": loss within " << ours.loss
                      << " of fp64 (CPU " << theirs.loss << "), gradients within " << ours.gradients
                      << " (" << theirs.gradients << ")");

@@ -16,7 +16,6 @@
 #include "sgd_kernel.h"
 #include "smp/comm/thread_group.h"
 #include "tolerances.h"
-#include "worst.h"
 
 // The class that computes on GPUs, on CPU tensors with host threads in place of kernels, against
 // the CPU's loops: whole models, so that every function is called as layers call it.
@@ -26,11 +25,6 @@ using namespace smp::test;
 namespace {
 
 constexpr CallContext kTraining{.seed = 7, .step = 3, .first_sample = 4, .trains = true};
-
-struct Outcome {
-  double loss = 0;
-  NamedTensors gradients;
-};
 
 Outcome outcome_of(const ModelSpec& model, at::ScalarType type, int64_t tensor_degree = 1) {
   const at::NoGradGuard no_grad;
@@ -54,18 +48,11 @@ void check_same(const ModelSpec& model, at::ScalarType type, const HostFunctions
   const Outcome expected = outcome_of(model, type, tensor_degree);
   const FunctionsScope scope(functions);
   const Outcome ours = outcome_of(model, type, tensor_degree);
-  CHECK(std::abs(ours.loss / expected.loss - 1) <= allowed);
-  double worst = 0, most = 0;
-  for (const auto& [name, gradient] : expected.gradients) {
-    most = smp::testing::worst_of(most, gradient.abs().max().item<double>());
-  }
-  for (const auto& [name, gradient] : expected.gradients) {
-    const at::Tensor away = ours.gradients.at(name).sub(gradient).abs();
-    worst = smp::testing::worst_of(worst, away.max().item<double>() / most);
-  }
-  CHECK(worst <= allowed);
-  MESSAGE(model.num_layers << " layers: loss within " << std::abs(ours.loss / expected.loss - 1)
-                           << ", gradients within " << worst);
+  const OutcomeDifference found = difference(ours, expected);
+  CHECK(found.loss <= allowed);
+  CHECK(found.gradients <= allowed);
+  MESSAGE(model.num_layers << " layers: loss within " << found.loss << ", gradients within "
+                           << found.gradients);
 }
 
 ModelSpec with_dropout(ModelSpec model) {

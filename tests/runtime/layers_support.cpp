@@ -7,6 +7,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/layer_tensors.h"
 #include "smp/plan/model_family.h"
+#include "worst.h"
 
 namespace smp::test {
 
@@ -219,6 +220,18 @@ double ModelOnRank::run(const std::vector<at::Tensor>& batch, bool backward, dou
     if (i + 1 == layers_.size()) tensors.pop_back();  // of the targets
   }
   return loss;
+}
+
+OutcomeDifference difference(const Outcome& outcome, const Outcome& expected) {
+  OutcomeDifference found{std::abs(outcome.loss / expected.loss - 1), 0};
+  double most = 0;
+  for (const auto& [name, gradient] : expected.gradients)
+    most = testing::worst_of(most, gradient.abs().max().item().toDouble());
+  for (const auto& [name, gradient] : expected.gradients) {
+    const at::Tensor away = outcome.gradients.at(name).sub(gradient).abs();
+    found.gradients = testing::worst_of(found.gradients, away.max().item().toDouble() / most);
+  }
+  return found;
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {

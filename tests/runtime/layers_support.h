@@ -60,6 +60,18 @@ class ModelOnRank {
 at::Tensor box_of(const ModelSpec& model, const ParameterSpec& spec, const at::Tensor& full,
                   int64_t degree, int64_t rank);
 
+// What a model's step came to: the loss, and each gradient.
+struct Outcome {
+  double loss = 0;
+  NamedTensors gradients;
+};
+
+// Relative, the gradients' to the largest of all.
+struct OutcomeDifference {
+  double loss, gradients;
+};
+OutcomeDifference difference(const Outcome& outcome, const Outcome& expected);
+
 // Largest |a - b| over largest |b|.
 double relative_difference(const at::Tensor& a, const at::Tensor& b);
 
