@@ -198,13 +198,10 @@ class Bench {
   BenchTime time(std::byte* in, std::byte* out) {
     memset(in, 0, size_t(count_ * element_));
     call(in, out);
-    const int calls =
-        calls_of_a_sample(options_.sample_s, options_.is_dirty ? kMostDirtyCalls : kMostCalls,
-                          [&](int n) { return seconds_of(n, in, out); });
-    std::vector<double> samples;
-    for (int i = 0; i < options_.samples; ++i)
-      samples.push_back(seconds_of(calls, in, out) / calls);
-    BenchTime time{median(std::move(samples)), {}};
+    BenchTime time{median_of_samples(options_.samples, options_.sample_s,
+                                     options_.is_dirty ? kMostDirtyCalls : kMostCalls,
+                                     [&](int n) { return seconds_of(n, in, out); }),
+                   {}};
     if (options_.is_checked) time.wrong = wrong(in, out);
     return time;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 namespace smp {
 
@@ -32,6 +33,17 @@ int calls_of_a_sample(double sample_s, int most, const SecondsOf& seconds_of) {
     if (is_warm && next < 2 * calls) return next;
     calls = next;
   }
+}
+
+// Seconds of a call: the median of so many samples of about `sample_s` each.
+template <class SecondsOf>
+double median_of_samples(int samples, double sample_s, int most, const SecondsOf& seconds_of) {
+  const int calls = calls_of_a_sample(sample_s, most, seconds_of);
+  std::vector<double> seconds;
+  for (int i = 0; i < samples; ++i) seconds.push_back(seconds_of(calls) / calls);
+  const auto middle = seconds.begin() + samples / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
 }
 
 }  // namespace smp

@@ -101,12 +101,9 @@ class TimedProcesses {
     constexpr int kSamples = 7;
     rewrite();
     call();
-    const int calls = calls_of_a_sample(  // as smp-bench
-        0.02, is_dirty_ ? 10'000 : 100'000, [&](int n) { return seconds_of(n, call, rewrite); });
-    std::vector<double> samples;
-    for (int i = 0; i < kSamples; ++i) samples.push_back(seconds_of(calls, call, rewrite) / calls);
-    std::sort(samples.begin(), samples.end());
-    return samples[kSamples / 2];
+    return median_of_samples(  // as smp-bench
+        kSamples, 0.02, is_dirty_ ? 10'000 : 100'000,
+        [&](int n) { return seconds_of(n, call, rewrite); });
   }
 
  private:

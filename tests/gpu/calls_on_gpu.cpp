@@ -176,18 +176,12 @@ double slowest(Communicator& world, double mine) {
 // Seconds of a call: of the slowest rank, the median of the samples.
 template <class CallOnce>
 double seconds_of(Communicator& world, const CallOnce& call) {
-  constexpr int kSamples = 7;
-  const auto of_calls = [&](int calls) {
+  return median_of_samples(7, 0.02, 10'000, [&](int calls) {
     world.barrier("start")->wait();
     const double start = now_s();
     for (int i = 0; i < calls; ++i) call();
     return slowest(world, now_s() - start);
-  };
-  const int calls = calls_of_a_sample(0.02, 10'000, of_calls);
-  std::vector<double> samples(kSamples);
-  for (double& sample : samples) sample = of_calls(calls) / calls;
-  std::nth_element(samples.begin(), samples.begin() + kSamples / 2, samples.end());
-  return samples[kSamples / 2];
+  });
 }
 
 // Ranks copy what the call copies, all at once and nothing else: what no call that goes by the host
