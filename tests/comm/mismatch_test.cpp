@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <chrono>
 #include <string>
@@ -72,6 +73,35 @@ TEST_CASE("calls that do not match end at once on both ranks, which are both nam
   check_mismatch(send_of(1 << 20, f32, 1, "m"), recv_of(1 << 20, DType::kI32, 0, "m"),
                  "rank 0: send #1 'm' of 1048576 fp32 to rank 1 does not match "
                  "rank 1: recv #1 'm' of 1048576 int32 from rank 0");
+}
+
+TEST_CASE(
+    "a call of two slots at once is told from one of a slot, wherever in the ring it begins") {
+  constexpr int kRanks = 4;
+  for (int before = 0; before < 5; ++before) {
+    CAPTURE(before);
+    const auto after = [before](const Step& step) -> Step {
+      return [=](Communicator& comm) {
+        for (int i = 0; i < before; ++i) gather_of(10, DType::kF32, "before")(comm);
+        step(comm);
+      };
+    };
+    const Step scatter = [](Communicator& comm) {
+      std::vector<float> in(1 << 20), out(in.size() / kRanks);
+      comm.reduce_scatter(in.data(), out.data(), int64_t(in.size()), DType::kF32, ReduceOp::kSum,
+                          "x")
+          ->wait();
+    };
+    std::vector<Step> calls(kRanks, after(scatter));
+    calls.back() = after(gather_of(100, DType::kF32, "x"));
+    const auto start = std::chrono::steady_clock::now();
+    for (const std::string& error : errors_of(calls, kNever)) {
+      CHECK(error.rfind("mismatch 3: rank ", 0) == 0);
+      CHECK(error.find(fmt::format("all_gather #{} 'x' of 100 fp32", before + 1)) !=
+            std::string::npos);
+    }
+    CHECK(std::chrono::steady_clock::now() - start < kSoon);
+  }
 }
 
 TEST_CASE("calls in another order are told from each other by their labels") {

@@ -20,10 +20,18 @@
 namespace smp::shm {
 namespace {
 
-// Half a slot: beside it the rank's own part and what is written stay in a CPU's own cache.
-constexpr int64_t kOneShotStep = 128 << 10;
-static_assert(kOneShotStep <= kSlotBytes);
-constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
+// Of a reduce_scatter, among so many that a slot has no room for it. Turns of ranks that share a
+// CPU cost 2 us each, for what they need next is not in its cache: with fewer, larger pieces 4
+// ranks on 2 CPUs took 0.94 of the time for 4 MiB, 8 ranks 0.9 from there on.
+constexpr int64_t kLargePiece = 128 << 10;
+
+// Chunks of whole lines, at most `most`, that `bytes` fall into: as few as can be, about as long as
+// each other.
+int64_t even_chunk(int64_t bytes, int64_t most) {
+  constexpr int64_t line = int64_t(kLineBytes);
+  const int64_t chunks = std::max<int64_t>(1, div_up(bytes, most));
+  return std::max<int64_t>(1, div_up(bytes, chunks * line)) * line;
+}
 
 }  // namespace
 
@@ -37,9 +45,10 @@ void Group::show_call(Operation& op) {
 
 // Of a program that publishes slots, which ring: what peers wait for comes with the first of them.
 // The line that says so is theirs, who have read it last: it comes back while the slot is written.
-void Group::begin(Operation& op) {
+void Group::begin(Operation& op, int slots_at_once) {
   show_call(op);
   before_ = published_;
+  at_once_ = uint64_t(slots_at_once);
   fetch_to_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published), kLineBytes);
 }
 
@@ -117,7 +126,7 @@ bool Group::writes_next(int64_t written, int64_t taken) {
 
 // How many slots a reader must have taken before the next one is written.
 uint64_t Group::slots_needed() const {
-  const uint64_t then = published_ + 1;
+  const uint64_t then = place_of(published_) + at_once_;
   return then <= uint64_t(kRingSlots) ? 0 : then - uint64_t(kRingSlots);
 }
 
@@ -131,7 +140,8 @@ bool Group::has_taken(int reader, uint64_t slots) {
 void Group::count_slot(Operation& op, int64_t wire_bytes) {
   Published& ring = block_.control(rank_).published;
   ring.prints[published_ % kRingSlots].store(op.print, std::memory_order_relaxed);
-  ring.value.store(++published_);
+  published_ = place_of(published_) + at_once_;
+  ring.value.store(published_);
   op.wire_bytes += wire_bytes;
 }
 
@@ -141,15 +151,20 @@ void Group::publish(Operation& op, int64_t wire_bytes) {
   note(op);
 }
 
+uint64_t Group::count_taken(int peer) {
+  uint64_t& consumed = consumed_[size_t(peer)];
+  return consumed = place_of(consumed) + at_once_;
+}
+
 void Group::take(int peer) {
-  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)]);
+  block_.taken(peer, rank_).value.store(count_taken(peer));
   seat_->job->ring(global(peer), global(rank_));
 }
 
 // The only slot of a call, whose place its writer needs again some calls later. So a writer that
 // falls asleep at this very moment may be missed: this rank's next call rings as well.
 void Group::take_only(int peer) {
-  block_.taken(peer, rank_).value.store(++consumed_[size_t(peer)], std::memory_order_release);
+  block_.taken(peer, rank_).value.store(count_taken(peer), std::memory_order_release);
   seat_->job->ring(global(peer), global(rank_));
 }
 
@@ -161,37 +176,6 @@ Program Group::run_barrier(Operation& op) {
   post(op);
   co_await called_by_all(op);
   for (int step = 1; step < size_; ++step) check_call(op, next(step));
-}
-
-Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
-  const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
-  const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool is_large = fills_cache(op.call), stream = is_large && in != out;
-  const int far = steps > 1 ? next(1) : -1;
-  std::vector<ConstBytes>& from = sources_;
-  begin(op);
-  int64_t made = 0;
-  for (int64_t taken = 0; taken < steps; ++taken) {
-    while (made < steps && writes_next(made, taken)) {
-      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_.copy(my_slot(), in + at, n, !is_large);
-      publish(op, n * (size_ - 1));
-      op.is_given = steps == 1;
-    }
-    const int64_t at = taken * most, n = std::min(most, bytes - at);
-    from[size_t(rank_)] = in + at;
-    for (int step = 1; step < size_; ++step) {
-      const int p = next(step);
-      co_await slot_of(op, p);
-      if (taken == 0) check_slot(op, p);
-      from[size_t(p)] = peer_slot(p);
-    }
-    Bytes const to = out + at;
-    reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n / element, op.call.dtype,
-                  op.call.reduce_op);
-    take_all(steps == 1);
-  }
 }
 
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
@@ -252,15 +236,16 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
   }
 }
 
+// Between the pieces of a slot, or of two that are written at once.
 int64_t Group::piece_bytes() const {
   constexpr int64_t line = int64_t(kLineBytes);
-  return kSlotBytes / (size_ - 1) / line * line;
+  return int64_t(at_once_) * kSlotBytes / (size_ - 1) / line * line;
 }
 
 // Writes chunk `step` of every peer's part of the `count` elements of `in` to the next slot.
-void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step) {
-  const int64_t element = bytes_of(op.call.dtype);
-  const int64_t chunk = piece_bytes() / element, at = step * chunk;
+void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk,
+                           int64_t step) {
+  const int64_t element = bytes_of(op.call.dtype), at = step * chunk;
   const bool is_large = fills_cache(op.call);
   int64_t wire = 0;
   for (int distance = 1; distance < size_; ++distance) {
@@ -281,18 +266,20 @@ Group::ConstBytes Group::piece_from(int peer) const {
 
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
-  const int64_t chunk = piece_bytes() / element;
+  const bool by_two = kSlotBytes / (size_ - 1) < std::min(kLargePiece, part * element);
+  begin(op, by_two ? 2 : 1);
+  const int64_t most = by_two ? std::min(kLargePiece, piece_bytes()) : piece_bytes();
+  const int64_t chunk = even_chunk(part * element, most) / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool is_large = fills_cache(op.call);
   const bool stream = is_large && in + part * rank_ * element != out;
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
-  begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, op.call.count, made++);
+      publish_pieces(op, in, op.call.count, chunk, made++);
       op.is_given = steps == 1;
     }
     const int64_t at = taken * chunk, n = std::min(chunk, part - at);
@@ -308,74 +295,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
                   op.call.reduce_op);
     take_all(steps == 1);
   }
-}
-
-// The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
-// copied to the slot while they are in the nearest cache. Where a peer's CPU shares no cache with
-// this one, a vector that writes a slot waits until each line that the peer has read is taken away
-// from there. Long copies by the C library do not; others are timed (SlotWrites).
-void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
-  const int64_t element = bytes_of(op.call.dtype);
-  const bool around = writes_.go_around(bytes);
-  alignas(kLineBytes) std::byte block[kSumBlock];  // of a sum that goes to `out` around the cache
-  for (int64_t at = 0; at < bytes; at += kSumBlock) {
-    const int64_t n = std::min(kSumBlock, bytes - at);
-    Bytes const to[] = {stream ? block : out + at, out + at};
-    reduce_inputs(
-        {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
-        n / element, op.call.dtype, op.call.reduce_op);
-    copy_bytes(my_slot() + at, to[0], n, around);
-    for (ConstBytes& from : sources_) from += n;
-  }
-}
-
-// A mesh reduce-scatter and a mesh all-gather, a chunk at a time. Each rank publishes, in this
-// order, pieces 0, pieces 1, sum 0, pieces 2, sum 1, ... and takes its peers' slots in the same
-// order: while a sum is on its way the next pieces are being summed.
-Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
-  static_assert(kRingSlots >= 3,
-                "pieces k are not taken before sum k has a place behind pieces k+1");
-  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
-  const int64_t chunk = piece_bytes() / element;
-  const int64_t steps = div_up(part_size(count, size_, 0), chunk);
-  auto part_at = [&](int rank, int64_t step) {
-    return (part_begin(count, size_, rank) + step * chunk) * element;
-  };
-  auto length = [&](int rank, int64_t step) {
-    return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
-  };
-  const bool stream = fills_cache(op.call, in == out);
-  std::vector<ConstBytes>& from = sources_;
-  begin(op);
-  for (int64_t k = -1; k <= steps; ++k) {
-    if (k + 1 < steps) {
-      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, count, k + 1);
-    }
-    if (k < 0) continue;
-    if (k < steps) {  // the sum of chunk k of this rank's part
-      from[size_t(rank_)] = in + part_at(rank_, k);
-      for (int step = 1; step < size_; ++step) {
-        const int p = next(step);
-        co_await slot_of(op, p);
-        if (k == 0) check_slot(op, p);
-        from[size_t(p)] = piece_from(p);
-      }
-      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      const int64_t n = length(rank_, k);
-      sum_to_slot(op, out + part_at(rank_, k), n * element, stream);
-      take_all();
-      publish(op, n * element * (size_ - 1));
-    }
-    if (k == 0) continue;
-    for (int step = 1; step < size_; ++step) {  // the peers' sums of chunk k - 1
-      const int p = next(step);
-      co_await slot_of(op, p);
-      const int64_t n = length(p, k - 1);
-      copy_bytes(out + part_at(p, k - 1), peer_slot(p), n * element, stream);
-      take(p);
-    }
-  }
+  at_once_ = 1;
 }
 
 }  // namespace smp::shm

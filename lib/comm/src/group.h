@@ -12,8 +12,8 @@
 
 namespace smp::shm {
 
-// One rank's side of a group inside a host. The programs (collectives.cpp, direct.cpp,
-// messages.cpp) own the counters below.
+// One rank's side of a group inside a host. The programs (collectives.cpp,
+// all_reduce.cpp, direct.cpp, rooted.cpp, messages.cpp) own the counters below.
 class Group final : public GroupSide {
   friend class GroupWindow;
 
@@ -102,7 +102,7 @@ class Group final : public GroupSide {
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
   void show_call(Operation& op);
-  void begin(Operation& op);
+  void begin(Operation& op, int slots_at_once = 1);
   void post(Operation& op);
   auto called_by(Operation& op, int peer);
   auto called_by_all(Operation& op);
@@ -113,16 +113,21 @@ class Group final : public GroupSide {
   bool writes_next(int64_t written, int64_t taken);
   uint64_t slots_needed() const;
   bool has_taken(int reader, uint64_t slots);
-  Bytes my_slot() const { return block_.slot(rank_, published_); }
+  // Of slots that are written two at once the first has an even number.
+  uint64_t place_of(uint64_t slot) const { return slot + slot % at_once_; }
+  Bytes my_slot() const { return block_.slot(rank_, place_of(published_)); }
   void publish(Operation& op, int64_t wire_bytes);
   auto slot_of(Operation& op, int peer);
-  ConstBytes peer_slot(int peer) const { return block_.slot(peer, consumed_[size_t(peer)]); }
+  ConstBytes peer_slot(int peer) const {
+    return block_.slot(peer, place_of(consumed_[size_t(peer)]));
+  }
+  uint64_t count_taken(int peer);
   void take(int peer);
   void take_only(int peer);
   void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
   int64_t piece_bytes() const;
-  void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t step);
+  void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk, int64_t step);
   ConstBytes piece_from(int peer) const;
   void sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream);
   void ring_peers() const;
@@ -168,6 +173,7 @@ class Group final : public GroupSide {
   std::vector<Peer> peers_;
 
   uint64_t published_ = 0, before_ = 0;  // slots; before the call that runs
+  uint64_t at_once_ = 1;                 // of these the program that runs writes one or two
   std::vector<uint64_t> consumed_;
   SlotWrites writes_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken

@@ -65,7 +65,7 @@ Program Group::run_exchange(Operation& op, ConstBytes in, Bytes out) {
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (gives && made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, op.call.count * size_, made++);
+      publish_pieces(op, in, op.call.count * size_, chunk / bytes_of(op.call.dtype), made++);
     }
     const int64_t at = taken * chunk, n = std::min(chunk, bytes - at);
     for (int step = 1; step < size_; ++step) {
