@@ -150,6 +150,50 @@ TEST_CASE(
   }));
 }
 
+TEST_CASE(
+    "processes: what a stopped rank has left of a sum is made before the time is over, by those "
+    "who compute as well") {
+  // Else each of them, its own share made, would name whose piece it is that nobody has made.
+  constexpr int kRanks = 4, kStopped = 3;
+  constexpr int64_t kPart = 1 << 18;
+  constexpr milliseconds kTimeOut{600};
+  const std::string job_id = fresh_job_id();
+  const Shared<std::atomic<bool>> is_stopped;
+  std::vector<Child> children;
+  for (int rank = 0; rank < kRanks; ++rank)
+    children.emplace_back([&, rank]() -> std::string {
+      const auto comm = connect_shared_memory(options_of(rank, kRanks, job_id));
+      Buffer in(*comm, kRanks * kPart, true), out(*comm, kPart, true);
+      std::fill(in.data(), in.data() + kRanks * kPart, float(1 + rank));
+      comm->barrier("start")->wait();
+      if (rank != kStopped)
+        while (!is_stopped->load()) std::this_thread::yield();
+      comm->set_timeout(kTimeOut);
+      const WorkPtr first = comm->barrier("first");  // behind it the sum is known, and not begun
+      const WorkPtr sum = comm->reduce_scatter(in.data(), out.data(), kRanks * kPart, DType::kF32,
+                                               ReduceOp::kSum, "x");
+      if (rank == kStopped) raise(SIGSTOP);
+      std::this_thread::sleep_for(2 * kTimeOut);
+      try {
+        first->wait();
+        sum->wait();
+      } catch (const CommError& error) {
+        return text_of(error);
+      }
+      const bool is_right =
+          std::all_of(out.data(), out.data() + kPart, [](float value) { return value == 10; });
+      comm->set_timeout(kSoon);
+      comm->barrier("the stopped one goes on")->wait();
+      return is_right ? "right" : "wrong";
+    });
+  int status = 0;
+  waitpid(children[kStopped].pid(), &status, WUNTRACED);
+  is_stopped->store(true);
+  std::this_thread::sleep_for(3 * kTimeOut);
+  kill(children[kStopped].pid(), SIGCONT);
+  for (Child& child : children) CHECK(child.join().said == "right");
+}
+
 TEST_CASE("processes: an exception that ends a rank is not a departure in good order") {
   const auto outcomes = run_processes(3, [](Communicator& comm) -> std::string {
     struct Pause {

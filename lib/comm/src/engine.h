@@ -188,7 +188,7 @@ class Operation {
   uint64_t target_ = 0;
   int peer_ = -1;
   bool or_wanted_ = false;
-  bool wanted_ = false;  // somebody waits for it or for one behind it
+  bool wanted_ = false;  // somebody waits for it or for one behind it, or half of its time is over
   int budget_ = 0;       // chunks that it may still move before other lanes get their turn
   bool started_ = false;
   bool leaves_ = false;
