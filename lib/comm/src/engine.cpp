@@ -20,7 +20,6 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
 constexpr int64_t kHabitBytes = 4 << 20;   // of 8 and 16 MiB a habit saved nothing
-constexpr microseconds kAtOnce{200};       // after the call
 // So that the last call of a step, which is waited for at once, does not make the next step's first
 // ones look wanted.
 constexpr int kRemembered = 8;
@@ -28,6 +27,8 @@ constexpr int kRemembered = 8;
 constexpr int kLeastComputing = 8;
 
 using Clock = std::chrono::steady_clock;
+
+thread_local LongCall::Span waited_here{0};  // for long calls
 
 std::chrono::nanoseconds own_cpu_time() {
   timespec time{};
@@ -55,9 +56,14 @@ bool Operation::done() {
 }
 
 void Operation::wait() {
-  if (left_ != Clock::time_point() && Clock::now() - left_ < kAtOnce)
-    is_wanted_at_once_.store(true);
-  if (!finished()) engine_.wait(*this);
+  if (!long_.is_left()) {
+    if (!finished()) engine_.wait(*this);
+  } else {
+    const auto begin = Clock::now();
+    long_.wait(begin, waited_here);
+    if (!finished()) engine_.wait(*this);
+    waited_here += Clock::now() - begin;
+  }
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -97,8 +103,7 @@ void Engine::wake_thread() {
 bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   Lane& lane = op->lane;
   const auto before = std::exchange(lane.last_long, op);
-  if (before != nullptr && !before->is_wanted_at_once_.load() &&
-      Clock::now() - before->left_ > kAtOnce) {
+  if (before != nullptr && before->long_.was_left_alone(Clock::now())) {
     lane.left_lately = kRemembered;
   } else if (lane.left_lately > 0) {
     --lane.left_lately;
@@ -111,7 +116,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   const bool is_long = op->call.bytes() >= kLongBytes, leaves = is_long && is_for_thread(op);
   Lane& lane = op->lane;
   put(std::move(op), leaves);
-  if (is_long) lane.last_long->left_ = Clock::now();  // much of it may be through by now
+  if (is_long) lane.last_long->long_.leave(Clock::now(), waited_here);
 }
 
 void Engine::put(std::shared_ptr<Operation> op, bool leaves) {

@@ -16,6 +16,7 @@
 #include "call.h"
 #include "doorbell.h"
 #include "job.h"
+#include "long_call.h"
 #include "looking.h"
 #include "mover.h"
 #include "program.h"
@@ -193,8 +194,7 @@ class Operation {
   bool started_ = false;
   bool leaves_ = false;
   bool is_for_thread_ = false;
-  std::chrono::steady_clock::time_point left_;   // by its maker, who went on: of a long call
-  std::atomic<bool> is_wanted_at_once_{false};   // by somebody who waited for it when it was made
+  LongCall long_;                                // if it is one
   std::chrono::steady_clock::time_point start_;  // as noted when it first had to wait for long
   std::chrono::steady_clock::time_point asked_;  // about it, before the time was over
   Looking overdue_;                              // at whom it waits for

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace smp::shm {
+
+// Whether who has made a long call wants it at once, or leaves it alone and goes on with something
+// else. Of several that are waited for one after the other all are wanted, not the first alone: so
+// the time that the maker spends waiting does not count. A thread has one `waited`, how long it has
+// waited for long calls in all, and gives it whenever it leaves one or waits for one.
+//
+// Thread rule: leave() and was_left_alone() are the maker's, before and after anybody may wait.
+class LongCall {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Span = std::chrono::nanoseconds;
+  static constexpr std::chrono::microseconds kAtOnce{200};
+
+  // Its maker goes on: much of it may be through by now.
+  void leave(Time now, const Span& waited) {
+    left_ = now;
+    waited_ = &waited;
+    waited_then_ = waited;
+  }
+  bool is_left() const { return left_ != Time(); }
+
+  // Somebody begins to wait for it, the maker or another thread.
+  void wait(Time now, const Span& waited) {
+    const Span of_it = waited_ == &waited ? waited - waited_then_ : Span(0);
+    if (now - left_ - of_it < kAtOnce) is_wanted_.store(true);
+  }
+
+  bool was_left_alone(Time now) const { return !is_wanted_.load() && now - left_ > kAtOnce; }
+
+ private:
+  Time left_;
+  const Span* waited_ = nullptr;
+  Span waited_then_{0};
+  std::atomic<bool> is_wanted_{false};
+};
+
+}  // namespace smp::shm
