@@ -82,7 +82,7 @@ TEST_CASE("over libfabric the bytes in flight stay within the window, none comes
   if (!is_here(Path::kBetweenHosts)) return;
   struct Case {
     const char* provider;
-    FabricProtocol protocol;  // the usual one
+    FabricProtocol protocol;
   };
   for (const Case& c :
        {Case{"net", FabricProtocol::kTagged}, Case{"tcp;ofi_rxm", FabricProtocol::kWrite}}) {
