@@ -113,7 +113,7 @@ TEST_CASE("send and recv in a ring: all dtypes, both memories") {
 }
 
 TEST_CASE("over libfabric: every call of every dtype and reduction, in both memories" *
-          doctest::test_suite("by writes of libfabric")) {
+          doctest::test_suite("by either protocol")) {
   if (!is_here(Path::kBetweenHosts)) return;
   auto ranks = start(4, 2, [](Communicator& comm) {
     int64_t wrong = 0;

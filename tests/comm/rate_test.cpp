@@ -84,8 +84,8 @@ TEST_CASE("over libfabric the bytes in flight stay within the window, none comes
     const char* provider;
     FabricProtocol protocol;
   };
-  for (const Case& c :
-       {Case{"net", FabricProtocol::kTagged}, Case{"tcp;ofi_rxm", FabricProtocol::kWrite}}) {
+  for (const Case& c : {Case{"net", FabricProtocol::kTagged}, Case{"net", FabricProtocol::kWrite},
+                        Case{"tcp;ofi_rxm", FabricProtocol::kWrite}}) {
     if (!network_provider().empty() && network_provider() != c.provider) continue;
     CAPTURE(c.provider);
     Child child([&] {

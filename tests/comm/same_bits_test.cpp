@@ -132,7 +132,7 @@ TEST_CASE(
 }
 
 TEST_CASE("over libfabric sums have the same bits on all ranks and in 100 runs" *
-          doctest::test_suite("by writes of libfabric")) {
+          doctest::test_suite("by either protocol")) {
   if (!is_here(Path::kBetweenHosts)) return;
   for (const bool is_symmetric : {false, true}) {
     auto ranks = start(3, 1, [&](Communicator& comm) {

@@ -124,10 +124,13 @@ bool Group::writes_next(int64_t written, int64_t taken) {
   return true;
 }
 
-// How many slots a reader must have taken before the next one is written.
+// How many slots a reader must have taken before the next one is written. One that was left out
+// before the first of a call is taken with that.
 uint64_t Group::slots_needed() const {
   const uint64_t then = place_of(published_) + at_once_;
-  return then <= uint64_t(kRingSlots) ? 0 : then - uint64_t(kRingSlots);
+  if (then <= uint64_t(kRingSlots)) return 0;
+  const uint64_t needed = then - uint64_t(kRingSlots);
+  return needed == place_of(before_) ? before_ : needed;
 }
 
 // Looks at the reader's counter, which moves with every slot, only when it must.

@@ -140,9 +140,10 @@ int Group::first_piece(const Pieces& pieces) const {
 
 // Each piece is made by whoever comes first, of all ranks, which read all parts: so nobody waits
 // for a rank that has called but has no CPU. Each makes as many as its own part has, more if it
-// waits for the call. Whoever makes a piece claims it before, and writes it wherever it shall be:
-// to the part's rank or, in an all_reduce and an all_gather, to all of them, whose inputs may lie
-// there; nobody else touches this piece of them. Ranks are added in the same order by all.
+// waits for the call or half of its time is over. Whoever makes a piece claims it before, and
+// writes it wherever it shall be: to the part's rank or, in an all_reduce and an all_gather, to all
+// of them, whose inputs may lie there; nobody else touches this piece of them. Ranks are added in
+// the same order by all.
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);

@@ -119,7 +119,7 @@ class Operation {
   }
 
   // The same of all ranks' counters, which lie `stride` bytes apart, rank 0's first: whoever moves
-  // the last one rings. `or_wanted`: goes on as well when somebody waits for this operation.
+  // the last one rings. `or_wanted`: goes on as well when this operation is wanted.
   auto all_reach(const std::atomic<uint64_t>& first, size_t stride, int size, uint64_t target,
                  bool or_wanted = false) {
     struct Awaitable {
