@@ -171,7 +171,8 @@ TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster
        {Case{"net", "", "; protocol write (the faster one of net)"},
         {"net", "tagged", "; protocol tagged (as SMP_FABRIC_PROTOCOL says)"},
         {"tcp;ofi_rxm", "", "; protocol write (the faster one of tcp;ofi_rxm)"},
-        {"tcp;ofi_rxm", "write", "; protocol write (as SMP_FABRIC_PROTOCOL says)"}}) {
+        {"net", "write", "; protocol write (as SMP_FABRIC_PROTOCOL says)"},
+        {"tcp;ofi_rxm", "tagged", "; protocol tagged (as SMP_FABRIC_PROTOCOL says)"}}) {
     Child child([&c] {
       setenv("SMP_FABRIC_PROTOCOL", c.said, 1);
       const HeldPort port;

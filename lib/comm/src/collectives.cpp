@@ -9,7 +9,8 @@
 #include "steps.h"
 
 // The collectives of a group. Words: a *step* moves one chunk of each rank's data; a *part* is what
-// a rank owns of a reduced buffer; a *piece* is what a slot of a reduction holds for one reader.
+// a rank owns of a reduced buffer; a *piece* is what a slot of a reduction, or two at once, holds
+// for one reader.
 //
 // What a sum of several steps fetches ahead is the farthest of its inputs: a rank's own part of a
 // call that fills the cache, unless the rank has just copied it to a slot; below that a peer's

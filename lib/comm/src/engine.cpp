@@ -15,7 +15,6 @@
 namespace smp::shm {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread

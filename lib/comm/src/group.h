@@ -12,8 +12,8 @@
 
 namespace smp::shm {
 
-// One rank's side of a group inside a host. The programs (collectives.cpp,
-// all_reduce.cpp, direct.cpp, rooted.cpp, messages.cpp) own the counters below.
+// One rank's side of a group inside a host. The programs (collectives.cpp, all_reduce.cpp,
+// direct.cpp, rooted.cpp, messages.cpp) own the counters below.
 class Group final : public GroupSide {
   friend class GroupWindow;
 
@@ -114,7 +114,7 @@ class Group final : public GroupSide {
   uint64_t slots_needed() const;
   bool has_taken(int reader, uint64_t slots);
   // Of slots that are written two at once the first has an even number.
-  uint64_t place_of(uint64_t slot) const { return slot + slot % at_once_; }
+  uint64_t place_of(uint64_t slot) const { return slot + (slot & (at_once_ - 1)); }
   Bytes my_slot() const { return block_.slot(rank_, place_of(published_)); }
   void publish(Operation& op, int64_t wire_bytes);
   auto slot_of(Operation& op, int peer);
