@@ -134,6 +134,13 @@ struct Lanes<BF16> : HalfLanes {
   }
 };
 
+#if defined(__AVX512F__)
+// Written as they are: as one vector sums of 2 to 8 inputs took a Zen 4 1.05 to 1.25 times as long.
+struct TwoHalves {
+  __m256i a, b;
+};
+#endif
+
 // a has the first half of the elements.
 template <>
 struct Lanes<F16> : HalfLanes {
@@ -143,10 +150,9 @@ struct Lanes<F16> : HalfLanes {
     return {Floats(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves))),
             Floats(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves + 1)))};
   }
-  static Words packed(Sums v) {
-    const __m512i low = _mm512_castsi256_si512(_mm512_maskz_cvtps_ph(kAll, __m512(v.a), 0));
-    const __m256i high = _mm512_maskz_cvtps_ph(kAll, __m512(v.b), 0);
-    return Words(_mm512_maskz_inserti64x4(0xff, low, high, 1));
+  static TwoHalves packed(Sums v) {
+    return {_mm512_maskz_cvtps_ph(kAll, __m512(v.a), 0),
+            _mm512_maskz_cvtps_ph(kAll, __m512(v.b), 0)};
   }
 
  private:
@@ -228,6 +234,20 @@ inline void put(std::byte* to, Vector v) {
 #endif
   __builtin_memcpy(to, &v, kWidth);
 }
+
+#if defined(__AVX512F__)
+template <bool kStream>
+inline void put(std::byte* to, TwoHalves v) {
+  if constexpr (kStream) {  // whole lines
+    const __m512i a = _mm512_castsi256_si512(v.a);
+    put<true>(to, _mm512_maskz_inserti64x4(0xff, a, v.b, 1));
+  } else {
+    auto* const halves = reinterpret_cast<__m256i*>(to);
+    _mm256_storeu_si256(halves, v.a);
+    _mm256_storeu_si256(halves + 1, v.b);
+  }
+}
+#endif
 
 // Vectors of each input that are reduced side by side, in the registers that there are.
 #if defined(__AVX512F__)
