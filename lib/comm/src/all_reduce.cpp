@@ -19,7 +19,7 @@ constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
 Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), element = bytes_of(op.call.dtype);
   const int64_t most = kOneShotStep, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool is_large = fills_cache(op.call), stream = is_large && in != out;
+  const bool stream = fills_cache(op.call) && in != out;
   const int far = steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   begin(op);
@@ -28,7 +28,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_.copy(my_slot(), in + at, n, !is_large);
+      writes_[size_t(rank_)].copy(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -50,10 +50,9 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 // The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
 // copied to the slot while they are in the nearest cache. Where a peer's CPU shares no cache with
 // this one, a vector that writes a slot waits until each line that the peer has read is taken away
-// from there. Long copies by the C library do not; others are timed (SlotWrites).
+// from there. Long copies by the C library do not, and all are timed (SlotWrites).
 void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
   const int64_t element = bytes_of(op.call.dtype);
-  const bool around = writes_.go_around(bytes);
   alignas(kLineBytes) std::byte block[kSumBlock];  // of a sum that goes to `out` around the cache
   for (int64_t at = 0; at < bytes; at += kSumBlock) {
     const int64_t n = std::min(kSumBlock, bytes - at);
@@ -61,7 +60,7 @@ void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stre
     reduce_inputs(
         {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
         n / element, op.call.dtype, op.call.reduce_op);
-    copy_bytes(my_slot() + at, to[0], n, around);
+    writes_[size_t(rank_)].copy(my_slot() + at, to[0], n);
     for (ConstBytes& from : sources_) from += n;
   }
 }

@@ -185,7 +185,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const bool is_large = fills_cache(op.call), stream = is_large;
+  const ResultWrites::Way results = result_writes(op.call, false);
   const Bytes own = out + bytes * rank_;
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
   // in a CPU's own cache until the peers read the slots.
@@ -196,18 +196,18 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_.copy(my_slot(), in + at, n, !is_large);
+      writes_[size_t(rank_)].copy(my_slot(), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       if (steps == 1) fetch_to_write(my_slot(), n);  // the next call is likely to be like it
-      copy_bytes(own + at, in + at, n, stream);
+      copy_bytes(own + at, in + at, n, results.around);
     }
     const int64_t at = taken * most, n = std::min(most, bytes - at);
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      copy_bytes(out + bytes * p + at, peer_slot(p), n, stream);
+      results.make(n, [&] { copy_bytes(out + bytes * p + at, peer_slot(p), n, results.around); });
       steps == 1 ? take_only(p) : take(p);
     }
   }
@@ -226,7 +226,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_.copy(my_slot(), buffer + at, n, !is_large);
+      writes_[size_t(rank_)].copy(my_slot(), buffer + at, n);
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
@@ -250,13 +250,12 @@ int64_t Group::piece_bytes() const {
 void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk,
                            int64_t step) {
   const int64_t element = bytes_of(op.call.dtype), at = step * chunk;
-  const bool is_large = fills_cache(op.call);
   int64_t wire = 0;
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
-    writes_.copy(my_slot() + (distance - 1) * piece_bytes(),
-                 in + (part_begin(count, size_, p) + at) * element, n, !is_large);
+    writes_[size_t(p)].copy(my_slot() + (distance - 1) * piece_bytes(),
+                            in + (part_begin(count, size_, p) + at) * element, n);
     wire += n;
   }
   publish(op, wire);
@@ -276,7 +275,8 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t chunk = even_chunk(part * element, most) / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool is_large = fills_cache(op.call);
-  const bool stream = is_large && in + part * rank_ * element != out;
+  const ResultWrites::Way results = result_writes(op.call, false);
+  const bool stream = results.around && in + part * rank_ * element != out;
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   int64_t made = 0;
@@ -295,8 +295,10 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
       from[size_t(p)] = piece_from(p);
     }
     Bytes const to = out + at * element;
-    reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n, op.call.dtype,
-                  op.call.reduce_op);
+    results.make(n * element, [&] {
+      reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n, op.call.dtype,
+                    op.call.reduce_op);
+    });
     take_all(steps == 1);
   }
   at_once_ = 1;

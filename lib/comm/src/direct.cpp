@@ -81,7 +81,8 @@ bool Group::was_whole(const Operation& op, int peer) const {
 // which share CPUs stay together: they read memory once, not each for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
-  const bool is_large = touched_bytes(op.call) >= kLargeBytes, stream = fills_cache(op.call);
+  const bool is_large = touched_bytes(op.call) >= kLargeBytes;
+  const ResultWrites::Way results = result_writes(op.call, true);
   if (!is_large) count_slot(op, bytes * (size_ - 1));
   const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
   for (int64_t at = 0; at < bytes; at += most) {
@@ -94,10 +95,11 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await called_by(op, p);  // at once; a chance for other calls
       if (is_large) co_await slot_of(op, p);
-      copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, stream);
+      results.make(n,
+                   [&] { copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, results.around); });
       if (is_large && at + n < bytes) take(p);
     }
-    copy_bytes(out + bytes * rank_ + at, in + at, n, stream);
+    copy_bytes(out + bytes * rank_ + at, in + at, n, results.around);
   }
   for (int step = 1; step < size_; ++step) {
     const int p = next(step);
@@ -147,6 +149,9 @@ int Group::first_piece(const Pieces& pieces) const {
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
+  const ResultWrites::Way results = op.call.op == CollectiveOp::kAllReduce
+                                        ? ResultWrites::Way{fills_cache(op.call)}
+                                        : result_writes(op.call, true);
   // Who makes what then changes from call to call: sooner or later this rank writes to all places.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
@@ -174,7 +179,10 @@ Program Group::run_direct_parts(Operation& op) {
     const int64_t at_once = pieces.chunk * chunks_at_once();
     for (int64_t i = begin; i < end; i += at_once) {
       if (i > begin) co_await called_by(op, next(1));
-      make_chunks(op, owner, i, std::min(i + at_once, end), pieces.chunk);
+      const int64_t until = std::min(i + at_once, end);
+      results.make((until - i) * bytes_of(op.call.dtype), [&] {
+        make_chunks(op, {owner, results.around}, i, until, pieces.chunk);
+      });
     }
     block_.control(owner).pieces[piece].done.store(op.call.number);
     ++made;
@@ -226,13 +234,13 @@ int Group::chunks_at_once() const {
   return helpers == 0 ? 1 : kOfEach * (helpers + 1);
 }
 
-// Elements [begin, end) of the part of `owner`.
-void Group::make_chunks(const Operation& op, int owner, int64_t begin, int64_t end, int64_t chunk) {
-  map_chunks(op, owner, begin, end);
+// Elements [begin, end) of the part.
+void Group::make_chunks(const Operation& op, Part part, int64_t begin, int64_t end, int64_t chunk) {
+  map_chunks(op, part.owner, begin, end);
   const auto make = [&](int i) {
     const int64_t at = begin + i * chunk, count = std::min(chunk, end - at);
-    op.call.op == CollectiveOp::kAllGather ? spread_chunk(op, owner, at, count)
-                                           : reduce_chunk(op, owner, at, count);
+    op.call.op == CollectiveOp::kAllGather ? spread_chunk(op, part, at, count)
+                                           : reduce_chunk(op, part, at, count);
   };
   const int chunks = int(div_up(end - begin, chunk));
   if (seat_->helpers.count() > 0 && chunks > 1) return seat_->helpers.run(chunks, make);
@@ -254,20 +262,20 @@ void Group::map_chunks(const Operation& op, int owner, int64_t begin, int64_t en
 
 // From one place to all ranks: what is read again and again stays in a CPU's own cache, where an
 // all_gather that each makes for itself reads the parts of all.
-void Group::spread_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
+void Group::spread_chunk(const Operation& op, Part part, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
-  ConstBytes from = in_of(op, owner) + at * element;
-  const bool stream = fills_cache(op.call);
+  ConstBytes from = in_of(op, part.owner) + at * element;
   for (int step = 0; step < size_; ++step) {
-    const int p = (owner + step) % size_;
+    const int p = (part.owner + step) % size_;
     if (has_given_up(p)) continue;  // as below
-    copy_bytes(out_of(op, p) + owner * op.call.bytes() + at * element, from, count * element,
-               stream);
+    copy_bytes(out_of(op, p) + part.owner * op.call.bytes() + at * element, from, count * element,
+               part.stream);
   }
 }
 
-void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count) {
+void Group::reduce_chunk(const Operation& op, Part part, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
+  const int owner = part.owner;
   const int64_t begin = (part_begin(op.call.count, size_, owner) + at) * element;
   ConstBytes from[kMaxRanks];
   Bytes to[kMaxRanks];
@@ -281,7 +289,7 @@ void Group::reduce_chunk(const Operation& op, int owner, int64_t at, int64_t cou
   }
   if (outputs == 0) return;
   // What lies where it was read is in the cache already.
-  const bool stream = fills_cache(op.call) && to[0] != from[to_all ? 0 : owner];
+  const bool stream = part.stream && to[0] != from[to_all ? 0 : owner];
   reduce_inputs({to, outputs, from, size_, size_, stream}, count, op.call.dtype, op.call.reduce_op);
 }
 

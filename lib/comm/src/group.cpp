@@ -21,6 +21,7 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
     : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
       consumed_(globals_.size()),
+      writes_(globals_.size()),
       taken_(globals_.size()),
       sources_(globals_.size()) {
   for (Peer& p : peers_) p.sends.member = p.recvs.member = this;
@@ -168,6 +169,12 @@ int64_t Group::touched_bytes(const Call& call, bool is_in_place) const {
 
 bool Group::fills_cache(const Call& call, bool is_in_place) const {
   return touched_bytes(call, is_in_place) >= seat_->cpus.cache_bytes;
+}
+
+ResultWrites::Way Group::result_writes(const Call& call, bool is_direct) {
+  if (fills_cache(call)) return {.around = true};
+  if (touched_bytes(call) < seat_->cpus.cache_bytes / 2) return {};
+  return (call.op == CollectiveOp::kAllGather ? gathered_ : scattered_)[is_direct].next();
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "group_side.h"
+#include "result_writes.h"
 #include "slot_writes.h"
 
 namespace smp::shm {
@@ -98,6 +99,8 @@ class Group final : public GroupSide {
   // What all ranks read and write in the call; whether that is as large as their CPUs' last caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
+  // Of an all_gather or a reduce_scatter that begins now: whether its results go around the cache.
+  ResultWrites::Way result_writes(const Call& call, bool is_direct);
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
@@ -155,11 +158,15 @@ class Group final : public GroupSide {
   bool claim_piece(const Operation& op, int owner, int piece);
   int64_t output_bytes(const Call& call) const;
   bool map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes);
-  void make_chunks(const Operation& op, int owner, int64_t begin, int64_t end, int64_t chunk);
+  struct Part {
+    int owner;
+    bool stream;  // its results go around the cache
+  };
+  void make_chunks(const Operation& op, Part part, int64_t begin, int64_t end, int64_t chunk);
   int chunks_at_once() const;
   void map_chunks(const Operation& op, int owner, int64_t begin, int64_t end);
-  void spread_chunk(const Operation& op, int owner, int64_t at, int64_t count);
-  void reduce_chunk(const Operation& op, int owner, int64_t at, int64_t count);
+  void spread_chunk(const Operation& op, Part part, int64_t at, int64_t count);
+  void reduce_chunk(const Operation& op, Part part, int64_t at, int64_t count);
   bool all_are_done(const Operation& op, const Pieces& pieces) const;
   void ring_of_parts(const Operation& op);
   auto all_done(Operation& op, int piece, bool or_wanted);
@@ -175,9 +182,10 @@ class Group final : public GroupSide {
   uint64_t published_ = 0, before_ = 0;  // slots; before the call that runs
   uint64_t at_once_ = 1;                 // of these the program that runs writes one or two
   std::vector<uint64_t> consumed_;
-  SlotWrites writes_;
-  std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
-  std::vector<ConstBytes> sources_;  // of one reduction
+  std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
+  ResultWrites gathered_[2], scattered_[2];  // staged, direct
+  std::vector<uint64_t> taken_;              // slots that each reader is known to have taken
+  std::vector<ConstBytes> sources_;          // of one reduction
 
   bool quiet_ = false;
 };

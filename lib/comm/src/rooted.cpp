@@ -27,7 +27,7 @@ Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
     for (int64_t at = 0; at < bytes; at += kSlotBytes) {
       const int64_t n = std::min(kSlotBytes, bytes - at);
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_.copy(my_slot(), in + at, n, !fills_cache(op.call));
+      writes_[size_t(root)].copy(my_slot(), in + at, n);
       publish(op, n);
     }
   } else {
