@@ -18,9 +18,9 @@ enum class Exchange {
 inline constexpr Exchange kExchanges[] = {Exchange::kMesh, Exchange::kRing, Exchange::kDoubling};
 std::string_view name_of(Exchange exchange);  // "mesh", "ring", "doubling"
 
-// A network by the alpha-beta model. The times are those of docs/figures.md, TCP between hosts made
-// of namespaces: a gather of small parts between two, and the 12 messages of a reduce_scatter
-// between four, whose work two cores share. The rates are unknown, and cost nothing.
+// A network by the alpha-beta model. The times are those of docs/figures-collectives.md, TCP
+// between hosts made of namespaces: a gather of small parts between two, and the 12 messages of a
+// reduce_scatter between four, whose work two cores share. The rates are unknown, and cost nothing.
 struct NetworkCost {
   double hop_s = 5.4e-6;      // until its receiver has a message
   double message_s = 3.8e-6;  // that each more takes which the same host sends and takes
