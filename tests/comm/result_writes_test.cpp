@@ -2,21 +2,17 @@
 
 #include <doctest/doctest.h>
 
-#include <thread>
-
 using smp::shm::ResultWrites;
-using namespace std::chrono_literals;
+using std::chrono::microseconds;
 
 namespace {
 
-// Makes so many calls, whose results take so long by either way; how many went around the cache.
-int go_around_of(ResultWrites& results, int calls, std::chrono::microseconds through,
-                 std::chrono::microseconds around) {
+// Begins so many calls, whose results take so long by either way; how many go around the cache.
+int go_around_of(ResultWrites& results, int calls, int through, int around) {
   int count = 0;
   for (int i = 0; i < calls; ++i) {
     const ResultWrites::Way way = results.next();
-    if (way.timed != nullptr)
-      way.make(1 << 20, [&] { std::this_thread::sleep_for(way.around ? around : through); });
+    if (way.timed != nullptr) way.timed->note(1 << 20, microseconds(way.around ? around : through));
     count += way.around;
   }
   return count;
@@ -26,10 +22,19 @@ int go_around_of(ResultWrites& results, int calls, std::chrono::microseconds thr
 
 TEST_CASE("results that fill half of the cache go around it where that is quicker") {
   ResultWrites results;
-  CHECK(go_around_of(results, 15, 4000us, 1000us) == 4);  // of which the last four tried it
-  CHECK(go_around_of(results, 508, 4000us, 1000us) == 508);
-  CHECK(go_around_of(results, 4, 4000us, 1000us) == 0);      // and these the cache
-  CHECK(go_around_of(results, 508, 1000us, 4000us) == 508);  // no longer
-  CHECK(go_around_of(results, 4, 1000us, 4000us) == 0);
-  CHECK(go_around_of(results, 508, 1000us, 4000us) == 0);
+  CHECK(go_around_of(results, 15, 400, 300) == 4);  // of which the last four tried it
+  CHECK(go_around_of(results, 508, 400, 300) == 508);
+  CHECK(go_around_of(results, 4, 400, 300) == 0);  // and these the cache
+  CHECK(go_around_of(results, 508, 300, 400) == 508);
+  CHECK(go_around_of(results, 4, 300, 400) == 0);
+  CHECK(go_around_of(results, 508, 300, 400) == 0);
+  CHECK(go_around_of(results, 4, 300, 280) == 4);
+  CHECK(go_around_of(results, 508, 300, 280) == 0);  // not by so little
+}
+
+TEST_CASE("a rank that made nothing in calls leaves the way as it was") {
+  ResultWrites results;
+  for (int i = 0; i < 11; ++i) CHECK_FALSE(results.next().around);
+  CHECK(go_around_of(results, 4, 400, 100) == 4);
+  CHECK(go_around_of(results, 508, 400, 100) == 0);
 }

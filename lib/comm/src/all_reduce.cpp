@@ -60,7 +60,7 @@ void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stre
     reduce_inputs(
         {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
         n / element, op.call.dtype, op.call.reduce_op);
-    writes_[size_t(rank_)].copy(my_slot() + at, to[0], n);
+    sum_writes_.copy(my_slot() + at, to[0], n);
     for (ConstBytes& from : sources_) from += n;
   }
 }

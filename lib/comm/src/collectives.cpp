@@ -185,7 +185,7 @@ Program Group::run_barrier(Operation& op) {
 Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
-  const ResultWrites::Way results = result_writes(op.call, false);
+  const ResultWrites::Way results = result_writes(op.call, staged_gathers_);
   const Bytes own = out + bytes * rank_;
   // Not by who copies its own part as well: what that reads and writes of two steps does not stay
   // in a CPU's own cache until the peers read the slots.
@@ -275,8 +275,9 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t chunk = even_chunk(part * element, most) / element;
   const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
   const bool is_large = fills_cache(op.call);
-  const ResultWrites::Way results = result_writes(op.call, false);
-  const bool stream = results.around && in + part * rank_ * element != out;
+  const bool is_in_place = in + part * rank_ * element == out;
+  const ResultWrites::Way results =
+      is_in_place ? ResultWrites::Way{} : result_writes(op.call, staged_scatters_);
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   int64_t made = 0;
@@ -296,7 +297,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
     }
     Bytes const to = out + at * element;
     results.make(n * element, [&] {
-      reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n, op.call.dtype,
+      reduce_inputs({&to, 1, from.data(), size_, size_, results.around, 0, far}, n, op.call.dtype,
                     op.call.reduce_op);
     });
     take_all(steps == 1);

@@ -82,7 +82,7 @@ bool Group::was_whole(const Operation& op, int peer) const {
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool is_large = touched_bytes(op.call) >= kLargeBytes;
-  const ResultWrites::Way results = result_writes(op.call, true);
+  const ResultWrites::Way results = result_writes(op.call, direct_gathers_);
   if (!is_large) count_slot(op, bytes * (size_ - 1));
   const int64_t most = is_large ? kLargeChunkBytes : kChunkBytes;
   for (int64_t at = 0; at < bytes; at += most) {
@@ -131,6 +131,18 @@ Group::Pieces Group::pieces_of(const Call& call) const {
           (is_short ? kShortChunkBytes : kChunkBytes) / element};
 }
 
+ResultWrites::Way Group::result_writes_of_parts(const Operation& op) {
+  switch (op.call.op) {
+    case CollectiveOp::kAllGather: return result_writes(op.call, gathers_of_parts_);
+    case CollectiveOp::kReduceScatter: {
+      const int64_t begin = part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype);
+      if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
+      return result_writes(op.call, scatters_of_parts_);
+    }
+    default: return {fills_cache(op.call)};
+  }
+}
+
 // The piece of all parts that this rank makes first; the others follow in a circle. Where ranks
 // share CPUs each CPU has its place in it, and so makes what it made the last time, and has in its
 // cache.
@@ -149,9 +161,7 @@ int Group::first_piece(const Pieces& pieces) const {
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
-  const ResultWrites::Way results = op.call.op == CollectiveOp::kAllReduce
-                                        ? ResultWrites::Way{fills_cache(op.call)}
-                                        : result_writes(op.call, true);
+  const ResultWrites::Way results = result_writes_of_parts(op);
   // Who makes what then changes from call to call: sooner or later this rank writes to all places.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
@@ -177,12 +187,12 @@ Program Group::run_direct_parts(Operation& op) {
     const int64_t begin = pieces.elements * piece;
     const int64_t end = std::min(begin + pieces.elements, part_of(op.call, owner));
     const int64_t at_once = pieces.chunk * chunks_at_once();
+    const Part part{owner, results.around};
     for (int64_t i = begin; i < end; i += at_once) {
       if (i > begin) co_await called_by(op, next(1));
       const int64_t until = std::min(i + at_once, end);
-      results.make((until - i) * bytes_of(op.call.dtype), [&] {
-        make_chunks(op, {owner, results.around}, i, until, pieces.chunk);
-      });
+      results.make((until - i) * bytes_of(op.call.dtype),
+                   [&] { make_chunks(op, part, i, until, pieces.chunk); });
     }
     block_.control(owner).pieces[piece].done.store(op.call.number);
     ++made;

@@ -171,10 +171,10 @@ bool Group::fills_cache(const Call& call, bool is_in_place) const {
   return touched_bytes(call, is_in_place) >= seat_->cpus.cache_bytes;
 }
 
-ResultWrites::Way Group::result_writes(const Call& call, bool is_direct) {
+ResultWrites::Way Group::result_writes(const Call& call, ResultWrites& kind) const {
   if (fills_cache(call)) return {.around = true};
   if (touched_bytes(call) < seat_->cpus.cache_bytes / 2) return {};
-  return (call.op == CollectiveOp::kAllGather ? gathered_ : scattered_)[is_direct].next();
+  return kind.next();
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {

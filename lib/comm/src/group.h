@@ -99,8 +99,10 @@ class Group final : public GroupSide {
   // What all ranks read and write in the call; whether that is as large as their CPUs' last caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
-  // Of an all_gather or a reduce_scatter that begins now: whether its results go around the cache.
-  ResultWrites::Way result_writes(const Call& call, bool is_direct);
+  // How the results of an all_gather or a reduce_scatter that begins now are written, if it is not
+  // in place.
+  ResultWrites::Way result_writes(const Call& call, ResultWrites& kind) const;
+  ResultWrites::Way result_writes_of_parts(const Operation& op);
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }
@@ -183,9 +185,11 @@ class Group final : public GroupSide {
   uint64_t at_once_ = 1;                 // of these the program that runs writes one or two
   std::vector<uint64_t> consumed_;
   std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
-  ResultWrites gathered_[2], scattered_[2];  // staged, direct
-  std::vector<uint64_t> taken_;              // slots that each reader is known to have taken
-  std::vector<ConstBytes> sources_;          // of one reduction
+  SlotWrites sum_writes_;           // of sums, which all read
+  ResultWrites staged_gathers_, direct_gathers_, staged_scatters_;
+  ResultWrites gathers_of_parts_, scatters_of_parts_;
+  std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
+  std::vector<ConstBytes> sources_;  // of one reduction
 
   bool quiet_ = false;
 };

@@ -27,10 +27,15 @@ class ResultWrites {
       if (timed == nullptr) return write();
       const auto begin = Clock::now();
       write();
-      timed->took_ += double((Clock::now() - begin).count());
-      timed->bytes_ += double(bytes);
+      timed->note(bytes, Clock::now() - begin);
     }
   };
+
+  // That results of so many bytes took so long, of the call that began last.
+  void note(int64_t bytes, Clock::duration took) {
+    bytes_ += double(bytes);
+    took_ += double(took.count());
+  }
 
   // Of the next call. All ranks make the same calls in the same order, so all try the other way in
   // the same ones: several in a row, for the first finds what the usual way has left in the cache.
@@ -40,7 +45,7 @@ class ResultWrites {
     double& least = is_trying() ? tried_ : usual_;
     least = std::min(least, took);
     if (++at_ == kPeriod) {
-      if (tried_ < kBetter * usual_) is_around_ = !is_around_;
+      if (usual_ < kUnknown && tried_ < kBetter * usual_) is_around_ = !is_around_;
       usual_ = tried_ = kUnknown;
       at_ = 0;
     }
