@@ -47,20 +47,23 @@ class ResultWrites {
     if (++at_ == kPeriod) {
       if (usual_ < kUnknown && tried_ < kBetter * usual_) is_around_ = !is_around_;
       usual_ = tried_ = kUnknown;
-      at_ = 0;
+      period_ = std::min(2 * period_, kPeriod);
+      at_ = kPeriod - period_;
     }
     return {is_around_ != is_trying(), at_ >= kPeriod - 2 * kTried ? this : nullptr};
   }
 
  private:
-  static constexpr int kPeriod = 512;  // calls, of which the last ones try the other way
-  static constexpr int kTried = 4;     // of so many, and as many before them, the quickest counts
+  // Calls, of which the last ones try the other way; fewer at first.
+  static constexpr int kPeriod = 512;
+  static constexpr int kTried = 4;  // of so many, and as many before them, the quickest counts
   static constexpr double kBetter = 0.9;  // of the usual time
   static constexpr double kUnknown = std::numeric_limits<double>::max();
 
   bool is_trying() const { return at_ >= kPeriod - kTried; }
 
-  int at_ = kPeriod - 4 * kTried;  // of the period: the first one is short
+  int period_ = 4 * kTried;
+  int at_ = kPeriod - period_;
   bool is_around_ = false;
   double took_ = 0, bytes_ = 0;  // in the last call
   double usual_ = kUnknown, tried_ = kUnknown;
