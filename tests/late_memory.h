@@ -31,13 +31,12 @@ class LateMemory final : public DeviceMemory {
     ++counts_.pinned;
   }
   void unpin(void* /*memory*/) override { --counts_.pinned; }
-  bool is_idle() override { return computing_->is_idle(); }
   CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     ++counts_.to_host;
     return to_host_->start(to, from, bytes, 3);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override {
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& /*behind*/) override {
     ++counts_.to_device;
     return to_device_->start(to, from, bytes, 2);
   }
@@ -58,7 +57,6 @@ class LateMemory final : public DeviceMemory {
       }
     }
     size_t ended() const { return ended_; }
-    bool is_idle() const { return copies_.empty(); }
 
    private:
     struct One {

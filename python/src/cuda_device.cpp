@@ -37,6 +37,7 @@ class StreamCopy final : public Copy {
   bool done() override { return end_.passed(); }
   void wait() override { end_.wait(); }
   void follow() override { end_.follow(); }
+  const StreamPoint& end() const { return end_; }
 
  private:
   const StreamPoint end_;
@@ -87,13 +88,14 @@ class CudaDevice final : public Device, public DeviceMemory {
                 error);
   }
   void unpin(void* memory) override { unregister_(memory); }
-  bool is_idle() override { return guard_.queryStream(guard_.getStream(device_)); }
   CopyPtr until_now() override { return std::make_unique<StreamCopy>(guard_.getStream(device_)); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
-    return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_);
+    const StreamPoint now(guard_.getStream(device_));
+    return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_, now);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override {
-    return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_);
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
+    return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_,
+                dynamic_cast<StreamCopy&>(behind).end());
   }
 
  private:
@@ -106,11 +108,10 @@ class CudaDevice final : public Device, public DeviceMemory {
   at::Tensor on_device(void* data, int64_t bytes) const {
     return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
   }
-  // Behind what this thread has asked for; on a stream of its own.
-  CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream) const {
-    const StreamPoint before(guard_.getStream(device_));
+  CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream,
+               const StreamPoint& behind) const {
     const c10::StreamGuard there(stream);
-    before.follow();
+    behind.follow();
     if (to.numel() > 0) to.copy_(from, /*non_blocking=*/true);
     return std::make_unique<StreamCopy>(stream);
   }

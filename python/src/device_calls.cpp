@@ -18,13 +18,12 @@ class MemoryOfCalls final : public DeviceMemory {
   bool holds(const void* data) const override { return on_device && memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
-  bool is_idle() override { return memory_.is_idle(); }
   CopyPtr until_now() override { return memory_.until_now(); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
     return memory_.start_to_host(to, from, bytes);
   }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override {
-    return memory_.start_to_device(to, from, bytes);
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
+    return memory_.start_to_device(to, from, bytes, behind);
   }
 
  private:

@@ -7,12 +7,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/fake_gdrapi.h"
+#include "comm/stepped_gpu.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/errors.h"
@@ -20,83 +20,11 @@
 // The smallest copies to and from a GPU by libgdrapi; libsmp_test_gdrapi.so stands for it and says
 // what it was wrongly asked for.
 using namespace smp;
+using test::SteppedGpu;
 
 namespace {
 
 const GdrLibraries kLibraries{SMP_TEST_GDRAPI, SMP_TEST_GDRAPI};
-
-// A GPU whose streams do nothing before they are told: its kernels (`compute`) and its copies. What
-// marks a point on one takes a while to get there: who looks at once hears "not yet".
-class SteppedGpu final : public DeviceMemory {
- public:
-  int to_host = 0, to_device = 0;  // copies that have been asked for
-
-  void compute(std::function<void()> kernel) { kernels_.push_back({std::move(kernel)}); }
-  void finish_kernels() { finish(kernels_); }
-  void finish_copies() { finish(copies_); }
-
-  bool holds(const void* /*data*/) const override { return true; }
-  void pin(void* /*memory*/, int64_t /*bytes*/) override {}
-  void unpin(void* /*memory*/) override {}
-  bool is_idle() override { return Mark(*this, kernels_).done(); }
-  CopyPtr until_now() override { return std::make_unique<Mark>(*this, kernels_, 1); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
-    ++to_host;
-    return copy(to, from, bytes);
-  }
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override {
-    ++to_device;
-    return copy(to, from, bytes);
-  }
-
- private:
-  struct Asked {
-    std::function<void()> what;
-    bool is_done = false;
-  };
-  using Stream = std::vector<Asked>;
-
-  class Mark final : public Copy {
-   public:
-    Mark(SteppedGpu& gpu, Stream& stream, int early_looks = 0)
-        : gpu_(gpu), stream_(stream), count_(stream.size()), early_looks_(early_looks) {}
-    bool done() override {
-      if (early_looks_ > 0) {
-        --early_looks_;
-        return false;
-      }
-      return count_ == 0 || stream_[count_ - 1].is_done;
-    }
-    void wait() override {
-      early_looks_ = 0;
-      if (done()) return;
-      gpu_.finish(gpu_.kernels_);
-      gpu_.finish(stream_);
-    }
-    void follow() override { wait(); }
-
-   private:
-    SteppedGpu& gpu_;
-    Stream& stream_;
-    const size_t count_;
-    int early_looks_;
-  };
-
-  CopyPtr mark(Stream& stream) { return std::make_unique<Mark>(*this, stream); }
-  CopyPtr copy(void* to, const void* from, int64_t bytes) {
-    copies_.push_back({[=] { std::memcpy(to, from, static_cast<size_t>(bytes)); }});
-    return mark(copies_);
-  }
-  void finish(Stream& stream) {
-    for (size_t i = 0; i < stream.size(); ++i) {
-      if (stream[i].is_done) continue;
-      stream[i].what();
-      stream[i].is_done = true;
-    }
-  }
-
-  Stream kernels_, copies_;
-};
 
 // A GPU with GDRCopy, and nothing that was done wrongly when it goes.
 struct Fixture {
@@ -106,6 +34,12 @@ struct Fixture {
   void use(std::byte* place, int64_t bytes = 8) {
     std::array<std::byte, GdrMemory::kMaxBytes> sink;
     gdr.start_to_host(sink.data(), place, bytes)->wait();
+  }
+  // Behind what the GPU has been asked for, once it has had the time to answer.
+  CopyPtr write(std::byte* to, const std::byte* from, int64_t bytes) {
+    const CopyPtr now = gpu.until_now();
+    now->done();
+    return gdr.start_to_device(to, from, bytes, *now);
   }
 
   SteppedGpu gpu;
@@ -162,7 +96,7 @@ TEST_CASE(
         CHECK(read->done());
         CHECK(is_all(host.data(), bytes, 1));
         fill(host.data(), 4096, 2);
-        CHECK(f.gdr.start_to_device(memory + offset, host.data(), bytes)->done());
+        CHECK(f.write(memory + offset, host.data(), bytes)->done());
         CHECK(is_all(memory + offset, bytes, 2));
         CHECK(is_all(memory + offset + bytes, 100, 1));
       }
@@ -173,7 +107,7 @@ TEST_CASE(
     const int by_stream = f.gpu.to_host;
     CHECK(reads >= 9);
     f.gdr.start_to_host(host.data(), memory, 2049)->wait();
-    f.gdr.start_to_device(memory, host.data(), 2049)->wait();
+    f.write(memory, host.data(), 2049)->wait();
     f.gdr.start_to_host(host.data(), memory, 0)->wait();
     CHECK(f.gdr.reads() == reads);
     CHECK(f.gpu.to_host == by_stream + 2);
@@ -196,10 +130,10 @@ TEST_CASE("GDRCopy: the CPU reads when the GPU has come to it, and writes only i
     const CopyPtr read = f.gdr.start_to_host(host.data(), memory, 64);
     CHECK(!read->done());
     CHECK(is_all(host.data(), 64, 0));
-    // What the GPU has still to do may read what would be written.
+    // What the GPU has still to do before may read what would be written.
     const int by_stream = f.gpu.to_device;
     std::array<std::byte, 64> fresh{};
-    const CopyPtr write = f.gdr.start_to_device(memory + 128, fresh.data(), 64);
+    const CopyPtr write = f.write(memory + 128, fresh.data(), 64);
     CHECK(!write->done());
     CHECK(f.gpu.to_device == by_stream + 1);
     CHECK(f.gdr.writes() == 0);
@@ -207,14 +141,20 @@ TEST_CASE("GDRCopy: the CPU reads when the GPU has come to it, and writes only i
     CHECK(read->done());
     CHECK(is_all(host.data(), 64, 2));
     // That copy by the stream is not done: a later one does not overtake it.
-    f.gdr.start_to_device(memory + 128, fresh.data(), 64);
+    f.write(memory + 128, fresh.data(), 64);
     CHECK(f.gdr.writes() == 0);
     f.gpu.finish_copies();
-    CHECK(f.gdr.start_to_device(memory + 128, fresh.data(), 64)->done());
+    CHECK(f.write(memory + 128, fresh.data(), 64)->done());
     CHECK(f.gdr.writes() == 1);
 
-    // Of who waits.
+    // What it is asked for later does not keep the CPU from writing.
+    const CopyPtr now = f.gpu.until_now();
+    now->done();
     f.gpu.compute([&] { fill(memory, 64, 4); });
+    CHECK(f.gdr.start_to_device(memory + 128, fresh.data(), 64, *now)->done());
+    CHECK(f.gdr.writes() == 2);
+
+    // Of who waits.
     f.gdr.start_to_host(host.data(), memory, 64)->wait();
     CHECK(is_all(host.data(), 64, 4));
 
@@ -248,7 +188,7 @@ TEST_CASE("GDRCopy: memory that was freed is not read, though its address is in 
       f.gdr.start_to_host(host.data(), memory, 64)->wait();
       CHECK(is_all(host.data(), 64, 2));
       fill(host.data(), 64, 3);
-      f.gdr.start_to_device(memory, host.data(), 64)->wait();
+      f.write(memory, host.data(), 64)->wait();
       CHECK(is_all(memory, 64, 3));
       fill(memory, 64, 2);
     }
@@ -300,7 +240,7 @@ TEST_CASE(
       for (int i = 0; i < 3; ++i) {
         f.gdr.start_to_host(host.data(), memory, 64)->wait();
         CHECK(is_all(host.data(), 64, 1));
-        f.gdr.start_to_device(memory, host.data(), 64)->wait();
+        f.write(memory, host.data(), 64)->wait();
       }
       CHECK(f.gdr.reads() + f.gdr.writes() == 0);
     }
@@ -341,7 +281,7 @@ TEST_CASE("GDRCopy: a copy that fails is an error of the call that it is of") {
     fake_gpu::let_copies_fail(EINVAL);
     CHECK(refusal_of([&] { f.gdr.start_to_host(host.data(), memory, 64)->wait(); }) ==
           "gdr_copy_from_mapping refuses: Invalid argument");
-    CHECK(refusal_of([&] { f.gdr.start_to_device(memory, host.data(), 64); }) ==
+    CHECK(refusal_of([&] { f.write(memory, host.data(), 64); }) ==
           "gdr_copy_to_mapping refuses: Invalid argument");
     fake_gpu::let_copies_fail(0);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/stepped_gpu.h"
 #include "late_memory.h"
 #include "smp/comm/thread_group.h"
 
@@ -263,4 +264,41 @@ TEST_CASE("staged messages: buffers are used again, and a peer's failure is told
     CHECK_THROWS_AS(work->wait(), CommError);
   });
   CHECK(most_pinned <= 2);
+}
+
+// Results must not wait for what the device was asked to compute after the call: a backward pass
+// that is asked for at once would hold all of them back until its end.
+TEST_CASE("staged messages: results come beside what is computed after the call") {
+  run_ranks(2, [](Communicator& world) {
+    SteppedGpu gpu;
+    StagedCommunicator staged(world, gpu);
+    int64_t value = 0, later = 0;
+    gpu.compute([&] { value = 1; });
+    const WorkPtr sum =
+        staged.all_reduce(&value, &value, 1, DType::kI64, ReduceOp::kSum, "gradient");
+    gpu.finish_kernels();
+    gpu.compute([&] { later = value; });
+    while (!sum->done()) gpu.finish_free_copies();
+    CHECK(value == 2);
+    CHECK(later == 0);  // that kernel has not run
+  });
+}
+
+TEST_CASE("staged messages: what is received does not overtake what was computed before") {
+  run_ranks(2, [](Communicator& world) {
+    SteppedGpu gpu;
+    StagedCommunicator staged(world, gpu);
+    int64_t value = 7, read = 0;
+    if (world.rank() == 0) {
+      const WorkPtr sent = staged.send(&value, 1, DType::kI64, 1, "activation");
+      while (!sent->done()) gpu.finish_copies();
+    } else {
+      gpu.compute([&] { read = value; });
+      value = 3;
+      staged.recv(&value, 1, DType::kI64, 0, "activation")->wait();
+      CHECK(gpu.to_device == 1);
+      CHECK(value == 7);
+      CHECK(read == 3);
+    }
+  });
 }

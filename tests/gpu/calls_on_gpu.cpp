@@ -90,7 +90,8 @@ class OnGpu final : public WrappedCommunicator {
   Twin twin_of(std::byte* host, int64_t bytes) {
     Twin twin{host, bytes,
               empty_tensor({bytes}, at::TensorOptions(gpu_.device()).dtype(at::kByte))};
-    memory().start_to_device(twin.of(host), host, bytes)->follow();
+    const CopyPtr now = memory().until_now();
+    memory().start_to_device(twin.of(host), host, bytes, *now)->follow();
     return twin;
   }
 
@@ -195,7 +196,8 @@ double seconds_of_copies(Rank& rank, const at::Tensor& whole, int64_t to_host, i
   const at::Tensor other = empty_tensor(whole.sizes(), whole.options());
   const double seconds = seconds_of(*rank.world, [&] {
     const CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host);
-    const CopyPtr coming = memory.start_to_device(other.data_ptr(), up.get(), to_device);
+    const CopyPtr now = memory.until_now();
+    const CopyPtr coming = memory.start_to_device(other.data_ptr(), up.get(), to_device, *now);
     going->wait(), coming->wait();
   });
   memory.unpin(down.get()), memory.unpin(up.get());

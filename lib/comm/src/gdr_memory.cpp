@@ -117,9 +117,9 @@ CopyPtr GdrMemory::start_to_host(void* to, const void* from, int64_t bytes) {
   return by_stream(memory_.start_to_host(to, from, bytes), last_read_);
 }
 
-CopyPtr GdrMemory::start_to_device(void* to, const void* from, int64_t bytes) {
+CopyPtr GdrMemory::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
   const bool is_reached =
-      is_small(bytes) && (last_write_ == nullptr || last_write_->done()) && memory_.is_idle();
+      is_small(bytes) && (last_write_ == nullptr || last_write_->done()) && behind.done();
   if (is_reached) {
     if (const auto pages = pages_of(to, bytes)) {
       pages->write(to, from, bytes);
@@ -127,7 +127,7 @@ CopyPtr GdrMemory::start_to_device(void* to, const void* from, int64_t bytes) {
       return std::make_unique<WrittenCopy>();
     }
   }
-  return by_stream(memory_.start_to_device(to, from, bytes), last_write_);
+  return by_stream(memory_.start_to_device(to, from, bytes, behind), last_write_);
 }
 
 CopyPtr GdrMemory::by_stream(CopyPtr copy, std::shared_ptr<Copy>& last) {

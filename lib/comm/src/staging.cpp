@@ -12,7 +12,9 @@ namespace smp {
 class StagedCommunicator::Staging::Message final : public Work {
  public:
   Message(std::shared_ptr<Staging> staging, Buffer& buffer, std::vector<Part> parts)
-      : staging_(std::move(staging)), buffer_(buffer) {
+      : staging_(std::move(staging)),
+        buffer_(buffer),
+        called_(staging_->memory_.until_now()) {
     for (Part& part : parts) {
       Step step;
       for (int64_t row = 0; part.in.device != nullptr && row < part.in.rows; ++row)
@@ -77,7 +79,7 @@ class StagedCommunicator::Staging::Message final : public Work {
         for (int64_t row = 0; out.device != nullptr && row < out.rows; ++row)
           leaving_ = staging_->memory_.start_to_device(
               static_cast<std::byte*>(out.device) + row * out.apart,
-              buffer_.memory.get() + out.offset + row * out.bytes, out.bytes);
+              buffer_.memory.get() + out.offset + row * out.bytes, out.bytes, *called_);
         step.work.reset();
       }
     } catch (...) {
@@ -124,6 +126,7 @@ class StagedCommunicator::Staging::Message final : public Work {
 
   const std::shared_ptr<Staging> staging_;
   Buffer& buffer_;
+  const CopyPtr called_;  // what the device was asked before may still use the memory of `out`
   std::vector<Step> steps_;
   size_t begun_ = 0, landed_ = 0;
   CopyPtr leaving_;  // the last one: copies to the device end in their order

@@ -25,7 +25,8 @@ class DeviceCopy final : public Copy {
     return true;
   }
   void wait() override { check(cudaEventSynchronize(end_.get()), "a copy"); }
-  void follow() override { wait_on(c10::cuda::getCurrentCUDAStream().stream(), end_); }
+  void follow() override { hold(c10::cuda::getCurrentCUDAStream().stream()); }
+  void hold(cudaStream_t stream) { wait_on(stream, end_); }
 
  private:
   Event end_;
@@ -41,10 +42,8 @@ cudaStream_t stream_to_device() {
   return stream.stream();
 }
 
-// Behind what the current stream was asked for.
 CopyPtr start(cudaStream_t stream, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
               const char* what) {
-  follow_current(stream);
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), what);
   return copy_until_now(stream);
 }
@@ -90,17 +89,17 @@ void DeviceCopies::unpin(void* memory) {
   cudaHostUnregister(memory);  // a rank that fails may have no GPU any more
 }
 
-bool DeviceCopies::is_idle() { return c10::cuda::getCurrentCUDAStream().query(); }
-
 CopyPtr DeviceCopies::until_now() {
   return copy_until_now(c10::cuda::getCurrentCUDAStream().stream());
 }
 
 CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes) {
+  follow_current(stream_to_host());
   return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host");
 }
 
-CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes) {
+CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
+  dynamic_cast<DeviceCopy&>(behind).hold(stream_to_device());
   return start(stream_to_device(), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device");
 }
 

@@ -32,16 +32,15 @@ void follow_current(cudaStream_t stream);
 CopyPtr copy_until_now(cudaStream_t stream);
 
 // Copies of the GPU that is current, to the host and to it on a stream each, which no kernel runs
-// on, behind what the current stream was asked for.
+// on. What the GPU is asked to compute is what the current stream is asked for.
 class DeviceCopies final : public DeviceMemory {
  public:
   bool holds(const void* data) const override;
   void pin(void* memory, int64_t bytes) override;
   void unpin(void* memory) override;
-  bool is_idle() override;
   CopyPtr until_now() override;
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override;
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
 };
 
 }  // namespace smp::cuda

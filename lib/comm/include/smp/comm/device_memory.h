@@ -29,16 +29,14 @@ class DeviceMemory {
   virtual void pin(void* memory, int64_t bytes) = 0;
   virtual void unpin(void* memory) = 0;
 
-  // Whether it has computed all that it was asked to. Asks nothing of it: a point of until_now()
-  // has to reach the device and be answered, so who looks at it at once hears "not yet".
-  virtual bool is_idle() = 0;
   // Nothing to copy: done when the device has computed what it was asked to before.
   virtual CopyPtr until_now() = 0;
   // Sees what the device was asked to compute before; computing goes on beside it.
   virtual CopyPtr start_to_host(void* to, const void* from, int64_t bytes) = 0;
-  // Comes behind what the device was asked to compute before; computing goes on beside it. Such
-  // copies end in their order. `from` must stay until it is done.
-  virtual CopyPtr start_to_device(void* to, const void* from, int64_t bytes) = 0;
+  // Comes behind `behind`, a point of until_now(), and not behind what the device was asked to
+  // compute since, beside which it goes. Such copies end in their order. `from` must stay until it
+  // is done, `behind` need not.
+  virtual CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) = 0;
 };
 
 }  // namespace smp

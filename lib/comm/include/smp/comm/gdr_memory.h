@@ -24,8 +24,8 @@ struct GdrLibraries {
 // (GDRCopy): a copy by a stream takes longer to begin than they take.
 //
 //   to the host     when the GPU has come to it, whoever asks whether it is done reads
-//   to the device   if the GPU has nothing left to compute, it is written at once; else it goes by
-//                   the stream, since writing would have the CPU wait for the GPU
+//   to the device   if the GPU has passed what it comes behind, it is written at once; else it goes
+//                   by the stream, since writing would have the CPU wait for the GPU
 //
 // Copies to the device end in their order, whichever way they go; one to the host ends behind those
 // by the stream that were started before it.
@@ -57,10 +57,9 @@ class GdrMemory final : public DeviceMemory {
   bool holds(const void* data) const override { return memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
-  bool is_idle() override { return memory_.is_idle(); }
   CopyPtr until_now() override { return memory_.until_now(); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
-  CopyPtr start_to_device(void* to, const void* from, int64_t bytes) override;
+  CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
 
  private:
   class Library;
