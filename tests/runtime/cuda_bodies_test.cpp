@@ -298,12 +298,13 @@ TEST_CASE("cuda bodies: AdamW with a 16-bit copy, and the norm of gradients") {
   CHECK(ours.copy == expected.copy);
 
   const auto check_squares = [](int64_t count, const auto* values) {
-    std::vector<double> partials(
-        static_cast<size_t>((count + cuda::kOfPartial - 1) / cuda::kOfPartial));
+    cuda::SquareRanges ranges;
+    ranges.add({0, count});
+    std::vector<double> partials(static_cast<size_t>(ranges.partials()));
     std::vector<double> again = partials;
     for (auto [blocks, to] : {std::pair(1, &again), std::pair(2, &partials)}) {
       launch_on_host(blocks, 4, [&](HostBlock& block) {
-        cuda::square_partials(block, count, values, to->data());
+        cuda::sum_squares(block, ranges, values, to->data());
       });
     }
     CHECK(partials == again);

@@ -164,19 +164,43 @@ TEST_CASE("a GPU's functions: the way through torch's flash attention") {
   check_same(small_t5(), at::kDouble, functions, tolerance::kDeviceFunctionsF64);
 }
 
+namespace {
+
+void check_squares(const DeviceFunctions& functions, const at::Tensor& values,
+                   const std::vector<FlatRange>& ranges) {
+  const auto sums_by = [&](const DeviceFunctions& device) {
+    int64_t parts = 0;
+    for (const FlatRange& range : ranges) parts += device.square_sums(range.count);
+    const at::Tensor sums = full_tensor({parts + 1}, -1, at::kDouble);
+    device.sum_squares(values, ranges, sums);
+    std::vector<double> result;
+    const double* next = sums.const_data_ptr<double>();
+    for (const FlatRange& range : ranges) {
+      result.push_back(0);
+      for (int64_t k = device.square_sums(range.count); k > 0; --k) result.back() += *next++;
+    }
+    result.push_back(*next);
+    return result;
+  };
+  const std::vector<double> sums = sums_by(functions), expected = sums_by(functions_of(values));
+  for (size_t i = 0; i < sums.size(); ++i) {
+    CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a GPU's functions: updates and norms of flat ranges are the CPU's") {
   const HostFunctions functions(HostRunner(2, 2, false));
   constexpr int64_t kCount = 70001;  // more than one partial sum
   const at::Tensor start = full_tensor({kCount}, 2.0 / (kCount - 1), at::kDouble).cumsum(0).sub_(1);
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor values = start.to(type);
-    const std::vector<FlatRange> ranges = {{0, 5}, {5, kCount - 6}, {kCount - 1, 1}, {3, 0}};
-    std::vector<double> sums(ranges.size(), -1), expected(ranges.size(), -1);
-    functions.sums_of_squares(values, ranges, sums);
-    functions_of(values).sums_of_squares(values, ranges, expected);
-    for (size_t i = 0; i < sums.size(); ++i) {
-      CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
-    }
+    std::vector<FlatRange> ranges = {{0, 5}, {5, kCount - 6}, {kCount - 1, 1}, {3, 0}};
+    check_squares(functions, values, ranges);
+    for (int64_t i = 0; i < 130; ++i) ranges.push_back({i, i % 3 == 0 ? 0 : 100 * i});
+    check_squares(functions, values, ranges);  // more than a launch is told of
+    check_squares(functions, values, {});
   }
   for (const bool nesterov : {false, true}) {
     at::Tensor ours = start.clone(), expected = start.clone();
@@ -194,5 +218,14 @@ TEST_CASE("a GPU's functions: updates and norms of flat ranges are the CPU's") {
     functions_of(ours).sgd_update(factors, range_of(expected, expected_momentum));
     CHECK(relative_difference(ours, expected) <= tolerance::kDeviceFunctionsF64);
     CHECK(relative_difference(momentum, expected_momentum) <= tolerance::kDeviceFunctionsF64);
+    const double sum = std::nan("");
+    const DeviceFunctions& of_cpu = functions_of(ours);
+    for (const DeviceFunctions* const device : {&of_cpu, static_cast<const DeviceFunctions*>(&functions)}) {
+      UpdateRange<double> held_back = range_of(expected, expected_momentum);
+      held_back.only_if_finite = &sum;
+      device->sgd_update(factors, held_back);
+      device->adamw_update({}, held_back);
+    }
+    CHECK(relative_difference(ours, expected) <= tolerance::kDeviceFunctionsF64);
   }
 }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,9 +58,10 @@ OptimizerSpec optimizer_spec() {
 }
 
 // Of the two layers together, each a bucket.
-double norm_squared(const Optimizer& optimizer) {
+double norm_squared(Optimizer& optimizer) {
   std::vector<double> by_layer(2);
-  for (const int64_t bucket : {0, 1}) optimizer.add_norms_squared(bucket, by_layer);
+  for (const int64_t bucket : {0, 1}) optimizer.start_norms(bucket);
+  optimizer.add_norms_squared(by_layer);
   return by_layer[0] + by_layer[1];
 }
 
@@ -294,7 +296,7 @@ TEST_CASE("the local norms of all ranks sum to the global norm") {
         FlatParameters parameters(small_layout(z, shard, replica), DType::kF64);
         parameters.gradients().fill_(1e3);  // padding must not count
         set_gradients(parameters, 3);
-        const Optimizer optimizer(optimizer_spec(), degrees, parameters);
+        Optimizer optimizer(optimizer_spec(), degrees, parameters);
         sum += norm_squared(optimizer);
         CHECK(norm_squared(optimizer) == norm_squared(optimizer));
       }
@@ -303,12 +305,44 @@ TEST_CASE("the local norms of all ranks sum to the global norm") {
   }
 }
 
+TEST_CASE("a bucket whose squares are not finite is left alone if that is asked for, and no other") {
+  for (const OptimizerSpec& spec : {optimizer_spec(), sgd_spec(0.9, false)})
+    for (const bool on_host : {false, true})
+      for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+        MemoryLedger host(0, 0);
+        FlatParameters parameters(small_layout(1, 0, 0), DType::kF64);
+        parameters.initialise(1);
+        Optimizer optimizer(spec, {}, parameters, on_host ? &host : nullptr);
+        set_gradients(parameters, 0);
+        const Bucket& broken = parameters.layout().buckets[1];
+        parameters.gradients().mutable_data_ptr<double>()[broken.begin + 3] = bad;
+        const at::Tensor before = parameters.weights().clone();
+        const auto is_as_before = [&](const Bucket& bucket) {
+          const auto part = [&](const at::Tensor& all) {
+            return all.narrow(0, bucket.begin, bucket.end - bucket.begin);
+          };
+          return part(parameters.weights()).equal(part(before));
+        };
+        optimizer.begin(1e-2, 1);
+        for (const int64_t bucket : {0, 1}) {
+          optimizer.start_norms(bucket);
+          optimizer.update(bucket, /*only_if_finite=*/true);
+        }
+        CHECK(!is_as_before(parameters.layout().buckets[0]));
+        CHECK(is_as_before(broken));
+        for (const Optimizer::State& state : optimizer.states())
+          CHECK(state.values->isfinite().all().item<bool>());
+        optimizer.update(1);
+        CHECK(!is_as_before(broken));
+      }
+}
+
 TEST_CASE("a tensor rank's copy that does not count stays out of the norm") {
   RankLayout layout = small_layout(1, 0, 0);
   for (size_t i = 1; i < layout.parameters.size(); ++i) layout.parameters[i].counts = false;
   FlatParameters parameters(layout, DType::kF32);
   parameters.gradients().fill_(2);
-  const Optimizer optimizer(optimizer_spec(), {}, parameters);
+  Optimizer optimizer(optimizer_spec(), {}, parameters);
   CHECK(norm_squared(optimizer) == 45 * 4);
 }
 

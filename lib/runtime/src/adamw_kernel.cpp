@@ -10,6 +10,7 @@ namespace {
 template <typename T, typename Put>
 [[gnu::always_inline]] inline void update(const AdamWFactors& factors, const UpdateRange<T>& range,
                                           const Put& put) {
+  if (range.is_held_back()) return;
   const AdamWElement<T> element(factors);
   const T* __restrict gradient = range.gradients;
   T* __restrict weight = range.weights;

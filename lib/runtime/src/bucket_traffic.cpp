@@ -66,7 +66,6 @@ void BucketTraffic::show_weights() {
 }
 
 void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
-  are_waited_for_ = false;
   const at::Tensor whole = parameters_.whole_gradients(bucket);
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
@@ -119,15 +118,6 @@ void BucketTraffic::wait_reduce(int64_t bucket) {
   if (!shards_gradients_ && replica_ == nullptr) return finish(work);
   while (work != nullptr) finish_first_half();
   if (!shards_gradients_) finish(second_halves_[static_cast<size_t>(bucket)]);
-}
-
-void BucketTraffic::wait_started_reduces() {
-  if (std::exchange(are_waited_for_, true)) return;
-  for (const WorkPtr& work : reductions_)
-    if (work != nullptr) work->wait();
-  while (!first_halves_.empty()) finish_first_half();
-  for (const WorkPtr& work : second_halves_)
-    if (work != nullptr) work->wait();
 }
 
 void BucketTraffic::finish_reductions() {

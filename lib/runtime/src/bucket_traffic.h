@@ -39,8 +39,6 @@ class BucketTraffic {
   bool has_second_halves_to_start() const { return replica_ != nullptr && !first_halves_.empty(); }
   // The bucket's buffer may be filled again; where gradients are whole, its sums are there.
   void wait_reduce(int64_t bucket);
-  // All of them, and second halves: wait_reduce() then has nothing to wait for.
-  void wait_started_reduces();
   void wait_sums(int64_t bucket);  // after wait_reduce() of its last reduction: its sums are there
   void finish_reductions();        // all sums are there
 
@@ -71,7 +69,6 @@ class BucketTraffic {
   std::deque<FirstHalf> first_halves_;  // under reduce-scatter, oldest first
   std::vector<WorkPtr> reductions_;     // by bucket: sums of all, or first halves
   std::vector<WorkPtr> second_halves_;  // by bucket: sums over the replicas
-  bool are_waited_for_ = false;         // all that have been started
   std::vector<int64_t> good_since_;     // by bucket: the time that showed its weights as they are
   std::vector<WorkPtr> gathers_;        // by bucket
 };

@@ -145,12 +145,9 @@ void Engine::Impl::execute(const Action& action) {
 
 // Sharded gradients are waited for between layers, to have their buffer, and maybe for their first
 // half; all others after the last layer. Once all has been started there is nothing to do then
-// until the last sums are there but to take the norms of those before them. A GPU gives norms when
-// it has done all that it was asked to before, and whoever waits for that starts no message: there
-// all sums come first.
+// until the last sums are there but to start the norms of those before them.
 void Engine::Impl::finish_reduce(int64_t bucket) {
   const bool are_whole = !model.parameters->layout().shards_gradients();
-  if (model.gpu != nullptr && are_whole) buckets.wait_started_reduces();
   buckets.wait_reduce(bucket);
   if (!are_whole) return;
   buckets.poll();

@@ -1,8 +1,10 @@
 #include "smp/runtime/optimizer.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -41,6 +43,7 @@ struct BucketPart {
   std::vector<UpdateSpan> updates;  // owned ranges, joined where one update can do several
   std::vector<FlatRange> norms;     // what it sums the squares of, and of which layers
   std::vector<int64_t> norm_layers;
+  int64_t squares_begin = 0, squares_end = 0;  // in Impl::squares; the last is the sum of all
 };
 
 void add_update(std::vector<UpdateSpan>& updates, const UpdateSpan& next) {
@@ -75,19 +78,24 @@ struct Optimizer::Impl {
   std::optional<HostUpdate> on_host;
   std::vector<OwnedRange> owned;
   std::vector<BucketPart> parts;
+  std::vector<double> squares_here;  // sum_squares() of all parts, one after the other,
+  at::Tensor squares;                // and where the device makes them
   int64_t steps_done = 0;
 
   void add_bucket(int64_t bucket, const Degrees& degrees, int64_t state);
 
+  void make_squares();
+
   template <typename T>
-  void update(const BucketPart& part);
-  void add_norms(const BucketPart& part, std::vector<double>& by_layer) const;
+  void update(const BucketPart& part, const double* only_if_finite);
 };
 
 void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t state) {
   const RankLayout& layout = parameters->layout();
   const FlatParameters::Owned held = parameters->owned(bucket);
-  BucketPart part{bucket, held.begin, {}, {}, {}};
+  BucketPart part;
+  part.bucket = bucket;
+  part.begin = held.begin;
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const PlacedParameter& parameter = layout.parameters[i];
     const Span span{std::max(parameter.offset, held.begin),
@@ -108,8 +116,23 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t
   parts.push_back(std::move(part));
 }
 
+// Here or on a GPU, whose sums come here once a step.
+void Optimizer::Impl::make_squares() {
+  const at::Tensor& gradients = parameters->gradients();
+  int64_t end = 0;
+  for (BucketPart& part : parts) {
+    part.squares_begin = end;
+    for (const FlatRange& range : part.norms) end += functions_of(gradients).square_sums(range.count);
+    part.squares_end = ++end;
+  }
+  squares_here.resize(static_cast<size_t>(end));
+  squares = at::from_blob(squares_here.data(), {end}, at::TensorOptions().dtype(at::kDouble));
+  if (!gradients.is_cpu())
+    squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
+}
+
 template <typename T>
-void Optimizer::Impl::update(const BucketPart& part) {
+void Optimizer::Impl::update(const BucketPart& part, const double* only_if_finite) {
   const FlatParameters::Owned held = parameters->owned(part.bucket);
   const T* const gradients = held.gradients.const_data_ptr<T>();
   void* const weights = held.weights.mutable_data_ptr();
@@ -119,6 +142,7 @@ void Optimizer::Impl::update(const BucketPart& part) {
     range.count = one.span.end - one.span.begin;
     range.decays = one.decays;
     range.gradients = gradients + begin;
+    range.only_if_finite = only_if_finite;
     for (size_t i = 0; i < states.size(); ++i) {
       range.states[i] = states[i].mutable_data_ptr<T>() + one.state;
     }
@@ -138,15 +162,6 @@ void Optimizer::Impl::update(const BucketPart& part) {
   }
 }
 
-void Optimizer::Impl::add_norms(const BucketPart& part, std::vector<double>& by_layer) const {
-  const at::Tensor gradients = parameters->owned(part.bucket).gradients;
-  std::vector<double> sums(part.norms.size());
-  functions_of(gradients).sums_of_squares(gradients, part.norms, sums);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sums[i];
-  }
-}
-
 Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatParameters& parameters,
                      MemoryLedger* host)
     : impl_(std::make_unique<Impl>()) {
@@ -162,6 +177,7 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
   }
   SMP_CHECK_EQ(elements, layout.optimizer_elements);
   const CategoryScope scope(MemoryCategory::kOptimizer);
+  impl_->make_squares();
   std::optional<LedgerScope> pool;
   if (host != nullptr) pool.emplace(*host);
   const auto options =
@@ -182,20 +198,47 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const {
-  impl_->add_norms(impl_->parts.at(static_cast<size_t>(bucket)), by_layer);
+void Optimizer::start_norms(int64_t bucket) {
+  const BucketPart& part = impl_->parts.at(static_cast<size_t>(bucket));
+  const at::Tensor gradients = impl_->parameters->owned(bucket).gradients;
+  functions_of(gradients).sum_squares(
+      gradients, part.norms,
+      impl_->squares.narrow(0, part.squares_begin, part.squares_end - part.squares_begin));
+}
+
+void Optimizer::add_norms_squared(std::vector<double>& by_layer) {
+  std::vector<double>& here = impl_->squares_here;
+  const at::Tensor& there = impl_->squares;
+  if (!there.is_cpu()) {
+    at::from_blob(here.data(), there.sizes(), at::TensorOptions().dtype(at::kDouble)).copy_(there);
+  }
+  const DeviceFunctions& functions = functions_of(there);
+  for (const BucketPart& part : impl_->parts) {
+    const double* next = here.data() + part.squares_begin;
+    for (size_t i = 0; i < part.norms.size(); ++i) {
+      double sum = 0;
+      for (int64_t k = functions.square_sums(part.norms[i].count); k > 0; --k) sum += *next++;
+      by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sum;
+    }
+  }
 }
 
 void Optimizer::begin(double learning_rate, double gradient_scale) {
   impl_->rule->begin(++impl_->steps_done, learning_rate, gradient_scale);
 }
 
-void Optimizer::update(int64_t bucket) {
+void Optimizer::update(int64_t bucket, bool only_if_finite) {
   const BucketPart& part = impl_->parts.at(static_cast<size_t>(bucket));
+  const at::Tensor sum = impl_->squares.narrow(0, part.squares_end - 1, 1);
+  const double* guard = only_if_finite ? sum.const_data_ptr<double>() : nullptr;
+  if (guard != nullptr && impl_->on_host) {
+    if (!std::isfinite(sum.item<double>())) return;
+    guard = nullptr;
+  }
   if (impl_->parameters->gradient_dtype() == DType::kF32) {
-    impl_->update<float>(part);
+    impl_->update<float>(part, guard);
   } else {
-    impl_->update<double>(part);
+    impl_->update<double>(part, guard);
   }
 }
 

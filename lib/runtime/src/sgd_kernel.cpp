@@ -25,6 +25,7 @@ template <SgdKind kKind, typename T, typename Put>
 template <typename T, typename Put>
 [[gnu::always_inline]] inline void update(const SgdFactors& factors, const UpdateRange<T>& range,
                                           const Put& put) {
+  if (range.is_held_back()) return;
   switch (kind_of(factors, range.states[0] != nullptr)) {
     case SgdKind::kPlain: return descend<SgdKind::kPlain>(factors, range, put);
     case SgdKind::kMomentum: return descend<SgdKind::kMomentum>(factors, range, put);

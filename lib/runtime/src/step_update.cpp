@@ -17,7 +17,6 @@ StepUpdate::StepUpdate(const Plan& plan, ParallelModel& model)
       model_(model),
       early_(!why_updates_wait(plan.job.training)),
       sums_(static_cast<size_t>(step_sums(plan.job.model))),
-      bucket_sums_(early_ ? sums_.size() : 0),
       has_norms_(model.parameters->layout().buckets.size()) {}
 
 void StepUpdate::begin(int64_t step, double learning_rate) {
@@ -29,29 +28,19 @@ void StepUpdate::begin(int64_t step, double learning_rate) {
 }
 
 void StepUpdate::reduced(int64_t bucket) {
-  if (early_ || has_norms_.at(static_cast<size_t>(bucket))) return;
+  if (has_norms_.at(static_cast<size_t>(bucket))) return;
   has_norms_[static_cast<size_t>(bucket)] = true;
-  model_.optimizer->add_norms_squared(bucket, sums_);
+  model_.optimizer->start_norms(bucket);
 }
 
 void StepUpdate::update(int64_t bucket) {
   if (early_) {
-    update_early(bucket);
+    if (!std::exchange(has_begun_, true)) model_.optimizer->begin(learning_rate_, 1);
+    reduced(bucket);
+    model_.optimizer->update(bucket, /*only_if_finite=*/true);
   } else if (!skips_) {
     model_.optimizer->update(bucket);
   }
-}
-
-void StepUpdate::update_early(int64_t bucket) {
-  if (!std::exchange(has_begun_, true)) model_.optimizer->begin(learning_rate_, 1);
-  std::fill(bucket_sums_.begin(), bucket_sums_.end(), 0.0);
-  model_.optimizer->add_norms_squared(bucket, bucket_sums_);
-  bool is_finite = true;
-  for (size_t i = 0; i < sums_.size(); ++i) {
-    is_finite = is_finite && std::isfinite(bucket_sums_[i]);
-    sums_[i] += bucket_sums_[i];
-  }
-  if (is_finite) model_.optimizer->update(bucket);
 }
 
 // Norms and loss travel together: one message a step tells every rank how to clip, what to print
@@ -62,6 +51,7 @@ StepResult StepUpdate::agree(double loss) {
   const Coord& coord = model_.parameters->layout().coord;
   for (size_t bucket = 0; bucket < has_norms_.size(); ++bucket)
     reduced(static_cast<int64_t>(bucket));
+  model_.optimizer->add_norms_squared(sums_);
   // Ranks without the head have summed nothing; those of a tensor group have the same loss.
   sums_.back() = coord.tensor == 0 ? loss : 0.0;
   if (model_.groups->world().size() > 1) {

@@ -26,8 +26,8 @@ class StepUpdate {
 
   void begin(int64_t step, double learning_rate);
 
-  // This rank's gradients of a bucket are summed over the ranks. Need not be told: it takes the
-  // bucket's norms now, while others are still under way, and agree() takes those that are left.
+  // This rank's gradients of a bucket are summed over the ranks. Need not be told: it starts the
+  // bucket's norms now, while others are still under way, and agree() starts those that are left.
   void reduced(int64_t bucket);
 
   // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank
@@ -40,14 +40,12 @@ class StepUpdate {
 
  private:
   double clipping(double norm) const;
-  void update_early(int64_t bucket);
 
   const Plan& plan_;
   ParallelModel& model_;
-  const bool early_;                 // updates come before agree()
-  std::vector<double> sums_;         // squared gradient norms by layer, then the loss
-  std::vector<double> bucket_sums_;  // of one bucket that is updated early
-  std::vector<bool> has_norms_;      // by bucket: sums_ has those of this step
+  const bool early_;             // updates come before agree()
+  std::vector<double> sums_;     // squared gradient norms by layer, then the loss
+  std::vector<bool> has_norms_;  // by bucket: those of this step were started
 
   // of the step under way
   int64_t step_ = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "anywhere.h"
 #include "smp/plan/dtype.h"
 #include "smp/plan/job_spec.h"
 
@@ -30,6 +31,13 @@ struct UpdateRange {
   // here too, rounded to copy_dtype.
   uint16_t* copy = nullptr;
   DType copy_dtype = DType::kBF16;
+  // Memory of the device. Nothing is updated where it holds infinity or no number by then; null:
+  // always updated.
+  const double* only_if_finite = nullptr;
+
+  SMP_ANYWHERE bool is_held_back() const {
+    return only_if_finite != nullptr && !(*only_if_finite - *only_if_finite == 0);
+  }
 };
 
 class UpdateRule {

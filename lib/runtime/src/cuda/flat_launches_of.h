@@ -43,11 +43,6 @@ void launch_sgd(const Runner& runner, const SgdFactors& factors, const UpdateRan
 }
 
 template <typename Runner, typename T>
-int64_t FlatLaunches<Runner, T>::squares_partials(int64_t count) {
-  return (count + kOfPartial - 1) / kOfPartial;
-}
-
-template <typename Runner, typename T>
 void FlatLaunches<Runner, T>::adamw_update(const AdamWFactors& factors,
                                            const UpdateRange<T>& range) const {
   const AdamWElement<T> element(factors);
@@ -70,10 +65,26 @@ void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
 }
 
 template <typename Runner, typename T>
-void FlatLaunches<Runner, T>::square_partials(int64_t count, const T* values,
-                                              double* partials) const {
-  runner_.run(squares_partials(count), [=] SMP_BODY(typename Runner::Block & block) {
-    cuda::square_partials(block, count, values, partials);
+int64_t FlatLaunches<Runner, T>::square_partials(int64_t count) {
+  return cuda::square_partials(count);
+}
+
+// As many ranges at once as a launch can be told.
+template <typename Runner, typename T>
+void FlatLaunches<Runner, T>::sum_squares(const T* values, const std::vector<FlatRange>& ranges,
+                                          double* sums) const {
+  int64_t all = 0;
+  for (auto next = ranges.begin(); next != ranges.end();) {
+    SquareRanges told;
+    for (; next != ranges.end() && told.count < SquareRanges::kMost; ++next) told.add(*next);
+    double* const partials = sums + all;
+    runner_.run(told.partials(), [=] SMP_BODY(typename Runner::Block & block) {
+      cuda::sum_squares(block, told, values, partials);
+    });
+    all += told.partials();
+  }
+  runner_.run(1, [=] SMP_BODY(typename Runner::Block & block) {
+    sum_partials(block, all, sums, sums + all);
   });
 }
 

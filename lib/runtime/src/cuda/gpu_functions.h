@@ -230,12 +230,16 @@ class GpuFunctions final : public DeviceFunctions {
     FlatLaunches<Runner, double>(runner_).sgd_update(factors, range);
   }
 
-  void sums_of_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
-                       std::vector<double>& sums) const override {
+  int64_t square_sums(int64_t count) const override {
+    return FlatLaunches<Runner, float>::square_partials(count);
+  }
+  void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+                   const at::Tensor& sums) const override {
+    double* const to = data_of<double>(sums);
     if (values.scalar_type() == at::kDouble) {
-      add_squares<double>(values, ranges, sums);
+      FlatLaunches<Runner, double>(runner_).sum_squares(data_of<double>(values), ranges, to);
     } else {
-      add_squares<float>(values, ranges, sums);
+      FlatLaunches<Runner, float>(runner_).sum_squares(data_of<float>(values), ranges, to);
     }
   }
 
@@ -260,27 +264,6 @@ class GpuFunctions final : public DeviceFunctions {
   static at::Tensor sums_scratch(const at::Tensor& like, int64_t rows, int64_t cols) {
     return empty_tensor({Launches<Runner, float>::column_sums_scratch(rows, cols)},
                         wide_options(like));
-  }
-
-  // All ranges' partial sums in one buffer: the host waits once.
-  template <typename T>
-  void add_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
-                   std::vector<double>& sums) const {
-    using Flat = FlatLaunches<Runner, T>;
-    int64_t count = 0;
-    for (const FlatRange& range : ranges) count += Flat::squares_partials(range.count);
-    const at::Tensor partials = empty_tensor({count}, values.options().dtype(at::kDouble));
-    double* next = data_of<double>(partials);
-    for (const FlatRange& range : ranges) {
-      Flat(runner_).square_partials(range.count, data_of<T>(values) + range.begin, next);
-      next += Flat::squares_partials(range.count);
-    }
-    const at::Tensor here = partials.to(at::kCPU);
-    const double* partial = data_of<double>(here);
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      sums[i] = 0;
-      for (int64_t p = Flat::squares_partials(ranges[i].count); p > 0; --p) sums[i] += *partial++;
-    }
   }
 
   const Runner runner_;

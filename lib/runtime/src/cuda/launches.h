@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "adamw_kernel.h"
 #include "cuda/heads_body.h"
 #include "cuda/scores_body.h"
 #include "cuda/softmax_body.h"
+#include "functions/flat_range.h"
 #include "functions/kernels.h"
 #include "sgd_kernel.h"
 
@@ -100,9 +102,9 @@ class FlatLaunches {
 
   void adamw_update(const AdamWFactors& factors, const UpdateRange<T>& range) const;
   void sgd_update(const SgdFactors& factors, const UpdateRange<T>& range) const;
-  // partials [squares_partials(count)], to be added in order.
-  void square_partials(int64_t count, const T* values, double* partials) const;
-  static int64_t squares_partials(int64_t count);
+  // sums: square_partials(count) of each range, and the sum of all.
+  void sum_squares(const T* values, const std::vector<FlatRange>& ranges, double* sums) const;
+  static int64_t square_partials(int64_t count);
 
  private:
   const Runner& runner_;

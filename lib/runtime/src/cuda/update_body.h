@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/block.h"
+#include "functions/flat_range.h"
 #include "functions/wide.h"
 #include "update_rule.h"
 
@@ -11,6 +12,7 @@ namespace smp::cuda {
 // Copy is T, and there is none. element(gradient, weight, i) updates the states.
 template <typename Copy, typename Block, typename T, typename Element>
 SMP_ANYWHERE void update(const Block& block, const UpdateRange<T>& range, const Element& element) {
+  if (range.is_held_back()) return;
   Copy* const copy = reinterpret_cast<Copy*>(range.copy);
   for_each(block, range.count, [&](int64_t i) {
     const T weight = element(range.gradients[i], range.weights[i], i);
@@ -19,21 +21,53 @@ SMP_ANYWHERE void update(const Block& block, const UpdateRange<T>& range, const 
   });
 }
 
-// partials[p]: squares of the p-th part of kOfPartial values, a block to each, in an order that the
-// number of blocks does not change. Small parts, so that short ranges too have blocks for many
-// multiprocessors; each element of a strip has a sum of its own, which the next need not wait for.
+// Squares are summed in parts of kOfPartial values, a block to each, in an order that the number of
+// blocks does not change. Small parts, so that short ranges too have blocks for many
+// multiprocessors.
 inline constexpr int64_t kOfPartial = 1 << 13;
 
+SMP_ANYWHERE int64_t square_partials(int64_t count) {
+  return (count + kOfPartial - 1) / kOfPartial;
+}
+
+// Ranges whose partial sums lie one after the other: those of range i begin at firsts[i].
+struct SquareRanges {
+  static constexpr int kMost = 64;
+
+  int count = 0;
+  int64_t begins[kMost], counts[kMost], firsts[kMost + 1] = {0};
+
+  void add(const FlatRange& range) {
+    begins[count] = range.begin;
+    counts[count] = range.count;
+    firsts[count + 1] = firsts[count] + square_partials(range.count);
+    ++count;
+  }
+  SMP_ANYWHERE int64_t partials() const { return firsts[count]; }
+  // The range that this partial sum is of.
+  SMP_ANYWHERE int range_of(int64_t partial) const {
+    int first = 0, behind = count;
+    while (behind - first > 1) {
+      const int middle = (first + behind) / 2;
+      (firsts[middle] <= partial ? first : behind) = middle;
+    }
+    return first;
+  }
+};
+
+// Each element of a strip has a sum of its own, which the next need not wait for.
 template <typename Block, typename T>
-SMP_ANYWHERE void square_partials(Block& block, int64_t count, const T* values, double* partials) {
-  const bool aligned = are_aligned(values);
-  for_each_row(block, (count + kOfPartial - 1) / kOfPartial, [&](int64_t p) {
-    const T* const from = values + p * kOfPartial;
-    const int64_t left = count - p * kOfPartial;
+SMP_ANYWHERE void sum_squares(Block& block, const SquareRanges& ranges, const T* values,
+                              double* partials) {
+  for_each_row(block, ranges.partials(), [&](int64_t partial) {
+    const int range = ranges.range_of(partial);
+    const int64_t done = (partial - ranges.firsts[range]) * kOfPartial;
+    const int64_t left = ranges.counts[range] - done;
+    const T* const of_range = values + ranges.begins[range];
     Strip<double, StripWidth<T>::value> sums = {};
-    for_each_strip_of_row<T>(block, left < kOfPartial ? left : kOfPartial, aligned,
+    for_each_strip_of_row<T>(block, left < kOfPartial ? left : kOfPartial, are_aligned(of_range),
                              [&](auto width, int64_t i) {
-                               const auto strip = load(width, from + i);
+                               const auto strip = load(width, of_range + done + i);
                                for (int k = 0; k < width; ++k) {
                                  const auto value = static_cast<double>(strip[k]);
                                  sums[k] += value * value;
@@ -42,8 +76,17 @@ SMP_ANYWHERE void square_partials(Block& block, int64_t count, const T* values, 
     double sum = 0;
     for (int k = 0; k < StripWidth<T>(); ++k) sum += sums[k];
     sum = block.sum(sum);
-    if (block.thread() == 0) partials[p] = sum;
+    if (block.thread() == 0) partials[partial] = sum;
   });
+}
+
+// By one block.
+template <typename Block>
+SMP_ANYWHERE void sum_partials(Block& block, int64_t count, const double* partials, double* all) {
+  double sum = 0;
+  for_each_column(block, count, [&](int64_t i) { sum += partials[i]; });
+  sum = block.sum(sum);
+  if (block.thread() == 0) *all = sum;
 }
 
 }  // namespace smp::cuda

@@ -187,14 +187,18 @@ class CpuFunctions final : public DeviceFunctions {
     smp::sgd_update(factors, range);
   }
 
-  void sums_of_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
-                       std::vector<double>& sums) const override {
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const auto [begin, count] = ranges[i];
-      sums[i] = values.scalar_type() == at::kDouble
-                    ? sum_of_squares(count, data_of<double>(values) + begin)
-                    : sum_of_squares(count, data_of<float>(values) + begin);
+  int64_t square_sums(int64_t /*count*/) const override { return 1; }
+  void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+                   const at::Tensor& sums) const override {
+    double* next = data_of<double>(sums);
+    double all = 0;
+    for (const auto [begin, count] : ranges) {
+      *next = values.scalar_type() == at::kDouble
+                  ? sum_of_squares(count, data_of<double>(values) + begin)
+                  : sum_of_squares(count, data_of<float>(values) + begin);
+      all += *next++;
     }
+    *next = all;
   }
 };
 

@@ -8,6 +8,7 @@
 
 #include "functions/attention.h"
 #include "functions/dropout.h"
+#include "functions/flat_range.h"
 #include "functions/kernels.h"
 #include "smp/comm/communicator.h"
 
@@ -58,12 +59,6 @@ struct SoftmaxStatistics {
 // Makes statistics of a rank's part of the vocabulary those of the whole, in place; empty where the
 // rank has the whole.
 using SoftmaxExchange = std::function<void(const at::Tensor&, ReduceOp)>;
-
-// Elements [begin, begin + count) of a flat tensor.
-struct FlatRange {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
 
 class DeviceFunctions {
  public:
@@ -140,10 +135,12 @@ class DeviceFunctions {
                             const UpdateRange<double>& range) const = 0;
   virtual void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) const = 0;
   virtual void sgd_update(const SgdFactors& factors, const UpdateRange<double>& range) const = 0;
-  // sums[i] = the sum of the squares of range i of `values`, fp32 or fp64, in an order that nothing
-  // else changes.
-  virtual void sums_of_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
-                               std::vector<double>& sums) const = 0;
+  // Sums of the squares of ranges of `values`, fp32 or fp64: `sums`, fp64 and of the same device,
+  // gets square_sums(count) for each range, one range after the other, to be added in this order,
+  // and behind them the sum of all. Nothing else changes the order in which elements are added.
+  virtual int64_t square_sums(int64_t count) const = 0;
+  virtual void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
+                           const at::Tensor& sums) const = 0;
 };
 
 // Those of the tensor's device. CPUs' are the program's own; a GPU's are there once

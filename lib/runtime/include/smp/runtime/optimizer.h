@@ -32,17 +32,20 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Adds to by_layer[i] the squares of the bucket's reduced gradients of layer i (its model index)
-  // that fall to this rank: those of all buckets, summed over *all* ranks of the world, are the
-  // layer's squared norm, as each element that counts is summed on one rank only. In double,
-  // parameter by parameter, in an order that does not depend on what else the stage holds.
-  void add_norms_squared(int64_t bucket, std::vector<double>& by_layer) const;
+  // Has the device sum the squares of the bucket's reduced gradients in its turn.
+  void start_norms(int64_t bucket);
+  // When all buckets' were started, adds to by_layer[i] the squares of layer i (its model index)
+  // that fall to this rank: summed over *all* ranks of the world they are the layer's squared norm,
+  // as each element that counts is summed on one rank only. In double, parameter by parameter, in
+  // an order that does not depend on what else the stage holds. Waits for the device.
+  void add_norms_squared(std::vector<double>& by_layer);
 
   // One update of this rank's elements with gradients multiplied by gradient_scale (clipping,
   // averaging and unscaling cost no pass of their own), bucket by bucket: begin(), then update() of
-  // each bucket, in any order. Gradients are not changed. step() is all of it.
+  // each bucket, in any order. Gradients are not changed. step() is all of it. `only_if_finite`: a
+  // bucket of which this rank has summed a square that is not stays as it is (start_norms()).
   void begin(double learning_rate, double gradient_scale);
-  void update(int64_t bucket);
+  void update(int64_t bucket, bool only_if_finite = false);
   void step(double learning_rate, double gradient_scale);
 
   // Weights were set from outside: master weights become them.
