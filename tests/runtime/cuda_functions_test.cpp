@@ -220,7 +220,8 @@ TEST_CASE("a GPU's functions: updates and norms of flat ranges are the CPU's") {
     CHECK(relative_difference(momentum, expected_momentum) <= tolerance::kDeviceFunctionsF64);
     const double sum = std::nan("");
     const DeviceFunctions& of_cpu = functions_of(ours);
-    for (const DeviceFunctions* const device : {&of_cpu, static_cast<const DeviceFunctions*>(&functions)}) {
+    for (const DeviceFunctions* const device :
+         {&of_cpu, static_cast<const DeviceFunctions*>(&functions)}) {
       UpdateRange<double> held_back = range_of(expected, expected_momentum);
       held_back.only_if_finite = &sum;
       device->sgd_update(factors, held_back);

@@ -305,7 +305,8 @@ TEST_CASE("the local norms of all ranks sum to the global norm") {
   }
 }
 
-TEST_CASE("a bucket whose squares are not finite is left alone if that is asked for, and no other") {
+TEST_CASE(
+    "a bucket whose squares are not finite is left alone if that is asked for, and no other") {
   for (const OptimizerSpec& spec : {optimizer_spec(), sgd_spec(0.9, false)})
     for (const bool on_host : {false, true})
       for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {

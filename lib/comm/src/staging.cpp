@@ -12,9 +12,7 @@ namespace smp {
 class StagedCommunicator::Staging::Message final : public Work {
  public:
   Message(std::shared_ptr<Staging> staging, Buffer& buffer, std::vector<Part> parts)
-      : staging_(std::move(staging)),
-        buffer_(buffer),
-        called_(staging_->memory_.until_now()) {
+      : staging_(std::move(staging)), buffer_(buffer), called_(staging_->memory_.until_now()) {
     for (Part& part : parts) {
       Step step;
       for (int64_t row = 0; part.in.device != nullptr && row < part.in.rows; ++row)

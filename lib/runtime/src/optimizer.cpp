@@ -122,13 +122,13 @@ void Optimizer::Impl::make_squares() {
   int64_t end = 0;
   for (BucketPart& part : parts) {
     part.squares_begin = end;
-    for (const FlatRange& range : part.norms) end += functions_of(gradients).square_sums(range.count);
+    for (const FlatRange& range : part.norms)
+      end += functions_of(gradients).square_sums(range.count);
     part.squares_end = ++end;
   }
   squares_here.resize(static_cast<size_t>(end));
   squares = at::from_blob(squares_here.data(), {end}, at::TensorOptions().dtype(at::kDouble));
-  if (!gradients.is_cpu())
-    squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
+  if (!gradients.is_cpu()) squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
 }
 
 template <typename T>
