@@ -82,20 +82,21 @@ struct BucketLimits {
   int64_t enough = 1, most = std::numeric_limits<int64_t>::max() / 2;
 };
 
-// `sizes` are the layers' elements. Where gradients are sharded a bucket is reduced and gathered by
-// microbatch and layer, so it is small; layers whose gradients are put off are not complete
-// together.
+// `sizes` are the layers' elements. Whole gradients are counted as they travel. Where gradients are
+// sharded a bucket is reduced and gathered by microbatch and layer, so it is small; layers whose
+// gradients are put off are not complete together.
 BucketLimits limits_of(const Plan& plan, const std::vector<LayerSpec>& layers,
                        const std::vector<int64_t>& sizes) {
   BucketLimits limits;
-  const int64_t element = bytes_of(compute_dtype(plan));
+  const DType dtype = compute_dtype(plan);
   if (!shards_gradients(plan)) {
     const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    limits.enough =
-        div_up(bucket_bytes_of(plan.job, plan.degrees.shard * plan.degrees.replica, all * element),
-               element);
+    const int64_t summed = bytes_of(wide(dtype));
+    limits.enough = div_up(
+        bucket_bytes_of(plan.job, plan.degrees.shard * plan.degrees.replica, all * summed), summed);
     return limits;
   }
+  const int64_t element = bytes_of(dtype);
   int64_t largest = 0;
   for (size_t i = 0; i < layers.size(); ++i)
     if (!is_end(layers[i])) largest = std::max(largest, sizes[i]);

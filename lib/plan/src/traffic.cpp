@@ -49,9 +49,6 @@ class TrafficList {
   std::vector<Traffic> rows_;
 };
 
-// 16-bit gradients are summed in fp32.
-DType wide(DType dtype) { return bytes_of(dtype) == 2 ? DType::kF32 : dtype; }
-
 bool is_block(const LayerSpec& layer) { return is_transformer_block(layer.kind); }
 
 // What the runtime sends in one step, layer by layer and bucket by bucket.

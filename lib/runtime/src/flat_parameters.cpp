@@ -149,7 +149,7 @@ FlatParameters::FlatParameters(RankLayout layout, DType dtype, Communicator* pee
   SMP_CHECK(host == nullptr || self.layout.shards_weights());
   self.host = host;
   self.dtype = dtype;
-  self.gradient_dtype = bytes_of(dtype) == 2 ? DType::kF32 : dtype;
+  self.gradient_dtype = wide(dtype);
   self.allocate_side(self.weights, kWeightNames, MemoryCategory::kWeights, dtype,
                      self.layout.weight_buffers, &Bucket::weight_buffer, peers);
   self.allocate_side(self.gradients, kGradientNames, MemoryCategory::kGradients,

@@ -191,8 +191,8 @@ class GpuFunctions final : public DeviceFunctions {
 
   // A vocabulary is often odd, and where rows begin anywhere, or have an odd number of elements,
   // cuBLAS multiplies with kernels of older GPUs. So each row of the logits begins at a multiple of
-  // 16 bytes, and the last few of them are multiplied by themselves, here and in product(). torch
-  // hands cuBLAS the stride, here and in both products of the gradient, and copies nothing.
+  // 16 bytes, and the last few of them are multiplied by themselves, here and in both products of
+  // the gradient. torch hands cuBLAS the stride, and copies nothing.
   at::Tensor logits(const at::Tensor& x, const at::Tensor& weight) const override {
     const int64_t cols = weight.size(0), whole = whole_strips(x, cols);
     const int64_t stride = whole_strips(x, cols + kStripBytes / x.element_size() - 1);
@@ -209,12 +209,18 @@ class GpuFunctions final : public DeviceFunctions {
 
   void add_product(const at::Tensor& dy, const at::Tensor& x, double scale,
                    const at::Tensor& gradient) const override {
-    at::Tensor sum = gradient;
-    if (is_narrow(dy)) {
-      sum.add_(runner_.wide_product(dy.t(), x), scale);
-    } else {
-      sum.addmm_(dy.t(), x, /*beta=*/1, scale);
+    if (!is_narrow(dy)) {
+      at::Tensor(gradient).addmm_(dy.t(), x, /*beta=*/1, scale);
+      return;
     }
+    const int64_t rows = dy.size(1), whole = whole_strips(dy, rows);
+    const auto add = [&](int64_t begin, int64_t count) {
+      if (count == 0) return;
+      at::Tensor part = gradient.narrow(0, begin, count);
+      part.add_(runner_.wide_product(dy.narrow(1, begin, count).t(), x), scale);
+    };
+    add(0, whole);
+    add(whole, rows - whole);
   }
 
   void adamw_update(const AdamWFactors& factors, const UpdateRange<float>& range) const override {
