@@ -25,7 +25,6 @@ class LateMemory final : public DeviceMemory {
  public:
   explicit LateMemory(CountedCopies& counts) : counts_(counts) {}
 
-  void enter_thread() override {}
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* /*memory*/, int64_t bytes) override {
     if (bytes == 0) throw std::runtime_error("no memory of no bytes can be pinned");  // by CUDA

@@ -81,7 +81,6 @@ class CudaDevice final : public Device, public DeviceMemory {
   }
   DeviceMemory& memory() override { return *this; }
 
-  void enter_thread() override { guard_.setDevice(device_); }
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* memory, int64_t bytes) override {
     const int error = register_(memory, size_t(bytes), 0);

@@ -15,7 +15,6 @@ class MemoryOfCalls final : public DeviceMemory {
   explicit MemoryOfCalls(DeviceMemory& memory) : memory_(memory) {}
   bool on_device = false;
 
-  void enter_thread() override { memory_.enter_thread(); }
   bool holds(const void* data) const override { return on_device && memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
@@ -107,7 +106,7 @@ WorkPtr DeviceCalls::add(Job job) {
 
 void DeviceCalls::run() {
   MemoryOfCalls memory(memory_);
-  StagedCommunicator staged(inner(), memory, StagedCommunicator::WithoutThread{});
+  StagedCommunicator staged(inner(), memory);
   std::exception_ptr broken;  // the device cannot be used at all
   try {
     device_->enter();

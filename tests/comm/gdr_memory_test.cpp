@@ -341,7 +341,7 @@ TEST_CASE("GDRCopy: staged messages by it give what they give without, short and
     SteppedGpu gpu;
     {
       GdrMemory gdr(gpu, GdrUse::kOn, kLibraries);
-      StagedCommunicator staged(world, gdr, StagedCommunicator::WithoutThread{});
+      StagedCommunicator staged(world, gdr);
       for (int64_t i = 0; i < 20; ++i) {
         const int64_t count = i % 5 == 4 ? kLong : 1 + 17 * i % 256;
         int64_t* const out = memory + kLong;

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/stepped_gpu.h"
@@ -272,7 +271,7 @@ TEST_CASE("staged messages: buffers are used again, and a peer's failure is told
 TEST_CASE("staged messages: results come beside what is computed after the call") {
   run_ranks(2, [](Communicator& world) {
     SteppedGpu gpu;
-    StagedCommunicator staged(world, gpu, StagedCommunicator::WithoutThread{});
+    StagedCommunicator staged(world, gpu);
     int64_t value = 0, later = 0;
     gpu.compute([&] { value = 1; });
     const WorkPtr sum =
@@ -288,7 +287,7 @@ TEST_CASE("staged messages: results come beside what is computed after the call"
 TEST_CASE("staged messages: what is received does not overtake what was computed before") {
   run_ranks(2, [](Communicator& world) {
     SteppedGpu gpu;
-    StagedCommunicator staged(world, gpu, StagedCommunicator::WithoutThread{});
+    StagedCommunicator staged(world, gpu);
     int64_t value = 7, read = 0;
     if (world.rank() == 0) {
       const WorkPtr sent = staged.send(&value, 1, DType::kI64, 1, "activation");
@@ -302,21 +301,4 @@ TEST_CASE("staged messages: what is received does not overtake what was computed
       CHECK(read == 3);
     }
   });
-}
-
-TEST_CASE("staged messages: they go on while their rank does something else") {
-  for (const int64_t count : {10, 3 << 20}) {  // of several parts too
-    std::array<CountedCopies, 2> counts;
-    run_ranks(2, [&](Communicator& world) {
-      const auto rank = static_cast<size_t>(world.rank());
-      LateMemory memory(counts[rank]);
-      StagedCommunicator staged(world, memory);
-      std::vector<int64_t> values(static_cast<size_t>(count), 1);
-      const WorkPtr sum =
-          staged.all_reduce(values.data(), values.data(), count, DType::kI64, ReduceOp::kSum, "x");
-      while (counts[rank].to_device < counts[rank].to_host) std::this_thread::yield();
-      sum->wait();
-      CHECK(std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 2; }));
-    });
-  }
 }

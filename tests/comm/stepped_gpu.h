@@ -30,7 +30,6 @@ class SteppedGpu final : public DeviceMemory {
     ++steps_;
   }
 
-  void enter_thread() override {}
   bool holds(const void* /*data*/) const override { return true; }
   void pin(void* /*memory*/, int64_t /*bytes*/) override {}
   void unpin(void* /*memory*/) override {}

@@ -12,10 +12,6 @@
 namespace smp {
 namespace {
 
-StagedCommunicator::Allocate of_memory(Communicator& inner) {
-  return [&inner](int64_t bytes) { return inner.allocate_symmetric(bytes); };
-}
-
 void* byte_at(const void* data, int64_t offset) {
   if (data == nullptr) return nullptr;
   return static_cast<std::byte*>(const_cast<void*>(data)) + offset;
@@ -48,7 +44,6 @@ StagedCommunicator::Cuts StagedCommunicator::cut(const Call& call) {
 }
 
 std::vector<TrafficCount> StagedCommunicator::traffic() const {
-  const auto lock = staging_->lock();
   std::map<std::pair<std::string, CollectiveOp>, TrafficCount> sums;
   for (TrafficCount count : WrappedCommunicator::traffic()) {
     if (const auto found = wholes_.find({count.label, count.op}); found != wholes_.end()) {
@@ -67,14 +62,8 @@ std::vector<TrafficCount> StagedCommunicator::traffic() const {
 
 StagedCommunicator::StagedCommunicator(Communicator& inner, DeviceMemory& memory, Allocate allocate)
     : WrappedCommunicator(inner) {
-  if (!allocate) allocate = of_memory(inner);
+  if (!allocate) allocate = [&inner](int64_t bytes) { return inner.allocate_symmetric(bytes); };
   staging_ = std::make_shared<Staging>(memory, std::move(allocate));
-  thread_ = std::make_unique<Thread>(*staging_);
-  inner.lend_cpus();
-}
-
-StagedCommunicator::StagedCommunicator(Communicator& inner, DeviceMemory& memory, WithoutThread)
-    : WrappedCommunicator(inner), staging_(std::make_shared<Staging>(memory, of_memory(inner))) {
   inner.lend_cpus();
 }
 
@@ -86,7 +75,6 @@ StagedCommunicator::~StagedCommunicator() = default;
 
 WorkPtr StagedCommunicator::pass(const Call& call) {
   if (is_of_device(call)) return stage(call);
-  const auto lock = staging_->lock();
   staging_->start_all();
   return WrappedCommunicator::pass(call);
 }
@@ -176,19 +164,12 @@ WorkPtr StagedCommunicator::stage(const Call& call) {
 }
 
 void StagedCommunicator::set_timeout(std::chrono::milliseconds timeout) {
-  const auto lock = staging_->lock();
   staging_->start_all();
   inner().set_timeout(timeout);
 }
 
-Survivors StagedCommunicator::shrink(std::chrono::milliseconds limit) {
-  const auto lock = staging_->lock();
-  return inner().shrink(limit);
-}
-
 // What is queued comes before the members' messages of splitting.
 std::unique_ptr<Communicator> StagedCommunicator::split(const std::vector<int>& members) {
-  const auto lock = staging_->lock();
   staging_->start_all();
   return std::unique_ptr<Communicator>(new StagedCommunicator(inner().split(members), staging_));
 }

@@ -1,7 +1,6 @@
 #include "staging.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -9,13 +8,6 @@
 #include "smp/plan/check.h"
 
 namespace smp {
-
-namespace {
-
-// A part of a message takes some 100 us to come and to go.
-constexpr std::chrono::microseconds kBetweenLooks{20};
-
-}  // namespace
 
 class StagedCommunicator::Staging::Message final : public Work {
  public:
@@ -34,7 +26,6 @@ class StagedCommunicator::Staging::Message final : public Work {
     staging_->under_way_.push_back(this);
   }
   ~Message() override {
-    const auto lock = staging_->lock();
     if (is_over_) return;
     std::erase(staging_->under_way_, this);
     if (begun_ == 0) buffer_.is_taken = false;
@@ -45,7 +36,8 @@ class StagedCommunicator::Staging::Message final : public Work {
   // Starts those whose bytes are here, in order; whether that was all of them.
   bool begin_due() {
     while (begun_ < steps_.size()) {
-      if (!is_here(steps_[begun_])) return false;
+      for (const CopyPtr& copy : steps_[begun_].coming)
+        if (!copy->done()) return false;
       begin_next();
     }
     return true;
@@ -58,7 +50,6 @@ class StagedCommunicator::Staging::Message final : public Work {
   }
 
   bool done() override {
-    const auto lock = staging_->lock();
     if (is_over_) return true;
     staging_->start_due();
     land();
@@ -66,7 +57,6 @@ class StagedCommunicator::Staging::Message final : public Work {
   }
   // While bytes are still to come it looks after all messages: peers may wait for one behind this.
   void wait() override {
-    const auto lock = staging_->lock();
     if (is_over_) return;
     try {
       for (staging_->advance(); !is_through(); staging_->advance())
@@ -104,20 +94,10 @@ class StagedCommunicator::Staging::Message final : public Work {
   };
 
   // What goes wrong is for whoever waits for this message.
-  bool is_here(const Step& step) {
-    try {
-      return std::all_of(step.coming.begin(), step.coming.end(),
-                         [](const CopyPtr& copy) { return copy->done(); });
-    } catch (...) {
-      if (!error_) error_ = std::current_exception();
-      return true;
-    }
-  }
   void begin_next() {
     Step& step = steps_[begun_];
     try {
-      if (!error_)
-        for (const CopyPtr& copy : step.coming) copy->wait();
+      for (const CopyPtr& copy : step.coming) copy->wait();
       if (!error_) step.work = step.start(buffer_.memory.get());
     } catch (...) {
       if (!error_) error_ = std::current_exception();
@@ -160,12 +140,10 @@ StagedCommunicator::Staging::~Staging() {
 }
 
 WorkPtr StagedCommunicator::Staging::queue(int64_t bytes, std::vector<Part> parts) {
-  const auto guard = lock();
   Buffer& buffer = take(bytes);
   queue_.push_back(std::make_shared<Message>(shared_from_this(), buffer, std::move(parts)));
   const WorkPtr message = queue_.back();
   advance();
-  filled_.notify_one();
   return message;
 }
 
@@ -179,7 +157,6 @@ void StagedCommunicator::Staging::start_due() {
 }
 
 void StagedCommunicator::Staging::start_all() {
-  const auto guard = lock();
   while (!queue_.empty()) {
     const std::shared_ptr<Message> next = std::move(queue_.front());
     queue_.pop_front();
@@ -205,30 +182,6 @@ StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t b
   best->leaving.reset();
   best->is_taken = true;
   return *best;
-}
-
-StagedCommunicator::Thread::~Thread() {
-  {
-    const auto lock = staging_.lock();
-    stopping_ = true;
-    staging_.filled_.notify_one();
-  }
-  thread_.join();
-}
-
-void StagedCommunicator::Thread::run() {
-  try {
-    staging_.memory_.enter_thread();
-  } catch (const std::exception&) {
-    return;  // whoever waits hears of it
-  }
-  for (auto lock = staging_.lock(); !stopping_;) {
-    staging_.filled_.wait(lock, [&] { return stopping_ || staging_.has_messages(); });
-    staging_.advance();
-    lock.unlock();
-    std::this_thread::sleep_for(kBetweenLooks);
-    lock.lock();
-  }
 }
 
 }  // namespace smp

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,7 +15,6 @@
 namespace smp {
 
 // What all groups of a rank share: the buffers of the host, and the messages that have not started.
-// Safe from the rank's thread and that which looks after messages (Thread), as are the Messages.
 class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging> {
  public:
   Staging(DeviceMemory& memory, Allocate allocate)
@@ -57,11 +53,7 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   void advance();
   void start_all();  // waits for their bytes
 
-  // For calls of the groups that are no messages: they too are made by one thread at a time.
-  std::unique_lock<std::recursive_mutex> lock() { return std::unique_lock(mutex_); }
-
  private:
-  friend Thread;
   class Message;
   struct Buffer {
     std::shared_ptr<std::byte[]> memory;
@@ -70,33 +62,15 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
     bool is_taken = false;
   };
 
-  bool has_messages() const { return !queue_.empty() || !under_way_.empty(); }
   void start_due();
   Buffer& take(int64_t bytes);
 
   DeviceMemory& memory_;
   const Allocate allocate_;
-  // Recursive, since a message may end with its last owner, whoever that is.
-  std::recursive_mutex mutex_;
-  std::condition_variable_any filled_;  // there are messages
-  std::deque<Buffer> buffers_;          // stay where they are
+  std::deque<Buffer> buffers_;  // stay where they are
   std::deque<std::shared_ptr<Message>> queue_;
   std::vector<Message*> under_way_;  // until their results are asked for
   std::vector<WorkPtr> dropped_;     // unfinished; they still read and write their buffers
-};
-
-// Looks after a rank's messages while nobody waits for one.
-class StagedCommunicator::Thread {
- public:
-  explicit Thread(Staging& staging) : staging_(staging), thread_([this] { run(); }) {}
-  ~Thread();
-
- private:
-  void run();
-
-  Staging& staging_;
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace smp

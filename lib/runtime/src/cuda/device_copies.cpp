@@ -74,10 +74,6 @@ Event::~Event() {
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 
-DeviceCopies::DeviceCopies() { check(cudaGetDevice(&gpu_), "its number"); }
-
-void DeviceCopies::enter_thread() { check(cudaSetDevice(gpu_), "a thread"); }
-
 bool DeviceCopies::holds(const void* data) const {
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, data), "a look at a pointer");

@@ -31,22 +31,16 @@ void follow_current(cudaStream_t stream);
 // Done when all is that the stream was asked for so far.
 CopyPtr copy_until_now(cudaStream_t stream);
 
-// Copies of the GPU that is current when this is made, to the host and to it on a stream each,
-// which no kernel runs on. What the GPU is asked to compute is what the current stream is asked
-// for.
+// Copies of the GPU that is current, to the host and to it on a stream each, which no kernel runs
+// on. What the GPU is asked to compute is what the current stream is asked for.
 class DeviceCopies final : public DeviceMemory {
  public:
-  DeviceCopies();
-  void enter_thread() override;
   bool holds(const void* data) const override;
   void pin(void* memory, int64_t bytes) override;
   void unpin(void* memory) override;
   CopyPtr until_now() override;
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
-
- private:
-  int gpu_ = 0;
 };
 
 }  // namespace smp::cuda

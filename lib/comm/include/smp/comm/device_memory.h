@@ -16,14 +16,10 @@ class Copy {
 };
 using CopyPtr = std::unique_ptr<Copy>;
 
-// The one door to a device's memory for whoever moves bytes. Used by one thread at a time.
+// The one door to a device's memory for whoever moves bytes. Used by the rank's own thread.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-
-  // Another thread than the rank's own will start copies to the device and look at those that were
-  // started; first of all it calls this.
-  virtual void enter_thread() = 0;
 
   // Whether it is memory of the device; else it is the host's.
   virtual bool holds(const void* data) const = 0;

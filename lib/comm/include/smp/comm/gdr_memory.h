@@ -54,7 +54,6 @@ class GdrMemory final : public DeviceMemory {
   int64_t reads() const { return reads_; }
   int64_t writes() const { return writes_; }
 
-  void enter_thread() override { memory_.enter_thread(); }
   bool holds(const void* data) const override { return memory_.holds(data); }
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }

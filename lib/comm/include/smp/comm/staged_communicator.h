@@ -30,37 +30,28 @@ class DeviceMemory;
 // A call returns at once: its message starts when its bytes are here, in the order of the calls of
 // all groups of the rank, since a rank may wait for one of them only when those before it have
 // started. It is done when its result is in place for what the device is asked to compute next.
-// Whoever waits starts all that is due, brings on its way what is through, and finishes nothing
-// else; while nobody does, a thread of the rank's first StagedCommunicator does that, for the
-// rank's own is busy telling the device what to compute. Memory of the host goes straight through,
-// behind what was called before.
+// Waiting starts all that is due, brings on its way what is through, and finishes nothing else.
+// Memory of the host goes straight through, behind what was called before.
 //
-// Thread rule of the Communicator behind it, whose calls that thread makes too, one at a time; all
-// groups of a rank on one thread.
+// Thread rule of the Communicator behind it; all groups of a rank on one thread.
 class StagedCommunicator final : public WrappedCommunicator {
  public:
   // Gives the buffers of the host, zeroed.
   using Allocate = std::function<std::shared_ptr<std::byte[]>(int64_t bytes)>;
 
-  // For callers that have nothing else to do than to ask their Works whether they are done.
-  struct WithoutThread {};
-
   // Both outlive this object, what is split off it, and all of their Works. Buffers are symmetric
   // memory of `inner`, or what `allocate` makes of that.
   StagedCommunicator(Communicator& inner, DeviceMemory& memory, Allocate allocate = {});
-  StagedCommunicator(Communicator& inner, DeviceMemory& memory, WithoutThread);
   ~StagedCommunicator() override;
 
   std::unique_ptr<Communicator> split(const std::vector<int>& members) override;
   // Of the calls that have not started, too, it is what it was when they were made.
   void set_timeout(std::chrono::milliseconds timeout) override;
-  Survivors shrink(std::chrono::milliseconds limit) override;
   // A call that was made in parts counts once.
   std::vector<TrafficCount> traffic() const override;
 
  private:
   class Staging;  // of all groups of the rank
-  class Thread;
   StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging);
 
   WorkPtr pass(const Call& call) override;
@@ -86,7 +77,6 @@ class StagedCommunicator final : public WrappedCommunicator {
     int64_t parts;
   };
   std::map<std::pair<std::string, CollectiveOp>, Whole> wholes_;  // by the label of their parts
-  std::unique_ptr<Thread> thread_;                                // of the first; ends before all
 };
 
 }  // namespace smp
