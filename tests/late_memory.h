@@ -32,7 +32,7 @@ class LateMemory final : public DeviceMemory {
   }
   void unpin(void* /*memory*/) override { --counts_.pinned; }
   CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& /*behind*/) override {
     ++counts_.to_host;
     return to_host_->start(to, from, bytes, 3);
   }

@@ -37,7 +37,6 @@ class StreamCopy final : public Copy {
   bool done() override { return end_.passed(); }
   void wait() override { end_.wait(); }
   void follow() override { end_.follow(); }
-  const StreamPoint& end() const { return end_; }
 
  private:
   const StreamPoint end_;
@@ -89,13 +88,11 @@ class CudaDevice final : public Device, public DeviceMemory {
   }
   void unpin(void* memory) override { unregister_(memory); }
   CopyPtr until_now() override { return std::make_unique<StreamCopy>(guard_.getStream(device_)); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
-    const StreamPoint now(guard_.getStream(device_));
-    return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_, now);
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
+    return copy(on_host(to, bytes), on_device(const_cast<void*>(from), bytes), to_host_, behind);
   }
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
-    return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_,
-                dynamic_cast<StreamCopy&>(behind).end());
+    return copy(on_device(to, bytes), on_host(const_cast<void*>(from), bytes), to_device_, behind);
   }
 
  private:
@@ -109,7 +106,7 @@ class CudaDevice final : public Device, public DeviceMemory {
     return at::from_blob(data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
   }
   CopyPtr copy(const at::Tensor& to, const at::Tensor& from, const c10::Stream& stream,
-               const StreamPoint& behind) const {
+               Copy& behind) const {
     const c10::StreamGuard there(stream);
     behind.follow();
     if (to.numel() > 0) to.copy_(from, /*non_blocking=*/true);

@@ -19,8 +19,8 @@ class MemoryOfCalls final : public DeviceMemory {
   void pin(void* memory, int64_t bytes) override { memory_.pin(memory, bytes); }
   void unpin(void* memory) override { memory_.unpin(memory); }
   CopyPtr until_now() override { return memory_.until_now(); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
-    return memory_.start_to_host(to, from, bytes);
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
+    return memory_.start_to_host(to, from, bytes, behind);
   }
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
     return memory_.start_to_device(to, from, bytes, behind);

@@ -33,7 +33,10 @@ struct Fixture {
   // Pages are mapped when they are used a second time.
   void use(std::byte* place, int64_t bytes = 8) {
     std::array<std::byte, GdrMemory::kMaxBytes> sink;
-    gdr.start_to_host(sink.data(), place, bytes)->wait();
+    read(sink.data(), place, bytes)->wait();
+  }
+  CopyPtr read(std::byte* to, const std::byte* from, int64_t bytes) {
+    return gdr.start_to_host(to, from, bytes, *gpu.until_now());
   }
   // Behind what the GPU has been asked for, once it has had the time to answer.
   CopyPtr write(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -91,7 +94,7 @@ TEST_CASE(
       f.gpu.finish_copies();
       for (const int64_t bytes : {1, 7, 2048}) {
         fill(memory + offset, 4096, 1);
-        const CopyPtr read = f.gdr.start_to_host(host.data(), memory + offset, bytes);
+        const CopyPtr read = f.read(host.data(), memory + offset, bytes);
         CHECK(!read->done());  // the mark is on its way
         CHECK(read->done());
         CHECK(is_all(host.data(), bytes, 1));
@@ -106,9 +109,9 @@ TEST_CASE(
     const int64_t reads = f.gdr.reads();
     const int by_stream = f.gpu.to_host;
     CHECK(reads >= 9);
-    f.gdr.start_to_host(host.data(), memory, 2049)->wait();
+    f.read(host.data(), memory, 2049)->wait();
     f.write(memory, host.data(), 2049)->wait();
-    f.gdr.start_to_host(host.data(), memory, 0)->wait();
+    f.read(host.data(), memory, 0)->wait();
     CHECK(f.gdr.reads() == reads);
     CHECK(f.gpu.to_host == by_stream + 2);
     CHECK(f.gpu.to_device == 1);
@@ -127,7 +130,7 @@ TEST_CASE("GDRCopy: the CPU reads when the GPU has come to it, and writes only i
     f.gpu.finish_copies();
     fill(memory, 64, 1);
     f.gpu.compute([&] { fill(memory, 64, 2); });
-    const CopyPtr read = f.gdr.start_to_host(host.data(), memory, 64);
+    const CopyPtr read = f.read(host.data(), memory, 64);
     CHECK(!read->done());
     CHECK(is_all(host.data(), 64, 0));
     // What the GPU has still to do before may read what would be written.
@@ -155,13 +158,13 @@ TEST_CASE("GDRCopy: the CPU reads when the GPU has come to it, and writes only i
     CHECK(f.gdr.writes() == 2);
 
     // Of who waits.
-    f.gdr.start_to_host(host.data(), memory, 64)->wait();
+    f.read(host.data(), memory, 64)->wait();
     CHECK(is_all(host.data(), 64, 4));
 
     // The same to the host.
-    const CopyPtr long_one = f.gdr.start_to_host(host.data(), memory, 4096);
+    const CopyPtr long_one = f.read(host.data(), memory, 4096);
     fill(memory, 64, 3);
-    const CopyPtr behind = f.gdr.start_to_host(host.data(), memory, 64);
+    const CopyPtr behind = f.read(host.data(), memory, 64);
     CHECK(!behind->done());
     behind->wait();
     CHECK(long_one->done());
@@ -185,7 +188,7 @@ TEST_CASE("GDRCopy: memory that was freed is not read, though its address is in 
     memory = fake_gpu::allocate(1 << 17, true, memory);
     fill(memory, 64, 2);
     for (int i = 0; i < 3; ++i) {
-      f.gdr.start_to_host(host.data(), memory, 64)->wait();
+      f.read(host.data(), memory, 64)->wait();
       CHECK(is_all(host.data(), 64, 2));
       fill(host.data(), 64, 3);
       f.write(memory, host.data(), 64)->wait();
@@ -238,7 +241,7 @@ TEST_CASE(
     {
       Fixture f;
       for (int i = 0; i < 3; ++i) {
-        f.gdr.start_to_host(host.data(), memory, 64)->wait();
+        f.read(host.data(), memory, 64)->wait();
         CHECK(is_all(host.data(), 64, 1));
         f.write(memory, host.data(), 64)->wait();
       }
@@ -279,7 +282,7 @@ TEST_CASE("GDRCopy: a copy that fails is an error of the call that it is of") {
     f.gpu.finish_copies();
     std::array<std::byte, 64> host{};
     fake_gpu::let_copies_fail(EINVAL);
-    CHECK(refusal_of([&] { f.gdr.start_to_host(host.data(), memory, 64)->wait(); }) ==
+    CHECK(refusal_of([&] { f.read(host.data(), memory, 64)->wait(); }) ==
           "gdr_copy_from_mapping refuses: Invalid argument");
     CHECK(refusal_of([&] { f.write(memory, host.data(), 64); }) ==
           "gdr_copy_to_mapping refuses: Invalid argument");
@@ -313,7 +316,7 @@ TEST_CASE("GDRCopy: why there is none is said, and with SMP_GDRCOPY=on ends the 
   std::array<std::byte, 8> from{}, to{};
   fill(from.data(), 8, 1);
   GdrMemory without(gpu, GdrUse::kOff, kLibraries);
-  without.start_to_host(to.data(), from.data(), 8)->wait();
+  without.start_to_host(to.data(), from.data(), 8, *gpu.until_now())->wait();
   CHECK(to == from);
 }
 

@@ -34,9 +34,9 @@ class SteppedGpu final : public DeviceMemory {
   void pin(void* /*memory*/, int64_t /*bytes*/) override {}
   void unpin(void* /*memory*/) override {}
   CopyPtr until_now() override { return std::make_unique<Mark>(*this, kernels_, true); }
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override {
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override {
     ++to_host;
-    return copy(to, from, bytes, kernels_.size());
+    return copy(to, from, bytes, dynamic_cast<Mark&>(behind).place());
   }
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override {
     ++to_device;

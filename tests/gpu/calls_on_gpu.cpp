@@ -58,7 +58,9 @@ class OnGpu final : public WrappedCommunicator {
     void wait() override {
       work_->wait();
       for (const Twin& twin : twins_)
-        comm_.memory().start_to_host(twin.host, twin.of(twin.host), twin.bytes)->wait();
+        comm_.memory()
+            .start_to_host(twin.host, twin.of(twin.host), twin.bytes, *comm_.memory().until_now())
+            ->wait();
     }
 
    private:
@@ -195,8 +197,8 @@ double seconds_of_copies(Rank& rank, const at::Tensor& whole, int64_t to_host, i
   memory.pin(down.get(), bytes), memory.pin(up.get(), bytes);
   const at::Tensor other = empty_tensor(whole.sizes(), whole.options());
   const double seconds = seconds_of(*rank.world, [&] {
-    const CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host);
     const CopyPtr now = memory.until_now();
+    const CopyPtr going = memory.start_to_host(down.get(), whole.data_ptr(), to_host, *now);
     const CopyPtr coming = memory.start_to_device(other.data_ptr(), up.get(), to_device, *now);
     going->wait(), coming->wait();
   });

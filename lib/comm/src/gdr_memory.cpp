@@ -110,11 +110,11 @@ GdrMemory::GdrMemory(DeviceMemory& memory, GdrUse use, const GdrLibraries& libra
 
 GdrMemory::~GdrMemory() = default;
 
-CopyPtr GdrMemory::start_to_host(void* to, const void* from, int64_t bytes) {
+CopyPtr GdrMemory::start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) {
   if (is_small(bytes))
     if (auto pages = pages_of(from, bytes))
       return std::make_unique<Read>(*this, std::move(pages), to, from, bytes);
-  return by_stream(memory_.start_to_host(to, from, bytes), last_read_);
+  return by_stream(memory_.start_to_host(to, from, bytes, behind), last_read_);
 }
 
 CopyPtr GdrMemory::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {

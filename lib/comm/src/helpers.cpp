@@ -23,7 +23,7 @@ constexpr int kMost = 7;  // eight threads sum as fast as a link of PCIe 5 copie
 }  // namespace
 
 int usual_helpers(int cpus, int ranks) {
-  return std::clamp(cpus / std::max(1, ranks) - 1, 0, kMost);
+  return std::clamp(cpus / std::max(1, ranks) - 2, 0, kMost);
 }
 
 Helpers::~Helpers() {

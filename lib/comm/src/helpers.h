@@ -40,7 +40,8 @@ class Helpers {
   std::atomic<bool> stop_{false};
 };
 
-// How many each of `ranks` that share so many CPUs should have.
+// How many each of `ranks` that share so many CPUs should have: beside them one makes the call, and
+// one tells the device what to compute meanwhile.
 int usual_helpers(int cpus, int ranks);
 
 }  // namespace smp::shm

@@ -18,7 +18,8 @@ class StagedCommunicator::Staging::Message final : public Work {
       for (int64_t row = 0; part.in.device != nullptr && row < part.in.rows; ++row)
         step.coming.push_back(staging_->memory_.start_to_host(
             buffer.memory.get() + part.in.offset + row * part.in.bytes,
-            static_cast<const std::byte*>(part.in.device) + row * part.in.apart, part.in.bytes));
+            static_cast<const std::byte*>(part.in.device) + row * part.in.apart, part.in.bytes,
+            *called_));
       step.start = std::move(part.start);
       step.out = part.out;
       steps_.push_back(std::move(step));
@@ -124,7 +125,7 @@ class StagedCommunicator::Staging::Message final : public Work {
 
   const std::shared_ptr<Staging> staging_;
   Buffer& buffer_;
-  const CopyPtr called_;  // what the device was asked before may still use the memory of `out`
+  const CopyPtr called_;  // what the device was asked before makes `in`, and may still read `out`
   std::vector<Step> steps_;
   size_t begun_ = 0, landed_ = 0;
   CopyPtr leaving_;  // the last one: copies to the device end in their order

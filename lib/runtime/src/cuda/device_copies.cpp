@@ -43,7 +43,8 @@ cudaStream_t stream_to_device() {
 }
 
 CopyPtr start(cudaStream_t stream, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
-              const char* what) {
+              const char* what, Copy& behind) {
+  dynamic_cast<DeviceCopy&>(behind).hold(stream);
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), what);
   return copy_until_now(stream);
 }
@@ -93,14 +94,14 @@ CopyPtr DeviceCopies::until_now() {
   return copy_until_now(c10::cuda::getCurrentCUDAStream().stream());
 }
 
-CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes) {
-  follow_current(stream_to_host());
-  return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host");
+CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) {
+  return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host",
+               behind);
 }
 
 CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
-  dynamic_cast<DeviceCopy&>(behind).hold(stream_to_device());
-  return start(stream_to_device(), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device");
+  return start(stream_to_device(), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device",
+               behind);
 }
 
 }  // namespace smp::cuda

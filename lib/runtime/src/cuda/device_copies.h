@@ -39,7 +39,7 @@ class DeviceCopies final : public DeviceMemory {
   void pin(void* memory, int64_t bytes) override;
   void unpin(void* memory) override;
   CopyPtr until_now() override;
-  CopyPtr start_to_host(void* to, const void* from, int64_t bytes) override;
+  CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override;
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
 };
 
