@@ -30,7 +30,10 @@
 // Each process that has called CUDA writes OUT.PID, or PID.json into OUT where that is a folder,
 // when it ends by return or exit(); one that ends otherwise writes nothing. What began in the
 // first SMP_CUDA_ACTIVITY_AFTER_S seconds, from the first activity on, is left out. Other
-// processes on the same GPU are not seen: "beside kernels" means the process's own.
+// processes on the same GPU are not seen: "beside kernels" means the process's own. With
+// SMP_CUDA_ACTIVITY_RECORDS=1 all that was seen is written beside it, to OUT.PID.records: a line of
+// each kernel, copy and memset, "start_ns end_ns stream bytes name", by one clock for all
+// processes.
 namespace smp::bench {
 namespace {
 
@@ -39,6 +42,7 @@ constexpr size_t kMostKernelNames = 12, kMostCharacters = 100;
 struct Settings {
   std::string out;
   double after_s = 0;
+  bool keeps_records = std::getenv("SMP_CUDA_ACTIVITY_RECORDS") != nullptr;
   pid_t process;  // a child that it forks ends with the same functions, and has done nothing
 
   static std::optional<Settings> of_environment() {
@@ -154,6 +158,16 @@ class Activity {
         "{{{},\n \"kernels\": {},\n \"copies\": {{{}}},\n \"memsets\": {},\n "
         "\"streams\": [{}]}}\n",
         times(), kernels(), copies(), memsets(), streams());
+  }
+
+  std::string lines() const {
+    std::vector<std::string> names(names_.size());
+    for (const auto& [name, place] : names_) names[place] = readable(name);
+    std::string result;
+    for (const Record& record : records_)
+      result += fmt::format("{} {} {} {} {}\n", record.span.start_ns, record.span.end_ns,
+                            record.stream, record.bytes, names[record.name]);
+    return result;
   }
 
  private:
@@ -295,14 +309,18 @@ const std::optional<Settings>& settings() {
   return *result;
 }
 
-void write_at_exit() {
-  if (getpid() != settings()->process) return;
-  is_done("the last records", cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
-  const std::string path = settings()->path(), text = activity().json(settings()->after_s);
+void write(const std::string& path, const std::string& text) {
   FILE* const file = std::fopen(path.c_str(), "w");
   const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
   if (file == nullptr || std::fclose(file) != 0 || !is_written)
     fmt::print(stderr, "smp_cuda_activity: {} could not be written\n", path);
+}
+
+void write_at_exit() {
+  if (getpid() != settings()->process) return;
+  is_done("the last records", cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
+  write(settings()->path(), activity().json(settings()->after_s));
+  if (settings()->keeps_records) write(settings()->path() + ".records", activity().lines());
 }
 
 void begin() {

@@ -275,7 +275,7 @@ def groups_and_objects():
     dist.barrier(smp)
 
 
-hosts = int(os.environ["TEST_HOSTS"])
+hosts = int(os.environ.get("TEST_HOSTS", "1"))
 if hosts > 1:
     host = int(os.environ["RANK"]) * hosts // int(os.environ["WORLD_SIZE"])
     os.environ["SMP_HOST_IDENTITY"] = f"host {host}"

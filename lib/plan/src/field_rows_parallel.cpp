@@ -192,7 +192,8 @@ void add_parallel_fields(std::vector<Field>& out) {
       {kParallel,
        "bucket_bytes",
        SMP_AT(parallel.bucket_bytes),
-       "gradients that one reduction carries; auto = 25MiB, and on several hosts 128KiB for each "
+       "gradients that one reduction carries, in fp32 where weights have 16 bits; auto = 25MiB, "
+       "and on several hosts 128KiB for each "
        "data-parallel rank, but no more than a quarter of a rank's gradients",
        {.unit = Unit::kBytes, .min = 1, .max = kMostBytes, .also = {"bucket_cap_mb"}}},
       {kParallel,
