@@ -42,7 +42,7 @@ constexpr size_t kMostKernelNames = 12, kMostCharacters = 100;
 struct Settings {
   std::string out;
   double after_s = 0;
-  bool keeps_records = std::getenv("SMP_CUDA_ACTIVITY_RECORDS") != nullptr;
+  bool keeps_records = false;
   pid_t process;  // a child that it forks ends with the same functions, and has done nothing
 
   static std::optional<Settings> of_environment() {
@@ -57,6 +57,8 @@ struct Settings {
         return std::nullopt;
       }
     }
+    const char* const records = std::getenv("SMP_CUDA_ACTIVITY_RECORDS");
+    result.keeps_records = records != nullptr && records == std::string_view("1");
     return result;
   }
 

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "adamw_kernel.h"
 #include "gpu/a_gpu.h"
 #include "new_tensors.h"
 #include "runtime/layers_support.h"
+#include "sgd_kernel.h"
 #include "tolerances.h"
 
 // What a GPU computes, against the CPU's loops: whole models, so that every kernel runs as layers
@@ -101,6 +103,27 @@ TEST_CASE("on a GPU: losses and gradients of 16 bits, by flash attention and not
   check_same(*gpu, with_dropout(small_t5()), at::kBFloat16, tolerance::kDeviceFunctionsBf16);
 }
 
+TEST_CASE("on a GPU: an update looks there whether the sum that it depends on is finite") {
+  const auto gpu = open_a_gpu();
+  if (!gpu) return;
+  const at::Tensor gradients = full_tensor({1000}, 0.5, at::kFloat).to(gpu->device());
+  const at::Tensor weights = zero_tensor_like(gradients), momentum = zero_tensor_like(gradients);
+  const auto weights_after = [&](double sum) {
+    const at::Tensor there = full_tensor({1}, sum, at::kDouble).to(gpu->device());
+    UpdateRange<float> range;
+    range.count = gradients.numel();
+    range.gradients = gradients.const_data_ptr<float>();
+    range.weights = weights.mutable_data_ptr<float>();
+    range.states = {momentum.mutable_data_ptr<float>(), nullptr};
+    range.only_if_finite = there.const_data_ptr<double>();
+    functions_of(weights).sgd_update(SgdFactors{1, 0, 0.9, 1e-2, false}, range);
+    return weights.sum().item<float>();
+  };
+  CHECK(weights_after(std::nan("")) == 0);
+  CHECK(weights_after(std::numeric_limits<double>::infinity()) == 0);
+  CHECK(weights_after(250) == doctest::Approx(-5));
+}
+
 TEST_CASE("on a GPU: sums of squares of flat ranges are the CPU's") {
   const auto gpu = open_a_gpu();
   if (!gpu) return;
@@ -112,7 +135,7 @@ TEST_CASE("on a GPU: sums of squares of flat ranges are the CPU's") {
     const auto sums_of = [&](const at::Tensor& of) {
       const DeviceFunctions& device = functions_of(of);
       int64_t parts = 0;
-      for (const FlatRange& range : ranges) parts += device.square_sums(range.count);
+      for (const FlatRange& range : ranges) parts += device.count_square_sums(range.count);
       const at::Tensor sums = full_tensor({parts + 1}, -1, of.options().dtype(at::kDouble));
       device.sum_squares(of, ranges, sums);
       const at::Tensor here = sums.to(at::kCPU);
@@ -120,7 +143,8 @@ TEST_CASE("on a GPU: sums of squares of flat ranges are the CPU's") {
       std::vector<double> result;
       for (const FlatRange& range : ranges) {
         result.push_back(0);
-        for (int64_t k = device.square_sums(range.count); k > 0; --k) result.back() += *next++;
+        for (int64_t k = device.count_square_sums(range.count); k > 0; --k)
+          result.back() += *next++;
       }
       result.push_back(*next);
       return result;

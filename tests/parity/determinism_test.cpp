@@ -36,7 +36,8 @@ class Bench {
     std::ofstream(folder_ / "text.txt") << sample_text(20000);
   }
   Run run(const LayoutCase& layout) const {
-    const Plan plan = plan_of(eight_blocks(), layout, precision_, folder_ / "text.txt");
+    Plan plan = plan_of(eight_blocks(), layout, precision_, folder_ / "text.txt");
+    plan.job.parallel.bucket_bytes = 1;  // shards cut layers alike whatever a stage holds
     Run one = parity::run(plan, kSteps);
     check_memory(plan, one.result);
     return one;

@@ -118,6 +118,19 @@ TEST_CASE("the engine on GPUs trains T5 as on CPUs, fp64") {
   check_on_gpus(t5_gated_model(), split, Precision::kFp64, tolerance::kParityF64);
 }
 
+TEST_CASE("the engine on GPUs updates each bucket as soon as it is reduced, as on CPUs, fp64") {
+  for (const bool offloads : {false, true}) {
+    LayoutCase layout =
+        layout_of("d2, not clipped", {.replica = 2}, PipelineKind::kInterleaved, Sharding::kNone);
+    if (offloads)
+      layout = layout_of("d2 ZeRO-1, not clipped, offloaded", {.shard = 2},
+                         PipelineKind::kInterleaved, Sharding::kOptimizerState);
+    layout.offload_optimizer = offloads;
+    layout.gradient_clipping = 0;
+    check_on_gpus(gpt2_model(), layout, Precision::kFp64, tolerance::kParityF64);
+  }
+}
+
 TEST_CASE("the engine on GPUs trains as on CPUs, fp32") {
   check_on_gpus(gpt2_model(), {"d2", {.replica = 2}}, Precision::kFp32, tolerance::kParityF32);
 }

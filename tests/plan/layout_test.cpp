@@ -151,6 +151,7 @@ TEST_CASE("a bucket is closed at bucket_bytes and holds whole layers") {
         Bounds{{6, 6}, {5, 5}, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {0, 0}});
   CHECK(bounds(150'000, Precision::kFp32) == Bounds{{4, 6}, {2, 3}, {0, 1}});
   CHECK(bounds(300'000, Precision::kFp64) == Bounds{{4, 6}, {2, 3}, {0, 1}});
+  CHECK(bounds(150'000, Precision::kBf16) == Bounds{{4, 6}, {2, 3}, {0, 1}});  // summed in fp32
   CHECK(bounds(25 << 20, Precision::kFp32) == Bounds{{0, 6}});
 }
 

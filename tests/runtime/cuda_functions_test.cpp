@@ -170,14 +170,14 @@ void check_squares(const DeviceFunctions& functions, const at::Tensor& values,
                    const std::vector<FlatRange>& ranges) {
   const auto sums_by = [&](const DeviceFunctions& device) {
     int64_t parts = 0;
-    for (const FlatRange& range : ranges) parts += device.square_sums(range.count);
+    for (const FlatRange& range : ranges) parts += device.count_square_sums(range.count);
     const at::Tensor sums = full_tensor({parts + 1}, -1, at::kDouble);
     device.sum_squares(values, ranges, sums);
     std::vector<double> result;
     const double* next = sums.const_data_ptr<double>();
     for (const FlatRange& range : ranges) {
       result.push_back(0);
-      for (int64_t k = device.square_sums(range.count); k > 0; --k) result.back() += *next++;
+      for (int64_t k = device.count_square_sums(range.count); k > 0; --k) result.back() += *next++;
     }
     result.push_back(*next);
     return result;

@@ -40,8 +40,8 @@ class Helpers {
   std::atomic<bool> stop_{false};
 };
 
-// How many each of `ranks` that share so many CPUs should have: beside them one makes the call, and
-// one tells the device what to compute meanwhile.
+// How many each of `ranks` that share so many CPUs should have: beside them the engine's thread
+// makes the call, and the rank's own tells its device what to compute meanwhile.
 int usual_helpers(int cpus, int ranks);
 
 }  // namespace smp::shm

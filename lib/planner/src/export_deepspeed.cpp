@@ -73,9 +73,8 @@ Json zero_block(const ExportView& view) {
   if (view.sharding == Sharding::kNone) return zero;
   zero["overlap_comm"] = true;
   zero["contiguous_gradients"] = true;
-  const int64_t element_bytes = view.is_half() ? 2 : 4;
   zero["reduce_bucket_size"] =
-      std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / element_bytes, 1);
+      std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / 4, 1);  // of fp32
   if (view.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
   if (view.sharding == Sharding::kParameters) {
     if (view.parallel.max_live_parameters > 0) {

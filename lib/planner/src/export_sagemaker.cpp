@@ -87,10 +87,9 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
   }
   parameters["shard_optimizer_state"] = view.sharding == Sharding::kOptimizerState;
   if (view.sharding == Sharding::kParameters) {
-    const int64_t bytes = view.is_half() ? 2 : 4;
     parameters["sharded_data_parallel_degree"] = degrees.shard;
     parameters["sdp_reduce_bucket_size"] =
-        std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / bytes, 1);
+        std::max<int64_t>(view.parallel.bucket_bytes.value_or(kBucketBytes) / 4, 1);  // of fp32
     if (view.parallel.max_live_parameters > 0) {
       parameters["sdp_max_live_parameters"] = view.parallel.max_live_parameters;
     }

@@ -256,7 +256,7 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
   }
   if (const auto elements = reader.whole(zero("reduce_bucket_size"))) {
     reader.set_from(zero("reduce_bucket_size"), "parallel.bucket_bytes",
-                    fmt::format("{}", *elements * (precision == "fp32" ? 4 : 2)));
+                    fmt::format("{}", *elements * 4));
   }
   if (const auto type = reader.text("data_types.grad_accum_dtype")) {
     reader.set_from("data_types.grad_accum_dtype", "training.accumulate_gradients_in_fp32",

@@ -55,7 +55,7 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.cpu_offload_use_pin_memory", Form::kBool, Use::kIgnored, "",
        "how the host's memory is used"},
       {"zero_optimization.reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
-       "elements there, bytes here: x 2 for fp16 and bf16, x 4 for fp32", "", "", 1},
+       "elements there, bytes here: x 4, gradients being fp32", "", "", 1},
       {"zero_optimization.allgather_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.sub_group_size", Form::kWhole, Use::kIgnored, "",
        "parameters that one step of the optimizer takes"},

@@ -70,7 +70,7 @@ const std::vector<ForeignKey>& smp_v1_keys() {
        "parallel.sharded_data_parallel_degree", "the same; above 1 it shards parameters", "", "",
        1},
       {"sdp_reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
-       "elements there, bytes here: x 2 for fp16 and bf16, x 4 for fp32", "", "", 1},
+       "elements there, bytes here: x 4, gradients being fp32", "", "", 1},
       {"sdp_param_persistence_threshold", Form::kWhole, Use::kCopied,
        "parallel.param_persistence_threshold",
        "the same; not given: 0 here, 1000000 there; a tensor of just as many elements stays "
@@ -192,9 +192,8 @@ void read_precision(ForeignReader& reader, const Degrees1& degrees) {
     reader.set_from(fp16 ? "fp16" : "fp16_params", "training.precision", "fp16");
   }
   if (const auto elements = reader.whole("sdp_reduce_bucket_size")) {
-    const int64_t bytes = bf16 || fp16 || fp16_params ? 2 : 4;
     reader.set_from("sdp_reduce_bucket_size", "parallel.bucket_bytes",
-                    fmt::format("{}", *elements * bytes));
+                    fmt::format("{}", *elements * 4));
   }
 }
 

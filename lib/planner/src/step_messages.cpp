@@ -16,9 +16,6 @@
 namespace smp {
 namespace {
 
-// Buckets that a reduction beside the backward cannot hide: the last one.
-constexpr double kBucketElements = 12.5e6;
-
 double width_of(Precision precision) {
   switch (precision) {
     case Precision::kFp32: return 4;
@@ -47,18 +44,20 @@ double update_bytes(double element, double gradient, const OptimizerSpec& optimi
   return moved * 4 + 2 + (gradient + 4) + 4 + 8 + 4;
 }
 
-// Calls of one rank for `elements` in buckets; 0: of the usual size.
+// Calls of one rank for `elements` in buckets; 0: of 25 MB of 16 bits.
 double calls_of(double elements, double bucket) {
-  return std::max(1.0, std::ceil(elements / (bucket > 0 ? bucket : kBucketElements)));
+  constexpr double kUsual = 12.5e6;
+  return std::max(1.0, std::ceil(elements / (bucket > 0 ? bucket : kUsual)));
 }
 
 // Elements of one reduction of a rank's gradients.
 double bucket_elements(const JobSpec& job, const LayoutChoice& choice, double elements) {
-  if (!runs_in_engine(job)) return static_cast<double>(habits_of(job).bucket_elements);
-  const double bytes = elements * width_of(choice.precision);
-  return kBucketElements *
-         static_cast<double>(bucket_bytes_of(job, choice.data(), static_cast<int64_t>(bytes))) /
-         kBucketBytes;
+  if (job.parallel.profile.value_or(Profile::kSmp) != Profile::kSmp) {
+    return static_cast<double>(habits_of(job).bucket_elements);
+  }
+  const double width = gradient_width(job, choice);
+  const auto bytes = static_cast<int64_t>(elements * width);
+  return static_cast<double>(bucket_bytes_of(job, choice.data(), bytes)) / width;
 }
 
 // The groups that sum whole gradients, or those that the shard groups have summed.

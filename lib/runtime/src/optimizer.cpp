@@ -123,12 +123,15 @@ void Optimizer::Impl::make_squares() {
   for (BucketPart& part : parts) {
     part.squares_begin = end;
     for (const FlatRange& range : part.norms)
-      end += functions_of(gradients).square_sums(range.count);
+      end += functions_of(gradients).count_square_sums(range.count);
     part.squares_end = ++end;
   }
   squares_here.resize(static_cast<size_t>(end));
   squares = at::from_blob(squares_here.data(), {end}, at::TensorOptions().dtype(at::kDouble));
-  if (!gradients.is_cpu()) squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
+  if (gradients.is_cpu()) return;
+  const CategoryScope scope(MemoryCategory::kWorkspace);
+  const ItemScope item("squares of gradients");
+  squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
 }
 
 template <typename T>
@@ -176,8 +179,8 @@ Optimizer::Optimizer(const OptimizerSpec& spec, const Degrees& degrees, FlatPara
     elements += layout.buckets[i].size() / degrees.shard;
   }
   SMP_CHECK_EQ(elements, layout.optimizer_elements);
-  const CategoryScope scope(MemoryCategory::kOptimizer);
   impl_->make_squares();
+  const CategoryScope scope(MemoryCategory::kOptimizer);
   std::optional<LedgerScope> pool;
   if (host != nullptr) pool.emplace(*host);
   const auto options =
@@ -217,7 +220,7 @@ void Optimizer::add_norms_squared(std::vector<double>& by_layer) {
     const double* next = here.data() + part.squares_begin;
     for (size_t i = 0; i < part.norms.size(); ++i) {
       double sum = 0;
-      for (int64_t k = functions.square_sums(part.norms[i].count); k > 0; --k) sum += *next++;
+      for (int64_t k = functions.count_square_sums(part.norms[i].count); k > 0; --k) sum += *next++;
       by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sum;
     }
   }

@@ -30,8 +30,8 @@ class StepUpdate {
   // bucket's norms now, while others are still under way, and agree() starts those that are left.
   void reduced(int64_t bucket);
 
-  // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank
-  // whose own part of the bucket has gradients that are not finite: such a step ends in agree().
+  // Of a reduced bucket. A step that is skipped updates nothing, nor does a rank a bucket of which
+  // it has summed squares that are not finite: such a step ends in agree().
   void update(int64_t bucket);
 
   // Collective over the world. `loss`: what the microbatches of this rank summed, without the loss

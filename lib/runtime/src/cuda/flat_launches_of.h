@@ -65,8 +65,8 @@ void FlatLaunches<Runner, T>::sgd_update(const SgdFactors& factors,
 }
 
 template <typename Runner, typename T>
-int64_t FlatLaunches<Runner, T>::square_partials(int64_t count) {
-  return cuda::square_partials(count);
+int64_t FlatLaunches<Runner, T>::count_partials(int64_t count) {
+  return cuda::count_partials(count);
 }
 
 // As many ranges at once as a launch can be told.

@@ -102,9 +102,9 @@ class FlatLaunches {
 
   void adamw_update(const AdamWFactors& factors, const UpdateRange<T>& range) const;
   void sgd_update(const SgdFactors& factors, const UpdateRange<T>& range) const;
-  // sums: square_partials(count) of each range, and the sum of all.
+  // sums: count_partials(count) of each range, and the sum of all.
   void sum_squares(const T* values, const std::vector<FlatRange>& ranges, double* sums) const;
-  static int64_t square_partials(int64_t count);
+  static int64_t count_partials(int64_t count);
 
  private:
   const Runner& runner_;

@@ -26,9 +26,7 @@ SMP_ANYWHERE void update(const Block& block, const UpdateRange<T>& range, const 
 // multiprocessors.
 inline constexpr int64_t kOfPartial = 1 << 13;
 
-SMP_ANYWHERE int64_t square_partials(int64_t count) {
-  return (count + kOfPartial - 1) / kOfPartial;
-}
+SMP_ANYWHERE int64_t count_partials(int64_t count) { return (count + kOfPartial - 1) / kOfPartial; }
 
 // Ranges whose partial sums lie one after the other: those of range i begin at firsts[i].
 struct SquareRanges {
@@ -40,7 +38,7 @@ struct SquareRanges {
   void add(const FlatRange& range) {
     begins[count] = range.begin;
     counts[count] = range.count;
-    firsts[count + 1] = firsts[count] + square_partials(range.count);
+    firsts[count + 1] = firsts[count] + count_partials(range.count);
     ++count;
   }
   SMP_ANYWHERE int64_t partials() const { return firsts[count]; }

@@ -31,9 +31,10 @@ class DeviceMemory {
 
   // Nothing to copy: done when the device has computed what it was asked to before.
   virtual CopyPtr until_now() = 0;
-  // Copies come behind `behind`, a point of until_now(), and not behind what the device was asked
-  // to compute since, beside which they go. Those of one direction end in their order. `from` must
-  // stay until the copy is done; `behind` need not.
+  // Copies come behind `behind`, a point of until_now(), and behind those of their direction that
+  // were started before, but not behind what the device was asked to compute since, beside which
+  // they go. Those to the device end in their order. `from` must stay until the copy is done;
+  // `behind` need not.
   virtual CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) = 0;
   virtual CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) = 0;
 };

@@ -23,7 +23,8 @@ struct GdrLibraries {
 // A GPU's memory whose smallest copies are made by the CPU, through a mapping of the GPU's pages
 // (GDRCopy): a copy by a stream takes longer to begin than they take.
 //
-//   to the host     when the GPU has come to it, whoever asks whether it is done reads
+//   to the host     when the GPU has come to where it was started, whoever asks whether it is done
+//                   reads
 //   to the device   if the GPU has passed what it comes behind, it is written at once; else it goes
 //                   by the stream, since writing would have the CPU wait for the GPU
 //

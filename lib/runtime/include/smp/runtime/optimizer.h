@@ -42,8 +42,9 @@ class Optimizer {
 
   // One update of this rank's elements with gradients multiplied by gradient_scale (clipping,
   // averaging and unscaling cost no pass of their own), bucket by bucket: begin(), then update() of
-  // each bucket, in any order. Gradients are not changed. step() is all of it. `only_if_finite`: a
-  // bucket of which this rank has summed a square that is not stays as it is (start_norms()).
+  // each bucket, in any order. Gradients are not changed. step() is all of it. `only_if_finite`:
+  // unless the sum of the squares that start_norms() of the bucket has summed on this rank is
+  // infinite or no number.
   void begin(double learning_rate, double gradient_scale);
   void update(int64_t bucket, bool only_if_finite = false);
   void step(double learning_rate, double gradient_scale);
