@@ -29,10 +29,13 @@ TEST_CASE("helpers: every piece is made once, by one of them, call after call") 
   }
 }
 
-TEST_CASE("helpers: as many as a rank has CPUs beside two, and no more than are of use") {
+TEST_CASE(
+    "helpers: as many as a rank has CPUs beside two, one of two, and no more than are of use") {
   CHECK(shm::usual_helpers(2, 2) == 0);
   CHECK(shm::usual_helpers(2, 8) == 0);
-  CHECK(shm::usual_helpers(16, 8) == 0);
+  CHECK(shm::usual_helpers(24, 8) == 1);
+  CHECK(shm::usual_helpers(32, 8) == 2);
+  CHECK(shm::usual_helpers(16, 8) == 1);
   CHECK(shm::usual_helpers(16, 3) == 3);
   CHECK(shm::usual_helpers(224, 8) == 7);
 }

@@ -132,24 +132,8 @@ TEST_CASE("on a GPU: sums of squares of flat ranges are the CPU's") {
   const std::vector<FlatRange> ranges = {{0, 5}, {5, kCount - 6}, {kCount - 1, 1}, {3, 0}};
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor values = start.to(type), there = values.to(gpu->device());
-    const auto sums_of = [&](const at::Tensor& of) {
-      const DeviceFunctions& device = functions_of(of);
-      int64_t parts = 0;
-      for (const FlatRange& range : ranges) parts += device.count_square_sums(range.count);
-      const at::Tensor sums = full_tensor({parts + 1}, -1, of.options().dtype(at::kDouble));
-      device.sum_squares(of, ranges, sums);
-      const at::Tensor here = sums.to(at::kCPU);
-      const double* next = here.const_data_ptr<double>();
-      std::vector<double> result;
-      for (const FlatRange& range : ranges) {
-        result.push_back(0);
-        for (int64_t k = device.count_square_sums(range.count); k > 0; --k)
-          result.back() += *next++;
-      }
-      result.push_back(*next);
-      return result;
-    };
-    const std::vector<double> sums = sums_of(there), expected = sums_of(values);
+    const std::vector<double> sums = square_sums(functions_of(there), there, ranges),
+                              expected = square_sums(functions_of(values), values, ranges);
     for (size_t i = 0; i < sums.size(); ++i)
       CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
   }

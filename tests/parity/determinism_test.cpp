@@ -37,7 +37,9 @@ class Bench {
   }
   Run run(const LayoutCase& layout) const {
     Plan plan = plan_of(eight_blocks(), layout, precision_, folder_ / "text.txt");
-    plan.job.parallel.bucket_bytes = 1;  // shards cut layers alike whatever a stage holds
+    // Shards of buckets cut layers alike only where no bucket has several.
+    if (layout.sharding == Sharding::kOptimizerState && layout.degrees.shard > 1)
+      plan.job.parallel.bucket_bytes = 1;
     Run one = parity::run(plan, kSteps);
     check_memory(plan, one.result);
     return one;

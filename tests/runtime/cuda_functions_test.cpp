@@ -168,21 +168,8 @@ namespace {
 
 void check_squares(const DeviceFunctions& functions, const at::Tensor& values,
                    const std::vector<FlatRange>& ranges) {
-  const auto sums_by = [&](const DeviceFunctions& device) {
-    int64_t parts = 0;
-    for (const FlatRange& range : ranges) parts += device.count_square_sums(range.count);
-    const at::Tensor sums = full_tensor({parts + 1}, -1, at::kDouble);
-    device.sum_squares(values, ranges, sums);
-    std::vector<double> result;
-    const double* next = sums.const_data_ptr<double>();
-    for (const FlatRange& range : ranges) {
-      result.push_back(0);
-      for (int64_t k = device.count_square_sums(range.count); k > 0; --k) result.back() += *next++;
-    }
-    result.push_back(*next);
-    return result;
-  };
-  const std::vector<double> sums = sums_by(functions), expected = sums_by(functions_of(values));
+  const std::vector<double> sums = square_sums(functions, values, ranges),
+                            expected = square_sums(functions_of(values), values, ranges);
   for (size_t i = 0; i < sums.size(); ++i) {
     CHECK(std::abs(sums[i] - expected[i]) <= tolerance::kDeviceFunctionsF64 * expected[i]);
   }

@@ -234,6 +234,15 @@ OutcomeDifference difference(const Outcome& outcome, const Outcome& expected) {
   return found;
 }
 
+std::vector<double> square_sums(const DeviceFunctions& device, const at::Tensor& values,
+                                const std::vector<FlatRange>& ranges) {
+  const at::Tensor sums =
+      full_tensor({count_square_sums(device, ranges)}, -1, values.options().dtype(at::kDouble));
+  device.sum_squares(values, ranges, sums);
+  const at::Tensor here = sums.to(at::kCPU);
+  return sums_of_ranges(device, ranges, here.const_data_ptr<double>());
+}
+
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   SMP_CHECK(a.sizes() == b.sizes());
   const double scale = b.abs().max().item().toDouble();

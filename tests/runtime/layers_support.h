@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "functions/device_functions.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/layers.h"
 #include "smp/runtime/layer.h"
@@ -71,6 +72,10 @@ struct OutcomeDifference {
   double loss, gradients;
 };
 OutcomeDifference difference(const Outcome& outcome, const Outcome& expected);
+
+// Sums of squares by a device's functions: of each range, and of all.
+std::vector<double> square_sums(const DeviceFunctions& device, const at::Tensor& values,
+                                const std::vector<FlatRange>& ranges);
 
 // Largest |a - b| over largest |b|.
 double relative_difference(const at::Tensor& a, const at::Tensor& b);

@@ -23,7 +23,8 @@ constexpr int kMost = 7;  // eight threads sum as fast as a link of PCIe 5 copie
 }  // namespace
 
 int usual_helpers(int cpus, int ranks) {
-  return std::clamp(cpus / std::max(1, ranks) - 2, 0, kMost);
+  const int share = std::max(1, cpus / std::max(1, ranks));
+  return std::clamp(share - 2, std::min(1, share - 1), kMost);
 }
 
 Helpers::~Helpers() {

@@ -41,7 +41,8 @@ class Helpers {
 };
 
 // How many each of `ranks` that share so many CPUs should have: beside them the engine's thread
-// makes the call, and the rank's own tells its device what to compute meanwhile.
+// makes the call, and the rank's own tells its device what to compute meanwhile. Of two CPUs one
+// helps all the same: alone a thread takes a fifth longer.
 int usual_helpers(int cpus, int ranks);
 
 }  // namespace smp::shm

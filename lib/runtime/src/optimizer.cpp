@@ -1,7 +1,6 @@
 #include "smp/runtime/optimizer.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -78,8 +77,7 @@ struct Optimizer::Impl {
   std::optional<HostUpdate> on_host;
   std::vector<OwnedRange> owned;
   std::vector<BucketPart> parts;
-  std::vector<double> squares_here;  // sum_squares() of all parts, one after the other,
-  at::Tensor squares;                // and where the device makes them
+  at::Tensor squares;  // sum_squares() of all parts, one after the other, where the gradients are
   int64_t steps_done = 0;
 
   void add_bucket(int64_t bucket, const Degrees& degrees, int64_t state);
@@ -116,19 +114,13 @@ void Optimizer::Impl::add_bucket(int64_t bucket, const Degrees& degrees, int64_t
   parts.push_back(std::move(part));
 }
 
-// Here or on a GPU, whose sums come here once a step.
 void Optimizer::Impl::make_squares() {
   const at::Tensor& gradients = parameters->gradients();
   int64_t end = 0;
   for (BucketPart& part : parts) {
     part.squares_begin = end;
-    for (const FlatRange& range : part.norms)
-      end += functions_of(gradients).count_square_sums(range.count);
-    part.squares_end = ++end;
+    part.squares_end = end += count_square_sums(functions_of(gradients), part.norms);
   }
-  squares_here.resize(static_cast<size_t>(end));
-  squares = at::from_blob(squares_here.data(), {end}, at::TensorOptions().dtype(at::kDouble));
-  if (gradients.is_cpu()) return;
   const CategoryScope scope(MemoryCategory::kWorkspace);
   const ItemScope item("squares of gradients");
   squares = empty_tensor({end}, gradients.options().dtype(at::kDouble));
@@ -210,18 +202,13 @@ void Optimizer::start_norms(int64_t bucket) {
 }
 
 void Optimizer::add_norms_squared(std::vector<double>& by_layer) {
-  std::vector<double>& here = impl_->squares_here;
-  const at::Tensor& there = impl_->squares;
-  if (!there.is_cpu()) {
-    at::from_blob(here.data(), there.sizes(), at::TensorOptions().dtype(at::kDouble)).copy_(there);
-  }
-  const DeviceFunctions& functions = functions_of(there);
+  const at::Tensor here = impl_->squares.to(at::kCPU);
+  const DeviceFunctions& functions = functions_of(impl_->squares);
   for (const BucketPart& part : impl_->parts) {
-    const double* next = here.data() + part.squares_begin;
+    const std::vector<double> sums =
+        sums_of_ranges(functions, part.norms, here.const_data_ptr<double>() + part.squares_begin);
     for (size_t i = 0; i < part.norms.size(); ++i) {
-      double sum = 0;
-      for (int64_t k = functions.count_square_sums(part.norms[i].count); k > 0; --k) sum += *next++;
-      by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sum;
+      by_layer.at(static_cast<size_t>(part.norm_layers[i])) += sums[i];
     }
   }
 }

@@ -236,8 +236,8 @@ class GpuFunctions final : public DeviceFunctions {
     FlatLaunches<Runner, double>(runner_).sgd_update(factors, range);
   }
 
-  int64_t count_square_sums(int64_t count) const override {
-    return FlatLaunches<Runner, float>::count_partials(count);
+  int64_t count_square_sums(const FlatRange& range) const override {
+    return FlatLaunches<Runner, float>::count_partials(range.count);
   }
   void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
                    const at::Tensor& sums) const override {

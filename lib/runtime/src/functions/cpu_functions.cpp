@@ -187,7 +187,7 @@ class CpuFunctions final : public DeviceFunctions {
     smp::sgd_update(factors, range);
   }
 
-  int64_t count_square_sums(int64_t /*count*/) const override { return 1; }
+  int64_t count_square_sums(const FlatRange& /*range*/) const override { return 1; }
   void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
                    const at::Tensor& sums) const override {
     double* next = data_of<double>(sums);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <numeric>
 
 #include "functions/cpu_functions.h"
 #include "smp/plan/check.h"
@@ -30,6 +31,24 @@ const DeviceFunctions& functions_of(const at::Tensor& tensor) {
 
 void set_functions(c10::DeviceType device, const DeviceFunctions* functions) {
   other_of(device).store(functions, std::memory_order_relaxed);
+}
+
+int64_t count_square_sums(const DeviceFunctions& device, const std::vector<FlatRange>& ranges) {
+  int64_t count = 1;
+  for (const FlatRange& range : ranges) count += device.count_square_sums(range);
+  return count;
+}
+
+std::vector<double> sums_of_ranges(const DeviceFunctions& device,
+                                   const std::vector<FlatRange>& ranges, const double* sums) {
+  std::vector<double> result;
+  for (const FlatRange& range : ranges) {
+    const int64_t count = device.count_square_sums(range);
+    result.push_back(std::accumulate(sums, sums + count, 0.0));
+    sums += count;
+  }
+  result.push_back(*sums);
+  return result;
 }
 
 }  // namespace smp

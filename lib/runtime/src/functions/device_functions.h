@@ -136,13 +136,18 @@ class DeviceFunctions {
   virtual void sgd_update(const SgdFactors& factors, const UpdateRange<float>& range) const = 0;
   virtual void sgd_update(const SgdFactors& factors, const UpdateRange<double>& range) const = 0;
   // Sums of the squares of ranges of `values`, fp32 or fp64: `sums`, fp64 and of the same device,
-  // gets count_square_sums(count) for each range, one range after the other, to be added in this
-  // order, and behind them the sum of all. Nothing else changes the order in which elements are
-  // added.
-  virtual int64_t count_square_sums(int64_t count) const = 0;
+  // gets count_square_sums() for each range, one range after the other, to be added in this order,
+  // and behind them the sum of all. Nothing else changes the order in which elements are added.
+  virtual int64_t count_square_sums(const FlatRange& range) const = 0;
   virtual void sum_squares(const at::Tensor& values, const std::vector<FlatRange>& ranges,
                            const at::Tensor& sums) const = 0;
 };
+
+// How many sum_squares() gives of these ranges, with that of all.
+int64_t count_square_sums(const DeviceFunctions& device, const std::vector<FlatRange>& ranges);
+// Of them, on the host: the sum of each range, and behind these that of all.
+std::vector<double> sums_of_ranges(const DeviceFunctions& device,
+                                   const std::vector<FlatRange>& ranges, const double* sums);
 
 // Those of the tensor's device. CPUs' are the program's own; a GPU's are there once
 // set_functions() was called.
