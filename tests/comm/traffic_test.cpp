@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <deque>
+#include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "comm/values.h"
@@ -92,16 +96,51 @@ TEST_CASE("a group costs the memory that smp::segment_bytes predicts") {
       CHECK(at(&block.control(rank) + 1) <= at(&block.mail(rank, 0)));
       CHECK(at(&block.mail(rank, size - 1) + 1) <= at(&block.taken(0, rank)));
       CHECK(at(&block.taken(size - 1, rank) + 1) <= at(&block.mail_taken(0, rank)));
-      CHECK(at(&block.mail_taken(size - 1, rank) + 1) <= at(block.slot(rank, 0)));
-      CHECK(at(block.slot(rank, kRingSlots - 1)) + kSlotBytes <=
-            at(block.mail_chunk(rank, (rank + 1) % size, 0)));
-      CHECK(at(block.mail_chunk(rank, before, shm::GroupBlock::kMailChunks - 1)) +
-                block.mail_chunk_bytes() <=
+      CHECK(at(&block.mail_taken(size - 1, rank) + 1) <= at(block.slot(rank, 0, 0, 0)));
+      CHECK(at(block.slot(rank, 0, 0, 0)) + kRingBytes <=
+            at(block.mail_chunk(rank, (rank + 1) % size, 0, 0)));
+      CHECK(at(block.mail_chunk(rank, before, shm::GroupBlock::kMailChunks - 1, 0)) +
+                block.mail_room() <=
             segment_bytes(size));
     }
   }
   CHECK(segment_bytes(1) == 0);
-  CHECK(segment_bytes(2) == 4096 + 4 * 262144 + 131072);
-  CHECK(segment_bytes(4) == 4096 + 4 * 262144 + 131072);
-  CHECK(segment_bytes(8) == 8192 + 4 * 262144 + 131072);
+  CHECK(segment_bytes(2) == 4096 + 2 * 4 * 262144 + 1048576);
+  CHECK(segment_bytes(4) == 4096 + 2 * 4 * 262144 + 1048576);
+  CHECK(segment_bytes(8) == 8192 + 2 * 4 * 262144 + 1048576);
+}
+
+// Slots of any lengths may follow each other, and as many of them are read at once as a ring has.
+TEST_CASE("slots and chunks move about in their places, and never into another's") {
+  using shm::GroupBlock;
+  constexpr int kSize = 3;
+  std::vector<std::byte> memory(GroupBlock::bytes(kSize));
+  const GroupBlock block(memory.data(), kSize);
+  // Of `count` places one after the other: those of any other that may be read at the same time.
+  const auto check = [&](uint64_t count, int64_t room, const auto& place) {
+    const std::vector<int64_t> lengths = {1,        4096,     4097,         room / 16,
+                                          room / 5, room / 2, room / 2 + 1, room};
+    std::mt19937 random(1);
+    std::deque<std::pair<const std::byte*, int64_t>> read;
+    std::set<const std::byte*> shortest, short_ones, longest;
+    for (uint64_t i = 0; i < 20000; ++i) {
+      const int64_t bytes = lengths[random() % lengths.size()];
+      const std::byte* const at = place(i, bytes);
+      if (bytes == 4096) shortest.insert(at);
+      if (bytes == room / 16) short_ones.insert(at);
+      if (bytes == room) longest.insert(at);
+      for (const auto& [other, length] : read) CHECK((at + bytes <= other || other + length <= at));
+      read.emplace_back(at, bytes);
+      if (read.size() == count) read.pop_front();
+    }
+    CHECK(shortest.size() == count);
+    CHECK(longest.size() == count);
+    return short_ones.size();
+  };
+  CHECK(check(kRingSlots, kSlotBytes, [&](uint64_t i, int64_t bytes) {
+          return block.slot(1, i, bytes, kSlotBytes);
+        }) == 2 * 16 * kRingSlots);
+  CHECK(check(GroupBlock::kMailChunks, block.mail_room(), [&](uint64_t i, int64_t bytes) {
+          return block.mail_chunk(1, 2, i, bytes);
+        }) == 16 * GroupBlock::kMailChunks);
 }

@@ -28,7 +28,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_[size_t(rank_)].copy(my_slot(), in + at, n);
+      writes_[size_t(rank_)].copy(my_slot(n), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -38,7 +38,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      from[size_t(p)] = peer_slot(p);
+      from[size_t(p)] = peer_slot(p, n);
     }
     Bytes const to = out + at;
     reduce_inputs({&to, 1, from.data(), size_, size_, stream, 0, far}, n / element, op.call.dtype,
@@ -53,6 +53,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
 // from there. Long copies by the C library do not, and all are timed (SlotWrites).
 void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
   const int64_t element = bytes_of(op.call.dtype);
+  Bytes const slot = my_slot(bytes);
   alignas(kLineBytes) std::byte block[kSumBlock];  // of a sum that goes to `out` around the cache
   for (int64_t at = 0; at < bytes; at += kSumBlock) {
     const int64_t n = std::min(kSumBlock, bytes - at);
@@ -60,7 +61,7 @@ void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stre
     reduce_inputs(
         {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
         n / element, op.call.dtype, op.call.reduce_op);
-    sum_writes_.copy(my_slot() + at, to[0], n);
+    sum_writes_.copy(slot + at, to[0], n);
     for (ConstBytes& from : sources_) from += n;
   }
 }
@@ -95,7 +96,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
         const int p = next(step);
         co_await slot_of(op, p);
         if (k == 0) check_slot(op, p);
-        from[size_t(p)] = piece_from(p);
+        from[size_t(p)] = piece_from(p, std::min(chunk, part_size(count, size_, 0)) * element);
       }
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, k);
@@ -108,7 +109,7 @@ Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await slot_of(op, p);
       const int64_t n = length(p, k - 1);
-      copy_bytes(out + part_at(p, k - 1), peer_slot(p), n * element, stream);
+      copy_bytes(out + part_at(p, k - 1), peer_slot(p, n * element), n * element, stream);
       take(p);
     }
   }

@@ -196,10 +196,10 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_[size_t(rank_)].copy(my_slot(), in + at, n);
+      writes_[size_t(rank_)].copy(my_slot(n), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
-      if (steps == 1) fetch_to_write(my_slot(), n);  // the next call is likely to be like it
+      if (steps == 1) fetch_to_write(my_slot(n), n);  // the next call is likely to be like it
       copy_bytes(own + at, in + at, n, results.around);
     }
     const int64_t at = taken * most, n = std::min(most, bytes - at);
@@ -207,7 +207,8 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      results.make(n, [&] { copy_bytes(out + bytes * p + at, peer_slot(p), n, results.around); });
+      results.make(n,
+                   [&] { copy_bytes(out + bytes * p + at, peer_slot(p, n), n, results.around); });
       steps == 1 ? take_only(p) : take(p);
     }
   }
@@ -226,11 +227,11 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_[size_t(rank_)].copy(my_slot(), buffer + at, n);
+      writes_[size_t(rank_)].copy(my_slot(n), buffer + at, n);
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
-      copy_bytes(buffer + at, peer_slot(root), n, is_large);
+      copy_bytes(buffer + at, peer_slot(root, n), n, is_large);
       take(root);
     }
   }
@@ -240,21 +241,17 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
   }
 }
 
-// Between the pieces of a slot, or of two that are written at once.
-int64_t Group::piece_bytes() const {
-  constexpr int64_t line = int64_t(kLineBytes);
-  return int64_t(at_once_) * kSlotBytes / (size_ - 1) / line * line;
-}
-
 // Writes chunk `step` of every peer's part of the `count` elements of `in` to the next slot.
 void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk,
                            int64_t step) {
   const int64_t element = bytes_of(op.call.dtype), at = step * chunk;
+  Bytes const slot = place_in(rank_, published_,
+                              std::min(chunk, part_size(count, size_, 0)) * element, piece_bytes());
   int64_t wire = 0;
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
-    writes_[size_t(p)].copy(my_slot() + (distance - 1) * piece_bytes(),
+    writes_[size_t(p)].copy(slot + (distance - 1) * piece_bytes(),
                             in + (part_begin(count, size_, p) + at) * element, n);
     wire += n;
   }
@@ -262,9 +259,10 @@ void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t 
 }
 
 // This rank's piece in the slot of `peer` that comes next.
-Group::ConstBytes Group::piece_from(int peer) const {
+Group::ConstBytes Group::piece_from(int peer, int64_t bytes) const {
   const int distance = (rank_ - peer + size_) % size_;
-  return peer_slot(peer) + (distance - 1) * piece_bytes();
+  return place_in(peer, consumed_[size_t(peer)], bytes, piece_bytes()) +
+         (distance - 1) * piece_bytes();
 }
 
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
@@ -293,7 +291,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      from[size_t(p)] = piece_from(p);
+      from[size_t(p)] = piece_from(p, std::min(chunk, part) * element);
     }
     Bytes const to = out + at * element;
     results.make(n * element, [&] {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "arguments.h"
 #include "copy.h"
 
@@ -20,6 +22,7 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
              std::vector<RecordPtr> parents)
     : GroupSide(std::move(seat), std::move(globals), rank, key, std::move(parents)),
       peers_(globals_.size()),
+      piece_bytes_(kSlotBytes / std::max(1, size_ - 1) / int64_t(kLineBytes) * int64_t(kLineBytes)),
       consumed_(globals_.size()),
       writes_(globals_.size()),
       taken_(globals_.size()),

@@ -58,6 +58,7 @@ class Group final : public GroupSide {
     Lane sends, recvs;
     uint64_t sent = 0, received = 0;         // messages, counted by the caller
     uint64_t chunks_out = 0, chunks_in = 0;  // counted by the programs
+    SlotWrites writes;                       // of what is sent
   };
 
   bool has_left(int rank) const override;
@@ -120,20 +121,26 @@ class Group final : public GroupSide {
   bool has_taken(int reader, uint64_t slots);
   // Of slots that are written two at once the first has an even number.
   uint64_t place_of(uint64_t slot) const { return slot + (slot & (at_once_ - 1)); }
-  Bytes my_slot() const { return block_.slot(rank_, place_of(published_)); }
+  // Where the `bytes` of a slot lie, or of the first of its pieces, with room for so much. Slots
+  // that are written two at once do not move.
+  Bytes place_in(int rank, uint64_t slot, int64_t bytes, int64_t room) const {
+    return block_.slot(rank, place_of(slot), bytes, at_once_ == 1 ? room : 0);
+  }
+  Bytes my_slot(int64_t bytes) const { return place_in(rank_, published_, bytes, kSlotBytes); }
   void publish(Operation& op, int64_t wire_bytes);
   auto slot_of(Operation& op, int peer);
-  ConstBytes peer_slot(int peer) const {
-    return block_.slot(peer, place_of(consumed_[size_t(peer)]));
+  ConstBytes peer_slot(int peer, int64_t bytes) const {
+    return place_in(peer, consumed_[size_t(peer)], bytes, kSlotBytes);
   }
   uint64_t count_taken(int peer);
   void take(int peer);
   void take_only(int peer);
   void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
-  int64_t piece_bytes() const;
+  // Between the pieces of a slot, or of two that are written at once.
+  int64_t piece_bytes() const { return int64_t(at_once_) * piece_bytes_; }
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk, int64_t step);
-  ConstBytes piece_from(int peer) const;
+  ConstBytes piece_from(int peer, int64_t bytes) const;
   void sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream);
   void ring_peers() const;
   bool all_have_called(const Operation& op) const;
@@ -183,6 +190,7 @@ class Group final : public GroupSide {
 
   uint64_t published_ = 0, before_ = 0;  // slots; before the call that runs
   uint64_t at_once_ = 1;                 // of these the program that runs writes one or two
+  const int64_t piece_bytes_;            // from piece to piece of a slot, whole lines
   std::vector<uint64_t> consumed_;
   std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
   SlotWrites sum_writes_;           // of sums, which all read

@@ -79,6 +79,21 @@ inline constexpr uint64_t claim_of(uint64_t number, int rank) {
 inline constexpr uint64_t number_of_claim(uint64_t claim) { return claim / uint64_t(kMaxRanks); }
 inline constexpr int holder_of_claim(uint64_t claim) { return int(claim % uint64_t(kMaxRanks)); }
 
+// What is written again and again to a place that has room for more of it lies elsewhere in it each
+// time: until it comes back the CPUs' own caches have lost it, and in the last cache it is written
+// faster than in that of the peer who has read it. Few bytes stay where they are, in the nearest
+// cache.
+inline bool moves(int64_t bytes, int64_t room) {
+  constexpr int64_t kFew = 4 << 10;
+  return bytes > kFew && bytes <= room / 2;
+}
+// How far, the `turn`-th time.
+inline int64_t moved_by(uint64_t turn, int64_t bytes, int64_t room) {
+  constexpr int64_t line = int64_t(kLineBytes);
+  const int64_t length = (bytes + line - 1) / line * line;
+  return int64_t(turn % uint64_t(room / length)) * length;
+}
+
 // The block of one group: a share per rank, each made of
 //   RankControl | Mail to each rank | taken of each rank's ring | taken of each rank's mail to me
 //   | pad to a page | ring | mailbox
@@ -101,19 +116,27 @@ class GroupBlock {
   Counter& taken(int writer, int reader) const { return counters(reader)[writer]; }
   Counter& mail_taken(int from, int to) const { return counters(to)[size_ + from]; }
 
-  std::byte* slot(int rank, uint64_t index) const {
-    return data(rank) + (index % uint64_t(kRingSlots)) * size_t(kSlotBytes);
+  // Of `bytes` in a slot of which they have so much room.
+  std::byte* slot(int rank, uint64_t index, int64_t bytes, int64_t room) const {
+    std::byte* const place = data(rank) + (index % uint64_t(kRingSlots)) * size_t(kSlotBytes);
+    if (!moves(bytes, room)) return place;
+    const uint64_t turn = index / uint64_t(kRingSlots);
+    return place + (turn % 2) * uint64_t(kRingBytes / 2) + moved_by(turn / 2, bytes, room);
   }
-  // Bytes of one of the kMailChunks places that a directed pair has in the sender's mailbox.
+  // Room of one of the kMailChunks places that a directed pair has in the sender's mailbox, of
+  // which a chunk takes half.
   static constexpr uint64_t kMailChunks = 2;
-  int64_t mail_chunk_bytes() const {
-    return kMailboxBytes / int64_t(kMailChunks) / (size_ - 1) / int64_t(kLineBytes) *
-           int64_t(kLineBytes);
+  int64_t mail_room() const {
+    return kMailboxBytes / int64_t(kMailChunks) / (size_ - 1) / int64_t(2 * kLineBytes) *
+           int64_t(2 * kLineBytes);
   }
-  std::byte* mail_chunk(int from, int to, uint64_t index) const {
+  int64_t mail_chunk_bytes() const { return mail_room() / 2; }
+  std::byte* mail_chunk(int from, int to, uint64_t index, int64_t bytes) const {
     const size_t peer = size_t((to - from + size_) % size_ - 1);
-    return data(from) + kRingSlots * kSlotBytes +
-           (peer * kMailChunks + index % kMailChunks) * size_t(mail_chunk_bytes());
+    std::byte* const place =
+        data(from) + kRingBytes + (peer * kMailChunks + index % kMailChunks) * size_t(mail_room());
+    if (!moves(bytes, mail_room())) return place;
+    return place + moved_by(index / kMailChunks, bytes, mail_room());
   }
 
   std::byte* share(int rank) const { return base_ + size_t(rank) * share_bytes_; }
@@ -125,7 +148,7 @@ class GroupBlock {
                                       size_t(size_) * sizeof(Mail));
   }
   std::byte* data(int rank) const {
-    return share(rank) + share_bytes_ - kRingSlots * kSlotBytes - kMailboxBytes;
+    return share(rank) + share_bytes_ - kRingBytes - kMailboxBytes;
   }
 
   std::byte* base_ = nullptr;

@@ -24,7 +24,7 @@ Program Group::run_send(Operation& op, ConstBytes in) {
     const uint64_t needed = made > GroupBlock::kMailChunks ? made - GroupBlock::kMailChunks : 0;
     co_await op.reaches(block_.mail_taken(rank_, to).value, needed, to);
     const int64_t n = std::min(chunk, bytes - at);
-    copy_bytes(block_.mail_chunk(rank_, to, peer.chunks_out), in + at, n);
+    peer.writes.copy(block_.mail_chunk(rank_, to, peer.chunks_out, n), in + at, n);
     op.wire_bytes += n;
     mail.made.value.store(++peer.chunks_out);
     seat_->job->ring(global(to), global(rank_));
@@ -44,11 +44,12 @@ Program Group::run_recv(Operation& op, Bytes out) {
                    describe(op.call, global(from)), global(from), describe(theirs, global(rank_)));
   }
   const int64_t bytes = op.call.bytes(), chunk = block_.mail_chunk_bytes();
+  const bool is_large = fills_cache(op.call);
   int64_t at = 0;
   do {
     co_await op.reaches(mail.made.value, peer.chunks_in + 1, from);
     const int64_t n = std::min(chunk, bytes - at);
-    copy_bytes(out + at, block_.mail_chunk(from, rank_, peer.chunks_in), n);
+    copy_bytes(out + at, block_.mail_chunk(from, rank_, peer.chunks_in, n), n, is_large);
     block_.mail_taken(from, rank_).value.store(++peer.chunks_in);
     seat_->job->ring(global(from), global(rank_));
     at += chunk;

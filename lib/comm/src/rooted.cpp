@@ -27,7 +27,7 @@ Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
     for (int64_t at = 0; at < bytes; at += kSlotBytes) {
       const int64_t n = std::min(kSlotBytes, bytes - at);
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_[size_t(root)].copy(my_slot(), in + at, n);
+      writes_[size_t(root)].copy(my_slot(n), in + at, n);
       publish(op, n);
     }
   } else {
@@ -40,8 +40,8 @@ Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
         const int p = next(step);
         co_await slot_of(op, p);
         if (at == 0) check_call(op, p);
-        from[size_t(p)] = peer_slot(p);
-        if (gathers) copy_bytes(out + bytes * p + at, peer_slot(p), n);
+        from[size_t(p)] = peer_slot(p, n);
+        if (gathers) copy_bytes(out + bytes * p + at, peer_slot(p, n), n);
       }
       if (!gathers)
         reduce_inputs(out + at, from.data(), size_, n / bytes_of(op.call.dtype), op.call.dtype,
@@ -73,7 +73,7 @@ Program Group::run_exchange(Operation& op, ConstBytes in, Bytes out) {
       if (root >= 0 && p != root) continue;
       co_await slot_of(op, p);
       if (taken == 0) check_call(op, p);
-      copy_bytes(place(p) + at, piece_from(p), n);
+      copy_bytes(place(p) + at, piece_from(p, std::min(chunk, bytes)), n);
       take(p);
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,7 @@ class SlotWrites {
     if (!way.is_timed) return copy_bytes(to, from, bytes, way.around);
     const auto begin = Clock::now();
     copy_bytes(to, from, bytes, way.around);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // what the CPU has put off is part of it
     note(bytes, Clock::now() - begin);
   }
 
@@ -61,7 +63,7 @@ class SlotWrites {
   }
 
  private:
-  static constexpr int64_t kLong = 16 << 10;
+  static constexpr int64_t kLong = 4 << 10;
   static constexpr double kSlow = 1 / 3.2e9;        // seconds of a byte, at least
   static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: the CPU was another's
   static constexpr int kInARow = 3;                 // slow copies, before the other way is tried

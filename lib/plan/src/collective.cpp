@@ -115,7 +115,7 @@ int64_t segment_bytes(int64_t group_size) {
   constexpr int64_t kLineBytes = 64, kPageBytes = 4096;
   const int64_t control = (kControlLines + kControlLinesPerPeer * group_size) * kLineBytes;
   const int64_t control_pages = (control + kPageBytes - 1) / kPageBytes;
-  return control_pages * kPageBytes + kRingSlots * kSlotBytes + kMailboxBytes;
+  return control_pages * kPageBytes + kRingBytes + kMailboxBytes;
 }
 
 int64_t channel_bytes(int64_t hosts) {

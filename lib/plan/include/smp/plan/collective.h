@@ -61,7 +61,8 @@ HostGrid host_grid(int64_t size, int64_t stride, int64_t ranks_per_host);
 // is divided among the peers for send and recv, and counters (64-byte lines, rounded up to pages).
 inline constexpr int64_t kRingSlots = 4;
 inline constexpr int64_t kSlotBytes = 256 << 10;
-inline constexpr int64_t kMailboxBytes = 128 << 10;
+inline constexpr int64_t kRingBytes = 2 * kRingSlots * kSlotBytes;  // short ones move about in it
+inline constexpr int64_t kMailboxBytes = 1 << 20;
 inline constexpr int64_t kControlLines = 13;         // of a rank itself
 inline constexpr int64_t kControlLinesPerPeer = 11;  // and for each rank of the group
 
