@@ -212,7 +212,7 @@ TEST_CASE("nothing fits: exit code 4, why, and what would make it fit") {
 
   ScratchFolder folder;
   std::string tight = read_file(kJob);
-  tight.replace(tight.find("memory_per_process: 56MiB"), 25, "memory_per_process: 1MiB ");
+  tight.replace(tight.find("memory_per_process: 62MiB"), 25, "memory_per_process: 1MiB ");
   std::ofstream(folder / "tight.yaml") << tight;
   const ProgramEnd check = plan({"check", folder / "tight.yaml"});
   CHECK(check.code == 4);

@@ -19,11 +19,11 @@ ModelSpec language_model() {
   ModelSpec model = gpt2_untied_model();
   model.name = "transformer-lm";
   model.num_layers = 22;
-  model.hidden_size = 96;
+  model.hidden_size = 128;
   model.num_heads = 4;
   model.num_kv_heads = 4;
-  model.head_dim = 24;
-  model.ffn_hidden_size = 384;
+  model.head_dim = 32;
+  model.ffn_hidden_size = 512;
   return model;
 }
 

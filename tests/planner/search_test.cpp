@@ -103,7 +103,7 @@ TEST_CASE("pinned offloading turns checkpointing on, and the plan reads back") {
 
 TEST_CASE("a job on CPUs gets only what the engine runs") {
   JobSpec job = small_job();
-  job.cluster.memory_per_process_bytes = 4 << 20;
+  job.cluster.memory_per_process_bytes = 12 << 20;
   const SearchResult result = plan_job(job, {.top = 32});
   CHECK(!result.others.empty());
   const auto runs = [](const Plan& plan) { return what_engine_cannot_run(plan).empty(); };

@@ -224,7 +224,7 @@ TEST_CASE("the quickstart's limit refuses plain data parallelism") {
   CHECK(text.starts_with("step 1: "));
   CHECK(text.find("rank " + std::to_string(culprit) + ": out of memory in step 1: ") !=
         std::string::npos);
-  CHECK(text.find(" of 58720256 are live (weights 1") != std::string::npos);
+  CHECK(text.find(" of 65011712 are live (weights 1") != std::string::npos);
   for (const char* part : {": asked for ", ", gradients 1", ", optimizer 2", ", activations ",
                            "; most is optimizer: set parallel.shard_optimizer_state: true"}) {
     CHECK(text.find(part) != std::string::npos);

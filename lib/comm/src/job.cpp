@@ -16,7 +16,7 @@
 namespace smp::shm {
 namespace {
 
-constexpr size_t kBlockBytesPerRank = 32 << 20;    // address space, not memory
+constexpr size_t kBlockBytesPerRank = 96 << 20;    // address space, not memory
 constexpr size_t kAddressBytes = size_t(1) << 46;  // what the symmetric region takes at most
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
