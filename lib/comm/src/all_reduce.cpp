@@ -4,15 +4,14 @@
 #include "reduce.h"
 #include "steps.h"
 
-// The two ways of an all_reduce of private memory: short ones show all to all, long ones are a mesh
-// reduce-scatter and a mesh all-gather. Words as in collectives.cpp.
+// The two ways of an all_reduce of private memory: short ones show all to all, long ones are a
+// reduce_scatter of the ranks' parts and a gather of them. Words as in collectives.cpp.
 namespace smp::shm {
 namespace {
 
 // Half a slot: beside it the rank's own part and what is written stay in a CPU's own cache.
 constexpr int64_t kOneShotStep = 128 << 10;
 static_assert(kOneShotStep <= kSlotBytes);
-constexpr int64_t kSumBlock = 32 << 10;  // about what the nearest cache holds
 
 }  // namespace
 
@@ -47,69 +46,32 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   }
 }
 
-// The sum of so many bytes of all sources goes to `out` and to the next slot: in blocks, which are
-// copied to the slot while they are in the nearest cache. Where a peer's CPU shares no cache with
-// this one, a vector that writes a slot waits until each line that the peer has read is taken away
-// from there. Long copies by the C library do not, and all are timed (SlotWrites).
-void Group::sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream) {
-  const int64_t element = bytes_of(op.call.dtype);
-  Bytes const slot = my_slot(bytes);
-  alignas(kLineBytes) std::byte block[kSumBlock];  // of a sum that goes to `out` around the cache
-  for (int64_t at = 0; at < bytes; at += kSumBlock) {
-    const int64_t n = std::min(kSumBlock, bytes - at);
-    Bytes const to[] = {stream ? block : out + at, out + at};
-    reduce_inputs(
-        {to, stream ? 2 : 1, sources_.data(), size_, size_, stream, 1, stream ? rank_ : -1},
-        n / element, op.call.dtype, op.call.reduce_op);
-    sum_writes_.copy(slot + at, to[0], n);
-    for (ConstBytes& from : sources_) from += n;
-  }
-}
-
-// A mesh reduce-scatter and a mesh all-gather, a chunk at a time. Each rank publishes, in this
-// order, pieces 0, pieces 1, sum 0, pieces 2, sum 1, ... and takes its peers' slots in the same
-// order: while a sum is on its way the next pieces are being summed.
-Program Group::run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out) {
-  static_assert(kRingSlots >= 4,
-                "pieces k are not taken before sum k has a place behind pieces k+1");
+// The second half of a long one, in which `out` has the sum of this rank's part.
+Program Group::run_gather_of_parts(Operation& op, Bytes out, bool stream) {
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
-  const int64_t chunk = piece_bytes() / element;
-  const int64_t steps = div_up(part_size(count, size_, 0), chunk);
-  auto part_at = [&](int rank, int64_t step) {
-    return (part_begin(count, size_, rank) + step * chunk) * element;
+  const int64_t steps = div_up(part_size(count, size_, 0) * element, kSlotBytes);
+  const auto length = [&](int rank, int64_t step) {
+    const int64_t part = part_size(count, size_, rank) * element;
+    return std::clamp<int64_t>(part - step * kSlotBytes, 0, kSlotBytes);
   };
-  auto length = [&](int rank, int64_t step) {
-    return std::clamp<int64_t>(part_size(count, size_, rank) - step * chunk, 0, chunk);
+  const auto chunk = [&](int rank, int64_t step) {
+    return out + part_begin(count, size_, rank) * element + step * kSlotBytes;
   };
-  const bool stream = fills_cache(op.call, in == out);
-  std::vector<ConstBytes>& from = sources_;
   begin(op);
-  for (int64_t k = -1; k <= steps; ++k) {
-    if (k + 1 < steps) {
+  int64_t made = 0;
+  for (int64_t taken = 0; taken < steps; ++taken) {
+    while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, count, chunk, k + 1);
+      const int64_t n = length(rank_, made);
+      writes_[size_t(rank_)].copy(my_slot(n), chunk(rank_, made), n);
+      publish(op, n * (size_ - 1));
+      ++made;
     }
-    if (k < 0) continue;
-    if (k < steps) {  // the sum of chunk k of this rank's part
-      from[size_t(rank_)] = in + part_at(rank_, k);
-      for (int step = 1; step < size_; ++step) {
-        const int p = next(step);
-        co_await slot_of(op, p);
-        if (k == 0) check_slot(op, p);
-        from[size_t(p)] = piece_from(p, std::min(chunk, part_size(count, size_, 0)) * element);
-      }
-      for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      const int64_t n = length(rank_, k);
-      sum_to_slot(op, out + part_at(rank_, k), n * element, stream);
-      take_all();
-      publish(op, n * element * (size_ - 1));
-    }
-    if (k == 0) continue;
-    for (int step = 1; step < size_; ++step) {  // the peers' sums of chunk k - 1
+    for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
-      const int64_t n = length(p, k - 1);
-      copy_bytes(out + part_at(p, k - 1), peer_slot(p, n * element), n * element, stream);
+      const int64_t n = length(p, taken);
+      copy_bytes(chunk(p, taken), peer_slot(p, n), n, stream);
       take(p);
     }
   }

@@ -265,42 +265,50 @@ Group::ConstBytes Group::piece_from(int peer, int64_t bytes) const {
          (distance - 1) * piece_bytes();
 }
 
+// Of what all ranks together have in `in` this rank's part goes to `out`; the parts of an
+// all_reduce, whose first half this is, differ by an element at most.
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
-  const int64_t element = bytes_of(op.call.dtype), part = op.call.count / size_;
-  const bool by_two = kSlotBytes / (size_ - 1) < std::min(kLargePiece, part * element);
+  const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
+  const int64_t longest = part_size(count, size_, 0), part = part_size(count, size_, rank_);
+  const bool by_two = kSlotBytes / (size_ - 1) < std::min(kLargePiece, longest * element);
   begin(op, by_two ? 2 : 1);
   const int64_t most = by_two ? std::min(kLargePiece, piece_bytes()) : piece_bytes();
-  const int64_t chunk = even_chunk(part * element, most) / element;
-  const int64_t steps = std::max<int64_t>(1, div_up(part, chunk));
+  const int64_t chunk = even_chunk(longest * element, most) / element;
+  const int64_t steps = std::max<int64_t>(1, div_up(longest, chunk));
+  const bool is_half = op.call.op == CollectiveOp::kAllReduce;
   const bool is_large = fills_cache(op.call);
-  const bool is_in_place = in + part * rank_ * element == out;
+  const ConstBytes own = in + part_begin(count, size_, rank_) * element;
   const ResultWrites::Way results =
-      is_in_place ? ResultWrites::Way{} : result_writes(op.call, staged_scatters_);
+      is_half || own == out ? ResultWrites::Way{} : result_writes(op.call, staged_scatters_);
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;
   std::vector<ConstBytes>& from = sources_;
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      publish_pieces(op, in, op.call.count, chunk, made++);
-      op.is_given = steps == 1;
+      publish_pieces(op, in, count, chunk, made++);
+      op.is_given = steps == 1 && !is_half;
     }
-    const int64_t at = taken * chunk, n = std::min(chunk, part - at);
-    from[size_t(rank_)] = in + (part * rank_ + at) * element;
+    const int64_t at = taken * chunk, n = std::clamp<int64_t>(part - at, 0, chunk);
+    from[size_t(rank_)] = own + at * element;
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
       co_await slot_of(op, p);
       if (taken == 0) check_slot(op, p);
-      from[size_t(p)] = piece_from(p, std::min(chunk, part) * element);
+      from[size_t(p)] = piece_from(p, std::min(chunk, longest) * element);
     }
     Bytes const to = out + at * element;
     results.make(n * element, [&] {
       reduce_inputs({&to, 1, from.data(), size_, size_, results.around, 0, far}, n, op.call.dtype,
                     op.call.reduce_op);
     });
-    take_all(steps == 1);
+    take_all(steps == 1 && !is_half);
   }
   at_once_ = 1;
+  if (is_half) {
+    Bytes const whole = out - (own - in);
+    op.rest = run_gather_of_parts(op, whole, fills_cache(op.call, in == whole));
+  }
 }
 
 }  // namespace smp::shm

@@ -196,7 +196,9 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
   const bool is_one_shot =
       op.call.bytes() <= kOneShotBytes ||
       (size_ == 2 && (op.call.bytes() <= kOneShotOfTwoBytes || fills_cache(op.call)));
-  return is_one_shot ? run_one_shot(op, in, out) : run_mesh_all_reduce(op, in, out);
+  if (is_one_shot) return run_one_shot(op, in, out);
+  const int64_t before = part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype);
+  return run_reduce_scatter(op, in, out + before);
 }
 
 Program Group::direct(Operation& op, ConstBytes in, Bytes out) {

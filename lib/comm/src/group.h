@@ -79,7 +79,7 @@ class Group final : public GroupSide {
 
   // Programs. Sizes are in bytes unless they say elements.
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
-  Program run_mesh_all_reduce(Operation& op, ConstBytes in, Bytes out);
+  Program run_gather_of_parts(Operation& op, Bytes out, bool stream);
   Program run_all_gather(Operation& op, ConstBytes in, Bytes out);
   Program run_reduce_scatter(Operation& op, ConstBytes in, Bytes out);
   Program direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct);
@@ -141,7 +141,6 @@ class Group final : public GroupSide {
   int64_t piece_bytes() const { return int64_t(at_once_) * piece_bytes_; }
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk, int64_t step);
   ConstBytes piece_from(int peer, int64_t bytes) const;
-  void sum_to_slot(const Operation& op, Bytes out, int64_t bytes, bool stream);
   void ring_peers() const;
   bool all_have_called(const Operation& op) const;
   void ring_waiting_peers() const;
@@ -193,7 +192,6 @@ class Group final : public GroupSide {
   const int64_t piece_bytes_;            // from piece to piece of a slot, whole lines
   std::vector<uint64_t> consumed_;
   std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
-  SlotWrites sum_writes_;           // of sums, which all read
   ResultWrites staged_gathers_, direct_gathers_, staged_scatters_;
   ResultWrites gathers_of_parts_, scatters_of_parts_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
