@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,21 +17,42 @@
 // them: written through the cache and around it, in turn, for as long as asked for. Rounds are told
 // apart by whether copies to slots are slow through the cache, as slot_writes.h has it.
 //
-//   smp_slots SECONDS
+// KIB and PLACES: of a slot, and how many of them are written in turn (256 and 4).
+//
+//   smp_slots SECONDS [KIB PLACES]
 namespace smp::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kBytes = 256 << 10;
 constexpr double kSlow = 3.2;  // GB/s
-constexpr int kSlots = 4, kSources = 16, kTimes = 60;
+constexpr int kAhead = 4;      // slots at most that are not read yet
+constexpr int kSources = 16;
+constexpr int64_t kRoundBytes = 15 << 20;  // about so many, all slots twice at least
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-struct alignas(4096) Block {
-  std::byte bytes[kBytes];
+// Blocks of so many bytes, one after the other.
+class Blocks {
+ public:
+  Blocks(int count, int64_t bytes)
+      : count_(count),
+        bytes_(bytes),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(4096, size_t(count * bytes)))) {
+    std::memset(memory_.get(), 1, size_t(count * bytes));
+  }
+  std::byte* operator[](int i) const { return memory_.get() + i % count_ * bytes_; }
+  int count() const { return count_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  int count_;
+  int64_t bytes_;
+  std::unique_ptr<std::byte, Free> memory_;
 };
 struct alignas(64) Count {
   std::atomic<int> value{0};
@@ -49,18 +72,18 @@ void pin_to(int place) {
   if (CPU_COUNT(&own) == 1) pthread_setaffinity_np(pthread_self(), sizeof(own), &own);
 }
 
-Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
-               std::vector<Block>& to) {
+Rates rates_of(bool around, const Blocks& slots, const Blocks& from, const Blocks& to) {
+  const int64_t each = slots.bytes();
+  const int times = std::max(int(kRoundBytes / each), 2 * slots.count());
   Count written, read;
   double writing = 0, reading = 0, whole = 0;
   std::thread writer([&] {
     pin_to(0);
-    for (int i = 0; i < kTimes; ++i) {
-      while (i - read.value.load(std::memory_order_acquire) >= kSlots) {
+    for (int i = 0; i < times; ++i) {
+      while (i - read.value.load(std::memory_order_acquire) >= std::min(kAhead, slots.count())) {
       }
       const auto start = Clock::now();
-      shm::copy_bytes(slots[size_t(i % kSlots)].bytes, from[size_t(i % kSources)].bytes, kBytes,
-                      around);
+      shm::copy_bytes(slots[i], from[i], each, around);
       writing += seconds_since(start);
       written.value.store(i + 1, std::memory_order_release);
     }
@@ -68,11 +91,11 @@ Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
   std::thread reader([&] {
     pin_to(1);
     const auto begin = Clock::now();
-    for (int i = 0; i < kTimes; ++i) {
+    for (int i = 0; i < times; ++i) {
       while (written.value.load(std::memory_order_acquire) <= i) {
       }
       const auto start = Clock::now();
-      shm::copy_bytes(to[size_t(i % kSources)].bytes, slots[size_t(i % kSlots)].bytes, kBytes);
+      shm::copy_bytes(to[i], slots[i], each);
       reading += seconds_since(start);
       read.value.store(i + 1, std::memory_order_release);
     }
@@ -80,7 +103,7 @@ Rates rates_of(bool around, std::vector<Block>& slots, std::vector<Block>& from,
   });
   writer.join();
   reader.join();
-  const double bytes = double(kTimes) * double(kBytes) / 1e9;
+  const double bytes = double(times) * double(each) / 1e9;
   return {bytes / whole, bytes / writing, bytes / reading};
 }
 
@@ -103,12 +126,17 @@ void print(const char* which, const std::vector<Rates>& cached, const std::vecto
 
 int main(int argc, char** argv) {
   using namespace smp::bench;
-  const double seconds = argc == 2 ? atof(argv[1]) : 0;
-  if (seconds <= 0) {
-    fmt::print(stderr, "usage: smp_slots SECONDS\n");
+  const double seconds = argc == 2 || argc == 4 ? atof(argv[1]) : 0;
+  const int64_t kib = argc == 4 ? atoi(argv[2]) : 256;
+  const int places = argc == 4 ? atoi(argv[3]) : 4;
+  if (seconds <= 0 || kib < 4 || kib % 4 != 0 || kib > 1024 || places < 1 || places > 4096) {
+    fmt::print(
+        stderr,
+        "usage: smp_slots SECONDS [KIB PLACES]: KIB a multiple of 4 up to 1024, PLACES up to "
+        "4096\n");
     return 2;
   }
-  std::vector<Block> slots(kSlots), from(kSources), to(kSources);
+  const Blocks slots(places, kib << 10), from(kSources, kib << 10), to(kSources, kib << 10);
   std::vector<Rates> cached[2], around[2];
   for (const auto begin = Clock::now(); seconds_since(begin) < seconds;) {
     const Rates through = rates_of(false, slots, from, to), past = rates_of(true, slots, from, to);
