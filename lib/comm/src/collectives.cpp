@@ -14,7 +14,7 @@
 //
 // What a sum of several steps fetches ahead is the farthest of its inputs: a rank's own part of a
 // call that fills the cache, unless the rank has just copied it to a slot; below that a peer's
-// slot, but in a mesh all_reduce.
+// slot.
 //
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
@@ -276,8 +276,8 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t chunk = even_chunk(longest * element, most) / element;
   const int64_t steps = std::max<int64_t>(1, div_up(longest, chunk));
   const bool is_half = op.call.op == CollectiveOp::kAllReduce;
-  const bool is_large = fills_cache(op.call);
   const ConstBytes own = in + part_begin(count, size_, rank_) * element;
+  const bool is_large = fills_cache(op.call, own == out);
   const ResultWrites::Way results =
       is_half || own == out ? ResultWrites::Way{} : result_writes(op.call, staged_scatters_);
   const int far = is_large ? rank_ : steps > 1 ? next(1) : -1;

@@ -166,6 +166,8 @@ int64_t Group::touched_bytes(const Call& call, bool is_in_place) const {
     case CollectiveOp::kAllGather: return call.bytes() * size_ * (1 + size_);
     case CollectiveOp::kReduceScatter: return call.bytes() * (size_ + 1);
     case CollectiveOp::kAllReduce: return call.bytes() * size_ * (is_in_place ? 1 : 2);
+    case CollectiveOp::kSend:
+    case CollectiveOp::kRecv: return call.bytes() * 2;
     default: return call.bytes() * size_;
   }
 }

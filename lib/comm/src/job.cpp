@@ -33,7 +33,9 @@ size_t symmetric_bytes_per_rank(int size) {
                           size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    bytes = std::min(bytes, size_t(limit.rlim_cur) / 2 / size_t(size));
+    bytes = std::min(
+        bytes, size_t(limit.rlim_cur - std::min<rlim_t>(limit.rlim_cur, blocks_end(size))) / 2 /
+                   size_t(size));
   return bytes / kPageBytes * kPageBytes;
 }
 

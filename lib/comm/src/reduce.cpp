@@ -35,7 +35,7 @@ const std::vector<ReduceKernels>& reduce_kernels_here() {
 
 namespace {
 
-// The widest; but a Zen 4 makes one result of fp16 in 0.95 of the time by the narrower vectors,
+// The widest; but a Zen 4 makes one result of fp16 in 0.94 of the time by the narrower vectors,
 // several or past the cache in 1.07 to 1.2.
 ReduceKernel quickest_kernel(const Reduction& reduction, DType dtype, ReduceOp op) {
   const std::vector<ReduceKernels>& kernels = reduce_kernels_here();
