@@ -27,15 +27,18 @@ size_t blocks_begin(int size) {
 
 size_t blocks_end(int size) { return blocks_begin(size) + size_t(size) * kBlockBytesPerRank; }
 
+// What a limit of addresses leaves beside so many.
+size_t beside(size_t taken, const rlimit& limit) {
+  return limit.rlim_cur > taken ? size_t(limit.rlim_cur) - taken : 0;
+}
+
 // All the memory of the machine, if the process may address that much.
 size_t symmetric_bytes_per_rank(int size) {
   size_t bytes = std::min(kAddressBytes / size_t(size),
                           size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    bytes = std::min(
-        bytes, size_t(limit.rlim_cur - std::min<rlim_t>(limit.rlim_cur, blocks_end(size))) / 2 /
-                   size_t(size));
+    bytes = std::min(bytes, beside(blocks_end(size), limit) / 2 / size_t(size));
   return bytes / kPageBytes * kPageBytes;
 }
 

@@ -15,6 +15,10 @@ namespace smp::shm {
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kPageBytes = 4096;
+// So many bytes in whole lines.
+inline constexpr size_t end_of_line(size_t bytes) {
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
 inline constexpr uint64_t kCallsKept = 4;
 // How far ahead of its last completed collective a rank may tell what it calls. Completed means
 // that all peers have called it, so that they had completed the one kCallsAhead before it: nobody
@@ -89,8 +93,7 @@ inline bool moves(int64_t bytes, int64_t room) {
 }
 // How far, the `turn`-th time.
 inline int64_t moved_by(uint64_t turn, int64_t bytes, int64_t room) {
-  constexpr int64_t line = int64_t(kLineBytes);
-  const int64_t length = (bytes + line - 1) / line * line;
+  const auto length = int64_t(end_of_line(size_t(bytes)));
   return int64_t(turn % uint64_t(room / length)) * length;
 }
 

@@ -57,11 +57,6 @@ struct alignas(kLineBytes) MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == kMessageHeaderBytes);
 
-// Where a message that is joined to so many bytes begins.
-inline constexpr size_t end_of_line(size_t bytes) {
-  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-}
-
 // What is no data.
 struct Note {
   MessageHeader header{};
