@@ -187,13 +187,10 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
   const ResultWrites::Way results = result_writes(op.call, staged_gathers_);
   const Bytes own = out + bytes * rank_;
-  // Not by who copies its own part as well: what that reads and writes of two steps does not stay
-  // in a CPU's own cache until the peers read the slots.
-  const bool is_ahead = own == in;
   begin(op);
   int64_t made = 0;
   for (int64_t taken = 0; taken < steps; ++taken) {
-    while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
+    while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
       writes_[size_t(rank_)].copy(my_slot(n), in + at, n);
