@@ -269,8 +269,7 @@ Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t longest = part_size(count, size_, 0), part = part_size(count, size_, rank_);
   const bool by_two = kSlotBytes / (size_ - 1) < std::min(kLargePiece, longest * element);
   begin(op, by_two ? 2 : 1);
-  const int64_t most = by_two ? std::min(kLargePiece, piece_bytes()) : piece_bytes();
-  const int64_t chunk = even_chunk(longest * element, most) / element;
+  const int64_t chunk = even_chunk(longest * element, piece_bytes()) / element;
   const int64_t steps = std::max<int64_t>(1, div_up(longest, chunk));
   const bool is_half = op.call.op == CollectiveOp::kAllReduce;
   const ConstBytes own = in + part_begin(count, size_, rank_) * element;
