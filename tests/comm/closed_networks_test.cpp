@@ -65,7 +65,7 @@ std::string close_in_the_middle(const std::string& provider) {
 
 }  // namespace
 
-TEST_CASE("a network can end in the middle of messages") {
+TEST_CASE("over libfabric: a network can end in the middle of messages") {
   if (!has_network()) return;
   for (const std::string& provider : network_providers({"net", "tcp;ofi_rxm"}))
     CHECK(Child([&] { return close_in_the_middle(provider); }).join().said == "good");
