@@ -50,13 +50,13 @@ class SlotWrites {
     if (tries_ > 0) return tried(took);
     if (took > kStoodStill) return;
     if (took <= kSlow) {
-      slow_ = 0;
+      slow_ = std::max(0, slow_ - 1);
       is_around_ = false;
       untimed_ = kUntimed;
       return;
     }
     through_ = slow_ == 0 ? took : std::min(through_, took);
-    if (++slow_ < kInARow) return;
+    if ((slow_ += kSlowWeighs) < kTooSlow) return;
     slow_ = 0;
     tries_ = kTries;
     around_ = std::numeric_limits<double>::max();
@@ -66,10 +66,13 @@ class SlotWrites {
   static constexpr int64_t kLong = 4 << 10;
   static constexpr double kSlow = 1 / 3.2e9;        // seconds of a byte, at least
   static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: the CPU was another's
-  static constexpr int kInARow = 3;                 // slow copies, before the other way is tried
-  static constexpr int kTries = 3;                  // of it, of which the quickest counts
-  static constexpr double kGain = 0.5;              // of the time, at most, for it to be kept
-  static constexpr int kKept = 1024;                // copies, then the cache is timed again
+  // A slow copy loses what so many quick ones gain over those around the cache. Not all need be
+  // slow: those of a peer on the same CPU are where an all_reduce's other half has shown the lines
+  // to all.
+  static constexpr int kSlowWeighs = 24, kTooSlow = 3 * kSlowWeighs;
+  static constexpr int kTries = 3;      // of the other way; the quickest counts
+  static constexpr double kGain = 0.5;  // of the time, at most, for it to be kept
+  static constexpr int kKept = 1024;    // copies, then the cache is timed again
   // Copies after one that was not slow: to look at clocks takes 0.05 us, a copy of 64 KiB 1.2.
   static constexpr int kUntimed = 10;
 
@@ -82,7 +85,7 @@ class SlotWrites {
 
   int untimed_ = 0;                  // copies that are left,
   bool is_around_ = false;           // in this way
-  int slow_ = 0;                     // one after the other
+  int slow_ = 0;                     // slow copies, each by its weight, less the quick ones
   int tries_ = 0;                    // that are left
   double through_ = 0, around_ = 0;  // the least seconds of a byte, when they were slow last
 };
