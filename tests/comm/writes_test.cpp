@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,9 +11,7 @@
 #include "comm/network.h"
 #include "comm/processes.h"
 #include "comm/some_of_everything.h"
-#include "comm/times.h"
-#include "looking.h"
-#include "ofi_transport.h"
+#include "comm/two_ends.h"
 
 // Pieces that their sender writes to memory that the receiver has opened.
 using namespace smp;
@@ -24,32 +20,6 @@ using namespace smp::testing;
 namespace {
 
 using shm::Transport;
-
-// Two ends of libfabric in this process.
-struct Ends {
-  std::unique_ptr<Transport> one, other;
-
-  explicit Ends(const std::string& provider) {
-    for (auto* end : {&one, &other})
-      *end = shm::open_ofi_transport("127.0.0.1", provider, FabricProtocol::kWrite, 0).transport;
-    one->set_peers({"", other->address()});
-    other->set_peers({one->address(), ""});
-  }
-  // What has ended at `other` meanwhile.
-  std::vector<Transport::Transfer*> poll_both() {
-    std::vector<Transport::Transfer*> sent, came;
-    one->poll(sent);
-    other->poll(came);
-    left += sent.size();
-    const auto now = std::chrono::steady_clock::now();
-    if (!sent.empty() || !came.empty()) without_news = {};
-    without_news.look(now);
-    if (without_news.looked_for() > kSoon) throw std::runtime_error("nothing more comes or leaves");
-    return came;
-  }
-  size_t left = 0;
-  shm::Looking without_news;
-};
 
 Transport::Transfer straight(std::byte* memory, size_t bytes, int peer) {
   Transport::Transfer transfer;
@@ -68,7 +38,7 @@ namespace {
 // it.
 std::string write_and_close(const std::string& provider, bool is_own_memory) {
   constexpr size_t kPieces = 6, kBytes = 100000;
-  Ends ends(provider);
+  TwoEnds ends(provider, FabricProtocol::kWrite);
   std::vector<std::byte> from(kPieces * kBytes), anybodys(kPieces * kBytes);
   for (size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i % 251 + 1);
   const auto own = ends.other->allocate(anybodys.size());
