@@ -75,7 +75,7 @@ int run(int argc, char** argv) {
         std::byte* const out = lines.front().bytes;
         std::string text;
         for (const int64_t bytes : arguments.sizes) {
-          const auto rewrite = [&] { memset(own, 1, size_t(bytes)); };
+          const auto rewrite = [&] { memset(own, kTimedByte, size_t(bytes)); };
           text += fmt::format("{}\"{}\": {{", text.empty() ? "{" : ", ", bytes);
           for (const Way& way : kWays) {
             const double seconds = all.median_of([&] { way.copy(out, other, bytes); }, rewrite);

@@ -53,7 +53,7 @@ class Rank {
   explicit Rank(Communicator& world) : world_(world) {
     for (int i = 0; i < kLayers; ++i) {
       buckets_.push_back(world.allocate_symmetric(kBucket * 4));
-      memset(buckets_.back().get(), 0, size_t(kBucket) * 4);
+      std::fill_n(reinterpret_cast<float*>(buckets_.back().get()), kBucket, 1.0f);
     }
   }
 

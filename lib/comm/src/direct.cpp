@@ -139,7 +139,7 @@ ResultWrites::Way Group::result_writes_of_parts(const Operation& op) {
       if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
       return result_writes(op.call, scatters_of_parts_);
     }
-    default: return {fills_cache(op.call)};
+    default: return result_writes(op.call, sums_of_parts_);
   }
 }
 

@@ -177,8 +177,9 @@ bool Group::fills_cache(const Call& call, bool is_in_place) const {
 }
 
 ResultWrites::Way Group::result_writes(const Call& call, ResultWrites& kind) const {
-  if (fills_cache(call)) return {.around = true};
-  if (touched_bytes(call) < seat_->cpus.cache_bytes / 2) return {};
+  const int64_t touched = touched_bytes(call), cache = seat_->cpus.cache_bytes;
+  if (touched >= cache + cache / 2) return {.around = true};
+  if (touched < cache / 2) return {};
   return kind.next();
 }
 

@@ -193,7 +193,7 @@ class Group final : public GroupSide {
   std::vector<uint64_t> consumed_;
   std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
   ResultWrites staged_gathers_, direct_gathers_, staged_scatters_;
-  ResultWrites gathers_of_parts_, scatters_of_parts_;
+  ResultWrites gathers_of_parts_, scatters_of_parts_, sums_of_parts_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
   std::vector<ConstBytes> sources_;  // of one reduction
 
