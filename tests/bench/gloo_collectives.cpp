@@ -71,7 +71,8 @@ class Gloo {
   float* out() { return reinterpret_cast<float*>(out_.data()); }
 
   double time(const std::function<void()>& call) {
-    return all_.median_of(call, [this] { memset(in_.data(), kTimedByte, in_.size() * sizeof(Line)); });
+    return all_.median_of(call,
+                          [this] { memset(in_.data(), kTimedByte, in_.size() * sizeof(Line)); });
   }
 
   TimedProcesses& all_;
