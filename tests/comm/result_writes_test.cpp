@@ -20,7 +20,7 @@ int go_around_of(ResultWrites& results, int calls, int through, int around) {
 
 }  // namespace
 
-TEST_CASE("results that fill half of the cache go around it where that is quicker") {
+TEST_CASE("results that about fill the cache go around it where that is quicker") {
   ResultWrites results;
   CHECK(go_around_of(results, 15, 400, 300) == 4);  // of which the last four tried it
   CHECK(go_around_of(results, 28, 400, 300) == 28);
