@@ -4,9 +4,9 @@
 #include "comm/any_call.h"
 #include "smp/comm/thread_group.h"
 
-// Calls whose ranks together touch as much as the CPUs' last caches: results are written around
-// them; where it is half as much, in some calls, to see whether that is quicker. Odd counts, so
-// that parts begin anywhere in a line.
+// Calls whose ranks together touch one and a half times as much as the CPUs' last caches have:
+// results are written around them; where it is half as much, in some calls, to see whether that is
+// quicker. Odd counts, so that parts begin anywhere in a line.
 using namespace smp;
 using namespace smp::testing;
 
@@ -25,7 +25,7 @@ int64_t touched(CollectiveOp op, int size, bool in_place) {
 }  // namespace
 
 TEST_CASE("calls that fill the cache give what others do, in place and not, in both memories") {
-  const int64_t cache = shm::allowed_cpus().cache_bytes;
+  const int64_t bytes = shm::allowed_cpus().cache_bytes * 3 / 2;
   for (const int size : {2, 4})
     run_ranks(size, [&](Communicator& comm) {
       SymmetricRoom room(comm);
@@ -37,7 +37,7 @@ TEST_CASE("calls that fill the cache give what others do, in place and not, in b
             call.op = op;
             if (in_place && !call.can_be_in_place()) continue;
             call.in_place = in_place;
-            call.count = (cache / touched(op, size, in_place) + 1) | 1;
+            call.count = (bytes / touched(op, size, in_place) + 1) | 1;
             call.room = is_symmetric ? &room : nullptr;
             ++call.salt;
             CHECK_MESSAGE(wrong_elements(comm, call) == 0, text_of(call));
@@ -52,7 +52,8 @@ TEST_CASE("calls that fill half of the cache give what others do, by the usual w
     run_ranks(size, [&](Communicator& comm) {
       SymmetricRoom room(comm);
       AnyCall call;
-      for (const CollectiveOp op : {CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
+      for (const CollectiveOp op :
+           {CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter})
         for (const bool is_symmetric : {false, true})
           for (int i = 0; i < kCalls; ++i) {
             call.op = op;

@@ -132,15 +132,13 @@ Group::Pieces Group::pieces_of(const Call& call) const {
 }
 
 ResultWrites::Way Group::result_writes_of_parts(const Operation& op) {
-  switch (op.call.op) {
-    case CollectiveOp::kAllGather: return result_writes(op.call, gathers_of_parts_);
-    case CollectiveOp::kReduceScatter: {
-      const int64_t begin = part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype);
-      if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
-      return result_writes(op.call, scatters_of_parts_);
-    }
-    default: return result_writes(op.call, sums_of_parts_);
-  }
+  if (op.call.op == CollectiveOp::kAllGather) return result_writes(op.call, gathers_of_parts_);
+  const bool is_part = op.call.op == CollectiveOp::kReduceScatter;
+  const int64_t begin =
+      is_part ? part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype) : 0;
+  // In place there is no choice, and nothing to learn of it.
+  if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
+  return result_writes(op.call, is_part ? scatters_of_parts_ : sums_of_parts_);
 }
 
 // The piece of all parts that this rank makes first; the others follow in a circle. Where ranks

@@ -100,8 +100,7 @@ class Group final : public GroupSide {
   // What all ranks read and write in the call; whether that is as large as their CPUs' last caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
-  // How the results of an all_gather or a reduce_scatter that begins now are written, if it is not
-  // in place.
+  // How the results of a call of this kind that begins now are written, if it is not in place.
   ResultWrites::Way result_writes(const Call& call, ResultWrites& kind) const;
   ResultWrites::Way result_writes_of_parts(const Operation& op);
 
