@@ -25,8 +25,8 @@ int64_t pages(const Job& job, int64_t begin, int64_t end) {
 }  // namespace
 
 TEST_CASE("memory is mapped ahead once, as far as it is allocated") {
-  Mapping mapping = Mapping::anonymous(Job::bytes(1));
-  Job::prepare(mapping, 1);
+  Mapping mapping = Mapping::anonymous(Job::bytes(1, 1));
+  Job::prepare(mapping, 1, 1);
   const Job job(std::move(mapping), 1);
   const int64_t region = job.offset_of(job.symmetric().begin, 1);
   const int64_t first = (region / kAtOnce + 1) * kAtOnce;  // where one of its pieces begins

@@ -387,7 +387,7 @@ class Telegraph final : public shm::Outside {
     const bool whole = std::any_of(jobs.begin(), jobs.end(),
                                    [&](const auto& job) { return &job->failure() == &record; });
     if (whole)
-      for (const auto& job : jobs) job->write(job->failure(), failure);
+      for (const auto& job : jobs) job->write(job->failure(), failure, failure.finder);
     else if (key != 0)
       for (const auto& seat : seats)
         if (seat) seat->group_failures.write(*seat->job, key, failure);
@@ -419,8 +419,8 @@ void run_hosts(int hosts, int per_host,
   FakeNetwork network(size, options.faults);
   Telegraph telegraph;
   for (int host = 0; host < hosts; ++host) {
-    auto mapping = shm::Mapping::anonymous(Job::bytes(size));
-    Job::prepare(mapping, size);
+    auto mapping = shm::Mapping::anonymous(Job::bytes(size, size));
+    Job::prepare(mapping, size, size);
     telegraph.jobs.push_back(std::make_shared<Job>(std::move(mapping), size));
     telegraph.jobs.back()->set_outside(&telegraph);
     if (!options.faults.rings) continue;

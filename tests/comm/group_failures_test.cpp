@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -47,14 +48,53 @@ TEST_CASE("a job has room for so many groups, and again for those that are close
       } catch (const std::runtime_error& error) {
         said = error.what();
       }
-    CHECK(groups.size() > 10);
-    CHECK(said == "no room for another group of 2 ranks: " + std::to_string(groups.size() + 1) +
-                      " groups are open in this job, or others that were split off them; close "
-                      "some first");
+    const std::string all = std::to_string(kMaxGroups);
+    CHECK(int(groups.size()) == kMaxGroups - 1);  // and the world
+    CHECK(said == "no room for another group of 2 ranks: this job keeps " + all + " groups, " +
+                      all +
+                      " of them open (or others that were split off them); close some of 2 ranks "
+                      "first");
     groups.clear();
     world.barrier("all have closed them")->wait();
     CHECK(world.split({0, 1})->size() == 2);
   });
+}
+
+TEST_CASE("a rank that is stopped while it has the table of groups is named by who wants it") {
+  using std::chrono::milliseconds;
+  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(2, 2));
+  shm::Job::prepare(mapping, 2, 2);
+  auto& header = *reinterpret_cast<shm::JobHeader*>(mapping.data());
+  shm::Job job(std::move(mapping), 2);
+  header.table_lock.store(1 + 1);  // rank 1 has it
+  try {
+    job.open_group(7, 2, 0, milliseconds(50));
+    FAIL("it was opened");
+  } catch (const CommError& error) {
+    CHECK(error.kind == CommError::Kind::kTimeout);
+    CHECK(error.culprit == 1);
+  }
+  header.table_lock.store(0);
+  CHECK(job.open_group(7, 2, 0, milliseconds(50)) == 0);
+}
+
+TEST_CASE("symmetric memory: a host's memory for each rank, or twice an even share of it") {
+  constexpr size_t kTiB = size_t(1) << 40, kAll = size_t(1) << 47;
+  const auto of = [](int ranks, size_t physical, size_t left) {
+    return shm::Job::symmetric_bytes_per_rank(ranks, physical, left);
+  };
+  CHECK(of(1, kTiB, kAll) == kTiB);
+  CHECK(of(2, kTiB, kAll) == kTiB);
+  CHECK(of(8, 2 * kTiB, kAll) == kTiB / 2);
+  // A process may have very many jobs, as each group of PyTorch's is one.
+  size_t left = kAll;
+  for (int job = 0; job < 50; ++job) {
+    const size_t bytes = 8 * of(8, 2 * kTiB, left);
+    REQUIRE(bytes < left);
+    left -= bytes;
+  }
+  CHECK(of(8, 2 * kTiB, left) > size_t(1) << 30);
+  CHECK(of(4, kTiB, 0) == 0);
 }
 
 TEST_CASE("a group split off a lone rank's may outlive it") {
@@ -69,8 +109,8 @@ TEST_CASE("a group split off a lone rank's may outlive it") {
 }
 
 TEST_CASE("a failure between hosts is kept for those who open the group later, and no longer") {
-  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(1));
-  shm::Job::prepare(mapping, 1);
+  shm::Mapping mapping = shm::Mapping::anonymous(shm::Job::bytes(1, 1));
+  shm::Job::prepare(mapping, 1, 1);
   shm::Job job(std::move(mapping), 1);
   shm::GroupFailures failures;
   failures.write(job, 7, {CommError::Kind::kAborted, 3, 3, "enough"});

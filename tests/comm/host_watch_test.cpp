@@ -42,8 +42,8 @@ std::pair<Descriptor, Descriptor> connected() {
 struct Rank {
   explicit Rank(int rank) : job(new_job()), seat(job, rank, kNever) {}
   static std::shared_ptr<Job> new_job() {
-    auto mapping = shm::Mapping::anonymous(Job::bytes(kSize));
-    Job::prepare(mapping, kSize);
+    auto mapping = shm::Mapping::anonymous(Job::bytes(kSize, kSize));
+    Job::prepare(mapping, kSize, kSize);
     return std::make_shared<Job>(std::move(mapping), kSize);
   }
   // `sockets`: by rank for rank 0, else to rank 0.
@@ -130,7 +130,7 @@ TEST_CASE("a failure is told though a rank died before while it wrote one") {
   Listener listener;
   const auto job = Rank::new_job();
   job->set_outside(&listener);
-  job->failure().state.store(shm::FailureRecord::kBeingWritten);
+  job->failure().state.store(shm::FailureRecord::being_written(1));
   job->fail(job->failure(), kFound);
   CHECK(listener.heard == std::vector{kFound.text});
 }
@@ -141,7 +141,8 @@ TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to ot
     std::string told = kFound.text;
   };
   for (const Case& c :
-       {Case{}, Case{true}, Case{false, true, "a rank died while it reported a failure"}}) {
+       {Case{}, Case{true},
+        Case{false, true, "rank 1 ended or was stopped while it reported a failure"}}) {
     CAPTURE(c.told);
     CAPTURE(c.another_group_has_failed);
     Rank hub(0), last(2);
@@ -157,9 +158,9 @@ TEST_CASE("rank 0, gone for what a rank of its host has found, has told it to ot
     if (c.another_group_has_failed)
       hub.job->fail(*group, {CommError::Kind::kAborted, 0, 0, "enough"});
     if (c.has_died_writing)
-      hub.job->failure().state.store(shm::FailureRecord::kBeingWritten);
+      hub.job->failure().state.store(shm::FailureRecord::being_written(1));
     else
-      hub.job->write(hub.job->failure(), kFound);  // as the mate in their memory
+      hub.job->write(hub.job->failure(), kFound, 1);  // as the mate in their memory
     hub.its_watch.reset();
     CHECK(comes([&] { return last.failure() != "none"; }));
     CHECK(last.failure() == c.told);

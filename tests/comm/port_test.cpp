@@ -131,8 +131,8 @@ TEST_CASE("without memory for a message to a rank whoever waits for that rank is
 // Where the news of it has not come to yet it would look as if that rank held up whoever asks.
 TEST_CASE("a rank whose job has failed does not say that it waits for nobody") {
   FakeNetwork network(2, {});
-  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(2));
-  shm::Job::prepare(mapping, 2);
+  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(2, 2));
+  shm::Job::prepare(mapping, 2, 2);
   const auto job = std::make_shared<shm::Job>(std::move(mapping), 2);
   constexpr milliseconds kShort{800};
   shm::Fleet fleet;
@@ -151,7 +151,7 @@ TEST_CASE("a rank whose job has failed does not say that it waits for nobody") {
   for (uint64_t number = 1; number <= 100 && !has_answered; ++number)
     has_answered = !answer(number).is_mute;
   CHECK(has_answered);
-  job->write(job->failure(), {CommError::Kind::kTimeout, 0, 0, "it has been found"});
+  job->write(job->failure(), {CommError::Kind::kTimeout, 0, 0, "it has been found"}, 0);
   CHECK(answer(1000).is_mute);
 }
 

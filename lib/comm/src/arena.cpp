@@ -5,9 +5,9 @@
 
 namespace smp::shm {
 
-Arena::Arena(std::shared_ptr<Job> job, int rank) : job_(std::move(job)) {
+Arena::Arena(std::shared_ptr<Job> job, int rank_here) : job_(std::move(job)) {
   const SymmetricRegion region = job_->symmetric();
-  gaps_[region.begin + size_t(rank) * region.bytes_per_rank] = region.bytes_per_rank;
+  gaps_[region.begin + size_t(rank_here) * region.bytes_per_rank] = region.bytes_per_rank;
 }
 
 std::shared_ptr<std::byte[]> Arena::allocate(int64_t bytes) {

@@ -17,7 +17,7 @@ namespace smp::shm {
 // Safe from any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  Arena(std::shared_ptr<Job> job, int rank);
+  Arena(std::shared_ptr<Job> job, int rank_here);  // its place among the ranks of this host
 
   // Throws std::bad_alloc when the part is full, std::system_error without memory.
   std::shared_ptr<std::byte[]> allocate(int64_t bytes);

@@ -33,10 +33,14 @@ Group::Group(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uin
     return;
   }
   const auto& job = seat_->job;
-  const int place = job->open_group(key_, size_);
+  const int own = global(rank_);
+  const auto limit = seat_->engine.timeout();
+  const int place = job->open_group(key_, size_, own, limit);
   block_ = job->block(place);
-  records_.insert(records_.begin(), RecordPtr(&job->group_failure(place),
-                                              [job, place](auto*) { job->close_group(place); }));
+  records_.insert(records_.begin(),
+                  RecordPtr(&job->group_failure(place), [job, place, own, limit](auto*) {
+                    job->close_group(place, own, limit);
+                  }));
   populate(block_.share(rank_), block_.share_bytes());
 }
 

@@ -29,7 +29,7 @@ class GroupFailures {
   // What another rank has told.
   void write(Job& job, uint64_t key, const Failure& failure) {
     std::lock_guard guard(mutex_);
-    job.write(records_[key], failure);
+    job.write(records_[key], failure, failure.finder);
   }
   // Nothing if it is not one of these.
   std::optional<uint64_t> key_of(const FailureRecord& record) {

@@ -196,7 +196,7 @@ void HostWatch::hear(Line& line, Word word, const std::string& letter) {
       if (is_hub()) tell_others(Word::kFailure, letter, line.rank);
       has_passed_on_ |= key == 0;
       if (key == 0)
-        job_->write(job_->failure(), failure);
+        job_->write(job_->failure(), failure, rank_);
       else
         seat_.group_failures.write(*job_, key, failure);
       return;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "futex.h"
@@ -16,8 +17,8 @@
 namespace smp::shm {
 namespace {
 
-constexpr size_t kBlockBytesPerRank = 96 << 20;    // address space, not memory
-constexpr size_t kAddressBytes = size_t(1) << 46;  // what the symmetric region takes at most
+// Address space of a process: what the kernels of x86-64 and of aarch64 give at least.
+constexpr size_t kUserAddresses = size_t(1) << 47;
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -25,29 +26,37 @@ size_t blocks_begin(int size) {
   return round_up(sizeof(JobHeader) + size_t(size) * sizeof(RankBoard));
 }
 
-size_t blocks_end(int size) { return blocks_begin(size) + size_t(size) * kBlockBytesPerRank; }
-
-// What a limit of addresses leaves beside so many.
-size_t beside(size_t taken, const rlimit& limit) {
-  return limit.rlim_cur > taken ? size_t(limit.rlim_cur) - taken : 0;
+// Room for as many groups of all ranks of the host as the table has.
+size_t blocks_end(int size, int ranks_here) {
+  return blocks_begin(size) + size_t(kMaxGroups) * GroupBlock::bytes(ranks_here);
 }
 
-// All the memory of the machine, if the process may address that much.
-size_t symmetric_bytes_per_rank(int size) {
-  size_t bytes = std::min(kAddressBytes / size_t(size),
-                          size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)));
+// What this process may still map.
+size_t addresses_left() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    bytes = std::min(bytes, beside(blocks_end(size), limit) / 2 / size_t(size));
-  return bytes / kPageBytes * kPageBytes;
+  const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const size_t most = limited ? std::min(size_t(limit.rlim_cur), kUserAddresses) : kUserAddresses;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;  // the first number: what is mapped
+  const size_t mapped = pages * size_t(sysconf(_SC_PAGESIZE));
+  return most > mapped ? most - mapped : 0;
 }
 
+// Held for a few stores. Throws CommError once the job has failed, or when whoever holds it does
+// not go on within `limit`.
 class TableLock {
  public:
-  explicit TableLock(JobHeader& header) : header_(header) {
-    while (header_.table_lock.exchange(1) != 0) {
+  TableLock(JobHeader& header, int rank, std::chrono::milliseconds limit) : header_(header) {
+    const auto give_up = std::chrono::steady_clock::now() + limit;
+    for (uint32_t free = 0; !header_.table_lock.compare_exchange_weak(free, uint32_t(rank) + 1);
+         free = 0) {
       if (header_.failure.state.load() == FailureRecord::kWritten)
         throw CommError(CommError::Kind::kAborted, header_.failure.culprit, header_.failure.text);
+      if (free != 0 && std::chrono::steady_clock::now() > give_up)
+        throw CommError(CommError::Kind::kTimeout, int(free) - 1,
+                        fmt::format("rank {} did not go on for {} s while it opened or closed a "
+                                    "group of this job",
+                                    free - 1, double(limit.count()) / 1000));
       sched_yield();
     }
   }
@@ -59,13 +68,22 @@ class TableLock {
 
 }  // namespace
 
-size_t Job::bytes(int size) {
-  return blocks_end(size) + size_t(size) * symmetric_bytes_per_rank(size);
+size_t Job::symmetric_bytes_per_rank(int ranks_here, size_t physical, size_t left) {
+  const size_t all = std::min({size_t(ranks_here) * physical, 2 * physical, left / 8});
+  return all / size_t(ranks_here) / kPageBytes * kPageBytes;
 }
 
-void Job::prepare(Mapping& mapping, int size) {
+size_t Job::bytes(int size, int ranks_here) {
+  const size_t physical = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+  const size_t blocks = blocks_end(size, ranks_here), addresses = addresses_left();
+  const size_t left = addresses > blocks ? addresses - blocks : 0;
+  return blocks + size_t(ranks_here) * symmetric_bytes_per_rank(ranks_here, physical, left);
+}
+
+void Job::prepare(Mapping& mapping, int size, int ranks_here) {
   auto& header = *reinterpret_cast<JobHeader*>(mapping.data());
   header.size = size;
+  header.ranks_here = ranks_here;
   header.next_offset = blocks_begin(size);
   header.magic = kMagic;
 }
@@ -75,18 +93,20 @@ Job::Job(Mapping mapping, int size) : mapping_(std::move(mapping)), size_(size) 
   SMP_CHECK_EQ(header().magic, kMagic);
   SMP_CHECK_EQ(header().size, size);
   const SymmetricRegion region = symmetric();
-  leave_out_of_dumps(region.begin, region.bytes_per_rank * size_t(size));
+  leave_out_of_dumps(region.begin, region.bytes_per_rank * size_t(header().ranks_here));
 }
 
 SymmetricRegion Job::symmetric() const {
-  const size_t begin = blocks_end(size_);
-  return {mapping_.data() + begin, (mapping_.bytes() - begin) / size_t(size_)};
+  const int ranks_here = header().ranks_here;
+  const size_t begin = blocks_end(size_, ranks_here);
+  return {mapping_.data() + begin, (mapping_.bytes() - begin) / size_t(ranks_here)};
 }
 
 int64_t Job::offset_of(const void* p, int64_t bytes) const {
   const auto address = reinterpret_cast<uintptr_t>(p);
   const auto base = reinterpret_cast<uintptr_t>(mapping_.data());
-  if (address < base + blocks_end(size_) || address + size_t(bytes) > base + mapping_.bytes())
+  if (address < base + blocks_end(size_, header().ranks_here) ||
+      address + size_t(bytes) > base + mapping_.bytes())
     return -1;
   return int64_t(address - base);
 }
@@ -101,9 +121,9 @@ void Job::wake(int rank) const {
   if (const Doorbell* other = doorbell(rank)) other->ring();
 }
 
-int Job::open_group(uint64_t key, int group_size) {
+int Job::open_group(uint64_t key, int group_size, int rank, std::chrono::milliseconds limit) {
   const size_t bytes = GroupBlock::bytes(group_size);
-  TableLock lock(header());
+  TableLock lock(header(), rank, limit);
   GroupEntry* spare = nullptr;
   for (int i = 0; i < header().entries; ++i) {
     GroupEntry& entry = header().groups[i];
@@ -114,12 +134,12 @@ int Job::open_group(uint64_t key, int group_size) {
     if (entry.state == GroupEntry::kSpare && entry.size == group_size && !spare) spare = &entry;
   }
   if (spare == nullptr) {
-    if (header().entries == kMaxGroups || header().next_offset + bytes > blocks_end(size_))
+    if (header().entries == kMaxGroups ||
+        header().next_offset + bytes > blocks_end(size_, header().ranks_here))
       throw std::runtime_error(
-          fmt::format("no room for another group of {} ranks: {} groups are open in this job, or "
-                      "others that were "
-                      "split off them; close some first",
-                      group_size, header().entries));
+          fmt::format("no room for another group of {} ranks: this job keeps {} groups, {} of them "
+                      "open (or others that were split off them); close some of {} ranks first",
+                      group_size, header().entries, open_groups(), group_size));
     spare = &header().groups[header().entries++];
     spare->size = group_size;
     spare->offset = header().next_offset;
@@ -135,16 +155,21 @@ GroupBlock Job::block(int place) const {
   return GroupBlock(mapping_.data() + entry.offset, entry.size);
 }
 
-void Job::close_group(int place) {
+int Job::open_groups() const {
+  return int(std::count_if(header().groups, header().groups + header().entries,
+                           [](const GroupEntry& e) { return e.state == GroupEntry::kUsed; }));
+}
+
+void Job::close_group(int place, int rank, std::chrono::milliseconds limit) {
   GroupEntry& entry = header().groups[place];
   if (int(entry.closes.fetch_add(1)) + 1 < entry.size) return;
   release(mapping_.data() + entry.offset, GroupBlock::bytes(entry.size));
   group_failure(place).state.store(FailureRecord::kNone);
   entry.closes.store(0);
   try {
-    TableLock lock(header());
+    TableLock lock(header(), rank, limit);
     entry.state = GroupEntry::kSpare;
-  } catch (const CommError&) {  // the job has failed: nobody takes the place
+  } catch (const CommError&) {  // the job has failed, or will: nobody takes the place
   }
 }
 
@@ -155,19 +180,19 @@ void Job::set_outside(Outside* outside) {
 
 void Job::fail(FailureRecord& record, const Failure& failure) {
   std::lock_guard guard(outside_mutex_);
-  if (outside_ == nullptr) return write(record, failure);
+  if (outside_ == nullptr) return write(record, failure, failure.finder);
   Failure placed = failure;
   placed.text += outside_->place_of(failure.culprit);
   // First outside: who reads it here may end the group, of which nobody could be told then. What
   // is found later may only be what the first has done to the ranks of this host.
   // Whoever began to write one may have died in it, and then nobody has been told.
   if (record.state.load() != FailureRecord::kWritten) outside_->failed(record, placed);
-  write(record, placed);
+  write(record, placed, failure.finder);
 }
 
-void Job::write(FailureRecord& record, const Failure& failure) {
+void Job::write(FailureRecord& record, const Failure& failure, int writer) {
   uint32_t none = FailureRecord::kNone;
-  if (record.state.compare_exchange_strong(none, FailureRecord::kBeingWritten)) {
+  if (record.state.compare_exchange_strong(none, FailureRecord::being_written(writer))) {
     record.kind = int32_t(failure.kind);
     record.culprit = failure.culprit;
     record.finder = failure.finder;
@@ -184,14 +209,16 @@ std::optional<Failure> Job::read(const FailureRecord& record) const {
   using std::chrono::steady_clock;
   const auto give_up = steady_clock::now() + std::chrono::milliseconds(100);
   for (;;) {
-    switch (record.state.load()) {
-      case FailureRecord::kNone: return std::nullopt;
-      case FailureRecord::kWritten:
-        return Failure{CommError::Kind(record.kind), record.culprit, record.finder, record.text};
-      default: break;
+    const uint32_t state = record.state.load();
+    if (state == FailureRecord::kNone) return std::nullopt;
+    if (state == FailureRecord::kWritten)
+      return Failure{CommError::Kind(record.kind), record.culprit, record.finder, record.text};
+    if (steady_clock::now() > give_up) {
+      const int writer = FailureRecord::writer_of(state);
+      return Failure{
+          CommError::Kind::kAborted, writer, writer,
+          fmt::format("rank {} ended or was stopped while it reported a failure", writer)};
     }
-    if (steady_clock::now() > give_up)
-      return Failure{CommError::Kind::kAborted, -1, -1, "a rank died while it reported a failure"};
     std::this_thread::yield();
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -41,8 +42,13 @@ class Outside {
 // message to meet. All functions may be called from any thread of any rank.
 class Job {
  public:
-  static size_t bytes(int size);
-  static void prepare(Mapping& mapping, int size);  // once, by whoever made the mapping
+  // Address space of a job of `size` ranks of which so many are on this host, who share it.
+  static size_t bytes(int size, int ranks_here);
+  // Of a rank, for symmetric memory, where the host has so much memory and this process so many
+  // addresses left: twice an even share of the memory, if several such jobs fit.
+  static size_t symmetric_bytes_per_rank(int ranks_here, size_t physical, size_t left);
+  // Once, by whoever made the mapping.
+  static void prepare(Mapping& mapping, int size, int ranks_here);
   Job(Mapping mapping, int size);
 
   int size() const { return size_; }
@@ -67,10 +73,11 @@ class Job {
   static uint64_t bit_of(int rank) { return uint64_t{1} << (rank % 64); }
 
   // The block of the group with this key, made by whoever comes first. Returns its place in the
-  // table.
-  int open_group(uint64_t key, int group_size);
+  // table. Throws CommError when another rank is stopped while it has the table, longer than
+  // `limit`; std::runtime_error when the table is full.
+  int open_group(uint64_t key, int group_size, int rank, std::chrono::milliseconds limit);
   GroupBlock block(int place) const;
-  void close_group(int place);
+  void close_group(int place, int rank, std::chrono::milliseconds limit);
 
   SymmetricRegion symmetric() const;
   // Where `bytes` bytes from p on lie, as an offset that means the same to all ranks; -1 outside
@@ -80,8 +87,8 @@ class Job {
 
   // Unless the record has been written: tells the outside and writes it. Wakes everybody.
   void fail(FailureRecord& record, const Failure& failure);
-  // The same of what the outside has told.
-  void write(FailureRecord& record, const Failure& failure);
+  // The same of what the outside has told this rank, which writes it.
+  void write(FailureRecord& record, const Failure& failure, int writer);
   void set_outside(Outside* outside);
   std::optional<Failure> read(const FailureRecord& record) const;
   FailureRecord& failure() const { return header().failure; }
@@ -95,6 +102,7 @@ class Job {
   }
 
  private:
+  int open_groups() const;
   JobHeader& header() const { return *reinterpret_cast<JobHeader*>(mapping_.data()); }
   void wake(int rank) const;
 

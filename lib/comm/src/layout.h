@@ -161,7 +161,9 @@ class GroupBlock {
 
 // The first failure of a group or of the whole job; later ones are dropped.
 struct alignas(kLineBytes) FailureRecord {
-  enum State : uint32_t { kNone, kBeingWritten, kWritten };
+  enum State : uint32_t { kNone, kWritten, kBeingWritten };  // the last: and by whom, from here on
+  static uint32_t being_written(int rank) { return kBeingWritten + uint32_t(rank); }
+  static int writer_of(uint32_t state) { return int(state - kBeingWritten); }
   std::atomic<uint32_t> state;
   int32_t kind, culprit, finder;  // global ranks
   char text[1008];
@@ -207,14 +209,15 @@ struct GroupEntry {
 struct JobHeader {
   uint64_t magic;
   int32_t size;
-  std::atomic<uint32_t> table_lock;
-  std::atomic<uint32_t> failures;  // how many records have been written
+  int32_t ranks_here;                // of the size ranks of the job
+  std::atomic<uint32_t> table_lock;  // 1 + the rank that holds it
+  std::atomic<uint32_t> failures;    // how many records have been written
   int32_t entries;
   uint64_t next_offset;
   GroupEntry groups[kMaxGroups];
   FailureRecord failure;                     // of the whole job
   FailureRecord group_failures[kMaxGroups];  // of each group
 };
-inline constexpr uint64_t kMagic = 0x31304d4d4f435053;  // "SPCOMM01"
+inline constexpr uint64_t kMagic = 0x32304d4d4f435053;  // "SPCOMM02"
 
 }  // namespace smp::shm

@@ -38,9 +38,9 @@ class Meet {
     const Descriptor listener = listen();
     std::optional<Mapping> mapping;
     if (self_.rank == here_.front()) {
-      mapping.emplace(Mapping::memfd(Job::bytes(self_.size)));
+      mapping.emplace(Mapping::memfd(Job::bytes(self_.size, int(here_.size()))));
       memfd_ = mapping->fd();
-      Job::prepare(*mapping, self_.size);
+      Job::prepare(*mapping, self_.size, int(here_.size()));
     }
     for (const int rank : here_)
       if (rank < self_.rank) connect_to(rank);

@@ -37,6 +37,11 @@ struct Fleet {
   int threads = 0;  // of each rank, for long calls; 0 = one, more of those that lend_cpus()
 
   bool spans_hosts() const { return hosts.size() > 1; }
+  // A rank's place among those of its host.
+  int place_here(int rank) const {
+    if (host_of.empty()) return rank;
+    return int(std::count(host_of.begin(), host_of.begin() + rank, host_of[size_t(rank)]));
+  }
 };
 
 // What one rank holds of a job; shared by its communicators, given back with the last of them.
@@ -46,7 +51,7 @@ struct Seat {
       : job(std::move(shared_job)),
         fleet(std::move(its_fleet)),
         port(introduced(std::move(its_port), rank)),
-        arena(std::make_shared<Arena>(job, rank)),
+        arena(std::make_shared<Arena>(job, fleet.place_here(rank))),
         cpus(allowed_cpus(fleet.processes_here)),
         helpers(std::max(0, fleet.threads - 1)),
         engine(*job, rank, timeout, ranks_here(), cpus.count, port.get()) {}

@@ -30,8 +30,8 @@ void run_ranks(int size, const std::function<void(Communicator&)>& program,
                const ThreadGroupOptions& options) {
   if (size < 1 || size > kMaxRanks)
     throw std::invalid_argument(fmt::format("run_ranks of {} ranks", size));
-  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(size));
-  shm::Job::prepare(mapping, size);
+  auto mapping = shm::Mapping::anonymous(shm::Job::bytes(size, size));
+  shm::Job::prepare(mapping, size, size);
   const auto job = std::make_shared<shm::Job>(std::move(mapping), size);
   std::mutex mutex;
   std::exception_ptr first;
