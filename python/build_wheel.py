@@ -51,7 +51,8 @@ def metadata():
                      "Summary: The collectives of smp as a backend of torch.distributed\n"
                      "Requires-Dist: torch==2.11.*\n"),
         "WHEEL": (f"Wheel-Version: 1.0\nGenerator: {NAME}\nRoot-Is-Purelib: false\n"
-                  f"Tag: {tag()}\n")}
+                  f"Tag: {tag()}\n"),
+        "entry_points.txt": f"[torch.backends]\n{NAME} = {NAME}_autoload:register\n"}
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
@@ -66,6 +67,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     name, texts = metadata()
     files = {f"{NAME}/{path.name}": path.read_bytes() for path in sorted((HERE / NAME).glob("*.py"))}
+    files[f"{NAME}_autoload.py"] = (HERE / f"{NAME}_autoload.py").read_bytes()
     files[f"{NAME}/_backend.so"] = build_module().read_bytes()
     for file, text in texts.items():
         files[f"{name}.dist-info/{file}"] = text.encode()

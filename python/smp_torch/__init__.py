@@ -1,6 +1,6 @@
 """The collectives of smp as a backend of torch.distributed, for tensors on the CPU and on GPUs.
 
-    import smp_torch
+    import smp_torch  # not needed where its wheel is installed
     torch.distributed.init_process_group("smp")
 """
 import datetime
@@ -76,6 +76,7 @@ def print_calls_on(signal):
     _backend.print_calls_on(int(signal))
 
 
-dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu", "cuda"])
+if not hasattr(dist.Backend, "SMP"):  # else smp_torch_autoload has
+    dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu", "cuda"])
 # Also at the end of processes of multiprocessing, which skip atexit.
 multiprocessing.util.Finalize(None, _leave, exitpriority=0)

@@ -1,13 +1,12 @@
 #include "meeting.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -46,23 +45,15 @@ std::string towards(const std::string& master_address) {
   }
 }
 
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  socklen_t size = sizeof(any);
-  const bool known = bind(fd, reinterpret_cast<sockaddr*>(&any), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size) == 0;
-  close(fd);
-  if (!known) fail("smp: no free TCP port on this host");
-  return ntohs(any.sin_port);
-}
+// What rank 0 writes when the others need not wait for it, before its reason.
+constexpr std::string_view kNoDoor = "none: ";
 
 class Meeting {
  public:
   Meeting(const c10d::DistributedBackendOptions& group, const Surroundings& surroundings)
       : group_(group), surroundings_(surroundings), timeout_(timeout_of(group)) {}
 
+  // Whoever does not come within the group's time-out, over all of it, is named.
   std::unique_ptr<Communicator> run() {
     // A store may outlive a group and serve the next one of the same name.
     int64_t arrived = 0;
@@ -110,14 +101,38 @@ class Meeting {
     options.host_identity = surroundings_.host_identity;
     options.exchange = surroundings_.exchange;
     options.threads = surroundings_.threads;
-    if (options.rank == 0) {
+    return options.rank == 0 ? open_door(options) : knock(options);
+  }
+
+  // Rank 0. What goes wrong before it waits for the others they hear too.
+  std::unique_ptr<Communicator> open_door(FabricOptions& options) {
+    bool is_open = false;
+    options.report = [](const std::string& line) { LOG(INFO) << "smp: " << line; };
+    options.listening = [&](int port) {
+      set("door", fmt::format("{} {}", options.master_address, port));
+      is_open = true;
+    };
+    try {
       if (surroundings_.master_address.empty())
         fail("smp: a group between hosts needs MASTER_ADDR, to tell which network joins them");
-      set("address", towards(surroundings_.master_address));
-      set("port", std::to_string(free_port()));
+      options.master_address = towards(surroundings_.master_address);
+      return connect_fabric(options);
+    } catch (const c10::Error& error) {
+      if (!is_open) set("door", fmt::format("{}{}", kNoDoor, error.what_without_backtrace()));
+      throw;
+    } catch (const std::exception& error) {
+      if (!is_open) set("door", fmt::format("{}{}", kNoDoor, error.what()));
+      throw;
     }
-    options.master_address = get("address", 0);
-    options.master_port = std::stoi(get("port", 0));
+  }
+
+  std::unique_ptr<Communicator> knock(FabricOptions& options) {
+    const std::string door = get("door", 0);
+    if (door.starts_with(kNoDoor))
+      fail(fmt::format("smp: rank 0 of {}: {}", place_of(group_), door.substr(kNoDoor.size())));
+    const size_t space = door.find(' ');
+    options.master_address = door.substr(0, space);
+    options.master_port = std::stoi(door.substr(space + 1));
     return connect_fabric(options);
   }
 
@@ -129,12 +144,12 @@ class Meeting {
 
   // What rank `of` writes.
   std::string get(const std::string& key, int of) {
-    const auto begin = steady_clock::now();
     ask("wait", [&] {
+      const auto left = std::chrono::ceil<milliseconds>(deadline_ - steady_clock::now());
       try {
-        group_.store->wait({prefix_ + key}, timeout_);
+        group_.store->wait({prefix_ + key}, std::max(left, kClockGrain));
       } catch (const c10::Error&) {  // of one type or another, by the store
-        if (steady_clock::now() - begin < timeout_ - kClockGrain) throw;
+        if (steady_clock::now() < deadline_ - kClockGrain) throw;
         const int64_t rank =
             group_.global_ranks_in_group.empty() ? of : group_.global_ranks_in_group[size_t(of)];
         throw CommError(
@@ -168,6 +183,7 @@ class Meeting {
   const c10d::DistributedBackendOptions& group_;
   const Surroundings& surroundings_;
   const milliseconds timeout_;
+  const steady_clock::time_point deadline_ = steady_clock::now() + timeout_;
   std::string prefix_;
   int local_rank_ = 0;  // among the group's ranks of this host
 };

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import torch
@@ -53,9 +54,27 @@ def store_failures():
                                                     timeout=seconds(limit)), text, dist.DistBackendError)
 
 
+# What keeps rank 0 of two hosts from letting the other in is told to both, who do not wait.
+def no_door():
+    text = r"smp: .*a group between hosts needs MASTER_ADDR"
+    with tempfile.TemporaryDirectory() as folder:
+        init = f"file://{folder}/store"
+        code = (f"import sys, torch.distributed as dist\nimport smp_torch\n"
+                f"dist.init_process_group('smp', init_method={init!r}, rank=int(sys.argv[1]), world_size=2)")
+        environment = {k: v for k, v in os.environ.items() if k != "MASTER_ADDR"}
+        began = time.monotonic()
+        ranks = [subprocess.Popen([sys.executable, "-c", code, str(rank)], stderr=subprocess.PIPE, text=True,
+                                  env=dict(environment, SMP_HOST_IDENTITY=f"host-{rank}")) for rank in range(2)]
+        for process in ranks:
+            said = process.communicate(timeout=60)[1]
+            assert process.returncode == 1 and re.search(text, said), said
+        assert time.monotonic() - began < 45
+
+
 # The launcher must not see the death that this is about: it would end the others.
 if os.environ["RANK"] == "2" and "DIES" not in os.environ:
     store_failures()
+    no_door()
     done = subprocess.run([sys.executable, __file__], env=dict(os.environ, DIES="yes"))
     sys.exit(0 if done.returncode == -signal.SIGKILL else 1)
 
@@ -167,6 +186,17 @@ if rank == 0:
 elif rank == 1:
     refused(lambda: dist.barrier(pair), "smp: abort in .*rank 0 aborted: the program ended with "
             "calls under way", dist.DistBackendError)
+dist.barrier()
+
+# An abort from any thread ends this rank's call and that of its peer, of this group alone.
+pair = dist.new_group([0, 1])
+if rank == 0:
+    backend = pair._get_backend(torch.device("cpu"))
+    threading.Timer(0.2, backend.abort).start()
+    refused(lambda: dist.all_reduce(torch.ones(1), group=pair), "smp: abort in .*rank 0 aborted", dist.DistBackendError)
+    refused(lambda: dist.all_reduce(torch.ones(1), group=pair), "smp: abort in ", dist.DistBackendError)
+elif rank == 1:
+    refused(lambda: dist.recv(torch.ones(1), 0, group=pair), "smp: abort in .*rank 0 aborted", dist.DistBackendError)
 dist.barrier()
 
 # The death of a rank is heard by all others, whatever they wait for, and without a call.

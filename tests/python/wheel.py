@@ -19,18 +19,19 @@ build_wheel.build_wheel(sys.argv[1])
 USE = """
 import importlib.metadata, pathlib, sys
 import torch, torch.distributed as dist
-import smp_torch
 site, version = sys.argv[1:]
-for file in (smp_torch.__file__, smp_torch._backend.__file__):
-    assert pathlib.Path(file).is_relative_to(site), file
-wheel = importlib.metadata.distribution("smp_torch")
-assert wheel.version == version, wheel.version
-assert wheel.requires == ["torch==2.11.*"], wheel.requires
+assert "smp_torch" not in sys.modules
 dist.init_process_group("smp", store=dist.HashStore(), rank=0, world_size=1)
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 assert tensor.tolist() == [1, 1, 1]
 dist.destroy_process_group()
+import smp_torch
+for file in (smp_torch.__file__, smp_torch._backend.__file__):
+    assert pathlib.Path(file).is_relative_to(site), file
+wheel = importlib.metadata.distribution("smp_torch")
+assert wheel.version == version, wheel.version
+assert wheel.requires == ["torch==2.11.*"], wheel.requires
 print("wheel: installed, imported and used")
 """
 
@@ -54,3 +55,5 @@ with tempfile.TemporaryDirectory() as scratch:
          "--target", site, what])
     version = re.search(r"project\(smp VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     run([python, "-c", USE, site, version], PYTHONPATH=str(site))
+    run([python, "-c", "import smp_torch, torch.distributed; assert torch.distributed.Backend.SMP == 'smp'"],
+        PYTHONPATH=str(site))

@@ -118,6 +118,7 @@ class MeetHosts {
   // Rank 0.
   void receive_all_ranks() {
     const Descriptor listener = listen_tcp(options_.master_address, options_.master_port);
+    if (options_.listening) options_.listening(local_port_of(listener));
     for (int rank = 0; rank < self_.size; ++rank)
       guests_.push_back({{}, Handshake(self_, kGreeting)});
     cards_.resize(size_t(self_.size));

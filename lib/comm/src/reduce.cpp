@@ -23,7 +23,8 @@ const std::vector<ReduceKernels>& reduce_kernels_here() {
   static const std::vector<ReduceKernels> kernels = [] {
     std::vector<ReduceKernels> found;
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which sees no vectors above 16 bytes
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && has_f16c())
       found.push_back({"avx512", avx512_kernel});
     if (__builtin_cpu_supports("avx2") && has_f16c()) found.push_back({"avx2", avx2_kernel});
 #endif

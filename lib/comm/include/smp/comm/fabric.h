@@ -26,9 +26,10 @@ struct FabricOptions {
   std::chrono::milliseconds timeout{300000};  // of coming together, and of every collective
   std::optional<std::chrono::milliseconds> meeting_timeout;  // another one of coming together
 
-  // Where rank 0 waits for the others; a port that is free on its host.
+  // Where rank 0 waits for the others. Port 0, of rank 0 alone: one that is free on its host.
   std::string master_address;
   int master_port = 0;
+  std::function<void(int port)> listening;  // told by rank 0 once it waits there
 
   std::string provider;  // of libfabric; the first that works when empty
   std::optional<FabricProtocol>
