@@ -82,10 +82,10 @@ std::string left_after_jobs(const Connect& connect) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const bool is_steady = true;  // ASan keeps what is freed, TSan what it has seen of it
 #else
-    const bool is_steady = grown < 4 << 20;  // a segment or buffers of a port would be more
+    const bool is_steady = grown <= bytes / 100;
 #endif
     return fmt::format("{} files more{}", open_files() - files,
-                       is_steady ? "" : fmt::format(", {} bytes more", grown));
+                       is_steady ? "" : fmt::format(", {} bytes more than {}", grown, bytes));
   });
   for (Child& peer : peers) peer.join();
   return survivor.join().said;
