@@ -3,6 +3,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -15,10 +16,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "comm/on_paths.h"
 #include "comm/processes.h"
+#include "held_port.h"
 #include "memory_limit.h"
 #include "scratch_folder.h"
 
@@ -111,6 +115,48 @@ TEST_CASE("processes: a /dev/shm of 1 MiB, and no copies between processes, chan
     return;
   }
   CHECK(said == std::vector<std::string>(3, "good"));
+}
+
+TEST_CASE("processes: a /dev/shm of its own stays empty, on all paths, however ranks end") {
+  // What ranks leave there, each of them in the way of its number.
+  const auto left_by = [](Path path, int ranks) -> std::string {
+    const HeldPort port;
+    if (!shrink_dev_shm()) return "skipped: no mounts of its own";
+    const std::string job_id = fresh_job_id();
+    std::vector<Child> children;
+    for (int rank = 0; rank < ranks; ++rank)
+      children.emplace_back([&, rank]() -> std::string {
+        try {
+          const auto comm =
+              connect_on(path, rank, ranks, job_id, port.number(), std::chrono::seconds(60));
+          std::vector<float> in(size_t(kCount * ranks), 1), out(in.size());
+          make("all_reduce", *comm, in.data(), out.data());
+          make("send", *comm, in.data(), out.data());
+          if (rank == ranks - 1) raise(SIGKILL);
+          if (rank == 1) throw std::logic_error("the end");
+          comm->barrier("all")->wait();
+        } catch (const CommError&) {
+        }
+        return "";
+      });
+    for (Child& child : children) child.join();
+    std::string left;
+    for (const auto& file : std::filesystem::directory_iterator("/dev/shm"))
+      left += file.path().filename().string() + "\n";
+    return left;
+  };
+  for (const Path path : kPaths)
+    for (const int ranks : kNumbersOfRanks) {
+      if (!may_die_on(path)) continue;
+      const std::string left = Child([&] { return left_by(path, ranks); }).join().said;
+      if (left.starts_with("skipped")) {
+        MESSAGE(left);
+        return;
+      }
+      CAPTURE(name_of(path));
+      CAPTURE(ranks);
+      CHECK(left == "");
+    }
 }
 
 TEST_CASE("processes: memory beyond the control group's limit is an exception, no signal") {
