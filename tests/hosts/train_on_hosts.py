@@ -127,7 +127,7 @@ class Test(Checks):
         _, errors = program.communicate(timeout=200)
         seconds = time.monotonic() - start
         self.check(f"{what}: the job ends after {seconds:.1f} s and says why",
-                   program.returncode != 0 and seconds < 30 and re.search(expected, errors), errors)
+                   program.returncode != 0 and seconds < 10 and re.search(expected, errors), errors)
 
     def launch_with_a_death(self, step):
         """An smp-launch of its own whose rank 1 dies at the start of that step, but in no run that goes on from a
@@ -185,9 +185,15 @@ class Test(Checks):
         values = {key: re.search(rf"^ +{key}: (\S+)", text, re.M)[1] for key in keys}
         return values, values.pop("micro_batch")
 
+    def workers_of(self, host):
+        return [pid for pid, name in self.hosts.pids(host) if name == "smp-worker"]
+
     def kill_a_rank(self):
-        pid = next(pid for pid, name in self.hosts.pids("h2") if name == "smp-worker")
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self.workers_of("h2")[0], signal.SIGKILL)
+
+    def signal_host(self, host, number):
+        for pid, _ in self.hosts.pids(host):
+            os.kill(pid, number)
 
     def train_all(self):
         for number, case in enumerate(self.cases):
@@ -197,8 +203,12 @@ class Test(Checks):
         self.train_all()
         self.restart_sharded_pipeline()
         self.fault("a killed rank", self.kill_a_rank, "SIGKILL")
-        self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"),
-                   r"host h2 was lost|host h2 \(.*has not been heard of")
+        lost = r"host h2 was lost|host h2 \(.*has not been heard of"
+        self.fault("a cut network", lambda: self.hosts.tell("cut", "h2"), lost)
+        self.hosts.tell("join", "h2")
+        self.fault("a stopped host", lambda: self.signal_host("h2", signal.SIGSTOP), lost)
+        self.signal_host("h2", signal.SIGCONT)
+        self.fault("a host without power", lambda: self.hosts.tell("off", "h2"), lost)
 
 
 def main():
