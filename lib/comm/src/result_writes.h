@@ -9,7 +9,7 @@
 // or around them, by how long that takes. The kernel says how large a cache is, not who else is
 // using it. On a Zen 4 whose cache of 32 MiB others shared direct all_gathers that touched 20 MiB
 // of it took half of the time through it, all_reduces that touched 32 MiB 0.6 to 0.8,
-// reduce_scatters of 40 MiB 1.4 times as long (docs/figures-collectives.md).
+// reduce_scatters of 40 MiB 1.4 times as long (docs/collective-tuning.md).
 namespace smp::shm {
 
 class ResultWrites {
