@@ -49,7 +49,7 @@ NetworkCost measure_network(Communicator& comm, const std::vector<BenchRank>& ra
   cost.hop_s = seconds(1, 1);
   // What parts of kLong take beyond parts of a byte, without what their messages take.
   const auto byte_s = [&](double byte_parts_s, int64_t peers) {
-    const int64_t more_messages = peers * (kLong / kMessageBytes - 1);
+    const int64_t more_messages = peers * ((kLong - 1) / message_bytes(kLong));
     const double bytes_s =
         seconds(kLong, peers) - byte_parts_s - static_cast<double>(more_messages) * cost.message_s;
     return std::max(0.0, bytes_s) / static_cast<double>(peers * kLong);

@@ -16,6 +16,7 @@
 
 #include "comm/fake_network.h"
 #include "exchange_hops.h"
+#include "parcel.h"
 #include "smp/comm/thread_group.h"
 
 using namespace smp;
@@ -38,11 +39,12 @@ struct Proof {
 
 // All hosts go on side by side, each hop after hop: no exchange needs a host to be ahead of others.
 Proof prove(Exchange exchange, int hosts, int64_t part) {
+  const int64_t most = shm::hop_bytes(exchange, part, true);
   std::vector<Parts> has(size_t(hosts), Parts(size_t(hosts), 0));
   std::vector<Hops> hops;
   for (int host = 0; host < hosts; ++host) {
     has[size_t(host)][size_t(host)] = part;
-    hops.emplace_back(exchange, host, hosts, part);
+    hops.emplace_back(exchange, host, hosts, part, most);
   }
   Proof proof;
   const int64_t lead = hops[0].lead(), size = hops[0].size();
@@ -50,8 +52,7 @@ Proof prove(Exchange exchange, int hosts, int64_t part) {
   for (int64_t i = 0; i < size + lead; ++i) {
     for (int host = 0; i < size && host < hosts; ++host) {
       const Hop hop = hops[size_t(host)][i];
-      proof.badly_sized +=
-          hop.bytes < 0 || hop.bytes > kMessageBytes || (hop.bytes == 0) != (part == 0);
+      proof.badly_sized += hop.bytes < 0 || hop.bytes > most || (hop.bytes == 0) != (part == 0);
       visit_parts(hop, hop.sent, hosts, part, [&](int of, int64_t offset, int64_t bytes, int64_t) {
         proof.missing += has[size_t(host)][size_t(of)] < offset + bytes;
       });
@@ -181,6 +182,29 @@ TEST_CASE("the exchange that takes the least time by hops, messages and bytes is
   CHECK(rule.choice(8, 4 << 20) == Exchange::kDoubling);
 }
 
+TEST_CASE("an exchange is priced by the messages that are sent: long parts go in long pieces") {
+  constexpr int64_t kPart = 200 << 10;
+  const ExchangeRule rule;
+  const NetworkCost cost = rule.network();
+  const auto us = [&](Exchange exchange, bool takes_any_memory) {
+    return 1e6 * exchange_s(exchange, 16, kPart, cost, takes_any_memory);
+  };
+  CHECK(us(Exchange::kMesh, true) == doctest::Approx(5.4 + 14 * 3.8));  // a piece to each
+  CHECK(us(Exchange::kRing, true) == doctest::Approx(15 * 5.4));
+  CHECK(us(Exchange::kDoubling, true) ==
+        doctest::Approx(4 * 5.4 + 22 * 3.8));  // of 1, 2, 4, 8 parts
+  CHECK(rule.choice(16, kPart) == Exchange::kMesh);
+  // Registered memory goes in pieces of a message.
+  CHECK(us(Exchange::kMesh, false) == doctest::Approx(5.4 + 29 * 3.8));
+  ExchangeRule registered;
+  registered.takes_any_memory = false;
+  CHECK(registered.choice(16, kPart) == Exchange::kDoubling);
+  CHECK(message_bytes(kMessageBytes) == kMessageBytes);
+  CHECK(message_bytes(kMessageBytes + 1) == shm::kMostPieceBytes);
+  CHECK(message_bytes(shm::kMostPieceBytes + 1) == shm::kPieceBytes);
+  CHECK(message_bytes(shm::kMostPieceBytes + 1, false) == kMessageBytes);
+}
+
 TEST_CASE("the cost of a network is written and read alike; what is none is said") {
   const NetworkCost cost{1.5e-5, 1e-6, 1e-10, 8e-11};
   CHECK(text_of(cost) == "1.5e-05,1e-06,1e-10,8e-11");
@@ -188,7 +212,7 @@ TEST_CASE("the cost of a network is written and read alike; what is none is said
   CHECK(network_cost_of(text_of(third)).hop_s == third.hop_s);  // to the last bit
   CHECK(network_cost_of(text_of(third)).byte_s == third.byte_s);
   for (const char* text :
-       {"", "1,2,3", "1,2,3,4,5", "1,2,3,x", "1,2,3,-4", "1;2;3;4", "1,2,nan,4"}) {
+       {"", "1,2,3", "1,2,3,4,5", "1,2,3,x", "1,2,3,-4", "1;2;3;4", "1,2,nan,4", "1,2,inf,4"}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(
         network_cost_of(text),

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <stdexcept>
 
 #include "exchange_hops.h"
+#include "parcel.h"
 #include "smp/plan/check.h"
 
 namespace smp {
@@ -20,9 +22,16 @@ std::string_view name_of(Exchange exchange) {
   check_failed(__FILE__, __LINE__, "unknown exchange");
 }
 
+int64_t message_bytes(int64_t all, bool takes_any_memory) {
+  if (all <= kMessageBytes || !takes_any_memory) return kMessageBytes;
+  return all > shm::kMostPieceBytes ? shm::kPieceBytes : shm::kMostPieceBytes;
+}
+
 // The first message of a hop takes hop_s; those that follow it need not wait for it.
-double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost) {
-  const shm::Hops all(exchange, 0, int(hosts), bytes);
+double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
+                  bool takes_any_memory) {
+  const shm::Hops all(exchange, 0, int(hosts), bytes,
+                      shm::hop_bytes(exchange, bytes, takes_any_memory));
   const auto messages = static_cast<double>(all.size()), hops = static_cast<double>(all.depth());
   const double byte_s = exchange == Exchange::kRing ? cost.next_byte_s : cost.byte_s;
   return hops * cost.hop_s + (messages - hops) * cost.message_s +
@@ -34,7 +43,8 @@ Exchange ExchangeRule::choice(int64_t hosts, int64_t bytes) const {
   const NetworkCost known = network();
   Exchange best = Exchange::kMesh;
   for (const Exchange other : kExchanges)
-    if (exchange_s(other, hosts, bytes, known) < exchange_s(best, hosts, bytes, known))
+    if (exchange_s(other, hosts, bytes, known, takes_any_memory) <
+        exchange_s(best, hosts, bytes, known, takes_any_memory))
       best = other;
   return best;
 }
@@ -51,7 +61,7 @@ NetworkCost network_cost_of(const std::string& text) {
   for (size_t i = 0; i < seconds.size(); ++i) {
     const auto [after, error] = std::from_chars(at, end, seconds[i]);
     const bool is_last = i + 1 == seconds.size();
-    if (error != std::errc() || !(seconds[i] >= 0) ||
+    if (error != std::errc() || !(seconds[i] >= 0) || !std::isfinite(seconds[i]) ||
         (is_last ? after != end : after == end || *after != ','))
       throw std::invalid_argument(fmt::format(
           "'{}' is not four times in seconds, of a hop, a message, a byte and a byte to the next "

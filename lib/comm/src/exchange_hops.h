@@ -11,6 +11,12 @@
 // The messages of an exchange, as a pure function of the number of hosts and of bytes in a part.
 namespace smp::shm {
 
+// Bytes of a message of an exchange. By doubling parts are put together, in memory of the port;
+// otherwise each goes by itself.
+inline int64_t hop_bytes(Exchange exchange, int64_t part, bool takes_any_memory) {
+  return exchange == Exchange::kDoubling ? kMessageBytes : message_bytes(part, takes_any_memory);
+}
+
 // One message that a host sends, and the one like it that it takes: bytes [at, at + bytes) of the
 // parts of hosts `sent`, sent + 1, ... one after the other, and of `taken`, taken + 1, ...
 struct Hop {

@@ -102,6 +102,7 @@ std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
   auto port = fleet.spans_hosts() ? std::make_unique<Port>(std::move(hosts.network.transport),
                                                            options.rank, hosts.secret, silence)
                                   : nullptr;
+  if (port) fleet.exchange.takes_any_memory = port->takes_any_memory();
   auto seat =
       std::make_shared<Seat>(job, options.rank, options.timeout, std::move(fleet), std::move(port));
   seat->watches.push_back(

@@ -115,8 +115,7 @@ class HostsGroup final : public GroupSide, public Reader {
   Program run_recv(Operation& op, Channel& channel, Bytes out);
 
   Way way_of(int64_t bytes) const {
-    const bool is_straight = bytes > kMessageBytes;
-    return {is_straight, is_straight ? seat_->port->piece_bytes(bytes) : kMessageBytes};
+    return {bytes > kMessageBytes, seat_->port->piece_bytes(bytes)};
   }
 
   // Steps of programs.

@@ -17,6 +17,7 @@
 #include "closed_channels.h"
 #include "mover.h"
 #include "parcel.h"
+#include "smp/comm/exchange.h"
 #include "smp/plan/collective.h"
 #include "transport.h"
 
@@ -76,10 +77,7 @@ class Port final : public Mover {
     return takes_any_memory() || adopted(from, bytes) != nullptr;
   }
   // Of what goes straight, so many bytes in all.
-  int64_t piece_bytes(int64_t all) const {
-    if (!takes_any_memory()) return kMessageBytes;
-    return all > kMostPieceBytes ? kPieceBytes : kMostPieceBytes;
-  }
+  int64_t piece_bytes(int64_t all) const { return message_bytes(all, takes_any_memory()); }
 
   // For programs: while there is no room for so many bytes, await freed() to move.
   const std::atomic<uint64_t>& freed() const { return freed_; }

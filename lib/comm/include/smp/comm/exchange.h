@@ -28,13 +28,20 @@ struct NetworkCost {
   double next_byte_s = 0;     // to the next host: they may share a switch
 };
 
+// Bytes of a message of what has so many for one peer. What is longer than kMessageBytes goes in
+// pieces (lib/comm/src/parcel.h), of which a network that wants registered memory takes no longer
+// ones.
+int64_t message_bytes(int64_t all, bool takes_any_memory = true);
+
 // Until each of `hosts` hosts has the parts of all, of `bytes` each.
-double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost);
+double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const NetworkCost& cost,
+                  bool takes_any_memory = true);
 
 // What all ranks of a job must be told alike.
 struct ExchangeRule {
   std::optional<NetworkCost> cost;
   std::optional<Exchange> pinned;
+  bool takes_any_memory = true;  // the network
 
   NetworkCost network() const { return cost.value_or(NetworkCost()); }
   Exchange choice(int64_t hosts, int64_t bytes) const;  // the pinned one, or the quickest
