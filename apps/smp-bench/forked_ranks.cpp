@@ -19,7 +19,7 @@ int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& 
   job.size = job.local_size = size;
   job.job_id = random_hex(8);
   job.job_key = random_hex(32);
-  job.threads = read_comm_threads();
+  read_settings(job);
   const pid_t parent = getpid();
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < size; ++rank) {

@@ -196,8 +196,8 @@ Surroundings Surroundings::read() {
     return std::string(value == nullptr ? "" : value);
   };
   read_gdr_use();  // what is wrong with it is told here, not with the first tensor of a GPU
-  return {text(env::kMasterAddr),   text(env::kFabricProvider), text(env::kFabricSubnet),
-          text(env::kHostIdentity), read_fabric_protocol(),     read_exchange_rule(),
+  return {text(env::kMasterAddr),   read_fabric_provider(), read_fabric_subnet(),
+          text(env::kHostIdentity), read_fabric_protocol(), read_exchange_rule(),
           read_comm_threads()};
 }
 

@@ -58,7 +58,8 @@ TEST_CASE("subnets name the interfaces that a host's ranks take by turns") {
 
 TEST_CASE(
     "a subnet that is none, or that no interface is in, is an error that says which there are") {
-  for (const char* text : {"10.0.0.0", "10.0.0.0/33", "10.0.0.0/x", "eth0", "/8"}) {
+  for (const char* text :
+       {"10.0.0.0", "10.0.0.0/33", "10.0.0.0/x", "10.0.0.0/16abc", "10.0.0.0/16 ", "eth0", "/8"}) {
     CAPTURE(text);
     try {
       names_in(text);

@@ -1,6 +1,10 @@
 #include "fabric_protocol.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
@@ -16,6 +20,13 @@ bool is_faster_by_writes(const std::string& provider) {
 }
 
 }  // namespace
+
+void check_provider(const std::string& name) {
+  const auto* const end = std::end(kProviders);
+  if (std::find(std::begin(kProviders), end, name) == end && name != kInsideHost)
+    throw ConfigError(fmt::format("{}={}: smp knows {}, {}", env::kFabricProvider, name,
+                                  fmt::join(kProviders, ", "), kInsideHost));
+}
 
 std::optional<std::string> open_by_protocol(
     const std::string& provider, std::optional<FabricProtocol> wanted,

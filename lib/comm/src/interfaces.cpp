@@ -35,9 +35,10 @@ struct Subnet {
   explicit Subnet(const std::string& text)
       : base(bytes_of_address(text.substr(0, text.find('/')))) {
     const size_t slash = text.find('/');
-    if (slash != text.npos)
-      std::from_chars(text.data() + slash + 1, text.data() + text.size(), bits);
-    if (base.empty() || bits < 0 || size_t(bits) > 8 * base.size())
+    const char* const end = text.data() + text.size();
+    const char* after = text.data();
+    if (slash != text.npos) after = std::from_chars(after + slash + 1, end, bits).ptr;
+    if (base.empty() || bits < 0 || size_t(bits) > 8 * base.size() || after != end)
       throw std::runtime_error(
           fmt::format("'{}' is no network: an address, a slash and a number of bits, as in "
                       "10.0.0.0/16; several have commas between them",
@@ -55,6 +56,13 @@ struct Subnet {
   std::vector<uint8_t> base;
   int bits = -1;
 };
+
+std::vector<Subnet> subnets_in(const std::string& text) {
+  std::vector<Subnet> subnets;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) subnets.emplace_back(word);
+  return subnets;
+}
 
 Interface::Kind kind_of_interface(const std::string& name) {
   const std::filesystem::path folder = "/sys/class/net/" + name;
@@ -84,12 +92,12 @@ std::vector<Interface> own_interfaces() {
   return all;
 }
 
+void check_subnets(const std::string& text) { subnets_in(text); }
+
 std::vector<Interface> interfaces_in(const std::string& subnets,
                                      const std::vector<Interface>& all) {
   std::vector<Interface> found;
-  std::istringstream words(subnets);
-  for (std::string word; std::getline(words, word, ',');) {
-    const Subnet subnet(word);
+  for (const Subnet& subnet : subnets_in(subnets)) {
     auto best = Interface::Kind::kBridge;
     for (const Interface& one : all)
       if (subnet.holds(one.address)) best = std::max(best, one.kind);

@@ -18,6 +18,9 @@ struct Interface {
 // All that are up, in the kernel's order. Throws std::system_error.
 std::vector<Interface> own_interfaces();
 
+// Throws std::runtime_error where one of these subnets is none.
+void check_subnets(const std::string& text);
+
 // Those with an address in one of `subnets` ("10.0.0.0/16", or several with commas), in the order
 // of these; one address of each, and of each subnet only the best kind that it has. Throws
 // std::runtime_error where a subnet is none, or where no interface is in any, which lists `all`.

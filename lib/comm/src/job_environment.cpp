@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "fabric_protocol.h"
+#include "interfaces.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/shared_memory.h"
 #include "smp/plan/environment.h"
@@ -20,7 +22,33 @@ std::optional<Exchange> exchange_named(const std::string& text) {
   throw ConfigError(fmt::format("{}={} is not mesh, ring or doubling", env::kFabricExchange, text));
 }
 
+// A time-out in seconds; a call counts milliseconds.
+std::chrono::milliseconds timeout_of(const std::string& text) {
+  constexpr double kLeast = 0.001, kMost = 31536000;  // a year
+  const auto seconds = env::number<double>(env::kCommTimeout, text);
+  if (!(seconds >= kLeast && seconds <= kMost))
+    throw ConfigError(fmt::format("{}={} is not from {} to {:.0f} seconds", env::kCommTimeout, text,
+                                  kLeast, kMost));
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 }  // namespace
+
+std::string read_fabric_provider() {
+  std::string provider = env::optional(env::kFabricProvider);
+  if (!provider.empty()) shm::check_provider(provider);
+  return provider;
+}
+
+std::string read_fabric_subnet() {
+  std::string subnet = env::optional(env::kFabricSubnet);
+  try {
+    shm::check_subnets(subnet);
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(fmt::format("{}: {}", env::kFabricSubnet, error.what()));
+  }
+  return subnet;
+}
 
 std::optional<FabricProtocol> read_fabric_protocol() {
   const std::string text = env::optional(env::kFabricProtocol);
@@ -53,6 +81,16 @@ int read_comm_threads() {
   return threads;
 }
 
+void read_settings(JobEnvironment& job) {
+  job.provider = read_fabric_provider();
+  job.subnet = read_fabric_subnet();
+  job.protocol = read_fabric_protocol();
+  job.exchange = read_exchange_rule();
+  job.threads = read_comm_threads();
+  const std::string timeout = env::optional(env::kCommTimeout);
+  if (!timeout.empty()) job.timeout = timeout_of(timeout);
+}
+
 JobEnvironment read_job_environment(const std::string& program) {
   const auto number_in = [&](const char* name) {
     return env::number<int>(name, env::required(name, program));
@@ -67,20 +105,11 @@ JobEnvironment read_job_environment(const std::string& program) {
   if (job.hosts > 1) {
     job.master_address = env::required(env::kMasterAddr, program);
     job.master_port = number_in(env::kMasterPort);
-    job.provider = env::optional(env::kFabricProvider);
-    job.subnet = env::optional(env::kFabricSubnet);
     job.host_identity = env::optional(env::kHostIdentity);
-    job.protocol = read_fabric_protocol();
-    job.exchange = read_exchange_rule();
   }
   job.job_id = env::required(env::kJobId, program);
   job.job_key = env::required(env::kJobKey, program);
-  job.threads = read_comm_threads();
-  const std::string timeout = env::optional(env::kCommTimeout);
-  if (!timeout.empty()) {
-    const double seconds = env::number<double>(env::kCommTimeout, timeout);
-    job.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-  }
+  read_settings(job);
   return job;
 }
 

@@ -21,11 +21,6 @@
 namespace smp::shm {
 namespace {
 
-// Best first. Not the providers that are slower than TCP or that only work inside a host.
-constexpr const char* kProviders[] = {"efa", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
-// Joins processes of one host, whose own path is faster: taken by its name alone, to try what runs
-// between hosts on one machine.
-constexpr const char* kInsideHost = "shm";
 // Before a message is left to a rank its lock is taken, and by the rank too while it copies
 // messages.
 constexpr const char* kLocksOfShm =
@@ -156,9 +151,7 @@ OpenedTransport open_ofi_transport(const std::string& local_address, const std::
   const auto library = std::make_shared<LibFabric>();
   std::vector<std::string> order(std::begin(kProviders), std::end(kProviders));
   if (!pinned.empty()) {
-    if (std::find(order.begin(), order.end(), pinned) == order.end() && pinned != kInsideHost)
-      throw std::runtime_error(fmt::format("SMP_FABRIC_PROVIDER={}: smp knows {}, {}", pinned,
-                                           fmt::join(order, ", "), kInsideHost));
+    check_provider(pinned);
     order = {pinned};
   }
   std::vector<std::string> refusals;

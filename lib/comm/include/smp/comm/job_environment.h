@@ -30,6 +30,12 @@ struct JobEnvironment {
   ExchangeRule exchange;
 };
 
+// What the environment says of the provider and of the network between hosts, "" where it says
+// nothing. Throw ConfigError: "SMP_FABRIC_PROVIDER=x: smp knows efa, ...", "SMP_FABRIC_SUBNET: 'x'
+// is no network: ...".
+std::string read_fabric_provider();
+std::string read_fabric_subnet();
+
 // What the environment says of exchanges between hosts. Throws ConfigError:
 // "SMP_FABRIC_EXCHANGE=x is not mesh, ring or doubling".
 ExchangeRule read_exchange_rule();
@@ -42,8 +48,13 @@ std::optional<FabricProtocol> read_fabric_protocol();
 // Throws ConfigError: "SMP_COMM_THREADS=0 is not from 1 to 64".
 int read_comm_threads();
 
-// Reads the environment. Throws ConfigError: "RANK is not set; `program` is started by smp-launch,
-// not by hand".
+// Reads what the environment says besides who a rank is: of the network between hosts, also where a
+// job has one, of threads and of the time-out. Throws ConfigError as the above, and
+// "SMP_COMM_TIMEOUT_S=0 is not from 0.001 to 31536000 seconds".
+void read_settings(JobEnvironment& job);
+
+// Reads all of it. Throws ConfigError as well: "RANK is not set; `program` is started by
+// smp-launch, not by hand".
 JobEnvironment read_job_environment(const std::string& program);
 
 // The communicator of all ranks of the job. `report` is told one line about the network, on rank 0
