@@ -209,12 +209,12 @@ class OfiTransport final : public Transport {
   // All that is there: of what is left nothing would tell who sleeps at the descriptor.
   void read_queue(std::vector<Transfer*>& complete) {
     std::array<fi_cq_data_entry, 32> entries;
-    ssize_t n = 0;
-    do {
-      n = fi_cq_read(queue_.get(), entries.data(), entries.size());
-      if (n == -FI_EAVAIL) return take_error(complete);
+    for (;;) {
+      const ssize_t n = fi_cq_read(queue_.get(), entries.data(), entries.size());
+      if (n == -FI_EAVAIL && take_error(complete)) continue;
       take_entries(std::span(entries.data(), size_t(std::max<ssize_t>(n, 0))), complete);
-    } while (n == ssize_t(entries.size()));
+      if (n < ssize_t(entries.size())) return;
+    }
   }
 
   void take_entries(std::span<const fi_cq_data_entry> entries, std::vector<Transfer*>& complete) {
@@ -313,12 +313,15 @@ class OfiTransport final : public Transport {
     return true;
   }
 
-  void take_error(std::vector<Transfer*>& complete) {
+  // Whether there was one: of no transfer of ours, where it has no context.
+  bool take_error(std::vector<Transfer*>& complete) {
     fi_cq_err_entry entry{};
-    if (fi_cq_readerr(queue_.get(), &entry, 0) != 1 || entry.op_context == nullptr) return;
+    if (fi_cq_readerr(queue_.get(), &entry, 0) != 1) return false;
+    if (entry.op_context == nullptr) return true;
     Transfer* transfer = transfer_of(entry.op_context);
     transfer->error = library_->text_of(entry.err);
     complete.push_back(transfer);
+    return true;
   }
 
   std::shared_ptr<LibFabric> library_;
