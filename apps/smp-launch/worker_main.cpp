@@ -127,7 +127,10 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
   const Plan plan = read_plan(environment.plan_path);
   failed_in = "connecting the ranks";
   JobEnvironment job = environment.job;
-  if (!job.exchange.cost) job.exchange.cost = network_cost_of(plan.job.cluster);
+  if (!job.exchange.cost) {
+    job.exchange.cost = network_cost_of(plan.job.cluster);
+    job.exchange.cost_of = "the plan's cluster";
+  }
   const std::unique_ptr<Communicator> world = connect(job, [](const std::string& line) {
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);

@@ -15,6 +15,7 @@
 #include "nearest_card.h"
 #include "packed.h"
 #include "smp/plan/collective.h"
+#include "smp/plan/environment.h"
 #include "tcp_socket.h"
 
 namespace smp::shm {
@@ -90,19 +91,36 @@ class MeetHosts {
                     exchange.pinned ? std::string(name_of(*exchange.pinned))
                                     : "by " + text_of(exchange.network()));
     card.endpoint = network.transport->address();
-    if (options_.report)
-      options_.report(fmt::format(
-          "between hosts: provider {} of libfabric {} at {} ({}); protocol {} ({}){}{}{}",
-          network.provider, network.version, card.address,
-          rails.size() > 1
-              ? fmt::format("{}, one of {} in {}", rail.name, rails.size(), options_.subnet)
-          : by_rule ? fmt::format("in {}", options_.subnet)
-                    : "from where rank 0 is reached",
-          name_of(network.protocol), network.why_protocol,
-          network.card.empty() ? "" : fmt::format("; card {}", network.card),
-          network.why.empty() ? "" : fmt::format("; not: {}", network.why),
-          network.caution.empty() ? "" : fmt::format("; {}", network.caution)));
+    if (options_.report) options_.report(line_of(card, rails, rail));
     return card;
+  }
+
+  // What the network is and why, in one line.
+  std::string line_of(const Card& card, const std::vector<Interface>& rails,
+                      const Interface& rail) const {
+    const OpenedTransport& network = meeting_.network;
+    const std::string why = rails.size() > 1 ? fmt::format("{}, one of {} in {}", rail.name,
+                                                           rails.size(), options_.subnet)
+                            : !options_.subnet.empty() ? fmt::format("in {}", options_.subnet)
+                                                       : "from where rank 0 is reached";
+    const std::string place =
+        network.is_of_ip
+            ? fmt::format("at {} ({})", card.address, why)
+            : fmt::format("by addresses of its own (the ranks meet at {}, {})", card.address, why);
+    const ExchangeRule& exchange = options_.exchange;
+    const std::string exchanges =
+        exchange.pinned
+            ? fmt::format("{} (as {} says)", name_of(*exchange.pinned), env::kFabricExchange)
+            : fmt::format("by {} ({})", exchange.cost_of, text_of(exchange.network()));
+    std::string caution = network.caution;
+    const bool is_tcp = network.is_of_ip && network.provider != "verbs;ofi_rxm";
+    if (is_tcp && options_.provider.empty()) caution = unused_cards(card.address, own_interfaces());
+    return fmt::format(
+        "between hosts: provider {} of libfabric {} {}; protocol {} ({}); exchange {}{}{}{}",
+        network.provider, network.version, place, name_of(network.protocol), network.why_protocol,
+        exchanges, network.card.empty() ? "" : fmt::format("; card {}", network.card),
+        network.why.empty() ? "" : fmt::format("; not: {}", network.why),
+        caution.empty() ? "" : fmt::format("; {}", caution));
   }
 
   void finish(const std::vector<std::string>& cards, const std::string& session) {

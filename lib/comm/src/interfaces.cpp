@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "nearest_card.h"
+#include "smp/plan/environment.h"
 #include "tcp_socket.h"
 
 namespace smp::shm {
@@ -120,6 +121,29 @@ const Interface& own_rail(const std::vector<Interface>& rails, std::optional<int
   std::vector<std::optional<int>> nodes;
   for (const Interface& rail : rails) nodes.push_back(rail.node);
   return rails[nearest_card(nodes, own_node, local_rank)];
+}
+
+std::string unused_cards(const std::string& address, const std::vector<Interface>& all,
+                         const std::string& root) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // a folder that is not there has nothing in it
+  std::vector<std::string> unused;
+  for (const auto& card : fs::directory_iterator(root + "/sys/class/infiniband", ignored))
+    for (const auto& net : fs::directory_iterator(card.path() / "device/net", ignored)) {
+      const auto is_its = [&](const Interface& one) { return one.name == net.path().filename(); };
+      const auto first = std::find_if(all.begin(), all.end(), is_its);
+      const bool is_taken = std::any_of(all.begin(), all.end(), [&](const Interface& one) {
+        return is_its(one) && one.address == address;
+      });
+      if (first != all.end() && !is_taken)
+        unused.push_back(fmt::format("{} ({} {})", card.path().filename().string(), first->name,
+                                     first->address));
+    }
+  if (unused.empty()) return "";
+  std::sort(unused.begin(), unused.end());
+  return fmt::format(
+      "InfiniBand or RoCE that is not at {} is not used: {}; {} with its network takes it", address,
+      fmt::join(unused, ", "), env::kFabricSubnet);
 }
 
 }  // namespace smp::shm

@@ -30,4 +30,10 @@ std::vector<Interface> interfaces_in(const std::string& subnets, const std::vect
 const Interface& own_rail(const std::vector<Interface>& rails, std::optional<int> own_node,
                           int local_rank);
 
+// What says that a host whose messages go by TCP at `address` has cards for InfiniBand or RoCE at
+// others, and how they are taken; nothing where it has none. `root` stands before all names of
+// files, for tests.
+std::string unused_cards(const std::string& address, const std::vector<Interface>& all,
+                         const std::string& root = "");
+
 }  // namespace smp::shm

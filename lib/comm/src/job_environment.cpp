@@ -65,6 +65,7 @@ ExchangeRule read_exchange_rule() {
   if (cost.empty()) return rule;
   try {
     rule.cost = network_cost_of(cost);
+    rule.cost_of = env::kFabricCost;
   } catch (const std::invalid_argument& error) {
     throw ConfigError(fmt::format("{}: {}", env::kFabricCost, error.what()));
   }

@@ -3,8 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <stdexcept>
+
+#include "provider_environment.h"
 
 namespace smp::shm {
 namespace {
@@ -19,12 +20,7 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 LibFabric::LibFabric() {
-  // Signals are ours: providers for InfiniPath and Omni-Path would print a trace and exit with 1.
-  setenv("IPATH_NO_BACKTRACE", "1", 0);
-  setenv("HFI_NO_BACKTRACE", "1", 0);
-  // Ranks may fork: a child shall not have pages that a card reads and writes copied on a write.
-  setenv("RDMAV_FORK_SAFE", "1", 0);
-  setenv("FI_EFA_FORK_SAFE", "1", 0);
+  prepare_providers();
   void* library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may too
   if (library == nullptr)
     throw std::runtime_error(

@@ -129,6 +129,7 @@ class Provider {
       return false;
     }
     opened_.provider = name_;
+    opened_.is_of_ip = is_of_ip(name_);
     opened_.version = library_->version_text();
     opened_.protocol = writes ? FabricProtocol::kWrite : FabricProtocol::kTagged;
     return true;

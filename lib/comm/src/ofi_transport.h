@@ -14,6 +14,7 @@ struct OpenedTransport {
   std::unique_ptr<Transport> transport;
   std::string provider;  // "net"
   std::string version;   // of libfabric
+  bool is_of_ip = true;  // at the interface's address; others' cards have addresses of their own
   std::string card;      // the network card, where it was chosen among several
   std::string why;       // in words: which providers came first and are not here
   std::string caution;   // in words: what it cannot do that others can

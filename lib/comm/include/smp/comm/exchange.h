@@ -40,6 +40,7 @@ double exchange_s(Exchange exchange, int64_t hosts, int64_t bytes, const Network
 // What all ranks of a job must be told alike.
 struct ExchangeRule {
   std::optional<NetworkCost> cost;
+  std::string cost_of = "smp's own costs";  // where it is from, for the line that names the network
   std::optional<Exchange> pinned;
   bool takes_any_memory = true;  // the network
 
