@@ -92,8 +92,9 @@ std::unique_ptr<Communicator> connect_fabric(const FabricOptions& options) {
   fleet.exchange = options.exchange;
   fleet.threads = options.threads;
 
-  Meeting meeting = meet({self.rank, self.size, self.job_id, self.job_key, self.timeout, ""}, here,
-                         fleet.spans_hosts());
+  Participant self_here = self;
+  self_here.meeting_point.clear();
+  Meeting meeting = meet(self_here, here, fleet.spans_hosts());
   fleet.processes_here = processes_of(meeting.peers);
   auto job = std::make_shared<Job>(std::move(meeting.mapping), options.size);
   job->set_doorbells(std::move(meeting.doorbells));
