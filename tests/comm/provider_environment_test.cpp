@@ -10,6 +10,7 @@
 #include "comm/processes.h"
 #include "scratch_folder.h"
 
+using namespace smp;
 using namespace smp::shm;
 using namespace smp::testing;
 

@@ -46,7 +46,15 @@ struct Participant {
 // How two ranks show each other that they belong to one job: both prove that they know its key,
 // which is not sent. One for each connection.
 class Handshake {
+  struct Hello {
+    uint64_t greeting = 0;
+    int32_t rank = 0, size = 0;
+    Nonce nonce{};
+  };
+
  public:
+  static constexpr size_t kHelloBytes = sizeof(Hello);  // that a guest says first
+
   // Both sides give the same `greeting`: it says which meeting this is, and its version.
   Handshake(const Participant& self, uint64_t greeting);
 
@@ -64,11 +72,6 @@ class Handshake {
   int guest_size() const { return hello_.size; }
 
  private:
-  struct Hello {
-    uint64_t greeting = 0;
-    int32_t rank = 0, size = 0;
-    Nonce nonce{};
-  };
   struct Answer {
     uint64_t greeting = 0;
     int32_t rank = 0, size = 0;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "entrance.h"
 #include "interfaces.h"
 #include "letter.h"
 #include "nearest_card.h"
@@ -55,7 +56,7 @@ Card unpack_card(const std::string& bytes) {
 class MeetHosts {
  public:
   MeetHosts(const Participant& self, const FabricOptions& options)
-      : self_(self), options_(options) {}
+      : self_(self), options_(options), entrance_(self, kGreeting, "card") {}
 
   HostMeeting run() {
     if (self_.rank == 0) {
@@ -138,7 +139,7 @@ class MeetHosts {
     const Descriptor listener = listen_tcp(options_.master_address, options_.master_port);
     if (options_.listening) options_.listening(local_port_of(listener));
     for (int rank = 0; rank < self_.size; ++rank)
-      guests_.push_back({{}, Handshake(self_, kGreeting)});
+      guests_.push_back({{}, Handshake(self_, kGreeting), "", ""});
     cards_.resize(size_t(self_.size));
     cards_[0] = pack(own_card(local_address_of(listener)));
     try {
@@ -160,14 +161,14 @@ class MeetHosts {
     letter.add(session);
     for (const std::string& card : cards_) letter.add(card);
     if (const int deaf = tell_all(letter.bytes); deaf >= 0) self_.lost(deaf);
-    for (Guest& guest : guests_) meeting_.sockets.push_back(std::move(guest.socket));
+    for (Entrance::Guest& guest : guests_) meeting_.sockets.push_back(std::move(guest.socket));
     finish(cards_, session);
   }
 
   // The last rank that could not be told; -1.
   int tell_all(const std::string& letter) const {
     int deaf = -1;
-    for (const Guest& guest : guests_)
+    for (const Entrance::Guest& guest : guests_)
       if (guest.socket && !send_letter(guest.socket, "table", guest.handshake, letter))
         deaf = guest.handshake.guest();
     return deaf;
@@ -175,25 +176,19 @@ class MeetHosts {
 
   // Waits for one more connection; one that does not prove that it belongs here is dropped.
   void accept_from(const Descriptor& listener) {
-    if (!wait_readable(listener,
-                       std::min(self_.deadline, steady_clock::now() + milliseconds(100)))) {
+    auto guest =
+        entrance_.next(listener, std::min(self_.deadline, steady_clock::now() + milliseconds(100)));
+    if (!guest) {
       for (int rank = 1; rank < self_.size; ++rank) {
         const Descriptor& socket = guests_[size_t(rank)].socket;
         if (socket && closed_by_peer(socket)) self_.lost(rank);
       }
-      if (self_.is_late()) self_.timed_out(missing(), strangers_);
+      if (self_.is_late()) self_.timed_out(missing(), entrance_.strangers());
       return;
     }
-    Guest guest{accept_one(listener), Handshake(self_, kGreeting)};
-    if (!guest.socket) return;
-    prepare(guest.socket, self_.deadline);
-    const std::string origin = remote_address_of(guest.socket);
-    const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
-    if (!guest.handshake.answer(guest.socket, limit)) return strangers_.refuse(origin);
-    const auto card = receive_letter(guest.socket, "card", guest.handshake, limit);
-    const int rank = guest.handshake.guest();
-    if (!card || rank < 1 || rank >= self_.size || guest.handshake.guest_size() != self_.size)
-      return strangers_.refuse(origin);
+    const int rank = guest->handshake.guest();
+    if (rank < 1 || rank >= self_.size || guest->handshake.guest_size() != self_.size)
+      return entrance_.refuse(guest->origin);
     if (guests_[size_t(rank)].socket) {
       Packer letter;
       letter.add(std::string("no"));
@@ -201,11 +196,11 @@ class MeetHosts {
       letter.add(uint64_t(rank));
       letter.add(fmt::format("rank 0 of job '{}' has refused this process: rank {} is here already",
                              self_.job_id, rank));
-      send_letter(guest.socket, "table", guest.handshake, letter.bytes);
+      send_letter(guest->socket, "table", guest->handshake, letter.bytes);
       return;
     }
-    cards_[size_t(rank)] = *card;
-    guests_[size_t(rank)] = std::move(guest);
+    cards_[size_t(rank)] = guest->letter;
+    guests_[size_t(rank)] = std::move(*guest);
   }
 
   void compare_settings() const {
@@ -256,15 +251,10 @@ class MeetHosts {
     finish(cards, session);
   }
 
-  struct Guest {
-    Descriptor socket;
-    Handshake handshake;
-  };
-
   const Participant& self_;
   const FabricOptions& options_;
-  std::vector<Guest> guests_;
-  Strangers strangers_;
+  std::vector<Entrance::Guest> guests_;
+  Entrance entrance_;
   std::vector<std::string> cards_;
   HostMeeting meeting_;
 };

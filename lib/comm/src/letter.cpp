@@ -1,5 +1,8 @@
 #include "letter.h"
 
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
 namespace smp::shm {
 namespace {
 
@@ -20,6 +23,13 @@ bool send_letter(const Descriptor& socket, const char* what, const Handshake& ha
   std::string all(reinterpret_cast<const char*>(&head), sizeof(head));
   all += bytes;
   return send_all(socket, all.data(), all.size());
+}
+
+bool letter_is_here(const Descriptor& socket) {
+  LetterHead head;
+  int bytes = 0;
+  return recv(socket.get(), &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) == sizeof(head) &&
+         ioctl(socket.get(), FIONREAD, &bytes) == 0 && size_t(bytes) >= sizeof(head) + head.bytes;
 }
 
 std::optional<std::string> receive_letter(const Descriptor& socket, const char* what,

@@ -11,6 +11,8 @@ namespace smp::shm {
 // conversation, by somebody who knows the job's key.
 bool send_letter(const Descriptor& socket, const char* what, const Handshake& handshake,
                  const std::string& bytes);
+// Whether all of one can be read without waiting.
+bool letter_is_here(const Descriptor& socket);
 // Nothing when the other end went away, does not know the key, or the deadline has passed.
 std::optional<std::string> receive_letter(const Descriptor& socket, const char* what,
                                           const Handshake& handshake, Deadline deadline);

@@ -77,12 +77,13 @@ std::optional<std::string> Regroup::ask(int rank, Deadline answer_by, Deadline e
 
 // Of the lowest rank. Whoever it has asked in vain is not waited for any more.
 Survivors Regroup::let_in(Deadline end) {
-  std::vector<Guest> guests;
+  Entrance entrance(self_, kGreeting, "here");
+  std::vector<Entrance::Guest> guests;
   std::set<int> missing, absent;
   for (int rank = self_.rank + 1; rank < self_.size; ++rank) missing.insert(rank);
-  while (!missing.empty() && steady_clock::now() < end) open_door(guests, missing, end);
+  while (!missing.empty() && steady_clock::now() < end) open_door(entrance, guests, missing, end);
   std::vector<int> members = {self_.rank};
-  for (const Guest& guest : guests) members.push_back(guest.handshake.guest());
+  for (const Entrance::Guest& guest : guests) members.push_back(guest.handshake.guest());
   std::sort(members.begin(), members.end());
   for (int rank = 0; rank < self_.size; ++rank)
     if (gone_.count(rank) == 0 && !std::binary_search(members.begin(), members.end(), rank))
@@ -108,21 +109,17 @@ Survivors Regroup::let_in(Deadline end) {
   }
   // The new rank 0 is met at the same address: nobody shall knock at the old door there.
   if (refusal.empty()) door_ = Descriptor();
-  for (const Guest& guest : guests)
+  for (const Entrance::Guest& guest : guests)
     send_letter(guest.socket, "who goes on", guest.handshake, letter.bytes);
   if (!refusal.empty()) self_.fail(CommError::Kind::kTimeout, *absent.begin(), refusal);
   return go_on(members, place());
 }
 
-void Regroup::open_door(std::vector<Guest>& guests, std::set<int>& missing, Deadline end) {
-  if (!wait_readable(door_, std::min(end, steady_clock::now() + kLookEvery)))
-    return look_for(missing);
-  Guest guest{accept_one(door_), Handshake(self_, kGreeting)};
-  const auto limit = std::min(end, steady_clock::now() + kHandshakeLimit);
-  if (!guest.socket || !guest.handshake.answer(guest.socket, limit) ||
-      !receive_letter(guest.socket, "here", guest.handshake, limit))
-    return;
-  if (missing.erase(guest.handshake.guest()) == 1) guests.push_back(std::move(guest));
+void Regroup::open_door(Entrance& entrance, std::vector<Entrance::Guest>& guests,
+                        std::set<int>& missing, Deadline end) {
+  auto guest = entrance.next(door_, std::min(end, steady_clock::now() + kLookEvery));
+  if (!guest) return look_for(missing);
+  if (missing.erase(guest->handshake.guest()) == 1) guests.push_back(std::move(*guest));
 }
 
 void Regroup::look_for(std::set<int>& missing) {

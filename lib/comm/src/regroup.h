@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "descriptor.h"
+#include "entrance.h"
 #include "handshake.h"
 #include "smp/comm/communicator.h"
 
@@ -45,14 +46,11 @@ class Regroup {
 
  private:
   using milliseconds = std::chrono::milliseconds;
-  struct Guest {
-    Descriptor socket;
-    Handshake handshake;
-  };
 
   std::optional<std::string> ask(int rank, Deadline answer_by, Deadline end);
   Survivors let_in(Deadline end);
-  void open_door(std::vector<Guest>& guests, std::set<int>& missing, Deadline end);
+  void open_door(Entrance& entrance, std::vector<Entrance::Guest>& guests, std::set<int>& missing,
+                 Deadline end);
   void look_for(std::set<int>& missing);
   Survivors go_on(const std::vector<int>& members, const Place& place);
 

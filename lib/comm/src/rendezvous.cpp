@@ -9,7 +9,9 @@
 #include <system_error>
 #include <thread>
 
+#include "entrance.h"
 #include "job.h"
+#include "letter.h"
 #include "local_socket.h"
 
 namespace smp::shm {
@@ -18,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kGreeting = 0x344f4c4c45484d53;  // "SMHELLO4"
+constexpr uint64_t kGreeting = 0x354f4c4c45484d53;  // "SMHELLO5"
 
 struct Verdict {
   int32_t accepted = 0;
@@ -27,7 +29,7 @@ struct Verdict {
 class Meet {
  public:
   Meet(const Participant& self, const std::vector<int>& here, bool with_doorbells)
-      : self_(self), here_(here) {
+      : self_(self), here_(here), entrance_(self, kGreeting, "hello") {
     if (!with_doorbells) return;
     doorbells_.resize(size_t(self.size));
     own_bell() = Doorbell::make();
@@ -78,9 +80,8 @@ class Meet {
                  fmt::format("rank {} of job '{}' belongs to another user", rank, self_.job_id));
     Handshake handshake(self_, kGreeting);
     handshake.greet(socket, rank);
-    const Mac mine = handshake.proof("hello");
     Verdict verdict;
-    if (!send_all(socket, &mine, sizeof(mine)) ||
+    if (!send_letter(socket, "hello", handshake, "") ||
         !receive_all(socket, &verdict, sizeof(verdict), self_.deadline, &received_))
       self_.lost(rank);
     if (!verdict.accepted || (rank == here_.front() && !received_))
@@ -107,31 +108,22 @@ class Meet {
 
   // Waits for one more connection; one that does not prove that it belongs here is dropped.
   void accept_from(const Descriptor& listener) {
-    if (!wait_readable(listener,
-                       std::min(self_.deadline, steady_clock::now() + milliseconds(100)))) {
+    auto came =
+        entrance_.next(listener, std::min(self_.deadline, steady_clock::now() + milliseconds(100)));
+    if (!came) {
       check_connected();
-      if (self_.is_late()) self_.timed_out(missing(), strangers_);
+      if (self_.is_late()) self_.timed_out(missing(), entrance_.strangers());
       return;
     }
-    Descriptor socket = accept_one(listener);
-    if (!socket) return;
-    const auto user = user_of_peer(socket);
-    const std::string origin = user ? fmt::format("user {}", *user) : "nobody known";
-    if (!same_user(socket)) return strangers_.refuse(origin);
-    const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
-    Handshake handshake(self_, kGreeting);
-    Mac theirs;
-    if (!handshake.answer(socket, limit) || !receive_all(socket, &theirs, sizeof(theirs), limit) ||
-        !equal(theirs, handshake.proof("hello")))
-      return strangers_.refuse(origin);
-    const int guest = handshake.guest();
+    const int guest = came->handshake.guest();
     Verdict verdict;
-    verdict.accepted = handshake.guest_size() == self_.size && guest > self_.rank &&
+    verdict.accepted = came->handshake.guest_size() == self_.size && guest > self_.rank &&
                        std::binary_search(here_.begin(), here_.end(), guest) &&
                        !peers_[size_t(guest)];
     const int memfd = verdict.accepted ? memfd_ : -1;
-    if (!send_all(socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted) return;
-    if (swap_doorbells(socket, guest, limit)) peers_[size_t(guest)] = std::move(socket);
+    if (!send_all(came->socket, &verdict, sizeof(verdict), memfd) || !verdict.accepted) return;
+    const auto limit = std::min(self_.deadline, steady_clock::now() + kHandshakeLimit);
+    if (swap_doorbells(came->socket, guest, limit)) peers_[size_t(guest)] = std::move(came->socket);
   }
 
   std::vector<int> missing() const {
@@ -149,7 +141,7 @@ class Meet {
 
   const Participant& self_;
   const std::vector<int>& here_;
-  Strangers strangers_;
+  Entrance entrance_;
   std::vector<Descriptor> peers_;
   std::vector<Doorbell> doorbells_;
   int memfd_ = -1;

@@ -1,0 +1,114 @@
+#include "entrance.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/fabric_ranks.h"
+#include "comm/processes.h"
+#include "letter.h"
+#include "tcp_socket.h"
+
+using namespace smp;
+using namespace smp::shm;
+using namespace smp::testing;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr uint64_t kGreeting = 7;
+constexpr milliseconds kInTime{1500};  // before a stranger is dropped
+
+Participant participant(int rank) { return {rank, 8, "job", "key", kNever, ""}; }
+
+// One that listens at this port or Unix socket, and how to reach it.
+struct Place {
+  Descriptor listener;
+  std::function<Descriptor()> connect;
+};
+
+Place unix_place() {
+  const std::string name = "smp-test/" + fresh_job_id();
+  return {listen_at(name), [name] { return try_connect(name); }};
+}
+
+Place tcp_place() {
+  Descriptor listener = listen_tcp("127.0.0.1", 0);
+  const int port = local_port_of(listener);
+  return {std::move(listener),
+          [port] { return try_connect_tcp("127.0.0.1", port, steady_clock::now() + kNever); }};
+}
+
+void come_in(const Place& place, int rank) {
+  const Participant self = participant(rank);
+  const Descriptor socket = place.connect();
+  Handshake handshake(self, kGreeting);
+  handshake.greet(socket, 0);
+  send_letter(socket, "card", handshake, fmt::format("of rank {}", rank));
+}
+
+}  // namespace
+
+TEST_CASE("strangers who say nothing, or half of it, hold up no rank that comes") {
+  for (const bool is_tcp : {false, true}) {
+    CAPTURE(is_tcp);
+    const Place place = is_tcp ? tcp_place() : unix_place();
+    const Participant self = participant(0);
+    Entrance entrance(self, kGreeting, "card");
+    std::vector<Descriptor> strangers;
+    for (int i = 0; i < 6; ++i) strangers.push_back(place.connect());
+    const std::string half(Handshake::kHelloBytes / 2, 'x');
+    send_all(strangers[4], half.data(), half.size());
+    strangers[5] = Descriptor();  // has gone
+    const auto begin = steady_clock::now();
+    std::vector<std::thread> ranks;
+    for (int rank = 1; rank < 8; ++rank) ranks.emplace_back([&, rank] { come_in(place, rank); });
+    std::set<int> here;
+    while (here.size() < 7) {
+      const auto guest = entrance.next(place.listener, begin + kNever);
+      REQUIRE(guest);
+      CHECK(guest->letter == fmt::format("of rank {}", guest->handshake.guest()));
+      here.insert(guest->handshake.guest());
+    }
+    CHECK(steady_clock::now() - begin < kInTime);
+    for (std::thread& rank : ranks) rank.join();
+    CHECK_FALSE(entrance.next(place.listener, begin + kHandshakeLimit + milliseconds(500)));
+    const std::string origin = is_tcp ? "127.0.0.1" : fmt::format("user {}", geteuid());
+    CHECK(entrance.strangers().text() ==
+          fmt::format("; 6 strangers were refused (6 from {})", origin));
+    for (int i = 0; i < 5; ++i) CHECK(closed_by_peer(strangers[size_t(i)]));
+  }
+}
+
+TEST_CASE("over libfabric: ranks meet though strangers connect to rank 0 and say nothing") {
+  const HeldPort port;
+  const std::string job_id = fresh_job_id();
+  const auto begin_rank = [&](int rank) {
+    return Child([=, options = options_of(rank, 2, 1, job_id, port.number())] {
+      const auto world = connect_fabric(options);
+      world->barrier("here")->wait();
+      return std::string("good");
+    });
+  };
+  Child first = begin_rank(0);
+  std::vector<Descriptor> strangers;
+  const auto limit = steady_clock::now() + milliseconds(20000);
+  while (strangers.size() < 8 && steady_clock::now() < limit) {
+    if (Descriptor socket = try_connect_tcp("127.0.0.1", port.number(), limit))
+      strangers.push_back(std::move(socket));
+    else
+      std::this_thread::sleep_for(milliseconds(5));
+  }
+  REQUIRE(strangers.size() == 8);
+  const auto begin = steady_clock::now();
+  Child second = begin_rank(1);
+  CHECK(second.join().said == "good");
+  CHECK(first.join().said == "good");
+  CHECK(steady_clock::now() - begin < milliseconds(4000));  // they would take 16 s
+}
