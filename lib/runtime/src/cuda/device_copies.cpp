@@ -32,21 +32,11 @@ class DeviceCopy final : public Copy {
   Event end_;
 };
 
-// Streams of our own, one of each for the process: a rank has one GPU.
-cudaStream_t stream_to_host() {
-  static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
-  return stream.stream();
-}
-cudaStream_t stream_to_device() {
-  static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
-  return stream.stream();
-}
-
-CopyPtr start(cudaStream_t stream, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
+CopyPtr start(const Stream& on, void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
               const char* what, Copy& behind) {
-  dynamic_cast<DeviceCopy&>(behind).hold(stream);
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), what);
-  return copy_until_now(stream);
+  dynamic_cast<DeviceCopy&>(behind).hold(on.get());
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, on.get()), what);
+  return copy_until_now(on.get());
 }
 
 }  // namespace
@@ -75,6 +65,12 @@ Event::~Event() {
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 
+Stream::Stream() {
+  int least = 0, most = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &most), "the priorities of streams");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, most), "a stream");
+}
+
 bool DeviceCopies::holds(const void* data) const {
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, data), "a look at a pointer");
@@ -95,13 +91,11 @@ CopyPtr DeviceCopies::until_now() {
 }
 
 CopyPtr DeviceCopies::start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) {
-  return start(stream_to_host(), to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host",
-               behind);
+  return start(to_host_, to, from, bytes, cudaMemcpyDeviceToHost, "a copy to the host", behind);
 }
 
 CopyPtr DeviceCopies::start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) {
-  return start(stream_to_device(), to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device",
-               behind);
+  return start(to_device_, to, from, bytes, cudaMemcpyHostToDevice, "a copy to the device", behind);
 }
 
 }  // namespace smp::cuda

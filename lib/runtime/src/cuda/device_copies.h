@@ -26,13 +26,28 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// A stream of its own, on which nothing waits for the default one. torch's come from a pool that it
+// deals out again and again, so that two users may have the same.
+class Stream {
+ public:
+  Stream();                                  // of the GPU that is current
+  ~Stream() { cudaStreamDestroy(stream_); }  // what it was asked for still ends
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 // The stream goes on behind what the current one was asked for.
 void follow_current(cudaStream_t stream);
 // Done when all is that the stream was asked for so far.
 CopyPtr copy_until_now(cudaStream_t stream);
 
-// Copies of the GPU that is current, to the host and to it on a stream each, which no kernel runs
-// on. What the GPU is asked to compute is what the current stream is asked for.
+// Copies of the GPU that is current, now and later: to the host and to it on a stream each, which
+// no kernel runs on. What the GPU is asked to compute is what the current stream is asked for.
 class DeviceCopies final : public DeviceMemory {
  public:
   bool holds(const void* data) const override;
@@ -41,6 +56,9 @@ class DeviceCopies final : public DeviceMemory {
   CopyPtr until_now() override;
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& behind) override;
   CopyPtr start_to_device(void* to, const void* from, int64_t bytes, Copy& behind) override;
+
+ private:
+  const Stream to_host_, to_device_;
 };
 
 }  // namespace smp::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "cuda/device_copies.h"
 #include "cuda/device_runner.h"
@@ -45,12 +46,13 @@ class CudaGpu final : public Gpu {
       c10::cuda::CUDACachingAllocator::setMemoryFraction(std::min(1.0, share), index);
     }
     c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(&hear);
+    copies_.emplace();
   }
 
   c10::Device device() const override { return {c10::DeviceType::CUDA, index_}; }
   std::string name() const override { return static_cast<const char*>(properties_.name); }
   const DeviceFunctions& functions() const override { return functions_; }
-  DeviceMemory& memory() override { return copies_; }
+  DeviceMemory& memory() override { return *copies_; }
   DeviceCollectivesLibrary& collectives() override {
     if (!nccl_) nccl_ = open_nccl();
     return *nccl_;
@@ -64,7 +66,7 @@ class CudaGpu final : public Gpu {
   const c10::DeviceIndex index_;
   cudaDeviceProp properties_{};
   GpuFunctions<DeviceRunner> functions_;
-  DeviceCopies copies_;
+  std::optional<DeviceCopies> copies_;  // once the GPU is current
   std::unique_ptr<DeviceCollectivesLibrary> nccl_;
 };
 
