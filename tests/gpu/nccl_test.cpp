@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <memory>
-#include <stdexcept>
 #include <thread>
 
-#include "device_collectives.h"
+#include "device_calls.h"
 #include "gpu/a_gpu.h"
 #include "new_tensors.h"
+#include "smp/comm/thread_group.h"
 
 // NCCL by itself, behind what DeviceCommunicator calls. It refuses ranks that share a GPU, so there
 // is one.
@@ -20,14 +20,18 @@ namespace {
 
 constexpr std::chrono::seconds kAllTime{60};
 
-std::unique_ptr<DeviceCollectives> group_of_one(Gpu& gpu) {
-  DeviceCollectivesLibrary& nccl = gpu.collectives();
-  auto group = nccl.join(nccl.fresh_id(), 0, 1);
+void become_ready(DeviceCollectives& group) {
   const auto begin = std::chrono::steady_clock::now();
-  while (!group->is_ready()) {
+  while (!group.is_ready()) {
     REQUIRE(std::chrono::steady_clock::now() - begin < kAllTime);
     std::this_thread::yield();
   }
+}
+
+std::unique_ptr<DeviceCollectives> group_of_one(Gpu& gpu) {
+  DeviceCollectivesLibrary& nccl = gpu.collectives();
+  auto group = nccl.join(nccl.fresh_id(), 0, 1);
+  become_ready(*group);
   return group;
 }
 
@@ -42,35 +46,46 @@ TEST_CASE("NCCL on one rank: every call that goes between GPUs gives what it was
   if (!gpu) return;
   const auto group = group_of_one(*gpu);
   const at::Tensor in = numbers(*gpu), out = zero_tensor_like(in);
-  const auto gives_it = [&](const CopyPtr& call) {
-    call->follow();
+  const auto end = [&] {
+    become_ready(*group);
+    return group->until_now();
+  };
+  const auto gives_it = [&] {
+    end()->follow();
     const bool same = out.equal(in);
     out.zero_();
     return same;
   };
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kAverage}) {
-    CHECK(gives_it(group->all_reduce(in.data_ptr(), out.data_ptr(), 1000, DType::kF32, op)));
-    CHECK(gives_it(group->reduce_scatter(in.data_ptr(), out.data_ptr(), 1000, DType::kF32, op)));
+    group->all_reduce(in.data_ptr(), out.data_ptr(), 1000, DType::kF32, op);
+    CHECK(gives_it());
+    group->reduce_scatter(in.data_ptr(), out.data_ptr(), 1000, DType::kF32, op);
+    CHECK(gives_it());
   }
-  CHECK(gives_it(group->all_gather(in.data_ptr(), out.data_ptr(), 1000, DType::kF32)));
+  group->all_gather(in.data_ptr(), out.data_ptr(), 1000, DType::kF32);
+  CHECK(gives_it());
   const at::Tensor same = in.clone();
-  const CopyPtr broadcast = group->broadcast(same.data_ptr(), 1000, DType::kF32, 0);
+  group->broadcast(same.data_ptr(), 1000, DType::kF32, 0);
+  const CopyPtr broadcast = end();
   broadcast->wait();
   CHECK(broadcast->done());
   CHECK(same.equal(in));
   CHECK(group->error().empty());
 }
 
-TEST_CASE("NCCL on one rank: after an abort nothing starts any more") {
+TEST_CASE("NCCL on one rank: after a failure nothing starts any more") {
   const auto gpu = open_a_gpu();
   if (!gpu) return;
-  const auto group = group_of_one(*gpu);
   const at::Tensor values = numbers(*gpu);
-  const auto reduce = [&] {
-    return group->all_reduce(values.data_ptr(), values.data_ptr(), 1000, DType::kF32,
-                             ReduceOp::kSum);
-  };
-  reduce()->wait();
-  group->abort();
-  CHECK_THROWS_AS(reduce(), std::runtime_error);
+  run_ranks(1, [&](Communicator& guards) {
+    gpu->collectives().use_on_this_thread();
+    DeviceGroup group(group_of_one(*gpu), guards);
+    const auto reduce = [&](DeviceCollectives& calls) {
+      calls.all_reduce(values.data_ptr(), values.data_ptr(), 1000, DType::kF32, ReduceOp::kSum);
+    };
+    group.start(reduce)->wait();
+    CHECK(group.error().empty());
+    group.fail({CommError::Kind::kAborted, 0, "a test"});
+    CHECK_THROWS_WITH_AS(group.start(reduce), "a test", CommError);
+  });
 }

@@ -184,10 +184,13 @@ TEST_CASE("calls between GPUs: those that do not match end on both ranks, which 
   on_gpus(2, network, [](DeviceCommunicator& gpus) {
     CHECK(sum(gpus) == 3);
     std::vector<int64_t> buffer(8);
-    const WorkPtr work = gpus.rank() == 0 ? gpus.all_reduce(buffer.data(), buffer.data(), 4,
-                                                            DType::kI64, ReduceOp::kSum, "g")
-                                          : gpus.broadcast(buffer.data(), 8, DType::kI64, 0, "g");
-    fails_soon(gpus, CommError::Kind::kMismatch, "g: broadcast 8 int64 root 0");
+    const auto call = [&] {
+      const WorkPtr work = gpus.rank() == 0 ? gpus.all_reduce(buffer.data(), buffer.data(), 4,
+                                                              DType::kI64, ReduceOp::kSum, "g")
+                                            : gpus.broadcast(buffer.data(), 8, DType::kI64, 0, "g");
+      while (true) (void)sum(gpus, "later");
+    };
+    fails_with(call, CommError::Kind::kMismatch, "g: broadcast 8 int64 root 0");
   });
 }
 
@@ -235,9 +238,6 @@ TEST_CASE("calls between GPUs: what the library says went wrong ends the group o
       board->error = "unhandled system error (a link is down)";
     }
     gpus.barrier("c")->wait();
-    std::vector<int64_t> value(1);
-    const WorkPtr work =
-        gpus.all_reduce(value.data(), value.data(), 1, DType::kI64, ReduceOp::kSum, "x");
     fails_soon(gpus, CommError::Kind::kAborted, "unhandled system error (a link is down)");
   });
 }
@@ -266,6 +266,62 @@ TEST_CASE(
                    "called it");
       },
       milliseconds(1500));
+}
+
+// Ranks may connect in a group's first call only, so that the library waits for a peer itself.
+TEST_CASE(
+    "calls between GPUs: one that the library does not take up ends when a peer leaves, and when "
+    "its time is over") {
+  for (const bool all_call : {false, true}) {
+    CAPTURE(all_call);
+    HostGpuNetwork network;
+    on_gpus(
+        2, network,
+        [&](DeviceCommunicator& gpus) {
+          CHECK(sum(gpus) == 3);
+          gpus.barrier("b")->wait();
+          const auto board = network.board(DeviceGroupId{'1'});
+          {
+            std::lock_guard guard(board->mutex);
+            board->last_to_start = 1;
+          }
+          gpus.barrier("c")->wait();
+          if (!all_call && gpus.rank() == 1) return;
+          const auto begin = steady_clock::now();
+          fails_with([&] { (void)sum(gpus, "unconnected"); },
+                     all_call ? CommError::Kind::kTimeout : CommError::Kind::kPeerLost,
+                     all_call ? "all_reduce 'unconnected' of 1 int64 on GPUs timed out after 1.5 s"
+                              : "rank 1");
+          CHECK(steady_clock::now() - begin < kAllTime);
+        },
+        milliseconds(1500));
+  }
+}
+
+TEST_CASE("calls between GPUs: a group whose GPUs do not come together ends, and says so") {
+  HostGpuNetwork network;
+  on_gpus(
+      2, network,
+      [&](DeviceCommunicator& gpus) {
+        network.board(DeviceGroupId{'1'})->joined = -9;
+        gpus.barrier("a")->wait();
+        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout,
+                   "the meeting of 2 ranks' GPUs timed out after 1.5 s");
+        fails_with([&] { (void)sum(gpus); }, CommError::Kind::kTimeout, "the meeting of 2 ranks'");
+      },
+      milliseconds(1500));
+}
+
+TEST_CASE("calls between GPUs: abort by another thread, whatever the rank is at") {
+  for (const bool has_group : {false, true}) {
+    HostGpuNetwork network;
+    on_gpus(2, network, [&](DeviceCommunicator& gpus) {
+      if (has_group) CHECK(sum(gpus) == 3);
+      std::thread other([&] { gpus.abort("because"); });
+      fails_soon(gpus, CommError::Kind::kAborted, "aborted: because");
+      other.join();
+    });
+  }
 }
 
 TEST_CASE("calls between GPUs: abort ends them here and there") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
@@ -10,6 +11,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "device_collectives.h"
@@ -25,8 +28,9 @@ class HostGpuNetwork {
     std::mutex mutex;
     std::condition_variable changed;
     int joined = 0;
-    std::string error;                // what the library says of itself from now on
-    int64_t last_to_end = INT64_MAX;  // calls behind it never do
+    std::string error;                  // what the library says of itself from now on
+    int64_t last_to_start = INT64_MAX;  // of calls behind it the library never takes one up
+    int64_t last_to_end = INT64_MAX;    // calls behind it never do
     std::map<int64_t, std::vector<std::optional<std::vector<std::byte>>>> calls;  // inputs by rank
   };
 
@@ -56,6 +60,8 @@ class HostGpuNetwork {
 
 class HostCollectives final : public DeviceCollectives {
  public:
+  inline static thread_local bool uses_gpu = false;  // of the thread
+
   HostCollectives(std::shared_ptr<HostGpuNetwork::Board> board, int rank, int size)
       : board_(std::move(board)), rank_(rank), size_(size) {
     std::lock_guard guard(board_->mutex);
@@ -63,45 +69,67 @@ class HostCollectives final : public DeviceCollectives {
   }
 
   bool is_ready() override {
+    const Asking asking(*this);
     std::lock_guard guard(board_->mutex);
-    return board_->joined == size_;
+    return board_->joined == size_ && calls_ <= board_->last_to_start;
   }
-  CopyPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override {
-    return start(in, count * bytes_of(dtype), [=](const Inputs& all) {
+  CopyPtr until_now() override {
+    const Asking asking(*this);
+    return std::make_unique<HostCall>(board_, is_aborted_, calls_, size_, std::exchange(last_, {}));
+  }
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override {
+    start(in, count * bytes_of(dtype), [=](const Inputs& all) {
       reduce(all, static_cast<std::byte*>(out), 0, count, dtype, op);
     });
   }
-  CopyPtr all_gather(const void* in, void* out, int64_t count, DType dtype) override {
+  void all_gather(const void* in, void* out, int64_t count, DType dtype) override {
     const int64_t part = count * bytes_of(dtype);
-    return start(in, part, [=](const Inputs& all) {
+    start(in, part, [=](const Inputs& all) {
       for (size_t rank = 0; rank < all.size(); ++rank)
         std::memcpy(static_cast<std::byte*>(out) + int64_t(rank) * part, all[rank]->data(),
                     size_t(part));
     });
   }
-  CopyPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                         ReduceOp op) override {
-    return start(in, count * bytes_of(dtype), [=, rank = rank_, size = size_](const Inputs& all) {
+  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override {
+    start(in, count * bytes_of(dtype), [=, rank = rank_, size = size_](const Inputs& all) {
       reduce(all, static_cast<std::byte*>(out), rank * (count / size), count / size, dtype, op);
     });
   }
-  CopyPtr broadcast(void* buffer, int64_t count, DType dtype, int root) override {
+  void broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     const int64_t bytes = count * bytes_of(dtype);
-    return start(buffer, bytes, [=](const Inputs& all) {
+    start(buffer, bytes, [=](const Inputs& all) {
       std::memcpy(buffer, all[size_t(root)]->data(), size_t(bytes));
     });
   }
   std::string error() override {
+    const Asking asking(*this);
     std::lock_guard guard(board_->mutex);
     return board_->error;
   }
   void abort() override {
+    const Asking asking(*this);
     std::lock_guard guard(board_->mutex);
     is_aborted_->store(true);  // here alone, as NCCL's
     board_->changed.notify_all();
   }
 
  private:
+  // While one thread asks no other may, nor one that has not said that it is the GPU's, nor anybody
+  // once the group was aborted: a library has freed it then.
+  class Asking {
+   public:
+    explicit Asking(HostCollectives& group) : group_(group) {
+      if (group_.is_asked_.exchange(true)) throw std::logic_error("two threads ask at once");
+      if (group_.is_aborted_->load()) throw std::logic_error("the group is gone");
+      if (!uses_gpu) throw std::logic_error("the thread may be another GPU's");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // others may come
+    }
+    ~Asking() { group_.is_asked_.store(false); }
+
+   private:
+    HostCollectives& group_;
+  };
+
   using Inputs = std::vector<std::optional<std::vector<std::byte>>>;
   using Finish = std::function<void(const Inputs&)>;
 
@@ -152,9 +180,9 @@ class HostCollectives final : public DeviceCollectives {
    private:
     bool is_complete() {
       const Inputs& inputs = board_->calls[number_];
-      return number_ <= board_->last_to_end &&
-             std::count_if(inputs.begin(), inputs.end(),
-                           [](const auto& input) { return input.has_value(); }) == size_;
+      const auto made = std::count_if(inputs.begin(), inputs.end(),
+                                      [](const auto& input) { return input.has_value(); });
+      return number_ == 0 || (number_ <= board_->last_to_end && made == size_);
     }
     const std::shared_ptr<HostGpuNetwork::Board> board_;
     const std::shared_ptr<std::atomic<bool>> is_aborted_;
@@ -163,21 +191,23 @@ class HostCollectives final : public DeviceCollectives {
     Finish finish_;
   };
 
-  CopyPtr start(const void* in, int64_t bytes, Finish finish) {
+  void start(const void* in, int64_t bytes, Finish finish) {
+    const Asking asking(*this);
     std::lock_guard guard(board_->mutex);
-    if (is_aborted_->load()) throw std::runtime_error("the group was aborted");
     Inputs& inputs = board_->calls[++calls_];
     inputs.resize(size_t(size_));
     const auto* const from = static_cast<const std::byte*>(in);
     inputs[size_t(rank_)] = std::vector<std::byte>(from, from + bytes);
+    last_ = std::move(finish);
     board_->changed.notify_all();
-    return std::make_unique<HostCall>(board_, is_aborted_, calls_, size_, std::move(finish));
   }
 
   const std::shared_ptr<HostGpuNetwork::Board> board_;
   const int rank_, size_;
   const std::shared_ptr<std::atomic<bool>> is_aborted_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> is_asked_{false};
   int64_t calls_ = 0;
+  Finish last_;  // until it has an end
 };
 
 class HostCollectivesLibrary final : public DeviceCollectivesLibrary {
@@ -185,8 +215,10 @@ class HostCollectivesLibrary final : public DeviceCollectivesLibrary {
   explicit HostCollectivesLibrary(HostGpuNetwork& network) : network_(network) {}
   DeviceGroupId fresh_id() override { return network_.fresh_id(); }
   std::unique_ptr<DeviceCollectives> join(const DeviceGroupId& id, int rank, int size) override {
+    use_on_this_thread();
     return std::make_unique<HostCollectives>(network_.board(id), rank, size);
   }
+  void use_on_this_thread() override { HostCollectives::uses_gpu = true; }
 
  private:
   HostGpuNetwork& network_;

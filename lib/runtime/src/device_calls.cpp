@@ -9,8 +9,27 @@ namespace {
 
 // Between two looks: what fails is told so late, and nobody waits for what goes well.
 constexpr std::chrono::milliseconds kBetweenLooks{5};
+constexpr std::chrono::microseconds kNap{50};
 
 }  // namespace
+
+template <class Ask>
+auto DeviceGroup::ask(const Ask& what) {
+  std::lock_guard guard(asking_);
+  throw_if_failed();
+  return what(*calls_);
+}
+
+CopyPtr DeviceGroup::start(const std::function<void(DeviceCollectives&)>& call) {
+  const auto is_ready = [](DeviceCollectives& calls) { return calls.is_ready(); };
+  ask(call);
+  while (!ask(is_ready)) std::this_thread::sleep_for(kNap);
+  return ask([](DeviceCollectives& calls) { return calls.until_now(); });
+}
+
+std::string DeviceGroup::error() {
+  return ask([](DeviceCollectives& calls) { return calls.error(); });
+}
 
 void DeviceGroup::throw_if_failed() const {
   std::lock_guard guard(mutex_);
@@ -28,16 +47,19 @@ void DeviceGroup::fail(const CommError& error) {
     if (failure_) return;
     failure_ = std::make_exception_ptr(error);
   }
-  calls_->abort();
+  {
+    std::lock_guard guard(asking_);
+    calls_->abort();
+  }
   guards_.abort(error.what());
 }
 
 bool DeviceCall::is_over() const {
   if (group->has_failed()) return true;
   try {
-    if (end->done()) return true;
+    if (has_end.load() && end->done()) return true;
     const bool all_have_called = guard->done();
-    if (const std::string error = group->calls().error(); !error.empty())
+    if (const std::string error = group->error(); !error.empty())
       throw CommError(CommError::Kind::kAborted, -1, fmt::format("{}: {}", text, error));
     if (all_have_called && std::chrono::steady_clock::now() > deadline)
       throw CommError(CommError::Kind::kTimeout, -1,
@@ -77,6 +99,7 @@ void DeviceWatch::forget(const DeviceGroup& group) {
 }
 
 void DeviceWatch::run() {
+  library_.use_on_this_thread();
   for (bool is_idle = true;;) {
     {
       std::unique_lock lock(mutex_);

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "device_calls.h"
@@ -13,8 +12,6 @@
 
 namespace smp {
 namespace {
-
-constexpr std::chrono::milliseconds kMeetingNap{1};
 
 std::vector<int> ranks_of(const Communicator& group) {
   std::vector<int> ranks(static_cast<size_t>(group.size()));
@@ -60,7 +57,7 @@ DeviceCommunicator::DeviceCommunicator(Communicator& inner, Communicator& host,
                                        DeviceMemory& memory, DeviceCollectivesLibrary& library,
                                        std::chrono::milliseconds timeout)
     : WrappedCommunicator(inner),
-      session_(new Session{memory, library, {}}),
+      session_(new Session{memory, library, DeviceWatch(library)}),
       guards_(host.split(ranks_of(host))),
       timeout_(timeout),
       counts_(std::make_unique<Counts>()) {}
@@ -102,30 +99,20 @@ bool DeviceCommunicator::goes_here(const Call& call) const {
   }
 }
 
-DeviceGroup& DeviceCommunicator::group() {
-  if (group_) return *group_;
+void DeviceCommunicator::come_together() {
   DeviceGroupId id{};
   if (rank() == 0) id = session_->library.fresh_id();
   guards_->broadcast(id.data(), int64_t(id.size()), DType::kU8, 0, "GPUs' group")->wait();
-  auto calls = session_->library.join(id, rank(), size());
-  const WorkPtr all_join = guards_->barrier("GPUs' group");
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  while (!calls->is_ready()) {
-    const bool all_have_come = all_join->done();
-    if (all_have_come && std::chrono::steady_clock::now() > deadline) {
-      calls->abort();
-      throw CommError(CommError::Kind::kTimeout, -1,
-                      fmt::format("rank {}: the GPUs of {} ranks did not come together within {} s",
-                                  global_rank(rank()), size(), double(timeout_.count()) / 1000));
-    }
-    std::this_thread::sleep_for(kMeetingNap);
+  auto group = std::make_shared<DeviceGroup>(session_->library.join(id, rank(), size()), *guards_);
+  {
+    std::lock_guard guard(joining_);
+    group_ = std::move(group);
   }
-  all_join->wait();
-  group_ = std::make_shared<DeviceGroup>(std::move(calls), *guards_);
-  return *group_;
+  start(fmt::format("rank {}: the meeting of {} ranks' GPUs", global_rank(rank()), size()),
+        guards_->barrier("GPUs' group"), [](DeviceCollectives&) {});
 }
 
-CopyPtr DeviceCommunicator::start(const Call& call, DeviceCollectives& on) {
+void DeviceCommunicator::ask(const Call& call, DeviceCollectives& on) {
   const auto& [op, in, out, count, dtype, reduce_op, root, label] = call;
   switch (op) {
     case CollectiveOp::kAllReduce: return on.all_reduce(in, out, count, dtype, reduce_op);
@@ -136,32 +123,43 @@ CopyPtr DeviceCommunicator::start(const Call& call, DeviceCollectives& on) {
   }
 }
 
+// Watched from the beginning: the library may wait for a peer before the device does.
+std::shared_ptr<DeviceCall> DeviceCommunicator::start(
+    const std::string& text, WorkPtr guard, const std::function<void(DeviceCollectives&)>& call) {
+  auto made = std::make_shared<DeviceCall>();
+  made->group = group_;
+  made->text = text;
+  made->guard = std::move(guard);
+  made->timeout = timeout_;
+  made->deadline = std::chrono::steady_clock::now() + timeout_;
+  session_->watch.add(made);
+  try {
+    made->end = group_->start(call);
+    made->has_end.store(true);
+  } catch (const std::exception& error) {
+    group_->fail({CommError::Kind::kAborted, global_rank(rank()),
+                  fmt::format("{}: {}", text, error.what())});
+    group_->throw_if_failed();
+  }
+  return made;
+}
+
 WorkPtr DeviceCommunicator::pass(const Call& call) {
   if (!goes_here(call)) return WrappedCommunicator::pass(call);
   const auto& [op, in, out, count, dtype, reduce_op, root, label] = call;
-  group().throw_if_failed();
-  auto made = std::make_shared<DeviceCall>();
-  made->group = group_;
-  made->text = fmt::format("rank {}: {} '{}' of {} {} on GPUs", global_rank(rank()), name_of(op),
-                           label, count, name_of(dtype));
+  if (!group_) come_together();
+  group_->throw_if_failed();
   const std::string named =
       op == CollectiveOp::kBroadcast
           ? fmt::format("{} {} {} root {}", name_of(op), count, name_of(dtype), root)
           : fmt::format("{} {} {}", name_of(op), count, name_of(dtype));
-  made->guard = last_guard_ = guards_->barrier(fmt::format("{}: {}", label, named));
-  made->timeout = timeout_;
-  made->deadline = std::chrono::steady_clock::now() + timeout_;
-  try {
-    made->end = start(call, group_->calls());
-  } catch (const std::exception& error) {
-    group_->fail({CommError::Kind::kAborted, global_rank(rank()),
-                  fmt::format("{}: {}", made->text, error.what())});
-    group_->throw_if_failed();
-  }
+  last_guard_ = guards_->barrier(fmt::format("{}: {}", label, named));
+  auto made = start(fmt::format("rank {}: {} '{}' of {} {} on GPUs", global_rank(rank()),
+                                name_of(op), label, count, name_of(dtype)),
+                    last_guard_, [&](DeviceCollectives& calls) { ask(call, calls); });
   Counts::Sum& sum = counts_->sums[{std::string(label), op}];
   ++sum.calls;
   sum.wire_bytes += wire_bytes(op, size(), rank(), count, bytes_of(dtype), root);
-  session_->watch.add(made);
   return std::make_shared<DeviceWork>(std::move(made));
 }
 
@@ -177,9 +175,16 @@ void DeviceCommunicator::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 void DeviceCommunicator::abort(const std::string& reason) {
-  if (group_)
-    group_->fail({CommError::Kind::kAborted, global_rank(rank()),
-                  fmt::format("rank {} aborted: {}", global_rank(rank()), reason)});
+  std::shared_ptr<DeviceGroup> group;
+  {
+    std::lock_guard guard(joining_);
+    group = group_;
+  }
+  if (group) {
+    session_->library.use_on_this_thread();
+    group->fail({CommError::Kind::kAborted, global_rank(rank()),
+                 fmt::format("rank {} aborted: {}", global_rank(rank()), reason)});
+  }
   guards_->abort(reason);
   WrappedCommunicator::abort(reason);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,7 @@
 
 namespace smp {
 
+struct DeviceCall;
 class DeviceGroup;
 
 // Passes everything on to another Communicator but all_reduce, all_gather, reduce_scatter and
@@ -22,11 +25,13 @@ class DeviceGroup;
 //   device   in ------- GPUs ------> out      on a stream of the group's own
 //   host        guard: a barrier that names the call, by which ranks hear of each other
 //
-// A Work is waited for by the device: wait() returns at once, and what the device is asked to
-// compute next sees the result. What fails on the way ends what the device waits for, here and at
-// the peers, and is thrown by the next call or wait of the group; so are the time-out of a call, a
-// death and calls that do not match. Messages of pairs, and what a root collects or deals out, go
-// the other communicator's way: GPUs would hold each other up whose messages cross.
+// A call returns when the device has it: the first of a group when all ranks have come, and ranks
+// that are not connected yet when they are. Its Work is waited for by the device: wait() returns at
+// once, and what the device is asked to compute next sees the result. What fails on the way ends
+// what the device waits for, here and at the peers, and is thrown by the next call or wait of the
+// group; so are the time-out of a call, a death and calls that do not match. Messages of pairs, and
+// what a root collects or deals out, go the other communicator's way: GPUs would hold each other up
+// whose messages cross.
 //
 // Sums are in the library's order: other bits than on the host, and 16-bit elements are rounded
 // more than once. Thread rule of the Communicator behind it; all groups of a rank on one thread.
@@ -52,12 +57,16 @@ class DeviceCommunicator final : public WrappedCommunicator {
 
   WorkPtr pass(const Call& call) override;
   bool goes_here(const Call& call) const;
-  static CopyPtr start(const Call& call, DeviceCollectives& on);
-  DeviceGroup& group();  // comes together at the first call
+  static void ask(const Call& call, DeviceCollectives& on);
+  // Returns when the device has it. `guard`: the ranks' own call beside it.
+  std::shared_ptr<DeviceCall> start(const std::string& text, WorkPtr guard,
+                                    const std::function<void(DeviceCollectives&)>& call);
+  void come_together();  // before the first call
 
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<Communicator> guards_;
   std::chrono::milliseconds timeout_;
+  std::mutex joining_;  // of group_, which the rank's own thread alone sets
   std::shared_ptr<DeviceGroup> group_;
   WorkPtr last_guard_;
   const Unwinding unwinding_;

@@ -54,7 +54,7 @@ class CudaGpu final : public Gpu {
   const DeviceFunctions& functions() const override { return functions_; }
   DeviceMemory& memory() override { return *copies_; }
   DeviceCollectivesLibrary& collectives() override {
-    if (!nccl_) nccl_ = open_nccl();
+    if (!nccl_) nccl_ = open_nccl(index_);
     return *nccl_;
   }
   void listen(AllocationListener* hears) override { listener().store(hears); }

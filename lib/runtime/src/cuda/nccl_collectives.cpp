@@ -3,8 +3,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
-
-#include "cuda/device_copies.h"
+#include <utility>
 
 namespace smp::cuda {
 namespace {
@@ -42,27 +41,24 @@ ncclRedOp_t reduction_of(ReduceOp op) {
 
 NcclCollectives::NcclCollectives(const NcclFunctions& functions, const ncclUniqueId& id, int rank,
                                  int size)
-    : functions_(functions),
-      size_(size),
-      stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
+    : functions_(functions), size_(size) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  const ncclResult_t result = functions_.init_rank(&comm_, size, id, rank, &config);
-  if (result != ncclInProgress) check(result, "to begin a group");
+  check(functions_.init_rank(&comm_, size, id, rank, &config), "to begin a group");
 }
 
 NcclCollectives::~NcclCollectives() {
-  if (has_ended_.load()) return;
+  if (comm_ == nullptr) return;
   const auto until = steady_clock::now() + kLeaving;
   ncclResult_t result = functions_.finalize(comm_);
   while (result == ncclInProgress && steady_clock::now() < until) {
     std::this_thread::sleep_for(kNap);
-    if (functions_.async_error(comm_, &result) != ncclSuccess) break;
+    result = state();
   }
   if (result == ncclSuccess) {
     functions_.destroy(comm_);
   } else {
-    abort();
+    functions_.abort(comm_);
   }
 }
 
@@ -74,79 +70,62 @@ std::string NcclCollectives::text_of(ncclResult_t result) {
 }
 
 void NcclCollectives::check(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess)
+  asked_for_ = what;
+  if (result != ncclSuccess && result != ncclInProgress)
     throw std::runtime_error(std::string("NCCL refuses ") + what + ": " + text_of(result));
 }
 
-bool NcclCollectives::is_ready() {
+ncclResult_t NcclCollectives::state() {
   ncclResult_t state = ncclSuccess;
-  check(functions_.async_error(comm_, &state), "to say how far it is");
-  if (state == ncclInProgress) return false;
-  check(state, "to bring a group together");
-  return true;
+  const ncclResult_t asked = functions_.async_error(comm_, &state);
+  return asked == ncclSuccess ? state : asked;
 }
 
-// Another thread may abort meanwhile.
-ncclResult_t NcclCollectives::settled(ncclResult_t result) {
-  while (result == ncclInProgress && !has_ended_.load()) {
-    std::this_thread::sleep_for(kNap);
-    const ncclResult_t asked = functions_.async_error(comm_, &result);
-    if (asked != ncclSuccess) return asked;
-  }
-  return result;
+bool NcclCollectives::is_ready() {
+  const ncclResult_t now = state();
+  check(now, asked_for_);
+  return now == ncclSuccess;
 }
 
-template <class Call>
-CopyPtr NcclCollectives::call(const char* what, const Call& call) {
-  if (has_ended_.load()) throw std::runtime_error("NCCL's group was aborted");
-  follow_current(stream_.stream());
-  check(settled(call(stream_.stream())), what);
-  return copy_until_now(stream_.stream());
+CopyPtr NcclCollectives::until_now() { return copy_until_now(stream_.get()); }
+
+void NcclCollectives::all_reduce(const void* in, void* out, int64_t count, DType dtype,
+                                 ReduceOp op) {
+  follow_current(stream_.get());
+  check(functions_.all_reduce(in, out, static_cast<size_t>(count), type_of(dtype), reduction_of(op),
+                              comm_, stream_.get()),
+        "an all_reduce");
 }
 
-CopyPtr NcclCollectives::all_reduce(const void* in, void* out, int64_t count, DType dtype,
-                                    ReduceOp op) {
-  return call("an all_reduce", [&](cudaStream_t stream) {
-    return functions_.all_reduce(in, out, static_cast<size_t>(count), type_of(dtype),
-                                 reduction_of(op), comm_, stream);
-  });
+void NcclCollectives::all_gather(const void* in, void* out, int64_t count, DType dtype) {
+  follow_current(stream_.get());
+  check(functions_.all_gather(in, out, static_cast<size_t>(count), type_of(dtype), comm_,
+                              stream_.get()),
+        "an all_gather");
 }
 
-CopyPtr NcclCollectives::all_gather(const void* in, void* out, int64_t count, DType dtype) {
-  return call("an all_gather", [&](cudaStream_t stream) {
-    return functions_.all_gather(in, out, static_cast<size_t>(count), type_of(dtype), comm_,
-                                 stream);
-  });
+void NcclCollectives::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
+                                     ReduceOp op) {
+  follow_current(stream_.get());
+  check(functions_.reduce_scatter(in, out, static_cast<size_t>(count / size_), type_of(dtype),
+                                  reduction_of(op), comm_, stream_.get()),
+        "a reduce_scatter");
 }
 
-CopyPtr NcclCollectives::reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                                        ReduceOp op) {
-  return call("a reduce_scatter", [&](cudaStream_t stream) {
-    return functions_.reduce_scatter(in, out, static_cast<size_t>(count / size_), type_of(dtype),
-                                     reduction_of(op), comm_, stream);
-  });
-}
-
-CopyPtr NcclCollectives::broadcast(void* buffer, int64_t count, DType dtype, int root) {
-  return call("a broadcast", [&](cudaStream_t stream) {
-    return functions_.broadcast(buffer, buffer, static_cast<size_t>(count), type_of(dtype), root,
-                                comm_, stream);
-  });
+void NcclCollectives::broadcast(void* buffer, int64_t count, DType dtype, int root) {
+  follow_current(stream_.get());
+  check(functions_.broadcast(buffer, buffer, static_cast<size_t>(count), type_of(dtype), root,
+                             comm_, stream_.get()),
+        "a broadcast");
 }
 
 std::string NcclCollectives::error() {
-  std::lock_guard guard(ending_);
-  if (has_ended_.load()) return "";
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = functions_.async_error(comm_, &state);
-  if (asked != ncclSuccess) return text_of(asked);
-  return state == ncclSuccess || state == ncclInProgress ? "" : text_of(state);
+  const ncclResult_t now = state();
+  return now == ncclSuccess || now == ncclInProgress ? "" : text_of(now);
 }
 
 void NcclCollectives::abort() {
-  std::lock_guard guard(ending_);
-  if (has_ended_.exchange(true)) return;
-  functions_.abort(comm_);
+  if (comm_ != nullptr) functions_.abort(std::exchange(comm_, nullptr));
 }
 
 }  // namespace smp::cuda

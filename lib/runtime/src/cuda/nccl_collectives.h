@@ -1,11 +1,8 @@
 #pragma once
 
-#include <c10/cuda/CUDAStream.h>
-
-#include <atomic>
-#include <mutex>
 #include <string>
 
+#include "cuda/device_copies.h"
 #include "cuda/nccl_functions.h"
 #include "device_collectives.h"
 
@@ -18,27 +15,25 @@ class NcclCollectives final : public DeviceCollectives {
   ~NcclCollectives() override;
 
   bool is_ready() override;
-  CopyPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override;
-  CopyPtr all_gather(const void* in, void* out, int64_t count, DType dtype) override;
-  CopyPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype,
-                         ReduceOp op) override;
-  CopyPtr broadcast(void* buffer, int64_t count, DType dtype, int root) override;
+  CopyPtr until_now() override;
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override;
+  void all_gather(const void* in, void* out, int64_t count, DType dtype) override;
+  void reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op) override;
+  void broadcast(void* buffer, int64_t count, DType dtype, int root) override;
   std::string error() override;
   void abort() override;
 
  private:
-  template <class Call>
-  CopyPtr call(const char* what, const Call& call);
-  ncclResult_t settled(ncclResult_t result);
+  ncclResult_t state();
+  // What `what` came to so far.
   void check(ncclResult_t result, const char* what);
   std::string text_of(ncclResult_t result);
 
   const NcclFunctions& functions_;
   const int size_;
-  const c10::cuda::CUDAStream stream_;
-  ncclComm_t comm_ = nullptr;
-  std::mutex ending_;
-  std::atomic<bool> has_ended_{false};
+  const Stream stream_;
+  ncclComm_t comm_ = nullptr;   // null: aborted
+  const char* asked_for_ = "";  // last
 };
 
 }  // namespace smp::cuda

@@ -1,5 +1,6 @@
 #include "cuda/nccl_library.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <dlfcn.h>
 
 #include <cstring>
@@ -23,7 +24,7 @@ void find(void* library, const char* name, Function& function) {
 
 class NcclLibrary final : public DeviceCollectivesLibrary {
  public:
-  NcclLibrary() {
+  explicit NcclLibrary(c10::DeviceIndex gpu) : gpu_(gpu) {
     void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);  // stays: its threads may
     if (library == nullptr)
       throw std::runtime_error(
@@ -60,12 +61,18 @@ class NcclLibrary final : public DeviceCollectivesLibrary {
     return std::make_unique<NcclCollectives>(functions_, drawn, rank, size);
   }
 
+  // A thread begins with the first GPU, and would take memory there.
+  void use_on_this_thread() override { c10::cuda::set_device(gpu_); }
+
  private:
+  const c10::DeviceIndex gpu_;
   NcclFunctions functions_{};
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceCollectivesLibrary> open_nccl() { return std::make_unique<NcclLibrary>(); }
+std::unique_ptr<DeviceCollectivesLibrary> open_nccl(c10::DeviceIndex gpu) {
+  return std::make_unique<NcclLibrary>(gpu);
+}
 
 }  // namespace smp::cuda
