@@ -154,6 +154,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
     return open(request);
   };
   train_options.gdr_use = environment.gdr_use;
+  train_options.comm_timeout = environment.job.timeout;
   train_options.memory_watch = &memory;
   StepRecorder recorder;
   if (post) {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -51,6 +52,25 @@ TEST_CASE("a run on GPUs saves checkpoints, and goes on from them, on GPUs and o
       }
     }
   }
+}
+
+TEST_CASE("a run on GPUs whose collectives do not end is over after the communicator's time-out") {
+  const ShortRuns runs;
+  Plan plan = plan_on(runs, {"", {.replica = 2}}, DeviceKind::kCuda);
+  plan.job.parallel.data_collectives = CollectivesKind::kNccl;
+  HostGpus gpus;
+  gpus.network().board(DeviceGroupId{'1'})->last_to_end = 0;
+  TrainOptions options = options_of("", 1);
+  options.open_gpu = gpus.open();
+  options.comm_timeout = std::chrono::milliseconds(300);
+  std::string said;
+  try {
+    ShortRuns::run(plan, options);
+  } catch (const CommError& error) {
+    said = error.what();
+  }
+  CAPTURE(said);
+  CHECK(said.find("on GPUs timed out after 0.3 s: all ranks have called it") != std::string::npos);
 }
 
 TEST_CASE("SMP_GDRCOPY=on is refused where the plan has no GPU") {

@@ -40,9 +40,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Until GPUs that do not end a call which all ranks have made are given up.
-constexpr std::chrono::minutes kStuck{5};
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -326,7 +323,8 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     on_gpu.emplace(*gpu, ledger);
     staged.emplace(world, *gpu_memory, charged_buffers(world));
     if (uses_nccl(plan, world.rank()))
-      talking.emplace(*staged, world, *gpu_memory, nccl_of(plan, *gpu, world), kStuck);
+      talking.emplace(*staged, world, *gpu_memory, nccl_of(plan, *gpu, world),
+                      options.comm_timeout);
   }
   Communicator& by_host = staged ? static_cast<Communicator&>(*staged) : world;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -36,6 +37,8 @@ struct TrainOptions {
   bool owns_process = false;
   OpenGpu open_gpu = gpus_of_module("");  // for plans whose cluster.device is cuda
   GdrUse gdr_use = GdrUse::kAuto;         // of the smallest copies to and from a GPU
+  // That of `world`: GPUs that do not end a call which all ranks have made are given up after it.
+  std::chrono::milliseconds comm_timeout{300000};
   ProgressPost* progress_post = nullptr;  // where the rank says how far it is; none: nowhere
   MemoryWatch* memory_watch = nullptr;    // is shown the rank's memory while it trains
   std::optional<Fault> fault;
