@@ -266,6 +266,46 @@ TEST_CASE("staged messages: buffers are used again, and a peer's failure is told
   CHECK(most_pinned <= 2);
 }
 
+TEST_CASE("staged messages: a longer one has a longer buffer in place of one, not beside it") {
+  CountedCopies counts;
+  run_ranks(1, [&](Communicator& world) {
+    LateMemory memory(counts);
+    int64_t bytes_now = 0, most = 0, buffers = 0;
+    const auto allocate = [&](int64_t bytes) {
+      most = std::max(most, bytes_now += bytes);
+      ++buffers;
+      const auto owned = world.allocate_symmetric(bytes);
+      return std::shared_ptr<std::byte[]>(
+          owned.get(), [&bytes_now, owned, bytes](std::byte*) { bytes_now -= bytes; });
+    };
+    StagedCommunicator staged(world, memory, allocate);
+    std::vector<int64_t> values(3000);
+    const auto sum = [&](int64_t count) {
+      return staged.all_reduce(values.data(), values.data(), count, DType::kI64, ReduceOp::kSum,
+                               "x");
+    };
+    for (int64_t count = 1; count <= 1000; count += 111) sum(count)->wait();
+    CHECK(counts.pinned.load() == 1);
+    CHECK(most == 1000 * 8);
+    for (const int64_t longer : {1000, 1500, 2000}) {
+      const WorkPtr first = sum(longer), second = sum(longer / 2);
+      first->wait();
+      second->wait();
+    }
+    CHECK(counts.pinned.load() == 2);
+    CHECK(most <= (2000 + 2000) * 8);
+    const int64_t before = buffers;
+    for (int step = 0; step < 5; ++step) {
+      const WorkPtr first = sum(2000), second = sum(1000);
+      first->wait();
+      second->wait();
+      sum(7)->wait();
+    }
+    CHECK(buffers == before);
+  });
+  CHECK(counts.pinned == 0);
+}
+
 // Results must not wait for what the device was asked to compute after the call: a backward pass
 // that is asked for at once would hold all of them back until its end.
 TEST_CASE("staged messages: results come beside what is computed after the call") {

@@ -136,7 +136,7 @@ class StagedCommunicator::Staging::Message final : public Work {
 StagedCommunicator::Staging::~Staging() {
   for (Buffer& buffer : buffers_) {
     if (buffer.leaving != nullptr) buffer.leaving->wait();
-    memory_.unpin(buffer.memory.get());
+    unpin(buffer);
   }
 }
 
@@ -165,22 +165,34 @@ void StagedCommunicator::Staging::start_all() {
   }
 }
 
-// The smallest that is free and large enough: steps that send alike stop asking for more.
+void StagedCommunicator::Staging::unpin(Buffer& buffer) {
+  if (buffer.bytes == 0) return;
+  memory_.unpin(buffer.memory.get());
+  buffer.bytes = 0;
+}
+
+// Of those that are free the smallest that is large enough: steps that send alike stop asking for
+// more. Else the largest gives way to a larger one, so that there are no more than were ever taken
+// at once, none larger than the longest message.
 StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t bytes) {
+  const auto worth = [bytes](const Buffer& buffer) {
+    const bool is_enough = buffer.bytes >= bytes;
+    return std::pair(is_enough, is_enough ? -buffer.bytes : buffer.bytes);
+  };
   Buffer* best = nullptr;
   for (Buffer& buffer : buffers_) {
-    if (buffer.is_taken || buffer.bytes < bytes) continue;
-    if (buffer.leaving != nullptr && !buffer.leaving->done()) continue;
-    if (best == nullptr || buffer.bytes < best->bytes) best = &buffer;
+    if (buffer.is_taken || (buffer.leaving != nullptr && !buffer.leaving->done())) continue;
+    if (best == nullptr || worth(buffer) > worth(*best)) best = &buffer;
   }
-  if (best == nullptr) {
-    Buffer made;
-    made.memory = allocate_(bytes);
-    made.bytes = bytes;
-    memory_.pin(made.memory.get(), bytes);
-    best = &buffers_.emplace_back(std::move(made));
-  }
+  if (best == nullptr) best = &buffers_.emplace_back();
   best->leaving.reset();
+  if (best->bytes < bytes) {
+    unpin(*best);
+    best->memory.reset();
+    best->memory = allocate_(bytes);
+    memory_.pin(best->memory.get(), bytes);
+    best->bytes = bytes;
+  }
   best->is_taken = true;
   return *best;
 }

@@ -57,13 +57,14 @@ class StagedCommunicator::Staging : public std::enable_shared_from_this<Staging>
   class Message;
   struct Buffer {
     std::shared_ptr<std::byte[]> memory;
-    int64_t bytes = 0;
-    CopyPtr leaving;  // the last copy to the device that still reads it
+    int64_t bytes = 0;  // pinned
+    CopyPtr leaving;    // the last copy to the device that still reads it
     bool is_taken = false;
   };
 
   void start_due();
   Buffer& take(int64_t bytes);
+  void unpin(Buffer& buffer);
 
   DeviceMemory& memory_;
   const Allocate allocate_;
