@@ -44,6 +44,8 @@ BucketTraffic::BucketTraffic(FlatParameters& parameters, RankGroups& groups)
   const at::Tensor& weights = parameters.weights();
   window_ =
       shard_->open_window(weights.const_data_ptr(), weights.numel(), parameters.dtype(), kWindow);
+  limits_gathers_ = window_ == nullptr && !parameters.layout().shards_weights() &&
+                    !groups.is_among_gpus(Axis::kShard);
 }
 
 void BucketTraffic::changed(int64_t bucket) {
@@ -70,6 +72,8 @@ void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
   const DType dtype = parameters_.gradient_dtype();
   void* begin = whole.mutable_data_ptr();
   WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
+  add_under_way(bucket);
+  if (!to_gather_.empty()) wait_gather(to_gather_.back());  // all ranks call in the same order
   if (shard_ == nullptr) {
     SMP_CHECK(data_ != nullptr);
     work = data_->all_reduce(begin, begin, whole.numel(), dtype, ReduceOp::kSum, kGradients);
@@ -80,9 +84,19 @@ void BucketTraffic::start_reduce(int64_t bucket, bool is_first, bool is_last) {
       begins_sums ? parameters_.owned(bucket).gradients : part_of(whole, *shard_);
   work = shard_->reduce_scatter(begin, out.mutable_data_ptr(), whole.numel(), dtype, ReduceOp::kSum,
                                 kGradients);
-  if (replica_ != nullptr || shards_gradients_) {
-    first_halves_.push_back({bucket, begins_sums, is_last});
+  if (has_halves()) first_halves_.push_back({bucket, begins_sums, is_last});
+}
+
+void BucketTraffic::add_under_way(int64_t bucket) {
+  std::erase_if(under_way_, [this](int64_t one) {
+    const auto at = static_cast<size_t>(one);
+    return reductions_[at] == nullptr && second_halves_[at] == nullptr;
+  });
+  if (under_way_.size() == kMostReductions) {
+    wait_sums(under_way_.front());
+    under_way_.erase(under_way_.begin());
   }
+  under_way_.push_back(bucket);
 }
 
 void BucketTraffic::poll() {
@@ -90,6 +104,7 @@ void BucketTraffic::poll() {
          reductions_[static_cast<size_t>(first_halves_.front().bucket)]->done()) {
     finish_first_half();
   }
+  start_gathers();
 }
 
 void BucketTraffic::finish_first_half() {
@@ -114,10 +129,8 @@ void BucketTraffic::start_second_half(int64_t bucket) {
 }
 
 void BucketTraffic::wait_reduce(int64_t bucket) {
-  WorkPtr& work = reductions_.at(static_cast<size_t>(bucket));
-  if (!shards_gradients_ && replica_ == nullptr) return finish(work);
-  while (work != nullptr) finish_first_half();
-  if (!shards_gradients_) finish(second_halves_[static_cast<size_t>(bucket)]);
+  if (!shards_gradients_) return wait_sums(bucket);
+  while (reductions_.at(static_cast<size_t>(bucket)) != nullptr) finish_first_half();
 }
 
 void BucketTraffic::finish_reductions() {
@@ -128,11 +141,33 @@ void BucketTraffic::finish_reductions() {
 }
 
 void BucketTraffic::wait_sums(int64_t bucket) {
-  WorkPtr& work = second_halves_.at(static_cast<size_t>(bucket));
-  if (work != nullptr) finish(work);
+  WorkPtr& first = reductions_.at(static_cast<size_t>(bucket));
+  while (first != nullptr) has_halves() ? finish_first_half() : finish(first);
+  WorkPtr& second = second_halves_.at(static_cast<size_t>(bucket));
+  if (second != nullptr) finish(second);
 }
 
 void BucketTraffic::start_gather(int64_t bucket) {
+  if (!limits_gathers_) return gather(bucket);
+  to_gather_.push_back(bucket);
+  start_gathers();
+}
+
+void BucketTraffic::start_gathers() {
+  const auto is_there = [this](int64_t bucket) {
+    const WorkPtr& work = gathers_[static_cast<size_t>(bucket)];
+    return work == nullptr || work->done();
+  };
+  while (!to_gather_.empty()) {
+    while (!under_gather_.empty() && is_there(under_gather_.front())) under_gather_.pop_front();
+    if (under_gather_.size() == kMostGathers) return;
+    gather(to_gather_.front());
+    under_gather_.push_back(to_gather_.front());
+    to_gather_.pop_front();
+  }
+}
+
+void BucketTraffic::gather(int64_t bucket) {
   SMP_CHECK(shard_ != nullptr);
   at::Tensor part = parameters_.owned(bucket).weights;
   const at::Tensor whole = parameters_.whole_weights(bucket);
@@ -154,11 +189,17 @@ void BucketTraffic::start_gather(int64_t bucket) {
 }
 
 void BucketTraffic::wait_gather(int64_t bucket) {
+  while (std::find(to_gather_.begin(), to_gather_.end(), bucket) != to_gather_.end()) {
+    finish(gathers_.at(static_cast<size_t>(under_gather_.front())));
+    start_gathers();
+  }
   WorkPtr& work = gathers_.at(static_cast<size_t>(bucket));
   if (work != nullptr) finish(work);
+  start_gathers();
 }
 
 void BucketTraffic::finish_gathers() {
+  while (!to_gather_.empty()) wait_gather(to_gather_.back());
   for (WorkPtr& work : gathers_) {
     if (work != nullptr) finish(work);
   }

@@ -13,7 +13,9 @@ RankGroups::RankGroups(const Plan& plan, Communicator& world, Communicator* amon
   if (among_gpus != nullptr) among_gpus_.emplace(*among_gpus, clock_);
   const auto way = [&](Axis axis) {
     const bool nccl = collectives_of(plan.job.parallel, axis) == CollectivesKind::kNccl;
-    return among_gpus_ && nccl ? &*among_gpus_ : &by_host_;
+    if (!among_gpus_ || !nccl) return &by_host_;
+    axes_among_gpus_.insert(axis);
+    return &*among_gpus_;
   };
   world_ = way(Axis::kWorld);
   for (const RankGroup& group : rank_groups(plan, world.rank())) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class RankGroups {
   Communicator* find(Axis axis);
   // The group along `axis`; a bug in smp when there is none.
   Communicator& at(Axis axis);
+  // Whether calls of the group along `axis` go between GPUs, not by their hosts.
+  bool is_among_gpus(Axis axis) const { return axes_among_gpus_.contains(axis); }
 
   double waited_s() const { return clock_.seconds(); }
   double exposed_s() const { return clock_.exposed_seconds(); }
@@ -48,6 +51,7 @@ class RankGroups {
   WaitClock clock_;
   TimedCommunicator by_host_;
   std::optional<TimedCommunicator> among_gpus_;
+  std::set<Axis> axes_among_gpus_;
   TimedCommunicator* world_;  // one of both
   std::map<Axis, std::unique_ptr<Communicator>> groups_;
 };
