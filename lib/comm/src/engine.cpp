@@ -17,17 +17,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kLongBytes = 256 << 10;  // a rank's share takes longer than to wake a thread
-constexpr int64_t kHabitBytes = 4 << 20;   // of 8 and 16 MiB a habit saved nothing
-// So that the last call of a step, which is waited for at once, does not make the next step's first
-// ones look wanted.
+constexpr int64_t kLongBytes = 256 << 10;  // takes longer than to wake a thread
+constexpr int64_t kHabitBytes = 4 << 20;   // longer calls gain nothing from a habit
+// For so many more long calls a rank that left one alone is expected to do so again. The last call
+// of a training step, which is waited for at once, must not make the first calls of the next step
+// look wanted.
 constexpr int kRemembered = 8;
-// Of its time, what a rank computes that shares its CPU with others, or more.
+// A thread computes if it took more than this part of the time on a CPU.
 constexpr int kLeastComputing = 8;
 
 using Clock = std::chrono::steady_clock;
 
-thread_local LongCall::Span waited_here{0};  // for long calls
+// how long this thread has waited for long calls in all
+thread_local LongCall::Span waited_here{0};
 
 std::chrono::nanoseconds own_cpu_time() {
   timespec time{};
@@ -35,8 +37,8 @@ std::chrono::nanoseconds own_cpu_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Whether the rank has computed since this was asked last: only where it matters, for the kernel
-// takes 0.13 us to tell, a call of 256 KiB 3 to 5.
+// Whether the calling thread has computed since it was last asked. Asked only where it matters: the
+// kernel takes 0.13 us to tell.
 bool computes(Lane& lane, Clock::time_point now) {
   const auto cpu_time = own_cpu_time();
   const auto taken = cpu_time - std::exchange(lane.cpu_time, cpu_time);
@@ -96,9 +98,9 @@ void Engine::wake_thread() {
   if (doorbell_ != nullptr) doorbell_->ring();
 }
 
-// A caller that left its last long calls alone has something else to do: the engine's thread runs
-// those that it makes now, and it goes on. One that waits for its calls runs them itself, and so
-// does one that computes where ranks have no CPU to spare: a thread would take it from the others.
+// A caller that left its last long calls alone has something else to do, so the engine's thread
+// runs those that it makes now. A caller that waits for its calls runs them itself. So does one
+// that computes where ranks have no CPU to spare: a thread would take that CPU from another rank.
 bool Engine::is_for_thread(const std::shared_ptr<Operation>& op) const {
   Lane& lane = op->lane;
   const auto before = std::exchange(lane.last_long, op);
@@ -125,10 +127,10 @@ void Engine::put(std::shared_ptr<Operation> op, bool leaves) {
     const bool may_rest = op->call.bytes() <= kHabitBytes;
     enqueue(std::move(op));
     run_lanes(kBudget);
-    // What is through, but for news of it, has no need to look at the network for itself.
+    // An operation whose program has ended needs no look at the network here.
     if (more_ || !lane.operations.empty()) pass();
     leave(nullptr, may_rest && is_watched_.load() && waited_at_once_.load() >= kHabit);
-    // It may sleep as long as there was nothing to do.
+    // The thread may be in the long sleep that it chose when there was nothing to do.
     if (mover_ != nullptr && doorbell_ == nullptr) wake_thread();
     return;
   }
@@ -140,7 +142,7 @@ void Engine::put(std::shared_ptr<Operation> op, bool leaves) {
   inbox_filled_.store(true);
   if (leaves && waiters_.load() == 0) {
     wake_thread();
-    if (locked_.load()) job_.ring(rank_);  // one that waits may be asleep with the lock
+    if (locked_.load()) job_.ring(rank_);  // a waiting thread may be asleep with the lock
   } else if (try_lock()) {
     pass();
     leave();
@@ -264,7 +266,7 @@ bool Engine::advance(Lane& lane, int budget) {
       complete_those_that_left(lane);
       continue;
     }
-    // First: to take back the memory of what was under way may fail in its turn.
+    // Recorded first, since finish() takes back memory that is under way, which may fail in turn.
     if (error) record(failure_of(*ended, error));
     finish(*ended, error);
     if (!error) continue;
@@ -300,7 +302,7 @@ void Engine::finish(Operation& op, std::exception_ptr error) {
 void Engine::close(std::vector<Lane*> lanes, const std::string& reason) {
   exclusively([&] {
     const Failure failure{CommError::Kind::kAborted, rank_, rank_, reason};
-    if (mover_ != nullptr) mover_->send_held();  // what nobody has waited for
+    if (mover_ != nullptr) mover_->send_held();  // messages that were held back
     for (Lane* lane : lanes) {
       complete_those_that_left(*lane);
       if (!lane->is_empty()) fail_lane(*lane, lane->member->failure().value_or(failure));
@@ -332,7 +334,7 @@ void Engine::exclusively(const std::function<void()>& run) {
 void Engine::give_up() {
   const std::string reason = fmt::format("rank {} failed while a call was under way", rank_);
   job_.fail(job_.failure(), {CommError::Kind::kAborted, rank_, rank_, reason});
-  // All lanes: a call between hosts has steps on another one.
+  // On all lanes, since a call between hosts has steps on another lane.
   exclusively([this] { fail_affected(); });
 }
 

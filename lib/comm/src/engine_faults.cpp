@@ -7,23 +7,25 @@
 #include "engine.h"
 #include "process_state.h"
 
-// The part of the engine that notices what went wrong and says so.
+// The part of the engine that finds out what went wrong and reports it.
 namespace smp::shm {
 namespace {
 
 using std::chrono::milliseconds;
 
-// A peer that hands on what others send may wait for one of those, and is not to blame: whoever
-// waits for that one directly shall say so first. There may be none where one has stopped after all
-// that others wait for.
+// A peer that passes on what others send may itself wait for one of them and is then not to blame.
+// So an operation that waits at second hand gives a rank that waits for the culprit directly so
+// much time to report it first. If the culprit is stopped it gives less: there may be no such rank,
+// where the culprit has already done all that others wait for.
 constexpr milliseconds kPatience{10000}, kPatienceWithStopped{100};
-// Within this a rank that waits looks again, unless it is stopped; where there is time for it, one
-// that others keep from its CPU shall not be taken for stopped.
+// A waiting rank looks again within this time, unless it is stopped. Long time-outs leave room for
+// a rank that others keep from its CPU, which must not be taken for stopped.
 milliseconds look_within(const Operation& op) {
   return std::clamp<milliseconds>(op.timeout / 20, milliseconds(150), milliseconds(2000));
 }
-// Ranks of other hosts are asked so long before the time is over that the answer of one that has
-// none is known by then; after this part of the time at the earliest.
+// Ranks of other hosts are asked before the time is over: earlier by this and by mute_after(), so
+// that a rank that cannot answer is known as mute by then; but not before this part of the time has
+// passed.
 constexpr milliseconds kAskAhead{200};
 constexpr int kAskAfter = 8;
 constexpr milliseconds kAskEvery{20};
@@ -85,7 +87,7 @@ void Engine::check_health() {
 void Engine::check_peer(Operation& op) {
   if (op.counter_ == nullptr || op.peer_ < 0) return;
   const Member& member = *op.lane.member;
-  // Before it names anybody it does what nobody else has done.
+  // Before it blames anybody, this rank makes what nobody has begun to make.
   if (op.start_ != Clock::time_point() && Clock::now() - op.start_ > op.timeout / 2)
     op.wanted_ = true;
   if (op.ready()) return;
@@ -120,13 +122,13 @@ void Engine::blame(Operation& op, int late) {
   const auto limit = op.start_ + op.timeout + (op.at_second_hand ? patience : milliseconds(0));
   if (now <= limit) return;
   if (!found->is_stopped && op.overdue_.since() < limit)
-    op.overdue_ = Looking();  // ranks have had time to go on since they were asked
+    op.overdue_ = Looking();  // they may have gone on since: look again from now on
   else
     report(CommError::Kind::kTimeout, found->culprit, found->text);
 }
 
-// Follows the chain as far as answers have come, and asks the next one. Who has answered is asked
-// again when the time is over.
+// Follows the chain of waits as far as answers have come, and asks the next rank. Ranks that have
+// answered are asked again when the time is over.
 void Engine::ask_early(Operation& op, int late) {
   const auto now = Clock::now();
   const auto ahead = mover_->mute_after() + kAskAhead;
@@ -147,7 +149,7 @@ ProcessState Engine::state(int rank) const {
   return is_known ? state_of(board.process.load()) : ProcessState::kUnknown;
 }
 
-// Whether a rank of this host that has said it waits is stopped, and has seen nothing of what came
+// Whether a rank of this host that said that it waits is stopped, and so has not seen what came
 // since; nothing as long as that is open.
 std::optional<bool> Engine::is_stopped(int rank, const Operation& op) const {
   return is_stopped_by(state(rank), has_looked(rank, op), op.overdue_.looked_for(),
@@ -161,7 +163,7 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
   Standing here;
   const RankBoard& board = job_.board(rank);
   here.waits_for = board.blocked_on.load() - 1;
-  // One that was stopped while it waited waits for nobody.
+  // A rank that was stopped while it waited counts as waiting for nobody: it is to blame.
   if (here.waits_for >= 0) {
     const auto stopped = is_stopped(rank, op);
     if (!stopped) return std::nullopt;
@@ -176,9 +178,9 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
   return here;
 }
 
-// The rank that this operation waits for may itself wait for another one: follow the chain, by
-// asking where it leads to other hosts, so that the one to blame is named. Nothing while an answer
-// is on its way.
+// The rank that this operation waits for may itself wait for another one. Follows that chain to the
+// rank to blame, and asks ranks of other hosts where it goes on. Nothing while an answer is on its
+// way.
 std::optional<Engine::Verdict> Engine::verdict(const Operation& op, int late) const {
   std::vector<int> chain;
   std::vector<Standing> said;
@@ -191,8 +193,8 @@ std::optional<Engine::Verdict> Engine::verdict(const Operation& op, int late) co
     chain.push_back(rank);
     said.push_back(*its);
   }
-  if (chain.empty()) return std::nullopt;  // for itself: what it waited for has come since
-  // In a ring of waits one that had no CPU holds up whom it seems to wait for.
+  if (chain.empty()) return std::nullopt;  // it waits for this rank: what it waited for has come
+  // In a circle of waits, a rank that had no CPU lately is what holds up the others.
   const auto behind =
       std::find_if(said.begin(), said.end(), [](const Standing& its) { return its.is_behind; });
   if (behind != said.end() && said.back().waits_for >= 0) {

@@ -7,46 +7,49 @@
 #include "futex.h"
 #include "pause_cpu.h"
 
-// Who runs a rank's programs while nobody has anything else to do: a thread that waits for its call
-// leads, the others follow it, and the engine's own thread goes on while none waits. How long each
-// looks before it sleeps, and where.
+// Which thread runs a rank's programs, and how threads wait. A thread that waits for its call
+// *leads*: it runs the programs of all calls. Other waiting threads *follow* it. While no thread
+// waits, the engine's own thread goes on.
 namespace smp::shm {
 namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Pauses before the first yield, if CPUs suffice: about a microsecond, for the ranks may be on one
-// CPU until the kernel has moved one of them.
+// Looks of the busy-wait if every rank has a CPU: about a microsecond. It is short because two
+// ranks may be on one CPU until the kernel has moved one of them.
 constexpr int kSpins = 60;
-constexpr microseconds kYieldFor{60};  // then yields, then a futex
-// With more ranks to a CPU a yield hands it to another that waits, or takes it from one that
-// computes, so a waiter sleeps at once, unless nothing stood still for long of late: ranks that
-// compute in between see that rarely. With 8 ranks on 2 CPUs (tensor 2, pipeline 2, shard 2) those
-// that always yielded took 3 % longer for a step of training.
+constexpr microseconds kYieldFor{60};  // then sched_yield for so long, then a futex
+// With more ranks to a CPU a yield hands the CPU to another thread that waits, or takes it from one
+// that computes. A waiting thread then sleeps at once, unless its last kShortWaits waits were all
+// short: ranks that compute between calls rarely wait for so short a time.
 constexpr int kRanksPerCpuThatYield = 2;
-constexpr microseconds kShortWait{200};  // asleep as well: about as long as it takes to be woken
+constexpr microseconds kShortWait{200};  // about what it takes to wake a thread
 constexpr int kShortWaits = 64;
-// A yield this long: others want the CPUs, so sleep for a while: a sleeper gets its turn back
-// sooner. With room it is longer than another rank of the CPU sums for all of them: with 4 ranks on
-// 2 CPUs a direct reduce_scatter of 4 MiB took 0.8 of the time that it took with 0.2 ms.
+// A longer yield means that others want the CPU. Threads then sleep without yielding for
+// kCrowdedFor, since a sleeper gets its turn back sooner. With more than kRanksPerCpuThatYield the
+// limit is kShortWait. Otherwise it must exceed the time for which another rank on the CPU sums for
+// all (see docs/collective-tuning.md).
 constexpr milliseconds kSlowYield{1};
 constexpr milliseconds kCrowdedFor{5};
-constexpr int kThreadBudget = 8;             // chunks that it moves, 0.1 ms, before it gives way
-constexpr microseconds kThreadYieldFor{20};  // the engine's own thread gives way sooner
-constexpr milliseconds kWaiterNap{20};       // how often a sleeper looks at clocks and failures
+constexpr int kThreadBudget = 8;             // chunks, about 0.1 ms, after which it yields
+constexpr microseconds kThreadYieldFor{20};  // how long it yields, idle, before it sleeps
+constexpr milliseconds kWaiterNap{20};       // how often a sleeping waiter looks at clocks
 constexpr milliseconds kThreadNap{100};
-// Where nobody rings when a message of another host has come.
+// How often the network is polled where no descriptor tells of its messages.
 constexpr microseconds kNetworkNap{100};
+// The engine's thread's nap while another thread waits at the doorbell.
 constexpr milliseconds kBesideWaiter{1};
-constexpr microseconds kSoonBack{100};  // between two calls of a rank that does nothing else
-constexpr microseconds kByHabit{5};     // between a call and the wait for it
-// Where a habit may end: how long a call then stands still. The longer a habit has lasted the more
-// it is trusted, by this part of that time: whoever looks takes its CPU from ranks that call.
+constexpr microseconds kSoonBack{100};  // a rank that waits again within this only calls
+constexpr microseconds kByHabit{5};     // a wait that begins within this is at once
+// While a rank has the habit of waiting at once, the engine's thread looks only this often, so a
+// call stands still for as long when the habit ends. The time is the age of the habit divided by
+// kWatchPart, within these limits: each look takes the CPU from ranks that call.
 constexpr milliseconds kWatch{1}, kLongestWatch{4};
 constexpr int kWatchPart = 16;
 
-// Peers look at it whenever they move a counter: a store would have them fetch its line again.
+// Peers read `sleeper` whenever they raise a counter. A store takes the line from them, so it is
+// made only if the value changes.
 void show(std::atomic<uint32_t>& sleeper, uint32_t value) {
   if (sleeper.load() != value) sleeper.store(value);
 }
@@ -60,8 +63,8 @@ void Engine::set_patience(int ranks_here, int cpus) {
 }
 
 void Engine::wait(Operation& op) {
-  // Whoever has the lock need not tell the thread that it waits, unless both can sleep at one
-  // place.
+  // A thread that holds the lock need not be counted as a waiter, unless it and the engine's thread
+  // can both sleep at the doorbell.
   if (doorbell_ == nullptr && try_lock()) {
     note_wait(op);
     lead(op);
@@ -73,7 +76,7 @@ void Engine::wait(Operation& op) {
   while (!op.finished()) {
     if (try_lock()) {
       lead(op);
-      // One who comes back at once may have a message for it.
+      // A caller that comes back at once may have another message to send with the held ones.
       if (mover_ != nullptr && !is_soon_back) mover_->send_held();
       leave();
     } else {
@@ -81,19 +84,20 @@ void Engine::wait(Operation& op) {
     }
   }
   if (doorbell_ == nullptr) {
-    // The thread keeps away while somebody waits, so whoever led has not woken it.
+    // The engine's thread keeps away while somebody waits, so it has not been woken yet.
     if (waiters_.fetch_sub(1) == 1 && try_lock()) leave();
     return;
   }
   waited_until_.store(Clock::now());
-  // The thread keeps away from the network while somebody waits. Between the calls of one who comes
-  // back at once it would only be in the way; should that one stay away, it looks by itself.
+  // The engine's thread keeps away from the network while somebody waits. It would only be in the
+  // way of a caller that comes back at once; should that caller stay away, the thread looks by
+  // itself.
   if (waiters_.fetch_sub(1) == 1 && !is_soon_back &&
       job_.board(rank_).sleeper.load() == RankBoard::kThread)
     wake_thread();
 }
 
-// Runs everybody's programs until `op` is finished.
+// Runs the programs of all calls until `op` is finished.
 void Engine::lead(const Operation& op) {
   RankBoard& board = job_.board(rank_);
   show(board.sleeper, RankBoard::kNobody);
@@ -108,7 +112,8 @@ void Engine::lead(const Operation& op) {
     if (pass()) {
       if (spins > spins_) note_end(idle_since);
       spins = 0;
-      // Other lanes may move for long; whoever follows a chain shall not take it for stopped.
+      // Other lanes may move for long: a rank that follows a chain of waits must not take this one
+      // for stopped.
       if (slept) board.looked_ns.store(Clock::now().time_since_epoch().count());
       continue;
     }
@@ -143,12 +148,12 @@ void Engine::lead(const Operation& op) {
     show(board.sleeper, RankBoard::kNobody);
   }
   if (slept) board.blocked_on.store(0);
-  if (followers_.load() > 0) next_turn();  // before the rest of what can move does
+  if (followers_.load() > 0) next_turn();  // before leave() runs what else can move
 }
 
 bool Engine::yields() const { return has_room_ || short_waits_ >= kShortWaits; }
 
-// Of a wait that somebody's move has ended.
+// A peer's move has ended a wait.
 void Engine::note_end(Clock::time_point idle_since) {
   if (has_room_) return;
   short_waits_ = Clock::now() - idle_since < kShortWait ? short_waits_ + 1 : 0;
@@ -163,8 +168,8 @@ void Engine::nap(uint32_t bell) {
   if (doorbell_->sleep(network, network < 0 ? kNetworkNap : kWaiterNap)) doorbell_->answer();
 }
 
-// The ranks whose counters the first operations of all lanes wait for; all where a counter of any
-// may be the last one.
+// The ranks whose counters the first operations of all lanes wait for, as bits; all of them where
+// any rank's counter may be the last one.
 uint64_t Engine::movers() const {
   uint64_t all = 0;
   for (const Lane* lane : active_) {
@@ -176,16 +181,17 @@ uint64_t Engine::movers() const {
   return all;
 }
 
-// Whether something that is under way must go on though nobody may come to wait for it. What has
-// been given to all peers can be completed later: whoever made the call is likely to wait for it
-// now, and would only have been woken for nothing.
+// Whether something under way must go on even if nobody waits for it. A call whose data all peers
+// have can be completed later: its maker is likely to wait for it now, and the thread would be
+// woken for nothing.
 bool Engine::needs_thread() const {
   return std::any_of(active_.begin(), active_.end(), [this](const Lane* lane) {
     return mover_ != nullptr || lane->operations.size() != 1 || !lane->operations.front()->is_given;
   });
 }
 
-// Of what has begun to wait. Most calls are through before anybody would look at a clock.
+// Notes when operations began to wait. Most calls are complete before anybody would look at a
+// clock.
 void Engine::note_start(Clock::time_point now) {
   auto note = [now](const auto& operations) {
     if (!operations.empty() && operations.front()->start_ == Clock::time_point())
@@ -197,17 +203,17 @@ void Engine::note_start(Clock::time_point now) {
   }
 }
 
-// Whose maker comes back at once, call after call, does not need the thread in between: to wake it
-// costs as much as a call of some 100 KiB.
+// Counts the calls whose maker waits at once. It does not need the engine's thread in between:
+// waking it costs as much as a call of some 100 KiB.
 void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
   const uint64_t calls = waited_at_once_.load();
   if (Clock::now() - op.start_ < kByHabit) return waited_at_once_.store(calls + 1);
-  late_at_ = calls >= late_at_ + kHabit ? calls : 0;  // now and then it may have been interrupted
+  late_at_ = calls >= late_at_ + kHabit ? calls : 0;  // one may be an interruption
   waited_at_once_.store(late_at_);
 }
 
-// Another thread has the lock and runs our operation with its own.
+// Another thread holds the lock and runs our operation with its own.
 void Engine::follow(const Operation& op) {
   followers_.fetch_add(1);
   const uint32_t turn = turn_.load();
@@ -221,8 +227,8 @@ void Engine::unlock() {
   if (followers_.load() > 0) next_turn();
 }
 
-// Of what is finished, to those who follow, while the lock is kept. Whoever follows looks at his
-// operation after he has counted himself, so this must count after it was finished.
+// Tells followers, while the lock is kept, that something has finished. A follower counts itself
+// and then looks at its operation; so the count is read after the operation was marked as finished.
 void Engine::tell_followers() {
   if (std::exchange(has_news_, false) && followers_.fetch_add(0) > 0) next_turn();
 }
@@ -240,8 +246,8 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
     if (goes_on && !is_soon_back) {
       board.waits_for.store(movers());
       board.sleeper.store(RankBoard::kThread);
-      // Programs wait for other ranks now, which may have moved already. A message of the network
-      // wakes whoever sleeps there, whenever it comes.
+      // Peers may have raised counters before they could see `sleeper`, so the lanes run once more.
+      // The network needs no second look: its messages wake a sleeper whenever they come.
       if (run_lanes(budget)) {
         board.waits_for.store(~uint64_t{0});
         pass(budget);
@@ -261,10 +267,10 @@ void Engine::leave(Rest* rest, bool is_soon_back, int budget) {
     } else if (!active_.empty()) {
       wake = std::exchange(thread_is_deaf_, false);
     } else if (thread_is_deaf_) {
-      mover_->send_held();  // credits of what has just been received
+      mover_->send_held();  // credits for what was just received
     }
     unlock();
-    // The thread that a peer has woken since could not have the lock, and sleeps again.
+    // A thread that a peer has woken meanwhile could not get the lock and sleeps again.
     const bool is_missed = needed && board.sleeper.load() == RankBoard::kNobody;
     if (wake || ((more || is_missed) && waiters_.load() == 0)) wake_thread();
     if (!inbox_filled_.load() || !try_lock()) return;
@@ -291,7 +297,7 @@ void Engine::run_thread() {
       Clock::time_point idle_since = Clock::now();
       while (is_mine && waiters_.load() == 0) {
         if (pass(kThreadBudget)) {
-          if (more_) {  // long work: those who compute, or want to, go first
+          if (more_) {  // a long call: threads that compute go first
             unlock();
             sched_yield();
             is_mine = try_lock();
@@ -313,7 +319,8 @@ void Engine::run_thread() {
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
-      // Woken for calls whose maker was there first, it finds the lock taken, again and again.
+      // Woken for calls that their maker already runs, the thread finds the lock taken again and
+      // again.
       if (!has_looked && has_habit()) is_watched_.store(true);
       const auto now = Clock::now();
       if (!was_watched) habit_since = now;
@@ -325,7 +332,8 @@ void Engine::run_thread() {
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
     } else {
-      // Whoever waits sleeps there. It may be gone soon, and the next call not be waited for.
+      // A waiting thread sleeps at the doorbell. It may be gone soon, and the next call may have no
+      // waiter.
       futex_wait(board.thread_bell, bell, kBesideWaiter);
     }
   }
