@@ -4,12 +4,12 @@
 #include "reduce.h"
 #include "steps.h"
 
-// The two ways of an all_reduce of private memory: short ones show all to all, long ones are a
-// reduce_scatter of the ranks' parts and a gather of them. Words as in collectives.cpp.
+// The two ways of an all_reduce of private memory. One-shot: every rank sums everything. Long
+// calls: a reduce_scatter of the ranks' parts, then a gather of them. Words as in collectives.cpp.
 namespace smp::shm {
 namespace {
 
-// Half a slot: beside it the rank's own part and what is written stay in a CPU's own cache.
+// Half a slot: it, the rank's own input and the output then stay in a CPU's own cache.
 constexpr int64_t kOneShotStep = 128 << 10;
 static_assert(kOneShotStep <= kSlotBytes);
 
@@ -46,7 +46,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
   }
 }
 
-// The second half of a long one, in which `out` has the sum of this rank's part.
+// The second half of a long all_reduce; `out` already has the sum of this rank's part.
 Program Group::run_gather_of_parts(Operation& op, Bytes out, bool stream) {
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
   const int64_t steps = div_up(part_size(count, size_, 0) * element, kSlotBytes);

@@ -8,27 +8,25 @@
 #include "reduce.h"
 #include "steps.h"
 
-// The collectives of a group. Words: a *step* moves one chunk of each rank's data; a *part* is what
-// a rank owns of a reduced buffer; a *piece* is what a slot of a reduction, or two at once, holds
-// for one reader.
+// The collectives of a group inside a host. Words: a *step* moves one chunk of each rank's data; a
+// *part* is what a rank owns of a reduced buffer; a *piece* is what a slot of a reduction, or two
+// at once, holds for one reader.
 //
-// What a sum of several steps fetches ahead is the farthest of its inputs: a rank's own part of a
-// call that fills the cache, unless the rank has just copied it to a slot; below that a peer's
-// slot.
+// A sum of several steps prefetches the farthest of its inputs: in a call that fills the cache the
+// rank's own part, unless the rank has just copied it to a slot; else a peer's slot.
 //
 // No program completes before it has seen the same call at every peer. A rank can therefore be at
 // most one call ahead of another, which bounds the number of call entries that are kept.
 namespace smp::shm {
 namespace {
 
-// Among so many that a slot has no room for it a reduce_scatter takes two, which its pieces fill. A
-// turn of ranks that share a CPU costs 2 us, for what it needs next is not in its cache: with
-// fewer, larger pieces 4 ranks on 2 CPUs took 0.96 to 1.0 of the time from 1 MiB on, 8 ranks 0.80
-// to 0.93.
+// A reduce_scatter writes two slots at once where one has no room for each rank's part or for so
+// much of it. A turn of ranks that share a CPU costs 2 us, and larger pieces need fewer turns (see
+// docs/collective-tuning.md).
 constexpr int64_t kLargePiece = 128 << 10;
 
-// Chunks of whole lines, at most `most`, that `bytes` fall into: as few as can be, about as long as
-// each other.
+// The length of chunks, in whole lines and at most `most`, that cut `bytes` in as few and as equal
+// parts as possible.
 int64_t even_chunk(int64_t bytes, int64_t most) {
   constexpr int64_t line = int64_t(kLineBytes);
   const int64_t chunks = std::max<int64_t>(1, div_up(bytes, most));
@@ -37,7 +35,7 @@ int64_t even_chunk(int64_t bytes, int64_t most) {
 
 }  // namespace
 
-// For peers, who compare it with their own.
+// Shows the call to the peers, which compare it with their own.
 void Group::show_call(Operation& op) {
   if (std::exchange(op.posted, true)) return;
   CallEntry& entry = block_.call(rank_, op.call.number);
@@ -45,8 +43,9 @@ void Group::show_call(Operation& op) {
   entry.number.store(op.call.number, std::memory_order_release);
 }
 
-// Of a program that publishes slots, which ring: what peers wait for comes with the first of them.
-// The line that says so is theirs, who have read it last: it comes back while the slot is written.
+// Begins a program that publishes slots. It wakes nobody: what peers wait for is the first slot.
+// The line of the counter of slots is in the cache of a peer, which read it last; it is fetched
+// while the slot is written.
 void Group::begin(Operation& op, int slots_at_once) {
   show_call(op);
   before_ = published_;
@@ -54,13 +53,14 @@ void Group::begin(Operation& op, int slots_at_once) {
   fetch_to_write(reinterpret_cast<std::byte*>(&block_.control(rank_).published), kLineBytes);
 }
 
-// Who waits for a call waits for those of all ranks, so the last one rings; but for a broadcast's
-// root. What else peers wait for rings when it is there.
+// Shows the call and wakes peers. A rank that waits for a call waits for it at all ranks, so only
+// the last one wakes others; but in a broadcast ranks wait for the root alone. What else peers wait
+// for wakes them when it is there.
 void Group::post(Operation& op) {
   if (op.posted) return;
   show_call(op);
   std::atomic<uint64_t>& number = block_.call(rank_, op.call.number).number;
-  number.fetch_add(0);  // before anybody's bell is looked at
+  number.fetch_add(0);  // ordered before the looks at who sleeps
   if (op.call.op == CollectiveOp::kBroadcast) {
     ring_peers();
   } else if (all_have_called(op)) {
@@ -79,8 +79,8 @@ bool Group::all_have_called(const Operation& op) const {
   return true;
 }
 
-// Of two ranks whose calls differ, the one that fewer ranks agree with is to blame; between two
-// alone the higher rank. Gives the others a moment to make their calls.
+// Of two ranks whose calls differ, the one that fewer ranks agree with is to blame; of two alone
+// the higher rank. Gives the others a moment to make their calls.
 int Group::odd_one_out(const Operation& op, int peer) const {
   using std::chrono::steady_clock;
   const uint64_t number = op.call.number, mine = op.print;
@@ -108,8 +108,8 @@ void Group::check_call(const Operation& op, int peer) const {
   throw mismatch(odd_one_out(op, peer), global(rank_), text(op.call), global(peer), text(theirs));
 }
 
-// That the slot of `peer` that comes next is of the same call as this rank's. Whoever has come to
-// it has taken all of earlier calls.
+// Checks that the next slot of `peer` belongs to the same call as this rank's. A peer that has come
+// to this call has taken all slots of earlier ones.
 void Group::check_slot(const Operation& op, int peer) {
   const auto& print = block_.control(peer).published.prints[consumed_[size_t(peer)] % kRingSlots];
   if (print.load(std::memory_order_relaxed) != op.print) check_call(op, peer);
@@ -117,8 +117,9 @@ void Group::check_slot(const Operation& op, int peer) {
   known = std::max(known, before_);
 }
 
-// Whether a rank that has taken so many steps of its peers writes another: one ahead at most. What
-// more of them read and write does not stay in a CPU's own cache.
+// Whether a rank that has written and taken so many steps writes another. It is one step ahead at
+// most, and only where it need not wait for that: what more steps read and write does not stay in a
+// CPU's own cache.
 bool Group::writes_next(int64_t written, int64_t taken) {
   if (written != taken + 1) return written == taken;
   for (int step = 1; step < size_; ++step)
@@ -126,8 +127,8 @@ bool Group::writes_next(int64_t written, int64_t taken) {
   return true;
 }
 
-// How many slots a reader must have taken before the next one is written. One that was left out
-// before the first of a call is taken with that.
+// How many slots a reader must have taken before the next one is written. A slot that a call has
+// skipped, to begin with an even one, is counted as taken with the first of that call.
 uint64_t Group::slots_needed() const {
   const uint64_t then = place_of(published_) + at_once_;
   if (then <= uint64_t(kRingSlots)) return 0;
@@ -135,7 +136,7 @@ uint64_t Group::slots_needed() const {
   return needed == place_of(before_) ? before_ : needed;
 }
 
-// Looks at the reader's counter, which moves with every slot, only when it must.
+// Reads the reader's counter, which moves with every slot, only when it must.
 bool Group::has_taken(int reader, uint64_t slots) {
   uint64_t& known = taken_[size_t(reader)];
   if (known < slots) known = block_.taken(rank_, reader).value.load();
@@ -166,8 +167,9 @@ void Group::take(int peer) {
   seat_->job->ring(global(peer), global(rank_));
 }
 
-// The only slot of a call, whose place its writer needs again some calls later. So a writer that
-// falls asleep at this very moment may be missed: this rank's next call rings as well.
+// Takes the only slot of a call. Its writer needs the place again only some calls later, so a
+// release store is enough: a writer that falls asleep at this very moment may be missed, but this
+// rank's next call wakes it as well.
 void Group::take_only(int peer) {
   block_.taken(peer, rank_).value.store(count_taken(peer), std::memory_order_release);
   seat_->job->ring(global(peer), global(rank_));
@@ -188,8 +190,8 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t most = kSlotBytes, steps = std::max<int64_t>(1, div_up(bytes, most));
   const ResultWrites::Way results = result_writes(op.call, staged_gathers_);
   const Bytes own = out + bytes * rank_;
-  // Not by who has a CPU and copies its own part as well: what that reads and writes of two steps
-  // does not stay in the CPU's own cache until the peers read the slots.
+  // A rank that has a CPU to itself and also copies its own part does not go ahead: what two such
+  // steps read and write does not stay in the CPU's own cache until the peers read the slots.
   const bool is_ahead = own == in || !seat_->engine.has_spare_cpus();
   begin(op);
   int64_t made = 0;
@@ -266,8 +268,8 @@ Group::ConstBytes Group::piece_from(int peer, int64_t bytes) const {
          (distance - 1) * piece_bytes();
 }
 
-// Of what all ranks together have in `in` this rank's part goes to `out`; the parts of an
-// all_reduce, whose first half this is, differ by an element at most.
+// Sums this rank's part of all inputs to `out`. It is also the first half of an all_reduce, whose
+// parts differ by at most one element.
 Program Group::run_reduce_scatter(Operation& op, ConstBytes in, Bytes out) {
   const int64_t element = bytes_of(op.call.dtype), count = op.call.count;
   const int64_t longest = part_size(count, size_, 0), part = part_size(count, size_, rank_);

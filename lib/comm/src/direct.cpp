@@ -9,27 +9,30 @@
 #include "reduce.h"
 #include "steps.h"
 
-// Collectives whose buffers all ranks can read, and mostly write, in place: nothing is staged. A
-// rank's call entry says where its buffers lie. Most are made of parts, see run_direct_parts(). In
-// the others each rank makes its own output; words as in collectives.cpp: what peers read of a rank
-// in one go counts as one slot of its ring, though it is not there, so that the counts go on as
-// usual.
+// Direct calls: all ranks can read the buffers in place, and mostly write them, so nothing is
+// staged. A rank's call entry says where its buffers lie. Most of these calls are made of parts,
+// see run_direct_parts(). In the others each rank makes its own output. What peers read of a rank
+// in one go then counts as a slot of its ring, though none is written, so that the counters of
+// slots go on as usual. Words as in collectives.cpp.
 //
-// A rank returns when its peers need its buffers no more. It would return early if it failed, and
-// may then free them: a peer that has read them looks once more whether all is well.
+// A rank returns when its peers need its buffers no more. A rank that fails returns early and may
+// then free them: a peer that has read them therefore looks once more whether all is well.
 namespace smp::shm {
 namespace {
 
-constexpr int64_t kChunkBytes = 128 << 10;  // half of it and its sources fit in a CPU's own cache
-// A part of an all_gather to here is copied in chunks that stay in the fastest of these caches.
+constexpr int64_t kChunkBytes = 128 << 10;  // fits in a CPU's own cache
+// Parts of an all_gather of up to so many bytes are copied in chunks that stay in the CPU's nearest
+// cache.
 constexpr int64_t kShortPartBytes = 256 << 10;
 constexpr int64_t kShortChunkBytes = 32 << 10;
-constexpr int64_t kLargeBytes = 32 << 20;  // touched by all ranks, which must agree on the chunks
+// An all_gather to private outputs is large if all ranks together touch so much; all must agree on
+// its chunks.
+constexpr int64_t kLargeBytes = 32 << 20;
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
 }  // namespace
 
-// Reads in place if every rank's buffers allow it, for which it waits for their calls.
+// Waits for the calls of all ranks, then reads in place if every rank's buffers allow it.
 Program Group::run_direct_or_staged(Operation& op, ConstBytes in, Bytes out) {
   post(op);
   co_await called_by_all(op);
@@ -55,7 +58,7 @@ Group::Bytes Group::out_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).out_at);
 }
 
-// Whether no rank writes its result over its own input, which all then read at leisure.
+// Whether no rank writes its result over its own input: all inputs can then be read until the end.
 bool Group::are_apart(const Operation& op) const {
   for (int p = 0; p < size_; ++p) {
     const CallEntry& entry = block_.call(p, op.call.number);
@@ -64,8 +67,8 @@ bool Group::are_apart(const Operation& op) const {
   return true;
 }
 
-// Whether what was read of `peer` is what it had there; if not, the next look at the group's health
-// ends the call.
+// Whether what was read of `peer` is what it had there; if not, the engine's next look at the
+// group's failures ends the call.
 bool Group::was_whole(const Operation& op, int peer) const {
   const uint64_t closed = block_.control(peer).closed.load();
   if (seat_->job->failures() != 0 && failure()) return false;  // which may be why it has left
@@ -76,9 +79,10 @@ bool Group::was_whole(const Operation& op, int peer) const {
   return closed == RankControl::kOpen;
 }
 
-// To private outputs. Chunk by chunk of all ranks: one that another rank has read lately may still
-// be in the cache. Of what is larger than it each chunk counts as a slot of its own, so that ranks
-// which share CPUs stay together: they read memory once, not each for itself.
+// An all_gather to private outputs. It copies a chunk of each rank after the other, since one that
+// another rank has read lately may still be in the cache. In a large call each chunk counts as a
+// slot of its own, so that ranks which share CPUs stay together: they read memory once, not each
+// for itself.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool is_large = touched_bytes(op.call) >= kLargeBytes;
@@ -93,7 +97,7 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
     }
     for (int step = 1; step < size_; ++step) {
       const int p = next(step);
-      co_await called_by(op, p);  // at once; a chance for other calls
+      co_await called_by(op, p);  // ready at once; other calls get their turn
       if (is_large) co_await slot_of(op, p);
       results.make(n,
                    [&] { copy_bytes(out + bytes * p + at, in_of(op, p) + at, n, results.around); });
@@ -109,18 +113,18 @@ Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
 }
 
-// A direct call is made of a part of each rank: in a reduction its share of the sums, in an
-// all_gather what it brings. Elements.
+// Elements of a rank's part of a direct call: in a reduction its share of the sums, in an
+// all_gather what it contributes.
 int64_t Group::part_of(const Call& call, int owner) const {
   return call.op == CollectiveOp::kAllGather ? call.count : part_size(call.count, size_, owner);
 }
 
-// For how many CPUs calls are cut: of one rank's view, for all must agree.
+// For how many CPUs parts are cut: as the group's first rank sees it, since all must agree.
 int Group::cpus_of_parts() const { return seat_->job->board(global(0)).cpus.load(); }
 
-// Where all ranks cut the parts. One piece each is the least work, but where ranks share CPUs some
-// would make more parts than others, and of three parts two CPUs leave one waiting half of the
-// time.
+// How all ranks cut the parts into pieces. One piece each is the least work, but where ranks share
+// CPUs some would then make more than others: with three parts on two CPUs, one CPU would be idle
+// for half of the time.
 Group::Pieces Group::pieces_of(const Call& call) const {
   const int cpus = cpus_of_parts();
   const int64_t element = bytes_of(call.dtype), bytes = part_of(call, 0) * element;
@@ -136,36 +140,37 @@ ResultWrites::Way Group::result_writes_of_parts(const Operation& op) {
   const bool is_part = op.call.op == CollectiveOp::kReduceScatter;
   const int64_t begin =
       is_part ? part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype) : 0;
-  // In place there is no choice, and nothing to learn of it.
+  // In place there is nothing to choose or to learn.
   if (out_of(op, rank_) == in_of(op, rank_) + begin) return {fills_cache(op.call)};
   return result_writes(op.call, is_part ? scatters_of_parts_ : sums_of_parts_);
 }
 
-// The piece of all parts that this rank makes first; the others follow in a circle. Where ranks
-// share CPUs each CPU has its place in it, and so makes what it made the last time, and has in its
-// cache.
+// The piece, of those of all parts, that this rank makes first; the others follow in a circle.
+// Where ranks share CPUs each CPU begins at a place of its own: it makes the same pieces as the
+// last time, which are still in its cache.
 int Group::first_piece(const Pieces& pieces) const {
   const int cpus = cpus_of_parts();
   if (size_ <= cpus) return rank_ * pieces.count;
   return int(int64_t{size_} * pieces.count * (seat_->cpus.place_here() % cpus) / cpus);
 }
 
-// Each piece is made by whoever comes first, of all ranks, which read all parts: so nobody waits
-// for a rank that has called but has no CPU. Each makes as many as its own part has, more if it
-// waits for the call or half of its time is over. Whoever makes a piece claims it before, and
-// writes it wherever it shall be: to the part's rank or, in an all_reduce and an all_gather, to all
-// of them, whose inputs may lie there; nobody else touches this piece of them. Ranks are added in
-// the same order by all.
+// Each piece is made by whichever rank comes first, so nobody waits for a rank that has called but
+// has no CPU. A rank makes as many pieces as its own part has, and more if it waits for the call or
+// half of its time-out is over. It claims the piece, reads all inputs of it and writes the result
+// to each rank that needs it: to the part's owner or, in an all_reduce and an all_gather, to all
+// ranks. An input may lie there, but no other rank touches this piece of it. All add the inputs in
+// rank order.
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
   const ResultWrites::Way results = result_writes_of_parts(op);
-  // Who makes what then changes from call to call: sooner or later this rank writes to all places.
+  // Several pieces: who makes which changes from call to call, so sooner or later this rank writes
+  // to all outputs.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
   const int all = size_ * pieces.count, first = first_piece(pieces);
-  int at = 0, made = 0;  // in the circle; and of pieces
+  int at = 0, made = 0;  // place in the circle; pieces made
   const auto place = [&] {
     const int n = (first + at) % all;
     return std::pair(n / pieces.count, n % pieces.count);
@@ -179,7 +184,7 @@ Program Group::run_direct_parts(Operation& op) {
   while (find_piece()) {
     for (int piece = 0; piece < pieces.count && made == pieces.count; ++piece)
       co_await all_done(op, piece, true);
-    co_await called_by(op, next(1));  // at once; a chance for other calls
+    co_await called_by(op, next(1));  // ready at once; other calls get their turn
     const auto [owner, piece] = place();
     if (!claim_piece(op, owner, piece)) continue;
     const int64_t begin = pieces.elements * piece;
@@ -197,7 +202,7 @@ Program Group::run_direct_parts(Operation& op) {
     if (!find_piece() && all_are_done(op, pieces)) ring_of_parts(op);
   }
   for (int piece = 0; piece < pieces.count; ++piece) co_await all_done(op, piece, false);
-  for (int step = 1; step < size_; ++step) {  // whoever completed it may have left since
+  for (int step = 1; step < size_; ++step) {  // a rank that completed it may have left
     const int p = next(step);
     while (has_given_up(p) && !was_whole(op, p)) co_await never(op, p);
   }
@@ -205,7 +210,7 @@ Program Group::run_direct_parts(Operation& op) {
 
 bool Group::has_given_up(int peer) const { return block_.control(peer).gave_up.load() != 0; }
 
-// Nobody makes a part of a rank that has given up: all fail.
+// The part of a rank that has given up is not made: the call fails for all.
 bool Group::is_to_be_made(const Operation& op, int owner, int piece) const {
   return number_of_claim(block_.control(owner).pieces[piece].claimed.load()) < op.call.number &&
          !has_given_up(owner);
@@ -226,8 +231,8 @@ int64_t Group::output_bytes(const Call& call) const {
   }
 }
 
-// Maps these bytes of the output of `peer`, and what lies near them in it; false where all is
-// known.
+// Maps these bytes of the output of `peer`, and what lies near them in it; false if all of that was
+// mapped before.
 bool Group::map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes) {
   if (peer == rank_) return false;
   const int64_t begin = block_.call(peer, op.call.number).out_at;
@@ -235,14 +240,14 @@ bool Group::map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes) 
                            {begin, begin + output_bytes(op.call)});
 }
 
-// Of a piece, before others get their chance.
+// Chunks of a piece that are made before other calls get their turn.
 int Group::chunks_at_once() const {
   constexpr int kOfEach = 2;
   const int helpers = seat_->helpers.count();
   return helpers == 0 ? 1 : kOfEach * (helpers + 1);
 }
 
-// Elements [begin, end) of the part.
+// Makes elements [begin, end) of the part.
 void Group::make_chunks(const Operation& op, Part part, int64_t begin, int64_t end, int64_t chunk) {
   map_chunks(op, part.owner, begin, end);
   const auto make = [&](int i) {
@@ -255,10 +260,10 @@ void Group::make_chunks(const Operation& op, Part part, int64_t begin, int64_t e
   for (int i = 0; i < chunks; ++i) make(i);
 }
 
-// Where they will be written.
+// Maps the memory where these elements will be written.
 void Group::map_chunks(const Operation& op, int owner, int64_t begin, int64_t end) {
   const Call& call = op.call;
-  int64_t place = begin;  // of elements, in outputs
+  int64_t place = begin;  // in the outputs, in elements
   if (call.op == CollectiveOp::kAllGather) place += owner * call.count;
   if (call.op == CollectiveOp::kAllReduce) place += part_begin(call.count, size_, owner);
   const bool to_all = call.op != CollectiveOp::kReduceScatter;
@@ -268,14 +273,14 @@ void Group::map_chunks(const Operation& op, int owner, int64_t begin, int64_t en
       map_ahead(op, p, place * element, (end - begin) * element);
 }
 
-// From one place to all ranks: what is read again and again stays in a CPU's own cache, where an
-// all_gather that each makes for itself reads the parts of all.
+// Copies a chunk from one rank to all. What is read again and again stays in a CPU's own cache; if
+// each rank made its own output, each would read the inputs of all.
 void Group::spread_chunk(const Operation& op, Part part, int64_t at, int64_t count) {
   const int64_t element = bytes_of(op.call.dtype);
   ConstBytes from = in_of(op, part.owner) + at * element;
   for (int step = 0; step < size_; ++step) {
     const int p = (part.owner + step) % size_;
-    if (has_given_up(p)) continue;  // as below
+    if (has_given_up(p)) continue;  // see reduce_chunk()
     copy_bytes(out_of(op, p) + part.owner * op.call.bytes() + at * element, from, count * element,
                part.stream);
   }
@@ -292,11 +297,11 @@ void Group::reduce_chunk(const Operation& op, Part part, int64_t at, int64_t cou
   const int64_t place = to_all ? begin : at * element;
   for (int p = 0; p < size_; ++p) {
     from[p] = in_of(op, p) + begin;
-    // What has given up since the piece was claimed waits until it is done.
+    // A rank that gives up after this look waits until the piece is done.
     if ((to_all || p == owner) && !has_given_up(p)) to[outputs++] = out_of(op, p) + place;
   }
   if (outputs == 0) return;
-  // What lies where it was read is in the cache already.
+  // A result that overwrites its input is in the cache already.
   const bool stream = part.stream && to[0] != from[to_all ? 0 : owner];
   reduce_inputs({to, outputs, from, size_, size_, stream}, count, op.call.dtype, op.call.reduce_op);
 }
@@ -308,22 +313,23 @@ bool Group::all_are_done(const Operation& op, const Pieces& pieces) const {
   return true;
 }
 
-// After the last piece: of an all_gather everybody whom it ends, who may have called the next one
-// already, of which nobody has heard.
+// Wakes peers after the last piece. In an all_gather also those that compute: they may have made
+// their next call already, of which nobody hears before this one has ended.
 void Group::ring_of_parts(const Operation& op) {
   if (op.is_for_thread() || op.call.op == CollectiveOp::kAllGather) return ring_peers();
   ring_waiting_peers();
 }
 
-// This rank gives up, and may then free its buffers: nobody shall write to them any more. A peer
-// that is at it needs a moment; one that has died or is stopped in it is not waited for.
+// This rank gives up, and its caller may then free its buffers: nobody may write to them any more.
+// A peer that is making a piece needs a moment; one that has died or is stopped in it is not waited
+// for.
 void Group::close_parts(const Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {
     return block_.control(owner).pieces[piece].claimed;
   };
-  // By one that still makes it. What a rank had claimed that has given up stays claimed: it may be
-  // half made, over its own inputs.
+  // Whether a rank is still making this piece. A piece that a rank had claimed which has given up
+  // stays claimed: it may be half made, over its own inputs.
   auto is_held = [&](int owner, int piece) {
     const uint64_t claim = claimed(owner, piece).load();
     const int holder = holder_of_claim(claim);
@@ -331,7 +337,7 @@ void Group::close_parts(const Operation& op) {
            block_.control(owner).pieces[piece].done.load() < op.call.number &&
            !has_given_up(holder) && seat_->job->board(global(holder)).died.load() == 0;
   };
-  block_.control(rank_).gave_up.store(1);  // whoever claims a piece from now on sees it
+  block_.control(rank_).gave_up.store(1);  // a rank that claims a piece from now on sees it
   const bool to_all = op.call.op != CollectiveOp::kReduceScatter;
   constexpr std::chrono::seconds kMoment{1};
   Looking looking;
@@ -353,7 +359,7 @@ Program Group::run_direct_one_shot(Operation& op, ConstBytes in, Bytes out) {
   std::vector<ConstBytes>& from = sources_;
   count_slot(op, op.call.bytes() * (size_ - 1));
   for (int64_t at = 0; at < op.call.count; at += chunk) {
-    co_await called_by(op, next(1));  // at once; a chance for other calls
+    co_await called_by(op, next(1));  // ready at once; other calls get their turn
     for (int p = 0; p < size_; ++p)
       from[size_t(p)] = (p == rank_ ? in : in_of(op, p)) + at * element;
     reduce_inputs(out + at * element, from.data(), size_, std::min(chunk, op.call.count - at),

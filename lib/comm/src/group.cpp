@@ -10,10 +10,10 @@
 namespace smp::shm {
 namespace {
 
-// Up to here two ranks had better sum everything themselves than wait for each other's half:
-// in, out and the peer's in stay in a CPU's own cache.
+// Up to here two ranks each sum everything rather than wait for the other's half: in, out and the
+// peer's in stay in a CPU's own cache.
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
-// The same in private memory, where the slots lie in that cache too.
+// The same for private memory, where the slots lie in that cache too.
 constexpr int64_t kOneShotOfTwoBytes = 256 << 10;
 
 }  // namespace
@@ -57,7 +57,8 @@ Group::~Group() {
   ring_peers();
 }
 
-// A rank that an exception threw out of the group, but that ended like any other, has left it too.
+// A rank that an exception threw out of the group, but that then ended in good order, has left it
+// too.
 bool Group::has_left(int rank) const {
   return block_.control(rank).closed.load() == RankControl::kLeft ||
          (has_abandoned(rank) && seat_->job->board(global(rank)).gone.load() != 0);
@@ -82,7 +83,7 @@ void Group::check_calls(const Operation& op) const {
     if (has_called(next(step), op.call)) check_call(op, next(step));
 }
 
-// Peers may make its part, in this rank's memory, if it is direct.
+// Whether peers may make this rank's part of the call, in its memory, if the call is direct.
 bool Group::may_be_of_parts(const Operation& op) {
   return op.call.op == CollectiveOp::kReduceScatter || op.call.op == CollectiveOp::kAllReduce ||
          op.call.op == CollectiveOp::kAllGather;
@@ -106,8 +107,8 @@ void Group::finished(const Operation& op) {
   GroupSide::finished(op);
 }
 
-// The call tells peers no more than that this rank's buffers are ready, so it need not wait until
-// its turn has come.
+// To post a call only tells peers that this rank's buffers are ready, so it need not wait until its
+// turn has come.
 bool Group::may_post_early(const Call& call) const {
   return call.number <= completed_.load() + kCallsAhead;
 }
@@ -198,8 +199,8 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
     case CollectiveOp::kReduceScatter: return run_reduce_scatter(op, in, out);
     default: break;
   }
-  // Between two ranks both ways move the same bytes: one-shot without a second round, but each rank
-  // sums all of them, which weighs where memory does not.
+  // Between two ranks both ways move the same bytes. One-shot has no second round, but each rank
+  // sums everything, which matters where memory is not the limit.
   const bool is_one_shot =
       op.call.bytes() <= kOneShotBytes ||
       (size_ == 2 && (op.call.bytes() <= kOneShotOfTwoBytes || fills_cache(op.call)));
@@ -254,8 +255,8 @@ void Group::ring_peers() const {
   for (int step = 1; step < size_; ++step) seat_->job->ring(global(next(step)), global(rank_));
 }
 
-// Those who compute look for themselves between layers: where there is no CPU to spare, waking
-// their threads would only take the CPU from somebody who computes.
+// Ranks that compute look for themselves between layers. Where there is no CPU to spare, waking
+// their threads would only take the CPU from a rank that computes.
 void Group::ring_waiting_peers() const {
   if (seat_->engine.has_spare_cpus()) return ring_peers();
   for (int step = 1; step < size_; ++step)

@@ -23,15 +23,15 @@ class Group final : public GroupSide {
         std::vector<RecordPtr> parents);
   ~Group() override;
 
-  // The collective that runs now, null if none does; whom it waits for, as Member's. Under the
-  // engine's lock.
+  // The collective that runs now, null if none does, and the rank that it waits for, as Member
+  // says. Under the engine's lock.
   Operation* under_way() const {
     return collectives_.operations.empty() ? nullptr : collectives_.operations.front().get();
   }
   using GroupSide::awaited;
 
-  // Its end tells its peers as little as that of one whom an exception ends: they hear why
-  // otherwise.
+  // When this side ends, peers are told no more than if an exception had ended it: they hear the
+  // reason in another way.
   void keep_quiet() { quiet_ = true; }
 
   WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
@@ -58,7 +58,7 @@ class Group final : public GroupSide {
     Lane sends, recvs;
     uint64_t sent = 0, received = 0;         // messages, counted by the caller
     uint64_t chunks_out = 0, chunks_in = 0;  // counted by the programs
-    SlotWrites writes;                       // of what is sent
+    SlotWrites writes;                       // how its messages are written
   };
 
   bool has_left(int rank) const override;
@@ -72,8 +72,8 @@ class Group final : public GroupSide {
 
   bool may_post_early(const Call& call) const;
 
-  // Notes where the buffers lie, and whether peers can use them at all; of an all_gather its input
-  // may be enough.
+  // Notes where the buffers lie. Returns whether peers can use them at all; for an all_gather the
+  // input may be enough.
   bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
                      int64_t out_bytes) const;
 
@@ -97,10 +97,11 @@ class Group final : public GroupSide {
   Program run_recv(Operation& op, Bytes out);
   Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
-  // What all ranks read and write in the call; whether that is as large as their CPUs' last caches.
+  // What all ranks read and write in the call, and whether that is as large as the last-level
+  // caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
-  // How the results of a call of this kind that begins now are written, if it is not in place.
+  // How a call of this kind that begins now writes its results, if it is not in place.
   ResultWrites::Way result_writes(const Call& call, ResultWrites& kind) const;
   ResultWrites::Way result_writes_of_parts(const Operation& op);
 
@@ -118,10 +119,10 @@ class Group final : public GroupSide {
   bool writes_next(int64_t written, int64_t taken);
   uint64_t slots_needed() const;
   bool has_taken(int reader, uint64_t slots);
-  // Of slots that are written two at once the first has an even number.
+  // Where slots are written two at once, the first has an even number.
   uint64_t place_of(uint64_t slot) const { return slot + (slot & (at_once_ - 1)); }
-  // Where the `bytes` of a slot lie, or of the first of its pieces, with room for so much. Slots
-  // that are written two at once do not move.
+  // Where the `bytes` in a slot, or in the first of its pieces, lie; `room` is what they may move
+  // in. Slots that are written two at once do not move.
   Bytes place_in(int rank, uint64_t slot, int64_t bytes, int64_t room) const {
     return block_.slot(rank, place_of(slot), bytes, at_once_ == 1 ? room : 0);
   }
@@ -136,7 +137,7 @@ class Group final : public GroupSide {
   void take_only(int peer);
   void take_all(bool is_only = false);
   void take_unread(int peer, int64_t slots);
-  // Between the pieces of a slot, or of two that are written at once.
+  // Distance between the pieces of a slot, or of two that are written at once.
   int64_t piece_bytes() const { return int64_t(at_once_) * piece_bytes_; }
   void publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t chunk, int64_t step);
   ConstBytes piece_from(int peer, int64_t bytes) const;
@@ -153,8 +154,8 @@ class Group final : public GroupSide {
   auto all_taken(Operation& op, int reader);
   auto never(Operation& op, int peer);
   struct Pieces {
-    int count;         // of each part
-    int64_t elements;  // of each; the last ones may have fewer, or none
+    int count;         // in each part
+    int64_t elements;  // in each piece; the last ones may have fewer, or none
     int64_t chunk;     // elements that are made in one go
   };
   int64_t part_of(const Call& call, int owner) const;
@@ -167,7 +168,7 @@ class Group final : public GroupSide {
   bool map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes);
   struct Part {
     int owner;
-    bool stream;  // its results go around the cache
+    bool stream;  // its results are written by non-temporal stores
   };
   void make_chunks(const Operation& op, Part part, int64_t begin, int64_t end, int64_t chunk);
   int chunks_at_once() const;
@@ -186,15 +187,16 @@ class Group final : public GroupSide {
   std::atomic<uint64_t> completed_{0};  // collectives
   std::vector<Peer> peers_;
 
-  uint64_t published_ = 0, before_ = 0;  // slots; before the call that runs
-  uint64_t at_once_ = 1;                 // of these the program that runs writes one or two
-  const int64_t piece_bytes_;            // from piece to piece of a slot, whole lines
+  uint64_t published_ = 0, before_ = 0;  // slots; of these, before the running call
+  uint64_t at_once_ = 1;                 // slots that the running program writes at once, 1 or 2
+  const int64_t piece_bytes_;            // distance between the pieces of one slot: whole lines
   std::vector<uint64_t> consumed_;
-  std::vector<SlotWrites> writes_;  // of what each peer reads; the own one: of what all read
+  // How slots for each peer are written; this rank's own entry: slots that all peers read.
+  std::vector<SlotWrites> writes_;
   ResultWrites staged_gathers_, direct_gathers_, staged_scatters_;
   ResultWrites gathers_of_parts_, scatters_of_parts_, sums_of_parts_;
   std::vector<uint64_t> taken_;      // slots that each reader is known to have taken
-  std::vector<ConstBytes> sources_;  // of one reduction
+  std::vector<ConstBytes> sources_;  // inputs of one reduction
 
   bool quiet_ = false;
 };

@@ -10,28 +10,28 @@
 
 namespace smp::shm {
 
-// What a group must know of: its own failure, those of the groups that it was split off, and the
-// job's. The last that holds a record gives its place back.
+// A failure that a group must know of: its own, that of a group that it was split off, or the
+// job's. The last holder of a record gives its place back.
 using RecordPtr = std::shared_ptr<FailureRecord>;
 
-// The failures of groups between hosts by the groups' keys, as one rank knows them. All ranks of a
-// group hear of its failure, those too that open it later or have ended it: of these, 1 KiB stays
-// for each failure. Any thread.
+// The failures of groups between hosts, by the groups' keys, as one rank knows them. All ranks of a
+// group hear of its failure, also those that open the group later or have ended it: for the latter
+// 1 KiB stays for each failure. Any thread.
 class GroupFailures {
  public:
-  // Once for each key; to be dropped before this goes.
+  // Once for each key. The record must be dropped before this object.
   RecordPtr open(uint64_t key) {
     return {&at(key), [this, key](FailureRecord*) {
               std::lock_guard guard(mutex_);
               records_.erase(key);
             }};
   }
-  // What another rank has told.
+  // A failure that another rank has told of.
   void write(Job& job, uint64_t key, const Failure& failure) {
     std::lock_guard guard(mutex_);
     job.write(records_[key], failure, failure.finder);
   }
-  // Nothing if it is not one of these.
+  // Nothing if the record is not one of these.
   std::optional<uint64_t> key_of(const FailureRecord& record) {
     std::lock_guard guard(mutex_);
     for (const auto& [key, known] : records_)

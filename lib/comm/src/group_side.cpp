@@ -12,7 +12,7 @@
 namespace smp::shm {
 namespace {
 
-constexpr int64_t kRegisteredAtOnce = int64_t{1} << 30;  // of symmetric memory, bytes
+constexpr int64_t kRegisteredAtOnce = int64_t{1} << 30;  // bytes of symmetric memory
 
 }  // namespace
 
@@ -45,8 +45,8 @@ std::optional<Failure> GroupSide::failure() const {
   return std::nullopt;
 }
 
-// A step counts with the call that it belongs to, whose number it has in its label: no row of its
-// own, or rows would be as many as calls.
+// A step counts with the call that it belongs to. It gets no row of its own: its label has the
+// number of that call, so there would be as many rows as calls.
 void GroupSide::finished(const Operation& op) {
   if (is_step(op.call.label)) return;
   traffic_.add(op.call.label, op.call.op, op.wire_bytes);
@@ -139,9 +139,9 @@ WorkPtr GroupSide::all_to_all(const void* in, void* out, int64_t count, DType dt
   return start(collective(CollectiveOp::kAllToAll, count, dtype, label), in, out);
 }
 
-// Where a network takes registered memory alone it knows this one until its end, which the network
-// may have come to before. It learns of it in parts: while one is registered, for tenths of a
-// second, nobody here answers ranks that ask whether this one is there.
+// A network that takes only registered memory knows this block until the block ends, unless the
+// network ends first. The block is registered in parts: each takes up to tenths of a second, in
+// which nobody here answers ranks that ask whether this one is there.
 std::shared_ptr<std::byte[]> GroupSide::allocate_symmetric(int64_t bytes) {
   auto block = seat_->arena->allocate(bytes);
   if (block == nullptr || seat_->port == nullptr || seat_->port->takes_any_memory()) return block;

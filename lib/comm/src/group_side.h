@@ -19,9 +19,9 @@
 
 namespace smp::shm {
 
-// What one rank's sides of all groups have in common, wherever the ranks are: who is in it, how its
-// calls are numbered and started, what has failed. The public calls come from one thread and only
-// make operations; their programs run under the engine's lock.
+// What one rank's side of a group is made of, whether the group is inside a host or not: its
+// members, how its calls are numbered and started, what has failed. The public calls come from one
+// thread and only make operations; their programs run under the engine's lock.
 class GroupSide : public Communicator, protected Member {
  public:
   int rank() const override { return rank_; }
@@ -50,12 +50,12 @@ class GroupSide : public Communicator, protected Member {
   using Bytes = std::byte*;
   using ConstBytes = const std::byte*;
 
-  // `parents`: where failures of this group's parents are written, the job's last. The group's own
-  // record, which goes before them, is its constructor's to add.
+  // `parents`: the failure records of this group's parents, the job's last. The group's own record
+  // goes before them; the derived class adds it.
   GroupSide(std::shared_ptr<Seat> seat, std::vector<int> globals, int rank, uint64_t key,
             std::vector<RecordPtr> parents);
 
-  // Of a reduce, gather, scatter or all_to_all.
+  // The program of a reduce, gather, scatter or all_to_all.
   virtual Program program_of(Operation& op, ConstBytes in, Bytes out) = 0;
 
   int global(int rank) const override { return globals_[size_t(rank)]; }
@@ -73,15 +73,15 @@ class GroupSide : public Communicator, protected Member {
   Call reduction(CollectiveOp op, const void* in, const void* out, int64_t count, DType dtype,
                  ReduceOp how, std::string_view label);
   Call with_root(CollectiveOp op, int64_t count, DType dtype, int root, std::string_view label);
-  // Counts it in `number`. The caller has checked the peer.
+  // Counts the message in `number`. The caller has checked the peer.
   static Call message(CollectiveOp op, int64_t count, DType dtype, int peer, std::string_view label,
                       uint64_t& number);
   std::shared_ptr<Operation> operation(Lane& lane, Call&& call);
-  // The operation may be what the program is made with: it is moved from when both are here.
+  // `program` may be made with the operation: `op` is moved from only when both arguments are made.
   WorkPtr start(std::shared_ptr<Operation>&& op, Program program);
   WorkPtr start(Call call, const void* in, void* out);  // with program_of
-  // Ends what is under way; to be called before anything of the group goes. Whether an exception
-  // ends the group, which the world's tells the job.
+  // Ends what is under way; to be called before anything of the group goes. Returns whether an
+  // exception ends the group; that of the world's group fails the job.
   bool close(std::vector<Lane*> lanes);
 
   const std::shared_ptr<Seat> seat_;
@@ -89,7 +89,7 @@ class GroupSide : public Communicator, protected Member {
   const int rank_;
   const int size_;
   const uint64_t key_;
-  std::vector<RecordPtr> records_;  // own, parents', the job's
+  std::vector<RecordPtr> records_;  // its own, its parents', the job's
   Lane collectives_;
   TrafficCounter traffic_;
   std::atomic<std::chrono::milliseconds> timeout_;  // of calls from now on
@@ -98,12 +98,12 @@ class GroupSide : public Communicator, protected Member {
   void log(Operation& op) const;
 
   GroupKeys keys_;
-  LoggedCall logged_;  // what its calls have in common
+  LoggedCall logged_;  // what all its calls have in common in the log
   uint64_t calls_ = 0;
   const Unwinding unwinding_;
 };
 
-// The communicator of these ranks of the job, wherever they are.
+// The communicator of these ranks of the job, on one host or several.
 std::unique_ptr<Communicator> make_group(std::shared_ptr<Seat> seat, std::vector<int> globals,
                                          int rank, uint64_t key, std::vector<RecordPtr> parents);
 

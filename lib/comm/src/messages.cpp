@@ -4,14 +4,14 @@
 #include "steps.h"
 
 // send and recv. Each directed pair has a place of its own in the sender's mailbox, so that no pair
-// waits for another; a message of at most that size is sent before its receiver asks for it.
+// waits for another. A message that fits there is sent before its receiver asks for it.
 namespace smp::shm {
 
 Program Group::run_send(Operation& op, ConstBytes in) {
   const int to = op.call.peer;
   Mail& mail = block_.mail(rank_, to);
   Peer& peer = peers_[size_t(to)];
-  // The entry may be written over: the receiver is done with all but the last two messages, for
+  // This entry may be overwritten: the receiver is done with all but the last two messages, since
   // each took at least one chunk.
   static_assert(kCallsKept > GroupBlock::kMailChunks + 1);
   CallEntry& entry = mail.calls[op.call.number % kCallsKept];

@@ -4,18 +4,17 @@
 #include "reduce.h"
 #include "steps.h"
 
-// The collectives of a group in which ranks give different ranks different things. Words as in
-// collectives.cpp.
+// reduce, gather, scatter and all_to_all in a group inside a host. Words as in collectives.cpp.
 namespace smp::shm {
 
-// What `peer` publishes in this call is for others: it need not wait for this rank to read it.
+// What `peer` publishes in this call is for other ranks: it need not wait for this rank to read it.
 void Group::take_unread(int peer, int64_t slots) {
   consumed_[size_t(peer)] += uint64_t(slots);
   block_.taken(peer, rank_).value.store(consumed_[size_t(peer)]);
   seat_->job->ring(global(peer), global(rank_));
 }
 
-// reduce and gather: the root reads everybody's slots.
+// reduce and gather: the root reads the slots of all ranks.
 Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), steps = div_up(bytes, kSlotBytes);
   const int root = op.call.peer;
@@ -53,7 +52,7 @@ Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
   for (int step = 1; step < size_; ++step) check_call(op, next(step));
 }
 
-// scatter and all_to_all: slots hold a piece for each reader, of the root or of everybody.
+// scatter and all_to_all: the slots of the root, or of all ranks, hold a piece for each reader.
 Program Group::run_exchange(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes(), chunk = piece_bytes(), steps = div_up(bytes, chunk);
   const int root = op.call.op == CollectiveOp::kScatter ? op.call.peer : -1;

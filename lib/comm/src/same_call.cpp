@@ -3,8 +3,9 @@
 
 #include "hosts_steps.h"
 
-// That the hosts of a group call the same: each message says of which call it is, and before a call
-// with a root its host and all others greet each other. Who hears of another call names both.
+// Checks that the hosts of a group make the same calls. Each message says which call it belongs to,
+// and before a call with a root the root's host and all others greet each other. The rank that
+// hears of another call names both.
 namespace smp::shm {
 
 void HostsGroup::check_message(const Operation& op, const Channel& channel, int peer) {
@@ -24,8 +25,8 @@ void HostsGroup::check(const Operation& op, const MessageHeader& header, int pee
   throw mismatch_with(earlier == nullptr ? op.call : *earlier, header);
 }
 
-// The call of this rank that is not what somebody has said in its place; null: none that is known.
-// A rank may end a call before it hears of one who has called something else.
+// The call of this rank that differs from what a peer has called in its place; null if none is
+// known. A rank may end a call before it hears of one that has called something else.
 const Call* HostsGroup::contradicted_by(const MessageHeader& header) const {
   for (const Call* own : {&current_, &previous_})
     if (header.number == own->number && header.fingerprint != fingerprint(*own)) return own;
@@ -41,7 +42,8 @@ CommError HostsGroup::mismatch_with(const Call& own, const MessageHeader& header
                   text(call_in(header, header.number)));
 }
 
-// Of another call, or of another root: whoever this rank waits for in its own may never know.
+// The message may be of another call, or of another root: the rank that this one waits for in its
+// own call may never hear of that.
 void HostsGroup::came(const MessageHeader& header) {
   for (size_t host = 0; host < rails_.size() && header.kind == MessageHeader::kExposed; ++host) {
     if (!rails_[host] || rails_[host]->peer() != header.from || heard_[host] >= header.number)
@@ -55,7 +57,7 @@ void HostsGroup::came(const MessageHeader& header) {
   seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
 }
 
-// A message of one that this rank expects to be another; what is exposed is looked at by its
+// A message of send that does not match the recv at its turn. What is exposed is checked by its
 // sender.
 void HostsGroup::sent_by(const Pair& pair, const MessageHeader& header) {
   if (header.kind == MessageHeader::kExposed || pair.recvs.operations.empty() || failure()) return;
@@ -65,9 +67,10 @@ void HostsGroup::sent_by(const Pair& pair, const MessageHeader& header) {
   seat_->job->fail(seat_->job->failure(), {error.kind, error.culprit, global(rank_), error.what()});
 }
 
-// Before a call: what has come for it already must belong to it. With a root, its host and every
-// other tell each other what they call, on all rails. So of two hosts that name different roots one
-// hears of it: the root's own host if it says so itself, or else whoever it is taken for.
+// Before a call: what has come for it already must belong to it. In a call with a root, the root's
+// host and every other host tell each other what they call, on all rails. So if two hosts name
+// different roots one hears of it: a root's own host if it names itself, or else the host that is
+// taken for it.
 Program HostsGroup::run_greeting(Operation& op) {
   previous_ = std::exchange(current_, op.call);
   for (int host = 0; host < hosts_; ++host) {

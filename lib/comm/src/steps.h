@@ -6,7 +6,7 @@
 
 // Steps that the programs of a group are made of. A rank publishes slots of its ring, which all
 // peers read: `published_` counts its own, `consumed_[p]` those of peer p that it is done with.
-// Every rank knows how many slots each peer publishes for an operation, so the counts never need a
+// Every rank knows how many slots each peer publishes for an operation, so these counts need no
 // message.
 namespace smp::shm {
 
@@ -14,13 +14,13 @@ inline auto Group::called_by(Operation& op, int peer) {
   return op.reaches(block_.call(peer, op.call.number).number, op.call.number, peer);
 }
 
-// All ranks have called it.
+// Until all ranks have made this call.
 inline auto Group::called_by_all(Operation& op) {
   return op.all_reach(block_.call(0, op.call.number).number, block_.share_bytes(), size_,
                       op.call.number);
 }
 
-// This piece of the parts of all ranks is made.
+// Until this piece of the parts of all ranks is made.
 inline auto Group::all_done(Operation& op, int piece, bool or_wanted) {
   return op.all_reach(block_.control(0).pieces[piece].done, block_.share_bytes(), size_,
                       op.call.number, or_wanted);
@@ -28,17 +28,17 @@ inline auto Group::all_done(Operation& op, int piece, bool or_wanted) {
 
 inline auto Group::slot_free(Operation& op, int reader) {
   const uint64_t needed = slots_needed();
-  // At once; the rank's own counters of slots are lines that peers have read.
+  // Ready at once. It names a counter other than those of slots, whose lines are with the peers.
   if (has_taken(reader, needed)) return op.reaches(completed_, 0, rank_);
   return op.reaches(block_.taken(rank_, reader).value, needed, reader);
 }
 
-// Whether `reader` is done with all that this rank has published.
+// Until `reader` is done with all that this rank has published.
 inline auto Group::all_taken(Operation& op, int reader) {
   return op.reaches(block_.taken(rank_, reader).value, published_, reader);
 }
 
-// Waits for the verdict on `peer`.
+// Never reached: waits until the engine ends the call because of `peer`.
 inline auto Group::never(Operation& op, int peer) {
   return op.reaches(block_.control(peer).published.value, UINT64_MAX, peer);
 }
