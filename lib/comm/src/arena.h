@@ -11,15 +11,16 @@
 
 namespace smp::shm {
 
-// A rank's own part of the job's symmetric region: address space that every rank maps, from which
-// this rank alone hands out blocks. A block is whole pages, which exist from its allocation to its
-// end in this process, not in one that it forks; blocks keep the arena and the job's mapping alive.
-// Safe from any thread.
+// A rank's own part of the job's symmetric region: address space that every rank maps and from
+// which this rank alone hands out blocks. A block is whole pages, which exist from its allocation
+// until it is freed in this process; a forked child frees nothing. Blocks keep the arena and the
+// job's mapping alive. Safe from any thread.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   Arena(std::shared_ptr<Job> job, int rank_here);  // its place among the ranks of this host
 
-  // Throws std::bad_alloc when the part is full, std::system_error without memory.
+  // The memory is zeroed; null for 0 bytes. Throws std::bad_alloc when the part is full,
+  // std::system_error without memory.
   std::shared_ptr<std::byte[]> allocate(int64_t bytes);
 
  private:

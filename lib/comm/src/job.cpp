@@ -17,7 +17,7 @@
 namespace smp::shm {
 namespace {
 
-// Address space of a process: what the kernels of x86-64 and of aarch64 give at least.
+// Address space of a process: the least that kernels of x86-64 and of aarch64 give.
 constexpr size_t kUserAddresses = size_t(1) << 47;
 
 size_t round_up(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -26,24 +26,24 @@ size_t blocks_begin(int size) {
   return round_up(sizeof(JobHeader) + size_t(size) * sizeof(RankBoard));
 }
 
-// Room for as many groups of all ranks of the host as the table has.
+// Room for a table full of groups of all ranks of the host.
 size_t blocks_end(int size, int ranks_here) {
   return blocks_begin(size) + size_t(kMaxGroups) * GroupBlock::bytes(ranks_here);
 }
 
-// What this process may still map.
+// Bytes that this process may still map.
 size_t addresses_left() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   const size_t most = limited ? std::min(size_t(limit.rlim_cur), kUserAddresses) : kUserAddresses;
   size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;  // the first number: what is mapped
+  std::ifstream("/proc/self/statm") >> pages;  // the first number: pages that are mapped
   const size_t mapped = pages * size_t(sysconf(_SC_PAGESIZE));
   return most > mapped ? most - mapped : 0;
 }
 
-// Held for a few stores. Throws CommError once the job has failed, or when whoever holds it does
-// not go on within `limit`.
+// Held for a few stores. Throws CommError if the job has failed, or if its holder does not go on
+// within `limit`.
 class TableLock {
  public:
   TableLock(JobHeader& header, int rank, std::chrono::milliseconds limit) : header_(header) {
@@ -183,9 +183,10 @@ void Job::fail(FailureRecord& record, const Failure& failure) {
   if (outside_ == nullptr) return write(record, failure, failure.finder);
   Failure placed = failure;
   placed.text += outside_->place_of(failure.culprit);
-  // First outside: who reads it here may end the group, of which nobody could be told then. What
-  // is found later may only be what the first has done to the ranks of this host.
-  // Whoever began to write one may have died in it, and then nobody has been told.
+  // Other hosts are told first: a rank that reads the failure here may end the group, and then
+  // nobody could be told of it. What is found later may only be a consequence of the first failure.
+  // A record that is not completely written does not count: its writer may have died, and told
+  // nobody.
   if (record.state.load() != FailureRecord::kWritten) outside_->failed(record, placed);
   write(record, placed, failure.finder);
 }

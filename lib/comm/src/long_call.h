@@ -5,10 +5,11 @@
 
 namespace smp::shm {
 
-// Whether who has made a long call wants it at once, or leaves it alone and goes on with something
-// else. Of several that are waited for one after the other all are wanted, not the first alone: so
-// the time that the maker spends waiting does not count. A thread has one `waited`, how long it has
-// waited for long calls in all, and gives it whenever it leaves one or waits for one.
+// Whether the maker of a long call waits for it at once, or leaves it alone and does something
+// else. If several calls are waited for one after the other all are wanted, not only the first: so
+// time that the maker spends waiting for other long calls does not count. Each thread has one
+// `waited`, how long it has waited for long calls in all, and passes it when it leaves a call or
+// waits for one.
 //
 // Thread rule: leave() and was_left_alone() are the maker's, before and after anybody may wait.
 class LongCall {
@@ -17,7 +18,7 @@ class LongCall {
   using Span = std::chrono::nanoseconds;
   static constexpr std::chrono::microseconds kAtOnce{200};
 
-  // Its maker goes on: much of it may be through by now.
+  // The maker goes on. Much of the call may be done by now.
   void leave(Time now, const Span& waited) {
     left_ = now;
     waited_ = &waited;
@@ -25,7 +26,7 @@ class LongCall {
   }
   bool is_left() const { return left_ != Time(); }
 
-  // Somebody begins to wait for it, the maker or another thread.
+  // A thread, the maker's or another, begins to wait for it.
   void wait(Time now, const Span& waited) {
     const Span of_it = waited_ == &waited ? waited - waited_then_ : Span(0);
     if (now - left_ - of_it < kAtOnce) is_wanted_.store(true);

@@ -6,8 +6,9 @@
 
 #include "process_state.h"
 
-// How long one has looked at something. A pause between two looks counts for little: who was itself
-// stopped, or had no CPU, has seen nothing meanwhile, and its mates had none either.
+// How long this rank has looked at something. A pause between two looks counts for little: a rank
+// that was itself stopped or had no CPU has seen nothing meanwhile, and its peers had no CPU
+// either.
 namespace smp::shm {
 
 class Looking {
@@ -22,7 +23,7 @@ class Looking {
       looked_for_ += std::min<Clock::duration>(now - last_, kMostOfPause);
     last_ = now;
   }
-  Clock::time_point since() const { return since_; }  // the first look
+  Clock::time_point since() const { return since_; }  // time of the first look
   Clock::duration looked_for() const { return looked_for_; }
 
  private:
@@ -30,13 +31,13 @@ class Looking {
   Clock::duration looked_for_{0};
 };
 
-// Whether one that waited when it last looked at what it waits for is stopped; nothing as long as
-// that is open. It `has_looked` while its mate did, for `looked_for`; unless it is stopped it looks
-// `within` a time.
+// Whether a rank that waited, when it last looked at what it waits for, is stopped; nothing as long
+// as that is open. `has_looked`: it has looked while this rank watched it, for `looked_for`. A rank
+// that is not stopped looks again `within` this time.
 inline std::optional<bool> is_stopped_by(ProcessState state, bool has_looked,
                                          Looking::Clock::duration looked_for,
                                          Looking::Clock::duration within) {
-  // Where a whole host was, the others may go on a moment later.
+  // Where a whole host was stopped, its other ranks may go on a moment later.
   constexpr std::chrono::milliseconds kStoppedFor{100};
   if (state == ProcessState::kStopped)
     return looked_for < kStoppedFor ? std::nullopt : std::optional(true);

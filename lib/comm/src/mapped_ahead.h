@@ -9,9 +9,9 @@
 
 namespace smp::shm {
 
-// Memory of other ranks that this one is about to write, mapped many pages at once where it is new:
-// one that is met for the first time while it is written takes as long as a copy of several. What
-// is freed and allocated again is mapped page by page. Of one thread.
+// Maps memory of other ranks that this one is about to write, many pages at once where it is new: a
+// page fault at the first write takes as long as to copy several pages. Memory that was freed and
+// allocated again is mapped page by page. Of one thread.
 class MappedAhead {
  public:
   struct Range {
@@ -20,7 +20,8 @@ class MappedAhead {
 
   static constexpr int64_t kAtOnce = 512 << 10;
 
-  // `written`, and as much around it as lies in `allocated`; false if all of it is known.
+  // Maps `written` and what lies around it within `allocated`; false if all of it was mapped
+  // before.
   bool map(const Job& job, Range written, Range allocated) {
     bool is_new = false;
     const auto page = int64_t(kPageBytes);

@@ -21,7 +21,7 @@ namespace {
 #ifdef MADV_POPULATE_WRITE
 constexpr int kPopulateWrite = MADV_POPULATE_WRITE;
 #else
-constexpr int kPopulateWrite = 23;  // Linux 5.14; Debian 12's glibc has it, older ones do not
+constexpr int kPopulateWrite = 23;  // Linux 5.14; the headers of older C libraries lack it
 #endif
 
 }  // namespace
@@ -72,7 +72,7 @@ void Mapping::close_fd() {
 }
 
 void populate(std::byte* data, size_t bytes) {
-  // There the kernel would kill a process and not refuse.
+  // Beyond a control group's limit the kernel would kill the process and not refuse.
   if (const auto why = no_room_for(int64_t(bytes)))
     throw std::system_error(ENOMEM, std::generic_category(),
                             "no memory for the shared segment of a group: " + *why);
@@ -83,7 +83,7 @@ void populate(std::byte* data, size_t bytes) {
 void map_pages(std::byte* data, size_t bytes) { madvise(data, bytes, kPopulateWrite); }
 
 void leave_out_of_dumps(std::byte* data, size_t bytes) {
-  madvise(data, bytes, MADV_DONTDUMP);  // nothing is wrong where the kernel cannot
+  madvise(data, bytes, MADV_DONTDUMP);  // nothing is wrong if the kernel cannot
 }
 
 void release(std::byte* data, size_t bytes) {

@@ -4,13 +4,13 @@
 
 namespace smp::shm {
 
-// Memory shared by ranks: anonymous (threads of one process) or a memfd (processes). Sparse: only
-// pages that somebody touches cost memory. Move-only.
+// Memory shared by ranks: anonymous (threads of one process) or a memfd (processes). Only pages
+// that are touched cost memory. Move-only. The functions that make one throw std::system_error.
 class Mapping {
  public:
   static Mapping anonymous(size_t bytes);
-  static Mapping memfd(size_t bytes);  // keeps the descriptor, for the other processes
-  static Mapping of_fd(int fd);        // takes the descriptor over
+  static Mapping memfd(size_t bytes);  // keeps the descriptor for the other processes
+  static Mapping of_fd(int fd);        // takes over the descriptor
 
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;
@@ -29,12 +29,12 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-// Makes the pages of [data, data + bytes) real, so that a machine or a control group without memory
-// gives an exception here and not a SIGBUS or a SIGKILL later.
+// Allocates the pages of [data, data + bytes), so that a machine or a control group without memory
+// gives an exception here (std::system_error) and not a SIGBUS or a SIGKILL later.
 void populate(std::byte* data, size_t bytes);
-// Maps pages that another process has made real, where the kernel can; nothing is wrong if not.
+// Maps pages that another process has allocated, if the kernel can; nothing is wrong if not.
 void map_pages(std::byte* data, size_t bytes);
-// A core file of a rank need not hold what all ranks share.
+// Leaves out of core files what all ranks share.
 void leave_out_of_dumps(std::byte* data, size_t bytes);
 // Gives the pages back; they read as zeros afterwards.
 void release(std::byte* data, size_t bytes);

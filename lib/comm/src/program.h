@@ -11,7 +11,7 @@ namespace smp::shm {
 // Room for the frame of one program, so that a short call allocates nothing for it.
 class FrameRoom {
  public:
-  // Memory of so many bytes: the room, or of the heap where it is taken or too small.
+  // Returns so many bytes: in the room, or on the heap if the room is taken or too small.
   void* allocate(size_t bytes) {
     const bool fits = !std::exchange(is_taken_, true) && bytes + kHead <= sizeof(bytes_);
     auto* at = fits ? bytes_ : static_cast<std::byte*>(::operator new(bytes + kHead));
@@ -24,18 +24,19 @@ class FrameRoom {
   }
 
  private:
-  static constexpr size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;  // says where the frame is
+  // says whether the frame lies in the room
+  static constexpr size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   bool is_taken_ = false;
   alignas(kHead) std::byte bytes_[512];
 };
 
-// What one rank does in one collective, as a coroutine: it runs until a counter of a peer has not
-// reached the value that it needs, and is resumed when it has. Resumed under the engine's lock.
+// What one rank does in one call, as a coroutine: it is suspended while a counter of a peer has not
+// reached the value that it needs. Resumed under the engine's lock.
 class Program {
  public:
   struct promise_type {
     std::exception_ptr error;
-    // Of a program of an operation, which is the first argument: it outlives its programs.
+    // The frame lies in the operation, which is the program's first argument and outlives it.
     template <class Self, class Operation, class... Rest>
     static void* operator new(size_t bytes, Self&, Operation& op, Rest&&...) {
       return op.frame_room.allocate(bytes);

@@ -5,8 +5,8 @@
 
 namespace smp::shm {
 
-// Allocator of objects that live as long as a call: each thread keeps the memory of the last few
-// that it has freed, which takes a tenth of what malloc and free do.
+// Allocator of objects that live as long as a call. Each thread keeps the memory of the last few
+// that it has freed, which takes a tenth of the time of malloc and free.
 template <class T>
 class Recycling {
  public:
@@ -33,11 +33,11 @@ class Recycling {
  private:
   static constexpr int kMost = 4;
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr bool kIsKept = false;  // or it would not see who uses what is freed
+  static constexpr bool kIsKept = false;  // or it would not see uses of freed memory
 #else
   static constexpr bool kIsKept = true;
 #endif
-  struct Kept {  // has no destructor: what is freed after GivenBack's still finds it
+  struct Kept {  // has no destructor: objects freed after GivenBack still find it
     int size;    // -1: nothing is kept any more
     void* blocks[kMost];
   };

@@ -5,23 +5,21 @@
 #include <cstdint>
 #include <limits>
 
-// How a rank writes the results of one kind of calls that about fill the last caches: through these
-// or around them, by how long that takes. The kernel says how large a cache is, not who else is
-// using it. On a Zen 4 whose cache of 32 MiB others shared direct all_gathers that touched 20 MiB
-// of it took half of the time through it, all_reduces that touched 32 MiB 0.6 to 0.8,
-// reduce_scatters of 40 MiB 1.4 times as long (docs/collective-tuning.md).
+// How a rank writes the results of one kind of calls that about fill the last-level caches: through
+// the cache or by non-temporal stores. The kernel tells how large a cache is, not who else uses it,
+// so both ways are timed; see docs/collective-tuning.md.
 namespace smp::shm {
 
 class ResultWrites {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // One call's.
+  // How one call writes its results.
   struct Way {
     bool around = false;
-    ResultWrites* timed = nullptr;  // null: nobody asks how long it takes
+    ResultWrites* timed = nullptr;  // null: the call is not timed
 
-    // Has `write` make the results of so many bytes.
+    // Calls `write`, which makes results of so many bytes.
     template <class Write>
     void make(int64_t bytes, Write&& write) const {
       if (timed == nullptr) return write();
@@ -31,14 +29,15 @@ class ResultWrites {
     }
   };
 
-  // That results of so many bytes took so long, of the call that began last.
+  // Takes note of how long results of the call that began last took.
   void note(int64_t bytes, Clock::duration took) {
     bytes_ += double(bytes);
     took_ += double(took.count());
   }
 
-  // Of the next call. All ranks make the same calls in the same order, so all try the other way in
-  // the same ones: several in a row, for the first finds what the usual way has left in the cache.
+  // How the next call writes. All ranks make the same calls in the same order, so all try the other
+  // way in the same calls: several in a row, since the first finds in the cache what the usual way
+  // has left.
   Way next() {
     const double took = bytes_ > 0 ? took_ / bytes_ : kUnknown;
     took_ = bytes_ = 0;
@@ -54,10 +53,11 @@ class ResultWrites {
   }
 
  private:
-  // Calls, of which the last ones try the other way; fewer at first.
+  // Calls of a period, of which the last ones try the other way. The first periods are shorter.
   static constexpr int kPeriod = 512;
   static constexpr int kTried = 4;  // of so many, and as many before them, the quickest counts
-  static constexpr double kBetter = 0.9;  // of the usual time
+  // the other way must take less than this part of the usual time
+  static constexpr double kBetter = 0.9;
   static constexpr double kUnknown = std::numeric_limits<double>::max();
 
   bool is_trying() const { return at_ >= kPeriod - kTried; }
@@ -65,7 +65,7 @@ class ResultWrites {
   int period_ = 4 * kTried;
   int at_ = kPeriod - period_;
   bool is_around_ = false;
-  double took_ = 0, bytes_ = 0;  // in the last call
+  double took_ = 0, bytes_ = 0;  // of the last call
   double usual_ = kUnknown, tried_ = kUnknown;
 };
 

@@ -21,7 +21,7 @@
 
 namespace smp::shm {
 
-// What watches over the other ranks while a seat is held, e.g. the sockets between processes.
+// What watches over other ranks while a seat is held, such as the sockets between processes.
 class PeerWatch {
  public:
   virtual ~PeerWatch() = default;
@@ -32,9 +32,9 @@ struct Fleet {
   std::vector<int> host_of;        // each rank's host; empty when there is one
   std::vector<std::string> hosts;  // their names in errors
   int ranks_here = 0;
-  std::vector<int> processes_here;  // of the other ranks on this host, as far as they are seen
-  ExchangeRule exchange;            // between them
-  int threads = 0;  // of each rank, for long calls; 0 = one, more of those that lend_cpus()
+  std::vector<int> processes_here;  // process ids of the other ranks on this host, if known
+  ExchangeRule exchange;            // between hosts
+  int threads = 0;  // Threads of a rank in long calls; 0: one, and more after lend_cpus().
 
   bool spans_hosts() const { return hosts.size() > 1; }
   // A rank's place among those of its host.
@@ -44,7 +44,7 @@ struct Fleet {
   }
 };
 
-// What one rank holds of a job; shared by its communicators, given back with the last of them.
+// What one rank holds of a job. Its communicators share it, and the last of them gives it back.
 struct Seat {
   Seat(std::shared_ptr<Job> shared_job, int rank, std::chrono::milliseconds timeout,
        Fleet its_fleet = {}, std::unique_ptr<Port> its_port = nullptr)
@@ -71,7 +71,8 @@ struct Seat {
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;
     its_port->introduce(fleet.host_of, [job = job, rank](std::optional<int> awaited) {
-      // Its calls have ended by that, whomever they waited for: who asks will hear of it too.
+      // The failure has ended this rank's calls, whatever they waited for; the asking rank will
+      // hear of it too.
       if (job->failure().state.load() != FailureRecord::kNone) return std::optional<Standing>();
       Standing own;
       own.has_called = awaited.has_value();
@@ -88,8 +89,8 @@ struct Seat {
   std::unique_ptr<Port> port;  // to other hosts
   GroupFailures group_failures;
   std::shared_ptr<Arena> arena;
-  MappedAhead mapped;      // of other ranks; under the engine's lock
-  const AllowedCpus cpus;  // of this host's ranks together
+  MappedAhead mapped;      // memory of other ranks; under the engine's lock
+  const AllowedCpus cpus;  // those of this host's ranks together
   Helpers helpers;         // under the engine's lock
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;

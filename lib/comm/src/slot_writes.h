@@ -9,14 +9,12 @@
 
 #include "copy.h"
 
-// How a rank writes what one peer reads in its slots, or what all read: by how long that takes.
-// Some peers may be on the same CPU. Where two CPUs share no cache, each line that the other has
-// read must be taken away from it before it is written, which may take ten times as long as to
-// write it around the cache. Where they do share one it is the other way about. On a Zen 4 whose
-// two virtual CPUs were at times so, at times so, slots went from one to the other at 2.5 GB/s and
-// around the cache at 22, or at 27 and 15 (smp_slots). No fixed choice fits, nor does one made when
-// a group begins, for virtual CPUs move: so copies are timed. Those that are slow because memory
-// is, where what is copied lies, are so around the cache too.
+// How a rank writes slots for one peer, or for all: through the cache or by non-temporal stores.
+// Where two CPUs share no cache, each line that the peer has read must be taken from it before it
+// is written again, which may take ten times as long as a non-temporal store. Where they share one
+// it is the other way round. No fixed choice fits, nor one made when a group begins, since virtual
+// CPUs move. So copies are timed; see docs/collectives.md. A copy that is slow because of the
+// memory that it reads is as slow with non-temporal stores.
 namespace smp::shm {
 
 class SlotWrites {
@@ -29,22 +27,23 @@ class SlotWrites {
     if (!way.is_timed) return copy_bytes(to, from, bytes, way.around);
     const auto begin = Clock::now();
     copy_bytes(to, from, bytes, way.around);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // what the CPU has put off is part of it
+    // stores that the CPU has put off count too
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     note(bytes, Clock::now() - begin);
   }
 
   struct Way {
     bool around;
-    bool is_timed;  // note() follows
+    bool is_timed;  // note() must follow
   };
-  // Of the next long copy.
+  // How the next long copy is made.
   Way next() {
     if (untimed_ == 0) return {tries_ > 0, true};
     --untimed_;
     return {is_around_, false};
   }
 
-  // That this copy took so long.
+  // Takes note of how long a timed copy took.
   void note(int64_t bytes, Clock::duration duration) {
     const double took = std::chrono::duration<double>(duration).count() / double(bytes);
     if (tries_ > 0) return tried(took);
@@ -64,16 +63,17 @@ class SlotWrites {
 
  private:
   static constexpr int64_t kLong = 4 << 10;
-  static constexpr double kSlow = 1 / 3.2e9;        // seconds of a byte, at least
-  static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: the CPU was another's
-  // A slow copy loses what so many quick ones gain over those around the cache. Not all need be
-  // slow: those of a peer on the same CPU are where an all_reduce's other half has shown the lines
-  // to all.
+  static constexpr double kSlow = 1 / 3.2e9;        // seconds per byte of a slow copy, at least
+  static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: another process had the CPU
+  // A slow copy loses what so many quick ones gain over non-temporal stores. Not all copies need be
+  // slow: those for a peer on the same CPU are slow only where the other half of an all_reduce has
+  // shown the lines to all.
   static constexpr int kSlowWeighs = 24, kTooSlow = 3 * kSlowWeighs;
-  static constexpr int kTries = 3;      // of the other way; the quickest counts
-  static constexpr double kGain = 0.5;  // of the time, at most, for it to be kept
-  static constexpr int kKept = 1024;    // copies, then the cache is timed again
-  // Copies after one that was not slow: to look at clocks takes 0.05 us, a copy of 64 KiB 1.2.
+  static constexpr int kTries = 3;      // tries of the other way; the quickest counts
+  static constexpr double kGain = 0.5;  // it is kept if it takes at most this part of the time
+  static constexpr int kKept = 1024;    // copies made so, before the cache is timed again
+  // Copies that are not timed after a quick one: to read the clock takes as long as a copy of some
+  // KiB.
   static constexpr int kUntimed = 10;
 
   void tried(double took) {
@@ -83,11 +83,11 @@ class SlotWrites {
     untimed_ = kKept;
   }
 
-  int untimed_ = 0;                  // copies that are left,
-  bool is_around_ = false;           // in this way
-  int slow_ = 0;                     // slow copies, each by its weight, less the quick ones
-  int tries_ = 0;                    // that are left
-  double through_ = 0, around_ = 0;  // the least seconds of a byte, when they were slow last
+  int untimed_ = 0;                  // copies that are still made without timing them
+  bool is_around_ = false;           // whether these are non-temporal
+  int slow_ = 0;                     // weight of the slow copies, less the quick ones
+  int tries_ = 0;                    // tries that are left
+  double through_ = 0, around_ = 0;  // least seconds per byte, since copies became slow
 };
 
 }  // namespace smp::shm

@@ -8,12 +8,12 @@
 namespace smp::shm {
 
 // One rank's side of a window. Its gathers have a lane of their own, since they need no turn among
-// the group's collectives: each waits for one peer after the other until it has shown enough, then
-// reads it in place. Must go before its group.
+// the group's collectives: each waits for one peer after the other until that has shown its memory
+// often enough, then reads it in place. Must go before its group.
 class GroupWindow final : public PeerWindow, private Member {
  public:
-  // `opened_by`: the number of the call that opened it, whose entries say where each rank's memory
-  // lies and how often it had shown its former windows.
+  // `opened_by`: the number of the call that opened it. The entries of that call say where each
+  // rank's memory lies and how often the rank had shown its earlier windows.
   GroupWindow(Group& group, DType dtype, uint64_t opened_by);
   ~GroupWindow() override;
 
@@ -26,10 +26,10 @@ class GroupWindow final : public PeerWindow, private Member {
   std::optional<Failure> failure() const override { return member().failure(); }
   bool has_left(int rank) const override { return member().has_left(rank); }
   bool has_abandoned(int rank) const override { return member().has_abandoned(rank); }
-  bool has_called(int, const Call&) const override { return false; }  // it had not shown enough
+  bool has_called(int, const Call&) const override { return false; }  // it has not shown enough
   void check_calls(const Operation&) const override {}
   int awaited(Operation& op) const override {
-    const int peer = op.awaited();  // asked again it may be none
+    const int peer = op.awaited();  // it may have come meanwhile
     return peer < 0 ? -1 : global(peer);
   }
   void note(Operation& op) override { group_.note(op); }
