@@ -19,7 +19,7 @@ std::string line_of(const std::string& path) {
   return line;
 }
 
-// "32768K", as the kernel says it; 0 of anything else.
+// "32768K", as the kernel writes it; 0 for anything else.
 int64_t bytes_of_size(const std::string& text) {
   std::istringstream words(text);
   int64_t number = 0;
@@ -30,7 +30,7 @@ int64_t bytes_of_size(const std::string& text) {
 
 int64_t last_cache_bytes(const cpu_set_t& cpus, const std::string& root) {
   constexpr int64_t kUnknown = 32 << 20;
-  std::set<std::string> counted;  // by the CPUs that share one
+  std::set<std::string> counted;  // the lists of CPUs that share a cache
   int64_t bytes = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &cpus)) continue;
@@ -38,7 +38,7 @@ int64_t last_cache_bytes(const cpu_set_t& cpus, const std::string& root) {
         root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index";
     std::string sharing;
     int64_t size = 0;
-    for (int index = 0;; ++index) {  // from the nearest on
+    for (int index = 0;; ++index) {  // from the nearest cache on
       const std::string cache = caches + std::to_string(index);
       const int64_t found = bytes_of_size(line_of(cache + "/size"));
       if (found == 0) break;

@@ -57,7 +57,7 @@ CommError mismatch(int culprit, int rank, const std::string& call, int other,
 std::string describe(const Call& call, int peer) {
   if (is_step(call.label)) return call.label.substr(1);
   std::string text = fmt::format("{} #{} '{}'", name_of(call.op), call.number, call.label);
-  if (call.op != CollectiveOp::kBarrier || call.count > 0)  // of a window
+  if (call.op != CollectiveOp::kBarrier || call.count > 0)  // with a count it opens a window
     text += fmt::format(" of {} {}", call.count, name_of(call.dtype));
   if (call.reduce_op != ReduceOp::kSum) text += fmt::format(" ({})", name_of(call.reduce_op));
   switch (call.op) {
@@ -83,7 +83,7 @@ uint64_t fingerprint(const Call& call) {
   mix(message ? 0 : uint64_t(call.peer + 1));
   for (size_t at = 0; at + sizeof(uint64_t) <= call.label.size(); at += sizeof(uint64_t)) {
     mix(word_at(call.label, at));
-    hash ^= hash >> 32;  // the low bits of a product know nothing of the high ones
+    hash ^= hash >> 32;  // the low bits of a product depend on low bits only
   }
   mix(last_word(call.label));
   return hash;

@@ -14,7 +14,7 @@
 namespace smp {
 namespace {
 
-// A clock that costs a few nanoseconds; what it counts is told by a second look at both clocks.
+// A clock that takes a few nanoseconds to read. calls() finds out how long a tick is.
 uint64_t ticks() {
 #if defined(__x86_64__)
   return __rdtsc();
@@ -23,8 +23,8 @@ uint64_t ticks() {
 #endif
 }
 
-// An entry's sequence is taken away before anything else is written and given back last, so whoever
-// has read something of a later call sees at the end that the sequence has changed.
+// An entry's sequence is cleared before anything else is written and set last. So a reader that has
+// read something of a later call sees at the end that the sequence has changed.
 constexpr auto kRelease = std::memory_order_release;
 constexpr auto kAcquire = std::memory_order_acquire;
 
@@ -81,7 +81,7 @@ uint64_t CallLog::enqueue(const LoggedCall& call, std::string_view text) {
   return sequence;
 }
 
-// Null when later calls have taken its place.
+// Null if a later call has taken its place.
 CallLog::Entry* CallLog::entry_of(uint64_t sequence) {
   Entry& entry = entries_[sequence % kCalls];
   return entry.sequence.load() == sequence ? &entry : nullptr;

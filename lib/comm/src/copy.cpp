@@ -65,13 +65,11 @@ template <bool kStream>
   return whole;
 }
 
-// Whether vectors are quicker than the C library's memcpy, which before glibc 2.40 takes `rep
-// movsb` from 2 KiB on. On a Zen 4 that took 1.0 to 1.4 times as long to addresses at no multiple
-// of 64, and as long as vectors to others (smp_copies). On a Zen 5 it takes tens of nanoseconds to
-// begin: an all_gather of 2.3 KiB of each of two ranks took 1.2 to 1.3 times as long. From 4 KiB on
-// it is ahead there, by 2.5 at 16 KiB where the ranks' CPUs are far from each other.
+// Whether vectors are quicker than memcpy. glibc before 2.40 uses `rep movsb` from 2 KiB on, which
+// takes tens of nanoseconds to begin and on a Zen 3 or 4 is never quicker; elsewhere it is from 4
+// KiB on. See docs/collective-tuning.md.
 bool are_vectors_quicker(int64_t bytes) {
-  constexpr int64_t kFewBytes = 512;  // which it copies by vectors
+  constexpr int64_t kFewBytes = 512;  // up to here memcpy uses vectors itself
   constexpr int64_t kLongBytes = 4 << 10;
   return bytes >= kFewBytes && (bytes < kLongBytes || __builtin_cpu_is("amdfam19h") != 0);
 }
@@ -82,7 +80,7 @@ constexpr bool kByLines = false;  // ThreadSanitizer sees no vectors above 16 by
 constexpr bool kByLines = true;
 #  endif
 
-// Lines of `to` by `copy_lines`, what is before and behind them by the C library.
+// Copies whole lines of `to` by `copy_lines`, and what lies before and behind them by memcpy.
 void copy_by_lines(std::byte* to, const std::byte* from, int64_t bytes, LineCopy copy_lines) {
   const int64_t head = int64_t(-reinterpret_cast<uintptr_t>(to) & uintptr_t(kLine - 1));
   if (head >= bytes) return void(memcpy(to, from, size_t(bytes)));
@@ -106,7 +104,7 @@ std::vector<LineCopies> line_copies_here() {
 }
 
 void fetch_to_write(std::byte* to, int64_t bytes) {
-  constexpr int64_t kMany = 4 << 10;  // with so many all_gathers of two ranks took a tenth longer
+  constexpr int64_t kMany = 4 << 10;  // for more this takes longer than it saves
   if (bytes >= kMany) return;
 #if defined(__x86_64__)
   for (int64_t at = 0; at < bytes; at += kLine) asm volatile("prefetchw %0" : : "m"(to[at]));
@@ -121,7 +119,7 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes, bool stream
   if (kByLines && (stream || are_vectors_quicker(bytes))) {
     static const LineCopies by_lines = line_copies_here().back();
     copy_by_lines(to, from, bytes, stream ? by_lines.stream : by_lines.cached);
-    if (stream) _mm_sfence();  // before a counter says that the bytes are there
+    if (stream) _mm_sfence();  // before a counter publishes the bytes
     return;
   }
 #else

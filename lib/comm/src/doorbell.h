@@ -6,12 +6,12 @@
 
 namespace smp::shm {
 
-// What a network says in place of a descriptor that a rank could sleep at.
+// What a network says instead of naming a descriptor at which a rank could sleep.
 constexpr int kNoDescriptor = -1;  // it never has one
 constexpr int kPollAgain = -2;     // it must be polled again soon, then asked again
 
-// What wakes a rank that sleeps beside its network: nobody can wait for a futex and a descriptor at
-// once. Any thread of any process that has it may ring.
+// An eventfd that wakes a rank which sleeps beside its network, since no thread can wait for a
+// futex and a descriptor at once. Any thread of any process that has it may ring.
 class Doorbell {
  public:
   Doorbell() = default;
@@ -22,8 +22,8 @@ class Doorbell {
   int descriptor() const { return descriptor_.get(); }
   void ring() const;
 
-  // Sleeps until somebody rings or `other`, if it is one, can be read; at most `limit`. Whether
-  // somebody has rung, which stays so until the answer.
+  // Sleeps until somebody rings or `other`, if it is not negative, can be read; at most for
+  // `limit`. Returns whether somebody has rung, which stays so until answer().
   bool sleep(int other, std::chrono::microseconds limit) const;
   void answer() const;
 

@@ -10,10 +10,10 @@
 
 namespace smp::shm {
 
-// A group as its process holds it. In children that the process forks every call is refused, and
-// nothing ends: locks may be held there by threads that are not, and peers, sockets and network are
-// the parent's. Thread rule of the group. It stands before every call, however short, so it passes
-// them on one by one.
+// A group as its process holds it. In a child that the process forks every call is refused and
+// nothing ends: threads that do not exist there may hold locks, and peers, sockets and network are
+// the parent's. Thread rule of the group. It passes calls on one by one, since it stands before
+// every call, however short.
 class HeldCommunicator final : public Communicator {
  public:
   explicit HeldCommunicator(std::unique_ptr<Communicator> group)

@@ -14,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The parts of a long message follow each other within this.
+// How long an idle helper looks for work before it sleeps: parts of a long message follow each
+// other within this time.
 constexpr std::chrono::microseconds kIdle{100};
 constexpr std::chrono::seconds kNap{10};
 constexpr int kSpins = 1000;
@@ -34,7 +35,7 @@ Helpers::~Helpers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// As many as the host grants: calls need none of them.
+// Starts as many threads as the host grants: calls need none of them.
 void Helpers::start() {
   try {
     while (int(threads_.size()) < count_) threads_.emplace_back([this] { run_thread(); });
@@ -56,7 +57,8 @@ void Helpers::run(int pieces, const Task& task) {
     spins < kSpins ? pause_cpu() : void(sched_yield());
 }
 
-// Whoever has taken a piece has one of the call under way, which does not end before.
+// A thread that has taken a piece has one of the call under way, which does not end before it is
+// made.
 bool Helpers::help() {
   bool has_helped = false;
   for (uint64_t work = work_.load(); uint32_t(work) > 0;) {

@@ -9,9 +9,9 @@
 
 namespace smp::shm {
 
-// Threads of a rank that help it to sum and copy long calls, where its host has CPUs to spare: one
-// CPU sums more slowly than a GPU's link moves. They start when they are first needed, and sleep in
-// between.
+// Threads of a rank that help it to sum and copy in long calls, where its host has CPUs to spare:
+// one CPU sums more slowly than a GPU's link copies. They start when they are first needed, and
+// sleep in between.
 class Helpers {
  public:
   using Task = std::function<void(int i)>;  // makes the i-th piece
@@ -20,7 +20,7 @@ class Helpers {
   ~Helpers();
 
   int count() const { return count_; }
-  void set_count(int count) { count_ = std::max(count, int(threads_.size())); }  // none ends
+  void set_count(int count) { count_ = std::max(count, int(threads_.size())); }  // no thread ends
   // Makes pieces 0 to `pieces` - 1, here and on the helpers; returns when all are made. One call
   // at a time. The task must not throw.
   void run(int pieces, const Task& task);
@@ -32,17 +32,19 @@ class Helpers {
 
   int count_;
   std::vector<std::thread> threads_;
-  const Task* task_ = nullptr;     // of the call under way
-  std::atomic<uint64_t> work_{0};  // number of the call, and below it pieces that nobody has taken
-  std::atomic<int> unmade_{0};     // pieces
+  const Task* task_ = nullptr;  // of the call under way
+  // The number of the call in the upper 32 bits, and in the lower ones the pieces that nobody has
+  // taken.
+  std::atomic<uint64_t> work_{0};
+  std::atomic<int> unmade_{0};  // pieces that are not made yet
   std::atomic<uint32_t> bell_{0};
   std::atomic<int> asleep_{0};
   std::atomic<bool> stop_{false};
 };
 
-// How many each of `ranks` that share so many CPUs should have: beside them the engine's thread
-// makes the call, and the rank's own tells its device what to compute meanwhile. Of two CPUs one
-// helps all the same: alone a thread takes a fifth longer.
+// How many helpers each of `ranks` on so many CPUs should have. Besides them the engine's thread
+// makes the call, and the rank's own thread tells its device what to compute meanwhile. With two
+// CPUs for a rank there is one helper all the same: a thread alone takes a fifth longer.
 int usual_helpers(int cpus, int ranks);
 
 }  // namespace smp::shm

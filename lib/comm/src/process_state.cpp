@@ -14,7 +14,7 @@
 namespace smp::shm {
 namespace {
 
-// The letter behind the name, which stands in brackets and may hold any; 0: none.
+// The letter behind the name, which stands in brackets and may hold any characters; 0: none.
 char letter_of(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char text[512];
@@ -37,7 +37,7 @@ ProcessState state_of(int32_t process) {
     if (task->d_name[0] == '.') continue;
     const char letter = letter_of(fmt::format("{}/{}/stat", folder, task->d_name));
     if (letter == 'T') return ProcessState::kStopped;
-    if (letter == 't') is_traced = true;  // one thread alone may be so for a moment
+    if (letter == 't') is_traced = true;  // a single thread may be so for a moment
     if (letter == 'R') state = ProcessState::kRunnable;
     if ((letter == 'S' || letter == 'D') && state == ProcessState::kUnknown)
       state = ProcessState::kAsleep;

@@ -10,7 +10,7 @@ namespace smp::shm {
 namespace {
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-// clang 14 has no name for it.
+// __builtin_cpu_supports of clang 14 does not know f16c.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -22,7 +22,7 @@ bool has_f16c() {
 const std::vector<ReduceKernels>& reduce_kernels_here() {
   static const std::vector<ReduceKernels> kernels = [] {
     std::vector<ReduceKernels> found;
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which sees no vectors above 16 bytes
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // it sees no vectors above 16 bytes
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && has_f16c())
       found.push_back({"avx512", avx512_kernel});
@@ -36,8 +36,8 @@ const std::vector<ReduceKernels>& reduce_kernels_here() {
 
 namespace {
 
-// The widest; but a Zen 4 makes one result of fp16 in 0.94 of the time by the narrower vectors,
-// several or past the cache in 1.07 to 1.2.
+// The widest. But a Zen 4 makes one cached result of fp16 in less time by narrower vectors (see
+// docs/collective-tuning.md).
 ReduceKernel quickest_kernel(const Reduction& reduction, DType dtype, ReduceOp op) {
   const std::vector<ReduceKernels>& kernels = reduce_kernels_here();
 #if defined(__x86_64__)

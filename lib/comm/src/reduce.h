@@ -10,8 +10,8 @@
 namespace smp::shm {
 
 // to[k][i] = from[0][i] op from[1][i] op ... in this order, for all k and `count` elements; bf16
-// and fp16 in fp32, rounded once (to nearest even). A result may be one of the inputs. A NaN among
-// the inputs gives a NaN. An average is that of `ranks` contributions, of which the inputs are
+// and fp16 in fp32, rounded once (to nearest even). A result may overwrite one of the inputs. A NaN
+// among the inputs gives a NaN. An average divides by `ranks`, since the inputs may themselves be
 // sums. Pure; the same bits on every CPU.
 struct Reduction {
   std::byte* const* to;
@@ -19,9 +19,9 @@ struct Reduction {
   const std::byte* const* from;
   int inputs;
   int ranks;
-  bool stream = false;  // writes around the cache, as copy_bytes() does, but for the first
-  int cached = 0;       // so many results
-  int far = -1;         // an input that comes from memory or another CPU's cache: fetched ahead
+  bool stream = false;  // by non-temporal stores, as in copy_bytes()
+  int cached = 0;  // so many results, the first ones, are written through the cache all the same
+  int far = -1;    // an input in memory or another CPU's cache: it is prefetched
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op);
 
@@ -35,12 +35,12 @@ void narrow(std::byte* to, const float* from, int64_t count, DType dtype);
 
 using ReduceKernel = void (*)(const Reduction& reduction, int64_t bytes);
 
-// Kernels compiled for one instruction set, of `bytes` of each input.
+// Kernels compiled for one instruction set; they reduce `bytes` of each input.
 ReduceKernel generic_kernel(DType dtype, ReduceOp op);
 ReduceKernel avx2_kernel(DType dtype, ReduceOp op);
 ReduceKernel avx512_kernel(DType dtype, ReduceOp op);
 
-// Those that this CPU can run, the widest first.
+// Those that this CPU can run, the widest vectors first.
 struct ReduceKernels {
   const char* name;
   ReduceKernel (*of)(DType, ReduceOp);

@@ -1,6 +1,6 @@
-// The reduction kernels; included once for each instruction set by a file that is compiled for it.
-// Only what is in this anonymous namespace may be used here: a shared inline function compiled with
-// AVX-512 could be the copy that the linker keeps for everybody.
+// The reduction kernels. A file that is compiled for an instruction set includes them once. They
+// use only what is in this anonymous namespace: of a shared inline function that is compiled with
+// AVX-512 too, the linker could keep that copy for everybody.
 namespace {
 
 using Bits16 = unsigned short;
@@ -58,8 +58,8 @@ constexpr int kWidth = 32;
 constexpr int kWidth = 16;
 #endif
 
-// Vectors of what is reduced as it is. An average is that of `Divided`: integers are added as
-// unsigned ones, whose sums wrap around, and divided as signed ones.
+// Vectors of types that are reduced as they are. An average is that of `Divided`: integers are
+// added as unsigned ones, whose sums wrap around, and divided as signed ones.
 template <class T, class Divided = T>
 struct Lanes {
   typedef T Vector __attribute__((vector_size(kWidth)));
@@ -96,7 +96,7 @@ struct HalfLanes {
   static Sums divided(Sums v, int ranks) { return {v.a / float(ranks), v.b / float(ranks)}; }
 };
 
-// a has the elements 0, 2, 4, ..., which are the lower halves of words, b the others.
+// `a` has the elements 0, 2, 4, ..., which are the lower halves of words, `b` the others.
 template <>
 struct Lanes<BF16> : HalfLanes {
   static Sums load(const std::byte* from) {
@@ -110,7 +110,7 @@ struct Lanes<BF16> : HalfLanes {
   }
 
  private:
-  // Adds half of the last place that is kept, less one where that is even.
+  // Adds half of the last place that is kept, or one less if that place is even.
   static Words rounded(Floats v) {
 #if defined(__AVX512F__)
     const __m512i bits = __m512i(v), up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
@@ -121,7 +121,7 @@ struct Lanes<BF16> : HalfLanes {
 #endif
   }
   static Words quiet_or_rounded(Floats v) { return v == v ? rounded(v) : Words(v) | 0x400000u; }
-  // One look at two vectors; where it would take as long as rounding with care, with care.
+  // One comparison for two vectors. Where that takes as long as careful rounding: always true.
   static bool has_nan(Sums v) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask(__m512(v.a), __m512(v.b), _CMP_UNORD_Q) != 0;
@@ -135,14 +135,13 @@ struct Lanes<BF16> : HalfLanes {
 };
 
 #if defined(__AVX512F__)
-// Written as they are: with one vector made of them reduce_scatters of up to 4 MiB in symmetric
-// memory took a Zen 4 1.1 to 1.2 times as long.
+// Written one by one: to join them to one vector takes longer (see docs/collective-tuning.md).
 struct TwoHalves {
   __m256i a, b;
 };
 #endif
 
-// a has the first half of the elements.
+// `a` has the first half of the elements.
 template <>
 struct Lanes<F16> : HalfLanes {
 #if defined(__AVX512F__)
@@ -157,7 +156,7 @@ struct Lanes<F16> : HalfLanes {
   }
 
  private:
-  // gcc 12 warns of what its forms without a mask leave open.
+  // gcc 12 warns of the undefined vector in its forms without a mask.
   static constexpr __mmask16 kAll = 0xffff;
 
  public:
@@ -223,7 +222,7 @@ constexpr bool kIsAverage = false;
 template <>
 constexpr bool kIsAverage<Average> = true;
 
-// `to` is aligned if the cache is to be passed by.
+// Non-temporal if kStream; `to` must then be aligned.
 template <bool kStream, class Vector>
 inline void put(std::byte* to, Vector v) {
 #if defined(__AVX512F__)
@@ -250,7 +249,7 @@ inline void put(std::byte* to, TwoHalves v) {
 }
 #endif
 
-// Vectors of each input that are reduced side by side, in the registers that there are.
+// Vectors of each input that are reduced side by side, as many as there are registers for.
 #if defined(__AVX512F__)
 constexpr int kUnrolled = 4;
 #else
@@ -258,20 +257,18 @@ constexpr int kUnrolled = 2;
 #endif
 constexpr int64_t kTile = kUnrolled * kWidth;
 
-// So many inputs are read by instructions of their own. A CPU that guesses by instruction what is
-// read next is misled by one that reads all of them: 8 inputs took 1.1 to 4 times as long, by where
-// they lie, 16 bits longest.
+// So many inputs are read by load instructions of their own. A CPU predicts by instruction what is
+// read next, and is misled by one that reads all inputs (see docs/collective-tuning.md).
 constexpr int kApart = 8;
 
 using smp::shm::Reduction;
 
-// How far ahead of its use an input that is far is fetched. The CPU looks ahead itself, but not far
-// enough beside inputs from its own cache and the work on 16 bits: with 4 inputs of which one is in
-// memory, fp32 took 0.7 and 16 bits half of the time.
+// How far ahead of its use an input that is far is prefetched. The CPU looks ahead itself, but not
+// far enough beside inputs from its own cache and the work on 16 bits.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kLine = 64;
 
-// The bytes [at, at + kTile) of kInputs inputs, or as many as there are if that is 0.
+// Reduces the bytes [at, at + kTile) of kInputs inputs; if that is 0, of as many as there are.
 template <class L, class Op, bool kStream, int kInputs = 0>
 [[gnu::always_inline]] inline void reduce_tile(const Reduction& r, const std::byte* const* inputs,
                                                int64_t at) {
@@ -310,7 +307,7 @@ template <class L, class Op, bool kStream, int kInputs = 0>
   }
 }
 
-// The bytes [at, end), less than a tile.
+// Reduces the bytes [at, end), less than a tile.
 template <class L, class Op>
 [[gnu::noinline]] void reduce_edge(const Reduction& r, int64_t at, int64_t end) {
   for (; at < end; at += kWidth) {
@@ -328,8 +325,8 @@ template <class L, class Op>
   }
 }
 
-// Bytes of the streamed results before the first one at which whole vectors may be written; -1 if
-// that is elsewhere in each.
+// Bytes of the non-temporal results before the first address at which whole vectors may be written;
+// -1 if it is at a different place in each.
 inline int64_t bytes_to_aligned(const Reduction& r) {
   auto to_aligned = [&](int k) {
     return int64_t(-reinterpret_cast<uintptr_t>(r.to[k]) & (kWidth - 1));
@@ -342,9 +339,8 @@ inline int64_t bytes_to_aligned(const Reduction& r) {
 template <class L>
 constexpr bool kSumsAreFp32 = __is_same(typename L::Sums, Floats) || __is_base_of(HalfLanes, L);
 
-// Of a known number of inputs, where they are and what is done lies in registers: a result may not
-// change it. 0.8 to 1.0 of the time, but 1.1 of three inputs and more of 16 bits out of farther
-// caches, and of two of fp16 in the nearest.
+// For a known number of inputs their addresses and the rest of the reduction stay in registers,
+// since no store of a result can change them (`r` is a copy).
 template <class L, class Op, bool kStream, int kInputs>
 int64_t reduce_known(const Reduction r, int64_t at, int64_t end) {
   const std::byte* inputs[kInputs];
@@ -353,7 +349,7 @@ int64_t reduce_known(const Reduction r, int64_t at, int64_t end) {
   return at;
 }
 
-// Where the tiles of [at, end) end.
+// Reduces the tiles of [at, end) and returns where they end.
 template <class L, class Op, bool kStream>
 int64_t reduce_tiles(const Reduction& r, int64_t at, int64_t end) {
   if constexpr (kSumsAreFp32<L> && __is_base_of(Sum, Op)) {
@@ -387,7 +383,7 @@ void reduce(const Reduction& r, int64_t bytes) {
   if (head > 0) reduce_edge<L, Op>(r, 0, head);
   reduce_from<L, Op, true>(r, head, bytes);
 #if defined(__SSE2__)
-  _mm_sfence();  // before a counter says that the bytes are there
+  _mm_sfence();  // before a counter publishes the bytes
 #endif
 }
 

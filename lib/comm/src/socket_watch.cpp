@@ -21,7 +21,7 @@ SocketWatch::SocketWatch(std::shared_ptr<Job> job, int rank, std::vector<Descrip
 SocketWatch::~SocketWatch() {
   stop_.ring();
   thread_.join();
-  // Not only closed: a child that somebody forked may hold copies.
+  // Closing is not enough: a child that somebody forked may hold copies.
   for (const Descriptor& peer : peers_)
     if (peer) shutdown(peer.get(), SHUT_RDWR);
 }
@@ -33,7 +33,7 @@ void SocketWatch::run() {
     const Descriptor& peer = peers_[size_t(rank)];
     if (!peer) continue;
     for (const int fd : {peer.get(), processes_[size_t(rank)].get()}) {
-      events.push_back({fd, POLLIN, 0});  // poll passes over those below 0
+      events.push_back({fd, POLLIN, 0});  // poll ignores negative ones
       ranks.push_back(rank);
     }
   }

@@ -11,8 +11,9 @@
 
 namespace smp::shm {
 
-// Waits for the end of any other process of the job on this host, at its socket and at the process
-// itself. One that left in good order has said so in its board before its sockets closed.
+// Notices the end of any other process of the job on this host, at its socket and at the process
+// itself, and fails the job if that rank has died. A rank that leaves in good order says so on its
+// board before its sockets close.
 class SocketWatch final : public PeerWatch {
  public:
   // `peers`: a socket to each rank, by rank; none where there is no such rank here.
@@ -25,7 +26,8 @@ class SocketWatch final : public PeerWatch {
   std::shared_ptr<Job> job_;
   const int rank_;
   std::vector<Descriptor> peers_;
-  // A child that a rank forked holds copies of its sockets: they may stay open when it dies.
+  // Descriptors of the processes (pidfd), since a child that a rank forked holds copies of its
+  // sockets: they may stay open when the rank dies.
   std::vector<Descriptor> processes_;
   Doorbell stop_;
   std::thread thread_;
