@@ -14,33 +14,33 @@ enum class GdrUse { kAuto, kOff, kOn };
 // What SMP_GDRCOPY says. Throws ConfigError: "SMP_GDRCOPY=x is not auto, off or on".
 GdrUse read_gdr_use();
 
-// The libraries that are loaded, as dlopen wants them.
+// The names of the libraries, for dlopen.
 struct GdrLibraries {
   std::string gdrapi = "libgdrapi.so.2";
   std::string cuda = "libcuda.so.1";
 };
 
-// A GPU's memory whose smallest copies are made by the CPU, through a mapping of the GPU's pages
-// (GDRCopy): a copy by a stream takes longer to begin than they take.
+// A GPU's memory for which the CPU makes the smallest copies, through a mapping of the GPU's pages
+// (GDRCopy): a copy by a stream takes longer to begin than these take.
 //
-//   to the host     when the GPU has come to where it was started, whoever asks whether it is done
-//                   reads
-//   to the device   if the GPU has passed what it comes behind, it is written at once; else it goes
-//                   by the stream, since writing would have the CPU wait for the GPU
+//   to the host     read by the thread that asks whether the copy is done, once the GPU has come
+//                   to where the copy was started
+//   to the device   written at once if the GPU has passed `behind`; else the copy goes by the
+//                   stream, since the CPU would have to wait for the GPU
 //
-// Copies to the device end in their order, whichever way they go; one to the host ends behind those
-// by the stream that were started before it.
+// Copies to the device end in their order, whichever way they go. A copy to the host ends after
+// those by the stream that were started before it.
 //
-// Mapping a page takes as long as ten copies or more, so one is mapped when it is used a second
-// time while it is among the last 64, and stays so long. It must lie in one allocation of
-// cudaMalloc alone, and is found again by the number that CUDA gives each allocation once in a
-// process: memory that was freed is never read or written, though its address may be in use again.
-// The driver keeps freed memory as long as it is mapped, so those of allocations that are gone are
-// given up with each new page.
+// To map a page takes as long as ten copies or more, so a page is mapped when it is used for the
+// second time while it is among the last 64, and stays mapped while it is. It must lie in a single
+// allocation of cudaMalloc. It is found again by the number that CUDA gives to each allocation of a
+// process: so memory that was freed is never read or written, even if its address is in use again.
+// The driver keeps freed memory while it is mapped, so pages of allocations that are gone are
+// unmapped whenever a new page is mapped.
 //
-// kAuto uses it where it can; kOn throws ConfigError, saying why, where it cannot.
+// kAuto uses GDRCopy where it can; kOn throws ConfigError, saying why, where it cannot.
 //
-// Thread rule of the memory behind it, which outlives it; its copies do not.
+// Thread rule of the memory behind it, which must outlive it; its copies need not.
 class GdrMemory final : public DeviceMemory {
  public:
   // Longer copies are as fast by a stream.
@@ -67,17 +67,17 @@ class GdrMemory final : public DeviceMemory {
   class Allocations;
   class Pages;
   class Read;
-  // One or two pages that a copy was of.
+  // One or two pages that a copy has used.
   struct Used {
     uint64_t allocation;
-    const void* inside;  // of the allocation
+    const void* inside;  // an address in the allocation
     uintptr_t begin, end;
-    std::shared_ptr<Pages> pages;  // null: not mapped,
-    std::string refusal;           // and why it cannot be, if that was tried
+    std::shared_ptr<Pages> pages;  // null: not mapped
+    std::string refusal;           // why they cannot be mapped, if that was tried
   };
 
   bool is_small(int64_t bytes) const { return library_ && bytes > 0 && bytes <= kMaxBytes; }
-  // Null: not mapped.
+  // Null if they are not mapped.
   std::shared_ptr<Pages> pages_of(const void* data, int64_t bytes);
   void map(Used& used, uintptr_t allocation_begin, uintptr_t allocation_end, bool is_plain);
   void forget_freed();
@@ -85,11 +85,11 @@ class GdrMemory final : public DeviceMemory {
 
   DeviceMemory& memory_;
   const GdrUse use_;
-  std::unique_ptr<Library> library_;  // null: not used
+  std::unique_ptr<Library> library_;  // null: GDRCopy is not used
   std::unique_ptr<Allocations> allocations_;
   std::string text_;
   std::list<Used> used_;                          // the latest first
-  std::shared_ptr<Copy> last_read_, last_write_;  // by a stream
+  std::shared_ptr<Copy> last_read_, last_write_;  // the last copies by a stream
   int64_t reads_ = 0, writes_ = 0;
 };
 

@@ -6,10 +6,11 @@
 
 namespace smp {
 
-// The process in which it was made. One that it forks has copies of its objects but none of its
-// threads, and shares its memory, sockets and network: there nothing may be called that they serve,
-// and nothing ended that is still in use at home. Costs one load; any thread. A child made by
-// clone(2) itself, not by fork(), is not told from its parent.
+// Remembers the process in which it was made. A forked child has copies of that process's objects
+// but none of its threads, and shares its memory, sockets and network. So in a child nothing may be
+// called that those threads serve, and nothing may be ended that is still in use at home. is_here()
+// costs one load; any thread. A child made by clone(2) itself, not by fork(), is taken for its
+// parent.
 class HomeProcess {
  public:
   HomeProcess();  // throws std::system_error without memory
@@ -25,11 +26,11 @@ class HomeProcess {
   [[noreturn]] static void refuse(int rank);
   static void note_fork();
 
-  static inline std::atomic<uint32_t> forks{0};  // between the first process and this one
+  static inline std::atomic<uint32_t> forks{0};  // forks from the first process down to this one
   const uint32_t forks_;
 };
 
-// Leaves the object alone in children that are forked: what is inherited there is not ended.
+// Deletes the object only in the process that made it; in a forked child it is left alone.
 struct DeleteAtHome {
   HomeProcess home;
 

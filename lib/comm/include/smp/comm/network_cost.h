@@ -5,8 +5,9 @@
 
 namespace smp {
 
-// What a cluster file says of the network between its hosts, by which an exchange is chosen; where
-// it says nothing of a hop, a message or a byte, NetworkCost's own figure.
+// The costs of the network between hosts as a cluster file gives them, by which an exchange is
+// chosen. Where the file says nothing of a hop, a message or a byte, NetworkCost's own figure
+// holds.
 NetworkCost network_cost_of(const ClusterSpec& cluster);
 
 }  // namespace smp

@@ -18,7 +18,7 @@ struct RecordedCall {
   int64_t count = 0;
   DType dtype = DType::kU8;
   int64_t wire_bytes = 0;
-  int peer = -1;  // the other rank or the root, of calls that have one, as rank of the group
+  int peer = -1;  // rank of the group: the root or the other side; -1: none
 };
 
 // What one rank called, in order, on the communicator that it was given and on all that were split
@@ -34,8 +34,8 @@ class Recording {
 };
 
 // A communicator for rank `rank` of `size` that moves nothing: every call is recorded and is done
-// at once. Buffers are never touched and may be null. Errors in arguments are those of the real
-// ones.
+// at once. Buffers are never touched and may be null. Errors in arguments are thrown as by real
+// communicators.
 std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
                                                           std::shared_ptr<Recording> recording);
 

@@ -8,13 +8,13 @@
 namespace smp {
 
 struct ThreadGroupOptions {
-  std::chrono::milliseconds timeout{60000};  // of every collective
-  int threads = 0;  // that make each rank's long calls; 0 = one, until it lends its CPUs
+  std::chrono::milliseconds timeout{60000};  // for each call
+  int threads = 0;  // of each rank in long calls; 0: one, and more after lend_cpus()
 };
 
 // Runs `program` once per rank, each in a thread of its own with the communicator of all `size`
-// ranks: the shared-memory protocol on an anonymous mapping. For tests. When a rank throws, the
-// calls of the others end; the exception that came first is thrown here once all have ended.
+// ranks: the shared-memory protocol on an anonymous mapping. For tests. If a rank throws, the calls
+// of the others end; the first exception is thrown here once all ranks have ended.
 void run_ranks(int size, const std::function<void(Communicator&)>& program,
                const ThreadGroupOptions& options = {});
 

@@ -4,8 +4,8 @@
 
 namespace smp {
 
-// Tells the destructor of its owner whether an exception is what destroys it. Made and asked on
-// one thread.
+// Tells its owner's destructor whether an exception destroys the owner. Made and asked on one
+// thread.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }

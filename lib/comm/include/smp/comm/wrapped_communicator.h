@@ -9,9 +9,9 @@
 
 namespace smp {
 
-// A communicator that passes every call on to another one: the base of those that do something to
-// the calls on their way, which override pass(). Windows it does not pass on.
-// Thread rule of the Communicator behind it.
+// A communicator that passes every call on to another one. It is the base of those that do
+// something to calls on their way, which override pass(). It does not pass on windows. Thread rule
+// of the communicator behind it.
 class WrappedCommunicator : public Communicator {
  public:
   int rank() const override { return inner_.rank(); }
@@ -54,7 +54,7 @@ class WrappedCommunicator : public Communicator {
   struct Call {
     CollectiveOp op = CollectiveOp::kBarrier;
     const void* in = nullptr;  // null: none
-    void* out = nullptr;       // of a broadcast: its buffer
+    void* out = nullptr;       // also the buffer of a broadcast
     int64_t count = 0;
     DType dtype = DType::kU8;
     ReduceOp reduce_op = ReduceOp::kSum;
@@ -69,7 +69,7 @@ class WrappedCommunicator : public Communicator {
   explicit WrappedCommunicator(Communicator& inner) : inner_(inner) {}
 
   Communicator& inner() { return inner_; }
-  // What a call does, and the Work that the caller gets: makes it on inner().
+  // Makes the call on inner() and returns the Work that the caller gets.
   virtual WorkPtr pass(const Call& call) { return make(call, inner_); }
 
  private:
