@@ -31,8 +31,7 @@ struct Call {
 // "all_reduce #12 'data.gradients' of 4096 fp32"; `peer` is the global rank of call.peer.
 std::string describe(const Call& call, int peer);
 
-// store() keeps what load() returns as "#12 all_reduce 'data.gradients'", cut where there is no
-// more room.
+// What load() returns, "#12 all_reduce 'data.gradients'", cut where there is no more room.
 void store(LastCall& to, const Call& call);
 void store(LastCall& to, std::string_view text);
 std::string load(const LastCall& from);
@@ -42,8 +41,7 @@ std::string load(const LastCall& from);
 inline constexpr char kStepMark = '\x01';
 inline bool is_step(const std::string& label) { return !label.empty() && label[0] == kStepMark; }
 
-// An error that says what two ranks have called, each as "rank 0: all_reduce ...", the lower rank
-// first.
+// Says what two ranks have called, each as "rank 0: all_reduce ...", the lower rank first.
 CommError mismatch(int culprit, int rank, const std::string& call, int other,
                    const std::string& others_call);
 

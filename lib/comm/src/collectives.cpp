@@ -118,8 +118,8 @@ void Group::check_slot(const Operation& op, int peer) {
 }
 
 // Whether a rank that has written and taken so many steps writes another. It is one step ahead at
-// most, and only where it need not wait for that: what more steps read and write does not stay in a
-// CPU's own cache.
+// most, and only if it need not wait for that: what more steps touch does not stay in a CPU's own
+// cache.
 bool Group::writes_next(int64_t written, int64_t taken) {
   if (written != taken + 1) return written == taken;
   for (int step = 1; step < size_; ++step)

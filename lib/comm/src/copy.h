@@ -22,8 +22,7 @@ struct LineCopies {
   LineCopy cached;
   LineCopy stream;  // by non-temporal stores
 };
-// Those that this CPU can run, the widest vectors last; these are the quickest for non-temporal
-// stores.
+// Those that this CPU can run, the widest vectors last, which are the quickest when non-temporal.
 std::vector<LineCopies> line_copies_here();
 
 }  // namespace smp::shm

@@ -25,8 +25,7 @@ constexpr int64_t kChunkBytes = 128 << 10;  // fits in a CPU's own cache
 // cache.
 constexpr int64_t kShortPartBytes = 256 << 10;
 constexpr int64_t kShortChunkBytes = 32 << 10;
-// An all_gather to private outputs is large if all ranks together touch so much; all must agree on
-// its chunks.
+// An all_gather to private outputs is large if all ranks touch so much: they must agree on chunks.
 constexpr int64_t kLargeBytes = 32 << 20;
 constexpr int64_t kLargeChunkBytes = 512 << 10;  // ranks that share CPUs stay within a few of them
 
@@ -81,8 +80,7 @@ bool Group::was_whole(const Operation& op, int peer) const {
 
 // An all_gather to private outputs. It copies a chunk of each rank after the other, since one that
 // another rank has read lately may still be in the cache. In a large call each chunk counts as a
-// slot of its own, so that ranks which share CPUs stay together: they read memory once, not each
-// for itself.
+// slot of its own, so that ranks which share CPUs stay together and read memory once.
 Program Group::run_direct_all_gather(Operation& op, ConstBytes in, Bytes out) {
   const int64_t bytes = op.call.bytes();
   const bool is_large = touched_bytes(op.call) >= kLargeBytes;
@@ -156,16 +154,14 @@ int Group::first_piece(const Pieces& pieces) const {
 
 // Each piece is made by whichever rank comes first, so nobody waits for a rank that has called but
 // has no CPU. A rank makes as many pieces as its own part has, and more if it waits for the call or
-// half of its time-out is over. It claims the piece, reads all inputs of it and writes the result
-// to each rank that needs it: to the part's owner or, in an all_reduce and an all_gather, to all
-// ranks. An input may lie there, but no other rank touches this piece of it. All add the inputs in
-// rank order.
+// half of its time-out is over. It claims the piece, reads all inputs of it, in rank order, and
+// writes the result to each rank that needs it: to the part's owner or, in an all_reduce and an
+// all_gather, to all ranks. An input may lie there, but no other rank touches this piece of it.
 Program Group::run_direct_parts(Operation& op) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
   const ResultWrites::Way results = result_writes_of_parts(op);
-  // Several pieces: who makes which changes from call to call, so sooner or later this rank writes
-  // to all outputs.
+  // Who makes which piece changes from call to call: sooner or later this rank writes everywhere.
   for (int step = 1; step < size_ && pieces.count > 1; ++step)
     for (int64_t at = 0; at < output_bytes(op.call); at += MappedAhead::kAtOnce)
       if (map_ahead(op, next(step), at, 1)) co_await called_by(op, next(1));  // as below
@@ -231,8 +227,8 @@ int64_t Group::output_bytes(const Call& call) const {
   }
 }
 
-// Maps these bytes of the output of `peer`, and what lies near them in it; false if all of that was
-// mapped before.
+// Maps these bytes of the output of `peer`, and what lies near them; false if all was mapped
+// before.
 bool Group::map_ahead(const Operation& op, int peer, int64_t at, int64_t bytes) {
   if (peer == rank_) return false;
   const int64_t begin = block_.call(peer, op.call.number).out_at;
@@ -321,8 +317,8 @@ void Group::ring_of_parts(const Operation& op) {
 }
 
 // This rank gives up, and its caller may then free its buffers: nobody may write to them any more.
-// A peer that is making a piece needs a moment; one that has died or is stopped in it is not waited
-// for.
+// It waits a moment for peers that are making a piece, but for none that has died or is stopped in
+// it.
 void Group::close_parts(const Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {

@@ -20,15 +20,15 @@ using std::chrono::milliseconds;
 constexpr int64_t kLongBytes = 256 << 10;  // takes longer than to wake a thread
 constexpr int64_t kHabitBytes = 4 << 20;   // longer calls gain nothing from a habit
 // For so many more long calls a rank that left one alone is expected to do so again. The last call
-// of a training step, which is waited for at once, must not make the first calls of the next step
-// look wanted.
+// of a training step, which is waited for at once, says nothing about the first calls of the next
+// step.
 constexpr int kRemembered = 8;
 // A thread computes if it took more than this part of the time on a CPU.
 constexpr int kLeastComputing = 8;
 
 using Clock = std::chrono::steady_clock;
 
-// how long this thread has waited for long calls in all
+// How long this thread has waited for long calls in all.
 thread_local LongCall::Span waited_here{0};
 
 std::chrono::nanoseconds own_cpu_time() {

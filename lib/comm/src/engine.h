@@ -38,7 +38,7 @@ class Member {
  public:
   virtual ~Member() = default;
   virtual int global(int rank) const = 0;
-  // of the group, its parents or the job, if any
+  // That of the group, its parents or the job, if any.
   virtual std::optional<Failure> failure() const = 0;
   virtual bool has_left(int rank) const = 0;  // it ended its side in good order
   // An exception has ended its side of the group; it may yet report why.
@@ -107,7 +107,7 @@ class Operation {
   // The rank of the group whose counter its program waits for; -1: none. Under the lock.
   int awaited() { return started_ && !ready() ? peer_ : -1; }
 
-  // For co_await in a program: continues when `counter`, which rank `peer` raises, has reached
+  // For co_await in a program: goes on when `counter`, which rank `peer` raises, has reached
   // `target`.
   auto reaches(const std::atomic<uint64_t>& counter, uint64_t target, int peer) {
     struct Awaitable {
@@ -160,7 +160,7 @@ class Operation {
   bool is_given = false;  // peers have all that they need: it may rest until somebody waits
   int64_t wire_bytes = 0;
   bool at_second_hand = false;  // the peer that it waits for may itself wait for others
-  // Raised when the operation is complete. Not if it has failed: what waits for it then fails as
+  // Raised when the operation is complete, not if it has failed: what waits for it then fails as
   // well.
   std::atomic<uint64_t>* tally = nullptr;
 
@@ -258,8 +258,7 @@ class Engine {
   void submit(std::shared_ptr<Operation> op);  // by the thread that makes the call
   void wait(Operation& op);
   void poll(const Operation& op);  // makes progress once and does not wait
-  // Ends what is under way on these lanes of one member; afterwards the engine does not know the
-  // lanes any more.
+  // Ends what is under way on these lanes of one member; afterwards the engine does not know them.
   void close(std::vector<Lane*> lanes, const std::string& reason);
   void give_up();  // fails the whole job and blames this rank
   // Runs `task` under the lock, between the steps of programs, and returns when it is done.
@@ -342,7 +341,7 @@ class Engine {
   const int rank_;
   const std::chrono::milliseconds timeout_;
   Mover* const mover_;
-  // where threads sleep that also watch a network; null: at futexes
+  // Where threads sleep that also watch a network; null: at futexes.
   const Doorbell* const doorbell_;
   const std::shared_ptr<CallLog> log_;
   const uint64_t pid_namespace_;

@@ -24,8 +24,7 @@ milliseconds look_within(const Operation& op) {
   return std::clamp<milliseconds>(op.timeout / 20, milliseconds(150), milliseconds(2000));
 }
 // Ranks of other hosts are asked before the time is over: earlier by this and by mute_after(), so
-// that a rank that cannot answer is known as mute by then; but not before this part of the time has
-// passed.
+// that a rank that cannot answer is known as mute by then; but not before this part of the time.
 constexpr milliseconds kAskAhead{200};
 constexpr int kAskAfter = 8;
 constexpr milliseconds kAskEvery{20};
@@ -179,8 +178,7 @@ std::optional<Standing> Engine::standing(int rank, const Operation& op) const {
 }
 
 // The rank that this operation waits for may itself wait for another one. Follows that chain to the
-// rank to blame, and asks ranks of other hosts where it goes on. Nothing while an answer is on its
-// way.
+// rank to blame, and asks ranks of other hosts. Nothing while an answer is on its way.
 std::optional<Engine::Verdict> Engine::verdict(const Operation& op, int late) const {
   std::vector<int> chain;
   std::vector<Standing> said;

@@ -90,8 +90,7 @@ void Engine::wait(Operation& op) {
   }
   waited_until_.store(Clock::now());
   // The engine's thread keeps away from the network while somebody waits. It would only be in the
-  // way of a caller that comes back at once; should that caller stay away, the thread looks by
-  // itself.
+  // way of a caller that comes back at once; if that one stays away, the thread looks by itself.
   if (waiters_.fetch_sub(1) == 1 && !is_soon_back &&
       job_.board(rank_).sleeper.load() == RankBoard::kThread)
     wake_thread();
@@ -112,8 +111,8 @@ void Engine::lead(const Operation& op) {
     if (pass()) {
       if (spins > spins_) note_end(idle_since);
       spins = 0;
-      // Other lanes may move for long: a rank that follows a chain of waits must not take this one
-      // for stopped.
+      // Other lanes may move for long: who follows a chain of waits must not take this rank for
+      // stopped.
       if (slept) board.looked_ns.store(Clock::now().time_since_epoch().count());
       continue;
     }
@@ -190,8 +189,7 @@ bool Engine::needs_thread() const {
   });
 }
 
-// Notes when operations began to wait. Most calls are complete before anybody would look at a
-// clock.
+// Notes when operations began to wait. Most calls end before anybody would look at a clock.
 void Engine::note_start(Clock::time_point now) {
   auto note = [now](const auto& operations) {
     if (!operations.empty() && operations.front()->start_ == Clock::time_point())
@@ -319,8 +317,7 @@ void Engine::run_thread() {
     }
     if (stop_.load()) return;
     if (doorbell_ == nullptr) {
-      // Woken for calls that their maker already runs, the thread finds the lock taken again and
-      // again.
+      // Woken for calls that their maker already runs, the thread finds the lock taken every time.
       if (!has_looked && has_habit()) is_watched_.store(true);
       const auto now = Clock::now();
       if (!was_watched) habit_since = now;
@@ -332,8 +329,8 @@ void Engine::run_thread() {
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
     } else {
-      // A waiting thread sleeps at the doorbell. It may be gone soon, and the next call may have no
-      // waiter.
+      // A waiting thread sleeps at the doorbell. It may leave soon, and nobody wait for the next
+      // call.
       futex_wait(board.thread_bell, bell, kBesideWaiter);
     }
   }

@@ -57,8 +57,7 @@ Group::~Group() {
   ring_peers();
 }
 
-// A rank that an exception threw out of the group, but that then ended in good order, has left it
-// too.
+// A rank that an exception threw out of the group, but that then ended in good order, has left it.
 bool Group::has_left(int rank) const {
   return block_.control(rank).closed.load() == RankControl::kLeft ||
          (has_abandoned(rank) && seat_->job->board(global(rank)).gone.load() != 0);
@@ -107,8 +106,8 @@ void Group::finished(const Operation& op) {
   GroupSide::finished(op);
 }
 
-// To post a call only tells peers that this rank's buffers are ready, so it need not wait until its
-// turn has come.
+// To post a call only tells peers that this rank's buffers are ready: it need not wait for its
+// turn.
 bool Group::may_post_early(const Call& call) const {
   return call.number <= completed_.load() + kCallsAhead;
 }

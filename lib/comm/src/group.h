@@ -97,8 +97,7 @@ class Group final : public GroupSide {
   Program run_recv(Operation& op, Bytes out);
   Program run_alone(Operation& op, ConstBytes in, Bytes out, int64_t bytes);
 
-  // What all ranks read and write in the call, and whether that is as large as the last-level
-  // caches.
+  // What all ranks read and write in the call, and whether that fills the last-level caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
   // How a call of this kind that begins now writes its results, if it is not in place.

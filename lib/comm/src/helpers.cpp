@@ -57,8 +57,7 @@ void Helpers::run(int pieces, const Task& task) {
     spins < kSpins ? pause_cpu() : void(sched_yield());
 }
 
-// A thread that has taken a piece has one of the call under way, which does not end before it is
-// made.
+// A thread that has taken a piece has one of the call under way, which does not end without it.
 bool Helpers::help() {
   bool has_helped = false;
   for (uint64_t work = work_.load(); uint32_t(work) > 0;) {

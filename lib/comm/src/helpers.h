@@ -33,8 +33,7 @@ class Helpers {
   int count_;
   std::vector<std::thread> threads_;
   const Task* task_ = nullptr;  // of the call under way
-  // The number of the call in the upper 32 bits, and in the lower ones the pieces that nobody has
-  // taken.
+  // The call's number in the upper 32 bits; in the lower ones how many pieces nobody has taken.
   std::atomic<uint64_t> work_{0};
   std::atomic<int> unmade_{0};  // pieces that are not made yet
   std::atomic<uint32_t> bell_{0};

@@ -42,8 +42,7 @@ size_t addresses_left() {
   return most > mapped ? most - mapped : 0;
 }
 
-// Held for a few stores. Throws CommError if the job has failed, or if its holder does not go on
-// within `limit`.
+// Held for a few stores. Throws CommError if the job has failed or the holder takes over `limit`.
 class TableLock {
  public:
   TableLock(JobHeader& header, int rank, std::chrono::milliseconds limit) : header_(header) {
@@ -185,7 +184,7 @@ void Job::fail(FailureRecord& record, const Failure& failure) {
   placed.text += outside_->place_of(failure.culprit);
   // Other hosts are told first: a rank that reads the failure here may end the group, and then
   // nobody could be told of it. What is found later may only be a consequence of the first failure.
-  // A record that is not completely written does not count: its writer may have died, and told
+  // A record that is not completely written does not count: its writer may have died and told
   // nobody.
   if (record.state.load() != FailureRecord::kWritten) outside_->failed(record, placed);
   write(record, placed, failure.finder);

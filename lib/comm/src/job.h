@@ -47,7 +47,7 @@ class Job {
   static size_t bytes(int size, int ranks_here);
   // Address space for one rank's symmetric memory, on a host with so much physical memory, of a
   // process with so many addresses left: twice an even share of the memory, if several such jobs
-  // fit.
+  // fit in.
   static size_t symmetric_bytes_per_rank(int ranks_here, size_t physical, size_t left);
   // Called once, by the rank that made the mapping.
   static void prepare(Mapping& mapping, int size, int ranks_here);
@@ -82,8 +82,7 @@ class Job {
   void close_group(int place, int rank, std::chrono::milliseconds limit);
 
   SymmetricRegion symmetric() const;
-  // Where these bytes lie, as an offset that means the same to all ranks; -1 outside the symmetric
-  // region.
+  // Where these bytes lie, as an offset that all ranks understand; -1 outside the symmetric region.
   int64_t offset_of(const void* p, int64_t bytes) const;
   std::byte* at(int64_t offset) const { return mapping_.data() + offset; }
 

@@ -63,7 +63,7 @@ struct Piece {
 };
 
 struct RankControl {
-  // kAbandoned: an exception destroyed the communicator; the rank may yet report what went wrong.
+  // After kAbandoned, by an exception, the rank may yet report what went wrong.
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Published published;
   alignas(kLineBytes) std::atomic<uint64_t> closed;
@@ -75,8 +75,7 @@ struct RankControl {
 static_assert(sizeof(RankControl) == kControlLines * kLineBytes);
 static_assert(sizeof(Mail) + 2 * sizeof(Counter) == kControlLinesPerPeer * kLineBytes);
 
-// The value of Piece::claimed: the number of the call, and the rank of the group that makes the
-// piece.
+// Piece::claimed: the number of the call, and the rank of the group that makes the piece.
 inline constexpr uint64_t claim_of(uint64_t number, int rank) {
   return number * uint64_t(kMaxRanks) + uint64_t(rank);
 }
@@ -161,7 +160,7 @@ class GroupBlock {
 
 // The first failure of a group or of the whole job; later ones are dropped.
 struct alignas(kLineBytes) FailureRecord {
-  // the last value and above: plus the rank that writes it
+  // kBeingWritten and above: by this rank.
   enum State : uint32_t { kNone, kWritten, kBeingWritten };
   static uint32_t being_written(int rank) { return kBeingWritten + uint32_t(rank); }
   static int writer_of(uint32_t state) { return int(state - kBeingWritten); }

@@ -8,8 +8,7 @@ namespace smp::shm {
 // Whether the maker of a long call waits for it at once, or leaves it alone and does something
 // else. If several calls are waited for one after the other all are wanted, not only the first: so
 // time that the maker spends waiting for other long calls does not count. Each thread has one
-// `waited`, how long it has waited for long calls in all, and passes it when it leaves a call or
-// waits for one.
+// `waited`, the time it has waited for long calls in all, and passes it to leave() and wait().
 //
 // Thread rule: leave() and was_left_alone() are the maker's, before and after anybody may wait.
 class LongCall {

@@ -7,8 +7,7 @@
 #include "process_state.h"
 
 // How long this rank has looked at something. A pause between two looks counts for little: a rank
-// that was itself stopped or had no CPU has seen nothing meanwhile, and its peers had no CPU
-// either.
+// that was itself stopped or had no CPU has seen nothing meanwhile, nor had its peers a CPU.
 namespace smp::shm {
 
 class Looking {

@@ -20,8 +20,7 @@ class MappedAhead {
 
   static constexpr int64_t kAtOnce = 512 << 10;
 
-  // Maps `written` and what lies around it within `allocated`; false if all of it was mapped
-  // before.
+  // Maps `written` and what lies near it in `allocated`; false if all of it was mapped before.
   bool map(const Job& job, Range written, Range allocated) {
     bool is_new = false;
     const auto page = int64_t(kPageBytes);

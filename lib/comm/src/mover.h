@@ -26,13 +26,12 @@ class Mover {
   virtual bool poll() = 0;  // whether anything moved
   // Somebody now waits for calls that were made: sends what was held back for more calls.
   virtual void send_held() = 0;
-  // The same, before a thread sleeps; also sends what peers need to hear only when a wait takes so
-  // long.
+  // The same, before a thread sleeps; also sends what peers need to hear only in such long waits.
   virtual void say_waiting() = 0;
   // A descriptor that can be read once poll() has something to do, or kPollAgain if it may have so
   // already, or kNoDescriptor. To be asked each time before a thread sleeps there.
   virtual int where_to_sleep() = 0;
-  // it must be polled again soon, whatever a descriptor says
+  // It must be polled again soon, whatever a descriptor says.
   virtual bool is_impatient() const = 0;
   virtual bool is_elsewhere(int rank) const = 0;  // on another host
   // What such a rank does in a call of the group with this key (0: in general), as it answers a

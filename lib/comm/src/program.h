@@ -24,7 +24,7 @@ class FrameRoom {
   }
 
  private:
-  // says whether the frame lies in the room
+  // Says whether the frame lies in the room.
   static constexpr size_t kHead = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
   bool is_taken_ = false;
   alignas(kHead) std::byte bytes_[512];

@@ -36,8 +36,8 @@ class ResultWrites {
   }
 
   // How the next call writes. All ranks make the same calls in the same order, so all try the other
-  // way in the same calls: several in a row, since the first finds in the cache what the usual way
-  // has left.
+  // way in the same calls: several in a row, since the first finds the cache as the usual way has
+  // left it.
   Way next() {
     const double took = bytes_ > 0 ? took_ / bytes_ : kUnknown;
     took_ = bytes_ = 0;

@@ -69,8 +69,7 @@ void HostsGroup::sent_by(const Pair& pair, const MessageHeader& header) {
 
 // Before a call: what has come for it already must belong to it. In a call with a root, the root's
 // host and every other host tell each other what they call, on all rails. So if two hosts name
-// different roots one hears of it: a root's own host if it names itself, or else the host that is
-// taken for it.
+// different roots one hears of it: a root's own host if it names itself, or else one taken for it.
 Program HostsGroup::run_greeting(Operation& op) {
   previous_ = std::exchange(current_, op.call);
   for (int host = 0; host < hosts_; ++host) {

@@ -71,8 +71,8 @@ struct Seat {
   std::unique_ptr<Port> introduced(std::unique_ptr<Port> its_port, int rank) const {
     if (its_port == nullptr) return its_port;
     its_port->introduce(fleet.host_of, [job = job, rank](std::optional<int> awaited) {
-      // The failure has ended this rank's calls, whatever they waited for; the asking rank will
-      // hear of it too.
+      // The failure has ended this rank's calls, whatever they waited for; the asking rank hears of
+      // it too.
       if (job->failure().state.load() != FailureRecord::kNone) return std::optional<Standing>();
       Standing own;
       own.has_called = awaited.has_value();

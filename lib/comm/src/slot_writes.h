@@ -27,7 +27,7 @@ class SlotWrites {
     if (!way.is_timed) return copy_bytes(to, from, bytes, way.around);
     const auto begin = Clock::now();
     copy_bytes(to, from, bytes, way.around);
-    // stores that the CPU has put off count too
+    // Stores that the CPU has put off count too.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     note(bytes, Clock::now() - begin);
   }
@@ -72,8 +72,7 @@ class SlotWrites {
   static constexpr int kTries = 3;      // tries of the other way; the quickest counts
   static constexpr double kGain = 0.5;  // it is kept if it takes at most this part of the time
   static constexpr int kKept = 1024;    // copies made so, before the cache is timed again
-  // Copies that are not timed after a quick one: to read the clock takes as long as a copy of some
-  // KiB.
+  // Copies that are not timed after a quick one: to read the clock takes as long as to copy 3 KiB.
   static constexpr int kUntimed = 10;
 
   void tried(double took) {

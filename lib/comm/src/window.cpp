@@ -12,8 +12,7 @@ constexpr int64_t kChunkBytes = 128 << 10;
 
 }  // namespace
 
-// A call of all ranks. Its entries say where the memory lies; they stay until the next call but
-// one.
+// A call of all ranks. Its entries say where the memory lies, and stay until the next call but one.
 std::unique_ptr<PeerWindow> Group::open_window(const void* memory, int64_t count, DType dtype,
                                                std::string_view label) {
   Call call = collective(CollectiveOp::kBarrier, count, dtype, label);

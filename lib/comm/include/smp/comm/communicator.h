@@ -110,11 +110,10 @@ class Communicator {
   // is said. in == out is allowed where the sizes agree.
   virtual WorkPtr all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                              std::string_view label) = 0;
-  // in: `count` elements; out: size() * count, in rank order. in may be this rank's part of out.
+  // in: `count` elements; out: size() * count, in rank order. in may be its own part of out.
   virtual WorkPtr all_gather(const void* in, void* out, int64_t count, DType dtype,
                              std::string_view label) = 0;
-  // in: `count` elements, a multiple of size(); out: count / size(). out may be this rank's part of
-  // in.
+  // in: `count` elements, a multiple of size(); out: count / size(). out may be its own part of in.
   virtual WorkPtr reduce_scatter(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                                  std::string_view label) = 0;
   virtual WorkPtr broadcast(void* buffer, int64_t count, DType dtype, int root,
@@ -122,12 +121,12 @@ class Communicator {
   // out: only at the root; null elsewhere.
   virtual WorkPtr reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                          int root, std::string_view label) = 0;
-  // in: `count` elements; out, only at the root: size() * count, in rank order. in may be the
-  // root's part of out.
+  // in: `count` elements; out, only at the root: size() * count, in rank order. There in may be its
+  // own part of out.
   virtual WorkPtr gather(const void* in, void* out, int64_t count, DType dtype, int root,
                          std::string_view label) = 0;
-  // in, only at the root: size() * count elements, in rank order; out: count. out may be the root's
-  // part of in.
+  // in, only at the root: size() * count elements, in rank order; out: count. There out may be its
+  // own part of in.
   virtual WorkPtr scatter(const void* in, void* out, int64_t count, DType dtype, int root,
                           std::string_view label) = 0;
   // in: `count` elements for each rank; out: `count` from each rank; both in rank order, and they
@@ -145,8 +144,7 @@ class Communicator {
 
   // Opens a window to `count` consecutive elements of each rank's memory. A call of all ranks,
   // complete when it returns. Null on all ranks if some rank's memory is not from
-  // allocate_symmetric(), or if memory cannot be read in place at all; all_gather does the same
-  // then.
+  // allocate_symmetric(), or if no memory can be read in place; use all_gather instead.
   virtual std::unique_ptr<PeerWindow> open_window(const void* memory, int64_t count, DType dtype,
                                                   std::string_view label);
 
@@ -162,8 +160,8 @@ class Communicator {
   // nothing if the group has failed already: the first failure is the cause.
   virtual void abort(const std::string& reason) = 0;
 
-  // What has ended this group, as its next call would say; nothing while no failure is known here.
-  // Any thread.
+  // What has ended this group, as its next call would say; nothing if that is not known. Any
+  // thread.
   virtual std::optional<CommError> error() const { return std::nullopt; }
 
   // After a failure, lets the ranks that are left go on in the same processes. All of them call it,

@@ -31,9 +31,8 @@ struct FabricOptions {
   int master_port = 0;
   std::function<void(int port)> listening;  // called at rank 0 once it waits there
 
-  std::string provider;  // of libfabric; empty: the first that works
-  std::optional<FabricProtocol>
-      protocol;           // the same on all ranks; none: the provider's faster one
+  std::string provider;                    // of libfabric; empty: the first that works
+  std::optional<FabricProtocol> protocol;  // the same on all ranks; none: the provider's faster one
   std::string subnet;     // "10.0.0.0/16": the network to use; empty: that of master_address
   ExchangeRule exchange;  // the same on all ranks
   int threads = 0;        // of this rank in long calls; 0: one, and more after lend_cpus()
@@ -41,8 +40,7 @@ struct FabricOptions {
   // A rank that is silent for so long is given up, and the job fails.
   std::chrono::milliseconds silence{3000};
   int local_rank = 0;  // among the ranks of its host, which share its network cards
-  // Ranks with the same identity share a host; empty: own_host_identity(). Tests make several hosts
-  // of one.
+  // Ranks with equal identities share a host; empty: own_host_identity(). Tests make hosts with it.
   std::string host_identity;
   // Called with one line: over which provider and interface this rank talks, and why.
   std::function<void(const std::string&)> report;

@@ -9,8 +9,7 @@ namespace smp {
 // Remembers the process in which it was made. A forked child has copies of that process's objects
 // but none of its threads, and shares its memory, sockets and network. So in a child nothing may be
 // called that those threads serve, and nothing may be ended that is still in use at home. is_here()
-// costs one load; any thread. A child made by clone(2) itself, not by fork(), is taken for its
-// parent.
+// costs one load; any thread. A child made by clone(2), not by fork(), is taken for its parent.
 class HomeProcess {
  public:
   HomeProcess();  // throws std::system_error without memory

@@ -6,8 +6,8 @@
 namespace smp {
 
 // The costs of the network between hosts as a cluster file gives them, by which an exchange is
-// chosen. Where the file says nothing of a hop, a message or a byte, NetworkCost's own figure
-// holds.
+// chosen. NetworkCost's own figure holds for what the file does not say of a hop, a message or a
+// byte.
 NetworkCost network_cost_of(const ClusterSpec& cluster);
 
 }  // namespace smp

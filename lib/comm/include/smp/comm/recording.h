@@ -34,8 +34,7 @@ class Recording {
 };
 
 // A communicator for rank `rank` of `size` that moves nothing: every call is recorded and is done
-// at once. Buffers are never touched and may be null. Errors in arguments are thrown as by real
-// communicators.
+// at once. Buffers are never touched and may be null. Errors in arguments are those of real ones.
 std::unique_ptr<Communicator> make_recording_communicator(int rank, int size,
                                                           std::shared_ptr<Recording> recording);
 

@@ -4,8 +4,7 @@
 
 namespace smp {
 
-// Tells its owner's destructor whether an exception destroys the owner. Made and asked on one
-// thread.
+// Tells its owner's destructor whether an exception destroys the owner. Of one thread.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }
