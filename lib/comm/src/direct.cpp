@@ -317,8 +317,7 @@ void Group::ring_of_parts(const Operation& op) {
 }
 
 // This rank gives up, and its caller may then free its buffers: nobody may write to them any more.
-// It waits a moment for peers that are making a piece, but for none that has died or is stopped in
-// it.
+// It waits a moment for peers that are making a piece, unless they have died or are stopped.
 void Group::close_parts(const Operation& op) {
   using std::chrono::steady_clock;
   auto claimed = [this](int owner, int piece) -> std::atomic<uint64_t>& {

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr int64_t kLongBytes = 256 << 10;  // takes longer than to wake a thread
 constexpr int64_t kHabitBytes = 4 << 20;   // longer calls gain nothing from a habit
 // For so many more long calls a rank that left one alone is expected to do so again. The last call
-// of a training step, which is waited for at once, says nothing about the first calls of the next
+// of a training step, which is waited for at once, says nothing about the first ones of the next
 // step.
 constexpr int kRemembered = 8;
 // A thread computes if it took more than this part of the time on a CPU.

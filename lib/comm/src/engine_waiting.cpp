@@ -111,7 +111,7 @@ void Engine::lead(const Operation& op) {
     if (pass()) {
       if (spins > spins_) note_end(idle_since);
       spins = 0;
-      // Other lanes may move for long: who follows a chain of waits must not take this rank for
+      // Other lanes may move for long: those who follow a chain must not take this rank for
       // stopped.
       if (slept) board.looked_ns.store(Clock::now().time_since_epoch().count());
       continue;
@@ -207,7 +207,7 @@ void Engine::note_wait(const Operation& op) {
   if (op.start_ == Clock::time_point()) return;
   const uint64_t calls = waited_at_once_.load();
   if (Clock::now() - op.start_ < kByHabit) return waited_at_once_.store(calls + 1);
-  late_at_ = calls >= late_at_ + kHabit ? calls : 0;  // one may be an interruption
+  late_at_ = calls >= late_at_ + kHabit ? calls : 0;  // one late wait may be an interruption
   waited_at_once_.store(late_at_);
 }
 
@@ -329,8 +329,8 @@ void Engine::run_thread() {
     } else if (has_looked && waiters_.load() == 0) {
       doorbell_->sleep(rest.network, rest.soon ? kNetworkNap : kThreadNap);
     } else {
-      // A waiting thread sleeps at the doorbell. It may leave soon, and nobody wait for the next
-      // call.
+      // A waiting thread sleeps at the doorbell. It may leave soon, and the next call have no
+      // waiter.
       futex_wait(board.thread_bell, bell, kBesideWaiter);
     }
   }

@@ -34,7 +34,7 @@ class Outside {
  public:
   virtual ~Outside() = default;
   virtual std::string place_of(int rank) const = 0;  // " (rank 3 is on host b)", for errors
-  // a failure found on this host
+  // A failure that this host has just found.
   virtual void failed(const FailureRecord& record, const Failure& failure) = 0;
 };
 

@@ -8,9 +8,9 @@
 #include "smp/plan/dtype.h"
 
 // What the ranks of a job share, byte by byte. A fresh mapping is all zeros, and zero is a valid
-// first state of everything here. Each counter only grows and, but for those of pieces, has one
-// writer. It is stored after the bytes that it publishes, and loaded before they are read. Thread
-// rule: everything that two ranks touch is an atomic, or is published by one.
+// first state of everything here. The counters of a group only grow and, but for those of pieces,
+// have one writer each. A counter is stored after the bytes that it publishes, and loaded before
+// they are read. Thread rule: everything that two ranks touch is an atomic, or is published by one.
 namespace smp::shm {
 
 inline constexpr size_t kLineBytes = 64;
@@ -63,7 +63,7 @@ struct Piece {
 };
 
 struct RankControl {
-  // After kAbandoned, by an exception, the rank may yet report what went wrong.
+  // kAbandoned: by an exception; the rank may yet report what went wrong.
   enum Closed : uint64_t { kOpen, kLeft, kAbandoned };
   Published published;
   alignas(kLineBytes) std::atomic<uint64_t> closed;
@@ -160,7 +160,7 @@ class GroupBlock {
 
 // The first failure of a group or of the whole job; later ones are dropped.
 struct alignas(kLineBytes) FailureRecord {
-  // kBeingWritten and above: by this rank.
+  // kBeingWritten + r: rank r is writing it.
   enum State : uint32_t { kNone, kWritten, kBeingWritten };
   static uint32_t being_written(int rank) { return kBeingWritten + uint32_t(rank); }
   static int writer_of(uint32_t state) { return int(state - kBeingWritten); }
@@ -187,7 +187,7 @@ struct alignas(kLineBytes) RankBoard {
   std::atomic<uint32_t> thread_bell;  // futex words
   std::atomic<uint32_t> waiter_bell;
   std::atomic<uint64_t> waits_for;  // bits of the ranks whose counters may wake the sleeper
-  // 1 + the global rank that a waiting thread waits for
+  // 1 + the global rank that a waiting thread waits for.
   alignas(kLineBytes) std::atomic<int32_t> blocked_on;
   std::atomic<int64_t> looked_ns;  // when a waiting thread last looked: a stopped one does not
   std::atomic<uint32_t> gone;      // ended in good order

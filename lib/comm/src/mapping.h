@@ -34,7 +34,7 @@ class Mapping {
 void populate(std::byte* data, size_t bytes);
 // Maps pages that another process has allocated, if the kernel can; nothing is wrong if not.
 void map_pages(std::byte* data, size_t bytes);
-// Leaves out of core files what all ranks share.
+// Leaves these bytes, which all ranks share, out of core files.
 void leave_out_of_dumps(std::byte* data, size_t bytes);
 // Gives the pages back; they read as zeros afterwards.
 void release(std::byte* data, size_t bytes);

@@ -25,7 +25,7 @@ struct Reduction {
 };
 void reduce_inputs(const Reduction& reduction, int64_t count, DType dtype, ReduceOp op);
 
-// With one result.
+// The same with one result.
 void reduce_inputs(std::byte* out, const std::byte* const* from, int inputs, int64_t count,
                    DType dtype, ReduceOp op, int ranks, bool stream = false);
 

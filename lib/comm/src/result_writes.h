@@ -56,7 +56,7 @@ class ResultWrites {
   // Calls of a period, of which the last ones try the other way. The first periods are shorter.
   static constexpr int kPeriod = 512;
   static constexpr int kTried = 4;  // of so many, and as many before them, the quickest counts
-  // the other way must take less than this part of the usual time
+  // The other way must take less than this part of the usual time.
   static constexpr double kBetter = 0.9;
   static constexpr double kUnknown = std::numeric_limits<double>::max();
 

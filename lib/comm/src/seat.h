@@ -34,7 +34,7 @@ struct Fleet {
   int ranks_here = 0;
   std::vector<int> processes_here;  // process ids of the other ranks on this host, if known
   ExchangeRule exchange;            // between hosts
-  int threads = 0;  // Threads of a rank in long calls; 0: one, and more after lend_cpus().
+  int threads = 0;                  // of a rank in long calls; 0: one, and more after lend_cpus()
 
   bool spans_hosts() const { return hosts.size() > 1; }
   // A rank's place among those of its host.

@@ -28,7 +28,7 @@ inline auto Group::all_done(Operation& op, int piece, bool or_wanted) {
 
 inline auto Group::slot_free(Operation& op, int reader) {
   const uint64_t needed = slots_needed();
-  // Ready at once. It names a counter other than those of slots, whose lines are with the peers.
+  // Ready at once, and looks at no counter of slots: the lines of those are in the caches of peers.
   if (has_taken(reader, needed)) return op.reaches(completed_, 0, rank_);
   return op.reaches(block_.taken(rank_, reader).value, needed, reader);
 }
