@@ -10,6 +10,7 @@
 #include "comm/fake_network.h"
 #include "comm/network.h"
 #include "comm/processes.h"
+#include "comm/symmetric_buffer.h"
 #include "ofi_transport.h"
 #include "registration.h"
 
@@ -126,6 +127,28 @@ TEST_CASE("symmetric memory goes over a network that takes registered memory alo
         },
         options);
   }
+}
+
+TEST_CASE("partial sums leave a host uncopied over a network that takes registered memory alone") {
+  constexpr int64_t kPart = 100000;  // elements of each rank
+  HostsOptions options;
+  options.faults.wants_own_memory = true;
+  options.afterwards = [](FakeNetwork& network) {
+    CHECK(network.foreign() == 0);
+    CHECK(network.straight_bytes() == 4 * kPart * 4);  // each rank sends a part to the other host
+    CHECK(network.adopted() == 0);
+  };
+  run_hosts(
+      2, 2,
+      [&](Communicator& comm) {
+        Buffer in(comm, 4 * kPart, true), out(comm, kPart, true);
+        for (int64_t i = 0; i < 4 * kPart; ++i) in[i] = float(comm.rank() + i / kPart);
+        comm.reduce_scatter(in.data(), out.data(), 4 * kPart, DType::kF32, ReduceOp::kSum, "s")
+            ->wait();
+        CHECK(out[0] == 6 + 4 * float(comm.rank()));
+        CHECK(out[kPart - 1] == out[0]);
+      },
+      options);
 }
 
 TEST_CASE(

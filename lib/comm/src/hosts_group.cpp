@@ -84,6 +84,7 @@ HostsGroup::~HostsGroup() {
       if (quiet && rail) rail->keep_quiet();
       rail.reset();
     }
+    for (Scratch* const scratch : {&scratch_, &more_scratch_}) scratch->end(quiet);
   });
 }
 

@@ -89,9 +89,10 @@ struct Seat {
   std::unique_ptr<Port> port;  // to other hosts
   GroupFailures group_failures;
   std::shared_ptr<Arena> arena;
-  MappedAhead mapped;      // memory of other ranks; under the engine's lock
-  const AllowedCpus cpus;  // those of this host's ranks together
-  Helpers helpers;         // under the engine's lock
+  std::vector<std::shared_ptr<std::byte[]>> kept;  // memory of groups that failed
+  MappedAhead mapped;                              // memory of other ranks; under the engine's lock
+  const AllowedCpus cpus;                          // those of this host's ranks together
+  Helpers helpers;                                 // under the engine's lock
   Engine engine;
   std::vector<std::unique_ptr<PeerWatch>> watches;
   std::unique_ptr<Regroup> regroup;  // null: the ranks are threads of one process
