@@ -163,9 +163,9 @@ class HostsGroup final : public GroupSide, public Reader {
 
   std::atomic<uint64_t> steps_done_{0};
   uint64_t steps_started_ = 0;
-  Call current_, previous_;                         // the collectives that were begun last
+  Call current_, previous_;  // the collectives that were begun last
   Scratch scratch_{*seat_, true}, more_scratch_{*seat_, false};  // of the collective under way
-  std::shared_ptr<AllReduce> all_reduce_;           // the same; only its own file knows what it is
+  std::shared_ptr<AllReduce> all_reduce_;  // the same; only its own file knows what it is
 };
 
 }  // namespace smp::shm
