@@ -167,6 +167,21 @@ TEST_CASE("the network is named in one line, with what it was preferred to") {
         (network_provider() == "shm"));
 }
 
+TEST_CASE("rank 0 tells at which free port it waits, but not of the job that shrink() makes") {
+  if (!has_network()) return;
+  std::vector<int> ports;
+  FabricOptions options = options_of(0, 1, 1, fresh_job_id(), 0);
+  options.listening = [&ports](int port) { ports.push_back(port); };
+  Child child([&] {
+    const auto world = connect_fabric(options);
+    world->abort("enough");
+    const Survivors rest = world->shrink(std::chrono::milliseconds(6000));
+    rest.world->barrier("all")->wait();
+    return fmt::format("{} call, {}", ports.size(), ports.front() > 0 ? "a port" : "no port");
+  });
+  CHECK(child.join().said == "1 call, a port");
+}
+
 TEST_CASE("the protocol is as SMP_FABRIC_PROTOCOL says, or the provider's faster one") {
   struct Case {
     const char *provider, *said, *says;

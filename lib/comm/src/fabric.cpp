@@ -61,6 +61,7 @@ class RegroupHosts final : public Regroup {
     options.master_address = beginning.place.address;
     options.master_port = beginning.place.port;
     options.meeting_timeout = beginning.limit;
+    options.listening = nullptr;  // whom it told may be gone
     return connect_fabric(options);
   }
 

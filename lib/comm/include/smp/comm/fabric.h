@@ -29,6 +29,7 @@ struct FabricOptions {
   // Where rank 0 waits for the others. Port 0 (only at rank 0): a port that is free on its host.
   std::string master_address;
   int master_port = 0;
+  // Not of the job that shrink() makes.
   std::function<void(int port)> listening;  // called at rank 0 once it waits there
 
   std::string provider;                    // of libfabric; empty: the first that works
