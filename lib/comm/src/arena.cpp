@@ -1,9 +1,29 @@
 #include "arena.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 #include <new>
+#include <string>
 
 namespace smp::shm {
+namespace {
+
+class PartIsFull final : public std::bad_alloc {
+ public:
+  PartIsFull(size_t wanted, size_t part)
+      : text_(std::make_shared<std::string>(fmt::format(
+            "no room for {} bytes more of symmetric memory in the {} that a rank has here: "
+            "addresses "
+            "for twice its share of the host's memory, fewer with `ulimit -v` or many jobs",
+            wanted, part))) {}
+  const char* what() const noexcept override { return text_->c_str(); }
+
+ private:
+  std::shared_ptr<std::string> text_;  // a copy of an exception may not throw
+};
+
+}  // namespace
 
 Arena::Arena(std::shared_ptr<Job> job, int rank_here) : job_(std::move(job)) {
   const SymmetricRegion region = job_->symmetric();
@@ -19,7 +39,7 @@ std::shared_ptr<std::byte[]> Arena::allocate(int64_t bytes) {
     auto best = gaps_.end();  // the smallest gap that is large enough
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
       if (gap->second >= wanted && (best == gaps_.end() || gap->second < best->second)) best = gap;
-    if (best == gaps_.end()) throw std::bad_alloc();
+    if (best == gaps_.end()) throw PartIsFull(wanted, job_->symmetric().bytes_per_rank);
     begin = best->first;
     const size_t left = best->second - wanted;
     gaps_.erase(best);

@@ -199,7 +199,7 @@ class MeetHosts {
       send_letter(guest->socket, "table", guest->handshake, letter.bytes);
       return;
     }
-    cards_[size_t(rank)] = guest->letter;
+    cards_[size_t(rank)] = std::move(guest->letter);
     guests_[size_t(rank)] = std::move(*guest);
   }
 
