@@ -1,5 +1,5 @@
-"""What `import torch` calls where the wheel is installed (torch's entry points "torch.backends"): from then
-on torch.distributed knows the backend "smp". The package itself is loaded with the first group on it."""
+"""Tells torch.distributed of the backend "smp"; the package itself is loaded with the first group on it. `import torch`
+calls this where the wheel is installed (torch's entry points "torch.backends"), and so does `import smp_torch`."""
 
 
 def register():

@@ -9,6 +9,8 @@ import multiprocessing.util
 import torch
 import torch.distributed as dist
 
+import smp_torch_autoload
+
 _TORCH = "2.11"
 if torch.__version__.split("+")[0].rsplit(".", 1)[0] != _TORCH:
     raise ImportError(f"smp_torch is built for torch {_TORCH}, this is {torch.__version__}")
@@ -76,7 +78,6 @@ def print_calls_on(signal):
     _backend.print_calls_on(int(signal))
 
 
-if not hasattr(dist.Backend, "SMP"):  # else smp_torch_autoload has
-    dist.Backend.register_backend("smp", _create, extended_api=True, devices=["cpu", "cuda"])
+smp_torch_autoload.register()
 # Also at the end of processes of multiprocessing, which skip atexit.
 multiprocessing.util.Finalize(None, _leave, exitpriority=0)
