@@ -114,6 +114,19 @@ class LateBarriers final : public WrappedCommunicator {
   std::atomic<int>& failed_;
 };
 
+// A first call of two ranks that goes well, behind which the first group's GPUs behave otherwise.
+template <class Change>
+void after_a_call(HostGpuNetwork& network, DeviceCommunicator& gpus, const Change& change) {
+  CHECK(sum(gpus) == 3);
+  gpus.barrier("b")->wait();
+  {
+    const auto board = network.board(DeviceGroupId{'1'});
+    std::lock_guard guard(board->mutex);
+    change(*board);
+  }
+  gpus.barrier("c")->wait();
+}
+
 }  // namespace
 
 TEST_CASE("calls between GPUs: every operation, in groups too, and the rest by the host") {
@@ -228,16 +241,10 @@ TEST_CASE("calls between GPUs: a rank that does not call, or leaves, is named") 
 TEST_CASE("calls between GPUs: what the library says went wrong ends the group on all ranks") {
   HostGpuNetwork network;
   on_gpus(2, network, [&](DeviceCommunicator& gpus) {
-    CHECK(sum(gpus) == 3);
-    gpus.barrier("b")->wait();
-    DeviceGroupId first{'1'};
-    if (gpus.rank() == 0) {
-      const auto board = network.board(first);
-      std::lock_guard guard(board->mutex);
-      board->last_to_end = 1;
-      board->error = "unhandled system error (a link is down)";
-    }
-    gpus.barrier("c")->wait();
+    after_a_call(network, gpus, [](auto& board) {
+      board.last_to_end = 1;
+      board.error = "unhandled system error (a link is down)";
+    });
     fails_soon(gpus, CommError::Kind::kAborted, "unhandled system error (a link is down)");
   });
 }
@@ -249,14 +256,7 @@ TEST_CASE(
   on_gpus(
       2, network,
       [&](DeviceCommunicator& gpus) {
-        CHECK(sum(gpus) == 3);
-        gpus.barrier("b")->wait();
-        if (gpus.rank() == 0) {
-          const auto board = network.board(DeviceGroupId{'1'});
-          std::lock_guard guard(board->mutex);
-          board->last_to_end = 1;
-        }
-        gpus.barrier("c")->wait();
+        after_a_call(network, gpus, [](auto& board) { board.last_to_end = 1; });
         std::vector<int64_t> value(1);
         const WorkPtr work =
             gpus.all_reduce(value.data(), value.data(), 1, DType::kI64, ReduceOp::kSum, "stuck");
@@ -278,14 +278,7 @@ TEST_CASE(
     on_gpus(
         2, network,
         [&](DeviceCommunicator& gpus) {
-          CHECK(sum(gpus) == 3);
-          gpus.barrier("b")->wait();
-          const auto board = network.board(DeviceGroupId{'1'});
-          {
-            std::lock_guard guard(board->mutex);
-            board->last_to_start = 1;
-          }
-          gpus.barrier("c")->wait();
+          after_a_call(network, gpus, [](auto& board) { board.last_to_start = 1; });
           if (!all_call && gpus.rank() == 1) return;
           const auto begin = steady_clock::now();
           fails_with([&] { (void)sum(gpus, "unconnected"); },
