@@ -18,3 +18,12 @@ function(smp_optimize_little target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()
+
+# smp_compile_in_batches(target): four files at a time, which read their headers once: a third less to compile. Names in
+# anonymous namespaces must differ within a batch. Not in the dev build, where one edited file is compiled, and editors
+# find the command of each.
+function(smp_compile_in_batches target)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
+endfunction()

@@ -31,7 +31,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kCollectivesExamples =
     R"(Examples:
   smp-bench collectives -n 4                                four ranks of this host
   smp-launch --hosts a,b -- smp-bench collectives           the ranks of a job, on any hosts
@@ -378,7 +378,7 @@ void add_collectives_command(CLI::App& app, BenchRun& run) {
   const auto request = std::make_shared<CollectivesRequest>();
   CLI::App* command =
       app.add_subcommand("collectives", "time collectives between ranks; prints as nccl-tests do");
-  command->footer(kExamples);
+  command->footer(kCollectivesExamples);
   command->add_option("-n", request->ranks, "start so many ranks on this host")
       ->type_name("N")
       ->check(CLI::Range(2, kMaxRanks));

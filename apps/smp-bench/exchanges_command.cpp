@@ -15,7 +15,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kExchangesExamples =
     R"(Examples:
   smp-bench exchanges --hosts 16
   smp-bench exchanges --hosts 16 --cluster mine.yaml          as `smp-bench collectives --calibrate` wrote it
@@ -36,7 +36,7 @@ void add_exchanges_command(CLI::App& app, BenchRun& run) {
   auto request = std::make_shared<Request>();
   CLI::App* command = app.add_subcommand(
       "exchanges", "how hosts would exchange parts, and how long each way would take");
-  command->footer(kExamples);
+  command->footer(kExchangesExamples);
   command->add_option("--hosts", request->hosts, "so many")
       ->type_name("N")
       ->required()

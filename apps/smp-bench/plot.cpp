@@ -10,7 +10,6 @@
 namespace smp {
 namespace {
 
-constexpr double kGiga = 1e9;
 constexpr int kWidth = 640, kHeight = 360;
 constexpr int kLeft = 56, kTop = 24, kBottom = 44, kRight = 12;
 constexpr int kLegendWidth = 200, kLegendLine = 16;

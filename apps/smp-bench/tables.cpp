@@ -9,8 +9,6 @@
 namespace smp {
 namespace {
 
-constexpr double kGiga = 1e9;
-
 std::string columns(const BenchResult& result, const std::optional<BenchTime>& time, int ranks) {
   if (!time) return fmt::format("{:>9} {:>7} {:>7} {:>7}", "N/A", "N/A", "N/A", "N/A");
   const double rate = algorithm_bytes_per_s(result, time->seconds) / kGiga;
@@ -84,14 +82,14 @@ std::string table_line(const BenchResult& result, int ranks) {
 
 std::string as_json(const std::vector<BenchResult>& results, const std::vector<BenchRank>& ranks,
                     const BenchOptions& options) {
-  nlohmann::ordered_json document;
+  OrderedJson document;
   document["ranks"] = ranks.size();
   document["hosts"] = hosts_among(ranks);
   document["memory"] = options.is_symmetric ? "symmetric" : "private";
   document["dirty"] = options.is_dirty;
-  document["results"] = nlohmann::ordered_json::array();
+  document["results"] = OrderedJson::array();
   for (const BenchResult& result : results) {
-    nlohmann::ordered_json row;
+    OrderedJson row;
     row["op"] = call_name(result.measured.op);
     row["dtype"] = name_of(result.measured.dtype);
     if (has_reduction(result.measured.op)) row["reduction"] = name_of(result.measured.reduction);

@@ -8,6 +8,8 @@
 
 namespace smp {
 
+constexpr double kGiga = 1e9;
+
 // Where each rank runs, in rank order.
 struct BenchRank {
   std::string host;      // its name, for people

@@ -73,18 +73,18 @@ std::string as_text(const HostHealth& health, const std::vector<HealthFinding>& 
 }
 
 std::string as_json(const HostHealth& health, const std::vector<HealthFinding>& all, bool ok) {
-  nlohmann::ordered_json json;
+  OrderedJson json;
   json["ok"] = ok;
   json["host"] = health.name;
   json["kernel"] = health.kernel;
-  json["findings"] = nlohmann::ordered_json::array();
+  json["findings"] = OrderedJson::array();
   for (const HealthFinding& one : all)
     json["findings"].push_back({{"name", one.name},
                                 {"ok", one.ok},
                                 {"optional", one.optional},
                                 {"text", one.text},
                                 {"fix", one.fix}});
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace

@@ -64,16 +64,15 @@ std::string as_text(const PreparedJob& job, const std::vector<Check>& checks, si
 }
 
 std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bool ok) {
-  using Json = nlohmann::ordered_json;
-  Json json;
+  OrderedJson json;
   json["ok"] = ok;
-  json["checks"] = Json::array();
+  json["checks"] = OrderedJson::array();
   for (const Check& check : checks)
     json["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"text", check.text}});
-  json["ranks"] = Json::array();
+  json["ranks"] = OrderedJson::array();
   int rank = 0;
   for (const RankPreview& preview : previews_with_named(job)) {
-    Json one;
+    OrderedJson one;
     one["rank"] = rank++;
     if (!job.hosts.empty()) one["host"] = host_of(job, preview.place);
     if (preview.coordinates) {
@@ -83,12 +82,12 @@ std::string as_json(const PreparedJob& job, const std::vector<Check>& checks, bo
                             {"shard", at.shard},
                             {"replica", at.replica}};
     }
-    one["environment"] = Json::object();
+    one["environment"] = OrderedJson::object();
     for (const auto& [name, value] : preview.environment) one["environment"][name] = value;
     one["command"] = job.command;
     json["ranks"].push_back(one);
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 // The job as others take it has no place for what does not hold.

@@ -50,7 +50,7 @@ std::string only_gpu(const PreparedJob& job, const RankPlace& place,
 
 // ["algo-1","algo-2"]
 std::string names_json(const PreparedJob& job) {
-  auto names = nlohmann::json::array();
+  auto names = Json::array();
   for (const HostSpec& host : job.hosts) names.push_back(host.name);
   return names.dump();
 }

@@ -102,7 +102,7 @@ void tell_sagemaker(const HostHealth& health, int host, const std::vector<std::s
   for (RankPlace& place : reached.places) {
     if (place.host != host || !place.sagemaker) continue;
     SageMakerHost& said = *place.sagemaker;
-    if (said.hosts.empty()) said.hosts = nlohmann::json(names).dump();
+    if (said.hosts.empty()) said.hosts = Json(names).dump();
     if (said.current.empty()) said.current = names[static_cast<size_t>(host)];
     if (said.gpus.empty()) said.gpus = std::to_string(health.gpus.size());
   }

@@ -17,7 +17,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kCalibrateDescription =
     R"(Fits the few constants of a cluster to measured runs, and writes a cluster file with what is left
 of the error. A run is its report.json, with plan.yaml beside it, or a line of a *.jsonl file:
 {"plan": "a.yaml", "measured_step_s": 0.2}. Constants that the runs do not determine stay as they are;
@@ -79,7 +79,7 @@ ExitCode run_calibrate(const CalibrateRequest& request) {
 void add_calibrate_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<CalibrateRequest>();
   CLI::App* command = app.add_subcommand("calibrate", "fit a cluster's constants to measured runs");
-  command->description(kDescription);
+  command->description(kCalibrateDescription);
   command->add_option("runs", request->runs, "report.json or *.jsonl of measured runs")->required();
   command
       ->add_option("--cluster", request->cluster, "what is known of the cluster: a file or a name")

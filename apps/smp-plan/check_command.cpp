@@ -11,7 +11,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kCheckDescription =
     R"(Proves a plan without running it: degrees, batch, memory of every rank, the schedule.
 
 Examples:
@@ -41,7 +41,7 @@ ExitCode run_check(const std::string& path) {
 void add_check_command(CLI::App& app, Run& run) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("check", "prove a plan without running it");
-  command->description(kDescription);
+  command->description(kCheckDescription);
   command->add_option("plan", *path, "plan or job file")->required();
   command->callback([path, &run] { run = [path] { return run_check(*path); }; });
 }

@@ -12,7 +12,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kCompareDescription =
     R"(Sets what a plan predicted beside what its run counted: every rank's bytes by category, bytes on
 the wire, the time of a step. Exits 1 where a limit is exceeded.
 
@@ -59,7 +59,7 @@ ExitCode run_compare(const CompareRequest& request) {
 void add_compare_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<CompareRequest>();
   CLI::App* command = app.add_subcommand("compare", "predicted against measured, of one run");
-  command->description(kDescription);
+  command->description(kCompareDescription);
   command->add_option("plan", request->plan, "the plan that was run")->required();
   command->add_option("report", request->report, "report.json of the run's folder")->required();
   command

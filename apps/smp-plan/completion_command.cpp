@@ -8,7 +8,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kCompletionDescription =
     R"(Prints a completion script for a shell.
 
 Examples:
@@ -22,7 +22,7 @@ Examples:
 void add_completion_command(CLI::App& app, Run& run) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("completion", "a completion script for a shell");
-  command->description(kDescription);
+  command->description(kCompletionDescription);
   command->add_option("shell", *shell, "bash, zsh or fish");
   // The script is made while the options still exist: they are gone when the command runs.
   command->callback([shell, &app, &run] {

@@ -12,7 +12,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kExportDescription =
     R"(Writes a plan as what another program reads. What that program cannot say is an error.
 
 Examples:
@@ -76,7 +76,7 @@ ExitCode run_export(const ExportRequest& request) {
 void add_export_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ExportRequest>();
   CLI::App* command = app.add_subcommand("export", "a plan as what another program reads");
-  command->description(kDescription);
+  command->description(kExportDescription);
   command->add_option("plan", request->path, "plan or job file");
   command->add_option("--to", request->to, "whose file to write")
       ->type_name(joined(target_words(), "|"));

@@ -9,7 +9,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kGroupsDescription =
     R"(Prints the groups of a rank under SMP's names, its coordinates, and sizes in both countings.
 
 Examples:
@@ -26,7 +26,7 @@ struct GroupsRequest {
 void add_groups_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<GroupsRequest>();
   CLI::App* command = app.add_subcommand("groups", "the groups of a rank, as SMP names them");
-  command->description(kDescription);
+  command->description(kGroupsDescription);
   command->add_option("plan", request->path, "plan or job file")->required();
   command->add_option("--rank", request->rank, "the rank")->type_name("R")->required();
   command->callback([request, &run] {

@@ -11,7 +11,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kImportDescription =
     R"(Reads files of other programs into a job file. What each is, is seen by its content.
 
 Examples:
@@ -75,7 +75,7 @@ ExitCode run_import(const ImportRequest& request) {
 void add_import_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ImportRequest>();
   CLI::App* command = app.add_subcommand("import", "a job file from what other programs read");
-  command->description(kDescription);
+  command->description(kImportDescription);
   command->add_option("file", request->paths, "files that describe one job together");
   command->add_option("--from", request->from, "what the files are, where that is not clear")
       ->type_name(format_words());

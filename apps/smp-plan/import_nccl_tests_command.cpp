@@ -12,7 +12,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kImportNcclTestsDescription =
     R"(Puts what nccl-tests measured into a cluster file, in place of its link rates.
 
 Examples:
@@ -55,7 +55,7 @@ void add_import_nccl_tests_command(CLI::App& import_command, Run& run) {
   auto request = std::make_shared<Request>();
   CLI::App* command =
       import_command.add_subcommand("nccl-tests", "measured all-reduces into a cluster file");
-  command->description(kDescription);
+  command->description(kImportNcclTestsDescription);
   command->formatter(import_command.get_formatter());
   command->add_option("file", request->paths, "outputs of all_reduce_perf");
   command->add_option("--cluster", request->cluster, "a known cluster, or a cluster file")

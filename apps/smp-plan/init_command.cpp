@@ -18,7 +18,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kInitDescription =
     R"(Writes a job file to start from: every key with its meaning, the model's and cluster's set.
 
 Examples:
@@ -97,7 +97,7 @@ ExitCode run_init(const InitRequest& request) {
 void add_init_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<InitRequest>();
   CLI::App* command = app.add_subcommand("init", "a commented job file to start from");
-  command->description(kDescription);
+  command->description(kInitDescription);
   command->add_option("--model", request->model, "a known model, a config.json or a model file")
       ->type_name("NAME|FILE");
   command->add_option("--cluster", request->cluster, "a known cluster")->type_name("NAME");

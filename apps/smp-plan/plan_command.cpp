@@ -15,7 +15,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kPlanDescription =
     R"(Chooses how to split the training of a model over a cluster, and says why.
 
 Examples:
@@ -138,7 +138,7 @@ SearchOptions search_options(const PlanRequest& request) {
 
 void add_plan_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<PlanRequest>();
-  app.description(kDescription);
+  app.description(kPlanDescription);
   app.add_option("job", request->job,
                  "job file: model, cluster, training, parallel; - is standard input");
   app.add_option("--cluster", request->clusters,

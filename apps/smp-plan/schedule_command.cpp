@@ -9,7 +9,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kScheduleDescription =
     R"(Draws the pipeline schedule of a plan: when each stage runs which microbatch.
 
 Examples:
@@ -23,7 +23,7 @@ void add_schedule_command(CLI::App& app, Run& run) {
   auto path = std::make_shared<std::string>();
   auto width = std::make_shared<int64_t>(80);
   CLI::App* command = app.add_subcommand("schedule", "the pipeline schedule as a picture");
-  command->description(kDescription);
+  command->description(kScheduleDescription);
   command->add_option("plan", *path, "plan or job file")->required();
   command->add_option("--width", *width, "columns of the picture")
       ->check(CLI::Range(40, 100000))

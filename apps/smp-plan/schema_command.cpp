@@ -7,7 +7,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kSchemaDescription =
     R"(Prints the JSON Schema (draft-07) of job files, for editors.
 
 Examples:
@@ -18,7 +18,7 @@ Examples:
 
 void add_schema_command(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("schema", "JSON Schema of job files");
-  command->description(kDescription);
+  command->description(kSchemaDescription);
   command->callback([&run] {
     run = [] {
       std::fputs(job_schema().c_str(), stdout);

@@ -9,7 +9,7 @@
 namespace smp {
 namespace {
 
-constexpr const char* kDescription =
+constexpr const char* kScoreDescription =
     R"(Predicts every run of tables of published runs, and says how far off the predictions are.
 
 Examples:
@@ -49,7 +49,7 @@ ExitCode run_score(const ScoreRequest& request) {
 void add_score_command(CLI::App& app, Run& run) {
   auto request = std::make_shared<ScoreRequest>();
   CLI::App* command = app.add_subcommand("score", "predict every run of tables of published runs");
-  command->description(kDescription);
+  command->description(kScoreDescription);
   command->add_option("runs", request->paths, "tables of published runs (CSV)")->required();
   command
       ->add_option("--profile", request->profile,

@@ -58,7 +58,7 @@ TEST_CASE("smp-bench collectives: a table that smp-plan reads, and JSON of every
   CHECK(drawn.find(">all_reduce bf16</text>") != std::string::npos);
   CHECK(drawn.find(">sendrecv uint8</text>") != std::string::npos);
   CHECK(drawn.ends_with("</svg>\n"));
-  const auto document = nlohmann::json::parse(read_file(json));
+  const auto document = Json::parse(read_file(json));
   CHECK(document["ranks"] == 3);
   CHECK(document["hosts"] == 1);
   CHECK(document["memory"] == "private");
@@ -81,7 +81,7 @@ TEST_CASE("smp-bench collectives --out-of-place-alone times what can be out of p
                    "1Ki", "-e", "1Ki", "--samples", "1", "--out-of-place-alone", "--json", "-"});
   CAPTURE(end.err);
   REQUIRE(end.code == 0);
-  const auto results = nlohmann::json::parse(end.out.substr(end.out.find('{')))["results"];
+  const auto results = Json::parse(end.out.substr(end.out.find('{')))["results"];
   REQUIRE(results.size() == 2);
   CHECK(results[0]["out_of_place"]["seconds"] > 0);
   CHECK(!results[0]["out_of_place"].contains("wrong"));
@@ -184,7 +184,7 @@ TEST_CASE("smp-bench counts hosts, not their names: links between hosts are no l
                    "-b", "1Ki", "-e", "1Ki", "--samples", "1", "--json", folder / "out.json"});
   CAPTURE(end.err);
   REQUIRE(end.code == 0);
-  CHECK(nlohmann::json::parse(read_file(folder / "out.json"))["hosts"] == 2);
+  CHECK(Json::parse(read_file(folder / "out.json"))["hosts"] == 2);
 }
 
 TEST_CASE("smp-bench --calibrate between hosts also says what their exchanges are chosen by") {

@@ -124,7 +124,7 @@ TEST_CASE("doctor reports this host, as text and as JSON") {
   const ProgramEnd text = run_program({SMP_LAUNCH, "doctor"});
   const ProgramEnd json = run_program({SMP_LAUNCH, "doctor", "--json"});
   CHECK(text.code == json.code);
-  const auto parsed = nlohmann::json::parse(json.out);
+  const auto parsed = Json::parse(json.out);
   CHECK(parsed["ok"] == (json.code == 0));
   for (const auto& finding : parsed["findings"]) {
     CHECK(contains(text.out, finding["name"].get<std::string>()));

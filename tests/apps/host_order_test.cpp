@@ -35,7 +35,7 @@ ProgramEnd dry_run(const std::vector<std::string>& options,
 // The hosts of ranks 0 to 3, and what the dry run says about their order.
 std::string hosts_of(const ProgramEnd& end) {
   if (end.code != 0) return end.err;
-  const auto json = nlohmann::json::parse(end.out);
+  const auto json = Json::parse(end.out);
   std::vector<std::string> hosts;
   for (const auto& rank : json["ranks"]) hosts.push_back(rank["host"]);
   std::string said;

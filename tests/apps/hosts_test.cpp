@@ -116,7 +116,7 @@ TEST_CASE("the first failure on any host ends all, and is named with its host") 
   CHECK(contains(end.err,
                  "  last lines of its standard error:\n    oops\n"
                  "  consequence: ranks 0-2 ended by smp-launch\n"));
-  const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
+  const auto json = Json::parse(read_file(folder / "r.json"));
   CHECK(json["cause"]["host"] == "b");
   CHECK(json["cause"]["rank"] == 3);
   CHECK(json["ranks"][0]["host"] == "a");
@@ -365,7 +365,7 @@ TEST_CASE("a dry run on hosts asks none of them") {
       run_program({SMP_LAUNCH, "--dry-run=json", "--hosts", "far[1-2]:2", "--", "/bin/true"},
                   {"OMP_NUM_THREADS=1"});
   CHECK(end.code == 0);
-  const auto json = nlohmann::json::parse(end.out);
+  const auto json = Json::parse(end.out);
   CHECK(json["ranks"][3]["host"] == "far2");
   CHECK(json["ranks"][3]["environment"]["LOCAL_RANK"] == "1");
   CHECK(json["ranks"][3]["environment"]["MASTER_ADDR"] == "<drawn at the start>");

@@ -143,7 +143,7 @@ TEST_CASE("--report says the same to programs") {
       run_program(launch({"-n", "2", "--report", folder / "r.json"},
                          "test $RANK = 1 && { echo oops >&2; kill -KILL $$; }; sleep 300"));
   CHECK(end.code == 137);
-  const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
+  const auto json = Json::parse(read_file(folder / "r.json"));
   CHECK(json["end"] == "rank_failed");
   CHECK(json["exit_code"] == 137);
   CHECK(json["cause"]["rank"] == 1);

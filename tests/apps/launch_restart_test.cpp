@@ -13,7 +13,6 @@
 // Restarts and hangs of programs that are not ours, from outside.
 
 using namespace smp;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -169,7 +169,7 @@ TEST_CASE("--json --from has the scaled run in the one object") {
               R"({"plan": "plan.yaml", "measured_step_s": 2, "measured_peak_bytes": 60000000})");
   const ProgramEnd end = plan({kJob, "--json", "--from", run});
   CHECK(end.code == 0);
-  const nlohmann::json json = nlohmann::json::parse(end.out);
+  const Json json = Json::parse(end.out);
   CHECK(json.at("feasible") == true);
   CHECK(json.at("scaled").at("step").at("seconds").get<double>() == doctest::Approx(2));
   const ProgramEnd text = plan({kJob, "--from", run});

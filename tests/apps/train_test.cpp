@@ -15,7 +15,6 @@
 // leaves behind.
 
 using namespace smp;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -12,7 +12,6 @@
 // Training that is watched, from outside: restarts from checkpoints, ranks that hang.
 
 using namespace smp;
-using Json = nlohmann::json;
 
 namespace {
 

@@ -124,7 +124,7 @@ TEST_CASE("the report says what each rank has used in all") {
                 "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; x=$(head -c 20000000 /dev/zero "
                 "| tr '\\0' x); exit 0"}));
     CHECK(end.code == 0);
-    const auto rank = nlohmann::json::parse(read_file(path)).at("ranks").at(0);
+    const auto rank = Json::parse(read_file(path)).at("ranks").at(0);
     CHECK(rank.at("cpu_s").get<double>() > 0.005);
     CHECK(rank.at("peak_memory_bytes").get<int64_t>() > 20'000'000);
   }

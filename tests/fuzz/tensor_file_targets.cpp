@@ -46,7 +46,7 @@ void read_safetensors(const std::string& text) {
 }
 
 void read_manifest(const std::string& text) {
-  auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  auto json = OrderedJson::parse(text, nullptr, false);
   std::string sealed = text;
   if (json.is_object()) {
     json.erase("hash");
@@ -55,7 +55,7 @@ void read_manifest(const std::string& text) {
       json["hash"] =
           fmt::format("{:016x}", xxh64(content.data(), static_cast<int64_t>(content.size())));
       sealed = json.dump();
-    } catch (const nlohmann::json::exception&) {  // no UTF-8
+    } catch (const Json::exception&) {  // no UTF-8
     }
   }
   try {

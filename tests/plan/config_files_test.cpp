@@ -27,7 +27,7 @@ std::string contents(const fs::path& path) {
   return out.str();
 }
 
-nlohmann::json json_of_text(const std::string& path, const std::string& text) {
+Json json_of_text(const std::string& path, const std::string& text) {
   Diagnostics diagnostics;
   const YamlTree tree = parse_yaml(text, diagnostics.add_source(path, text), diagnostics);
   diagnostics.raise_if_any();
@@ -61,13 +61,13 @@ int64_t said_parameters(const std::string& text) {
 }  // namespace
 
 TEST_CASE("every file under configs is what the schema says, and is read") {
-  const auto schema = nlohmann::json::parse(job_schema());
+  const auto schema = Json::parse(job_schema());
   int files = 0;
   for (const char* folder : {"models", "clusters", "jobs"}) {
     for (const fs::path& path : files_of(folder)) {
       CAPTURE(path.string());
       const std::string text = contents(path);
-      nlohmann::json value = json_of_text(path.string(), text);
+      Json value = json_of_text(path.string(), text);
       std::vector<JobSource> sources = {{path.string(), text}};
       if (!value.contains("model")) {  // a part of a job, which the rest is put beside
         value.update(json_of_text(kModel.path, kModel.text));
@@ -96,7 +96,7 @@ TEST_CASE("the head of a model file says its parameters to the parameter") {
 }
 
 TEST_CASE("the schema refuses what the reader refuses") {
-  const auto schema = nlohmann::json::parse(job_schema());
+  const auto schema = Json::parse(job_schema());
   const auto problem = [&](const std::string& more) {
     return test::schema_problem(schema, json_of_text("job.yaml", kModel.text + more));
   };

@@ -14,14 +14,13 @@ namespace smp {
 using namespace testing;
 
 TEST_CASE("the schema names every key that is written, and no other") {
-  const auto schema = nlohmann::json::parse(job_schema());
+  const auto schema = Json::parse(job_schema());
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
-  CHECK(schema["required"] == nlohmann::json{"model"});
+  CHECK(schema["required"] == Json{"model"});
 
   std::string names;  // as the lines of a written job begin
-  const auto walk = [&](const auto& self, const nlohmann::json& object,
-                        std::string margin) -> void {
+  const auto walk = [&](const auto& self, const Json& object, std::string margin) -> void {
     CHECK(object["additionalProperties"] == false);
     for (const auto& [key, value] : object["properties"].items()) {
       CHECK(value.contains("description"));
@@ -57,12 +56,12 @@ TEST_CASE("the schema names every key that is written, and no other") {
   CHECK(rewritten(kSmall).find("\n  collectives:") == std::string::npos);
 
   const auto& model = schema["properties"]["model"];
-  CHECK(model["anyOf"][0]["required"] == nlohmann::json{"layers"});
+  CHECK(model["anyOf"][0]["required"] == Json{"layers"});
   CHECK(model["anyOf"][1]["required"] ==
-        nlohmann::json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
+        Json{"num_layers", "hidden_size", "num_heads", "vocab_size"});
   CHECK(model["properties"]["num_layers"]["type"] == "integer");
   CHECK(model["properties"]["num_layers"]["minimum"] == 1);
-  CHECK(model["properties"]["family"]["enum"] == nlohmann::json{"gpt2", "llama", "transformer"});
+  CHECK(model["properties"]["family"]["enum"] == Json{"gpt2", "llama", "transformer"});
   CHECK(model["properties"]["family"]["default"] == "gpt2");
   const auto& sharding = schema["properties"]["parallel"]["properties"]["sharding"];
   CHECK(sharding["anyOf"][0]["enum"].size() == 4);

@@ -25,16 +25,16 @@ inline bool matches(const std::string& text, const std::string& pattern) {
   return found;
 }
 
-inline nlohmann::json json_of(const YamlNode& node) {
+inline Json json_of(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::kNull: return nullptr;
     case YamlNode::Kind::kList: {
-      nlohmann::json list = nlohmann::json::array();
+      Json list = Json::array();
       for (const YamlNode& item : node.items) list.push_back(json_of(item));
       return list;
     }
     case YamlNode::Kind::kMap: {
-      nlohmann::json map = nlohmann::json::object();
+      Json map = Json::object();
       for (const YamlEntry& entry : node.entries) map[entry.key] = json_of(entry.value);
       return map;
     }
@@ -43,15 +43,14 @@ inline nlohmann::json json_of(const YamlNode& node) {
   if (node.quoted) return node.text;
   if (node.text == "true" || node.text == "false") return node.text == "true";
   if (matches(node.text, "^[-+]?[0-9]+$")) {
-    return node.text[0] == '-' ? nlohmann::json(std::stoll(node.text))
-                               : nlohmann::json(std::stoull(node.text));
+    return node.text[0] == '-' ? Json(std::stoll(node.text)) : Json(std::stoull(node.text));
   }
   if (matches(node.text, "^[-+]?(\\.[0-9]+|[0-9]+(\\.[0-9]*)?)([eE][-+]?[0-9]+)?$"))
     return std::stod(node.text);
   return node.text;
 }
 
-inline bool has_type(const nlohmann::json& value, const std::string& type) {
+inline bool has_type(const Json& value, const std::string& type) {
   if (type == "object") return value.is_object();
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
@@ -66,13 +65,13 @@ inline bool has_type(const nlohmann::json& value, const std::string& type) {
 }
 
 // What is wrong, with the path of the value; "" = nothing.
-inline std::string schema_problem(const nlohmann::json& schema, const nlohmann::json& value,
+inline std::string schema_problem(const Json& schema, const Json& value,
                                   const std::string& path = "$") {
   for (const auto& [keyword, rule] : schema.items()) {
     const auto wrong = [&, name = keyword] { return path + " breaks " + name; };
     if (keyword == "type") {
       bool any = false;
-      for (const auto& type : rule.is_array() ? rule : nlohmann::json::array({rule})) {
+      for (const auto& type : rule.is_array() ? rule : Json::array({rule})) {
         any |= has_type(value, type.get<std::string>());
       }
       if (!any) return wrong();

@@ -11,7 +11,7 @@ using namespace smp;
 
 namespace {
 
-RunReport report(const nlohmann::json& json) { return parse_run_report("r.json", json.dump()); }
+RunReport report(const Json& json) { return parse_run_report("r.json", json.dump()); }
 
 std::string error_of(const std::string& text) {
   try {
@@ -45,14 +45,13 @@ TEST_CASE("compare: within and beyond the limits") {
 
 TEST_CASE("compare: a report of another layout, and JSON for programs") {
   const Plan plan = small_plan();
-  nlohmann::json other = report_of(plan, 1, 1);
+  Json other = report_of(plan, 1, 1);
   other["plan"]["tensor_parallel_degree"] = 2;
   CHECK_THROWS_WITH_AS(compare(plan, report(other), {}),
                        "r.json: a run of pipeline 2 x tensor 2 x shard 1 x replica 1; the plan is "
                        "pipeline 2 x tensor 1 x shard 1 x replica 1",
                        ConfigError);
-  const auto json =
-      nlohmann::json::parse(comparison_json(compare(plan, report(report_of(plan, 1, 1)), {})));
+  const auto json = Json::parse(comparison_json(compare(plan, report(report_of(plan, 1, 1)), {})));
   CHECK(json.at("ranks").size() == 2);
   CHECK(json.at("ranks")[0].at("peak_bytes").at("predicted") ==
         double(plan.predictions.ranks[0].peak_bytes));
@@ -64,7 +63,7 @@ TEST_CASE("compare: what is no report of a run") {
   CHECK(error_of("{") == "r.json: no JSON: error at byte 2");
   CHECK(error_of("{}") == "r.json: no report of a run: 'plan' is missing");
   CHECK(error_of("[]") == "r.json: no report of a run: 'plan' is missing");
-  nlohmann::json json = report_of(plan, 1, 1);
+  Json json = report_of(plan, 1, 1);
   json["measured_step_s"] = 0;
   CHECK(error_of(json.dump()) == "r.json: the run made no step");
   json["measured_step_s"] = "fast";

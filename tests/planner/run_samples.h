@@ -25,8 +25,8 @@ inline Plan small_plan() {
 }
 
 // What the worker would write, had it counted `memory` and `time` times what was predicted.
-inline nlohmann::json report_of(const Plan& plan, double memory, double time) {
-  nlohmann::json json;
+inline Json report_of(const Plan& plan, double memory, double time) {
+  Json json;
   const Degrees& degrees = plan.degrees;
   json["plan"] = {{"pipeline_parallel_degree", degrees.pipeline},
                   {"tensor_parallel_degree", degrees.tensor},
@@ -34,10 +34,10 @@ inline nlohmann::json report_of(const Plan& plan, double memory, double time) {
                   {"replica_degree", degrees.replica}};
   json["steps"] = 10;
   json["measured_step_s"] = double(plan.predictions.step_ns) * 1e-9 * time;
-  json["ranks"] = nlohmann::json::array();
+  json["ranks"] = Json::array();
   for (int64_t rank = 0; rank < degrees.world(); ++rank) {
     const RankPrediction& predicted = plan.predictions.ranks[static_cast<size_t>(rank)];
-    nlohmann::json one;
+    Json one;
     one["rank"] = rank;
     one["coordinates"] = {{"pipeline", rank}, {"tensor", 0}, {"shard", 0}, {"replica", 0}};
     one["measured_peak_bytes"] = int64_t(double(predicted.peak_bytes) * memory);
@@ -45,7 +45,7 @@ inline nlohmann::json report_of(const Plan& plan, double memory, double time) {
     for (int i = 0; i < kMemoryCategories; ++i) {
       one["measured_bytes_by_category"][std::string(name_of(static_cast<MemoryCategory>(i)))] = 7;
     }
-    one["wire"] = nlohmann::json::array();
+    one["wire"] = Json::array();
     for (const Traffic& traffic : step_traffic(plan, rank)) {
       one["wire"].push_back({{"label", traffic.label},
                              {"measured_calls", traffic.calls * 10},

@@ -25,12 +25,11 @@ Plan plan_of(int64_t sequence) {
 
 // What the worker would write, had it needed 1.25 times the activations and twice the time.
 RunReport measured(const Plan& plan) {
-  nlohmann::json rank = {
-      {"rank", 0},
-      {"coordinates", {{"pipeline", 0}, {"tensor", 0}, {"shard", 0}, {"replica", 0}}},
-      {"measured_peak_bytes", plan.predictions.ranks[0].peak_bytes},
-      {"measured_peak_phase", "step 3: backward"},
-      {"wire", nlohmann::json::array()}};
+  Json rank = {{"rank", 0},
+               {"coordinates", {{"pipeline", 0}, {"tensor", 0}, {"shard", 0}, {"replica", 0}}},
+               {"measured_peak_bytes", plan.predictions.ranks[0].peak_bytes},
+               {"measured_peak_phase", "step 3: backward"},
+               {"wire", Json::array()}};
   for (int i = 0; i < kMemoryCategories; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     int64_t bytes = 0;
@@ -40,14 +39,14 @@ RunReport measured(const Plan& plan) {
     if (category == MemoryCategory::kActivations) bytes += bytes / 4;
     rank["measured_bytes_by_category"][std::string(name_of(category))] = bytes;
   }
-  const nlohmann::json json = {{"plan",
-                                {{"pipeline_parallel_degree", 1},
-                                 {"tensor_parallel_degree", 1},
-                                 {"sharded_data_parallel_degree", 1},
-                                 {"replica_degree", 1}}},
-                               {"steps", 10},
-                               {"measured_step_s", double(plan.predictions.step_ns) * 2e-9},
-                               {"ranks", {rank}}};
+  const Json json = {{"plan",
+                      {{"pipeline_parallel_degree", 1},
+                       {"tensor_parallel_degree", 1},
+                       {"sharded_data_parallel_degree", 1},
+                       {"replica_degree", 1}}},
+                     {"steps", 10},
+                     {"measured_step_s", double(plan.predictions.step_ns) * 2e-9},
+                     {"ranks", {rank}}};
   return parse_run_report("r.json", json.dump());
 }
 

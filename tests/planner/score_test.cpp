@@ -217,7 +217,7 @@ TEST_CASE("score: errors, ranking, regret and wrong fits of rows") {
 
 TEST_CASE("score: JSON has the names that other programs read") {
   const FileScore file = golden();
-  const auto json = nlohmann::json::parse(score_json({file}));
+  const auto json = Json::parse(score_json({file}));
   REQUIRE(json.at("rows").size() == file.rows.size());
   for (const auto& row : json.at("rows")) {
     for (const char* key : {"id", "expressible", "reason", "predicted_peak_gib", "predicted_fits",

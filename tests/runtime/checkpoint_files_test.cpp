@@ -144,7 +144,7 @@ TEST_CASE("a shard is a safetensors file with the offsets that PyTorch's reader 
   CHECK(reader.find("norm")->shape == std::vector<int64_t>{4});
   CHECK(reader.header().metadata.at("DCP_VERSION") == "1.0");
   CHECK(reader.header().metadata.at("format") == "pt");
-  const auto info = nlohmann::json::parse(reader.header().metadata.at("DCP_SHARDING_INFO"));
+  const auto info = Json::parse(reader.header().metadata.at("DCP_SHARDING_INFO"));
   CHECK(info["layers.0.weight"]["saved_offsets"] == std::vector<int64_t>{2, 2});
   CHECK(info["norm"]["saved_offsets"] == std::vector<int64_t>{5});
   CHECK(fs::exists(saved.path("step-00000003/shard-00002-model-00003-of-00003.safetensors")));

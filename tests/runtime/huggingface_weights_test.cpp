@@ -22,7 +22,6 @@ namespace smp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 std::string golden(const std::string& family) {
   return SMP_SOURCE_DIR "/tests/golden/saved-weights/" + family;
@@ -32,7 +31,7 @@ std::string golden(const std::string& family) {
 ModelSpec model_of(ModelFamily family) {
   ModelSpec model;
   set_family(model, family);
-  const Json config = Json::parse(
+  const OrderedJson config = OrderedJson::parse(
       text_of(golden(family == ModelFamily::kGpt2 ? "gpt2" : "llama") + "/config.json"));
   const bool gpt2 = family == ModelFamily::kGpt2;
   const auto size = [&](const char* ours, const char* theirs) {
@@ -230,7 +229,7 @@ TEST_CASE("sharded weights are read through their index") {
   const ModelSpec model = model_of(ModelFamily::kGpt2);
   Folder folder("gpt2");
   std::set<std::string> first, second;
-  Json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", Json::object()}};
+  OrderedJson index = {{"metadata", {{"total_size", 1}}}, {"weight_map", OrderedJson::object()}};
   for (const std::string& name : folder.names()) {
     const bool in_first = first.size() <= second.size();
     (in_first ? first : second).insert(name);
@@ -367,15 +366,17 @@ TEST_CASE("weights of another model are refused by name") {
 }
 
 TEST_CASE("a config of another model is refused by key") {
-  const auto error = [](ModelFamily family, const Json& changes) {
+  const auto error = [](ModelFamily family, const OrderedJson& changes) {
     const ModelSpec model = model_of(family);
-    Json config = Json::parse(huggingface_config(model, DType::kF32));
+    OrderedJson config = OrderedJson::parse(huggingface_config(model, DType::kF32));
     config.update(changes);
     return error_of([&] { check_huggingface_config("config.json", config.dump(), model); });
   };
-  const auto gpt2 = [&](const Json& changes) { return error(ModelFamily::kGpt2, changes); };
-  const auto llama = [&](const Json& changes) { return error(ModelFamily::kLlama, changes); };
-  CHECK(gpt2(Json::object()) == "no error");
+  const auto gpt2 = [&](const OrderedJson& changes) { return error(ModelFamily::kGpt2, changes); };
+  const auto llama = [&](const OrderedJson& changes) {
+    return error(ModelFamily::kLlama, changes);
+  };
+  CHECK(gpt2(OrderedJson::object()) == "no error");
   CHECK(gpt2({{"n_inner", nullptr}, {"activation_function", nullptr}}) == "no error");
   CHECK(gpt2({{"architectures", "X"}, {"bos_token_id", 5}, {"some_key", 1}}) == "no error");
   CHECK(gpt2({{"n_head", 2}}) == "config.json: n_head is 2, this job's model has 4");
@@ -384,7 +385,7 @@ TEST_CASE("a config of another model is refused by key") {
         "config.json: model_type is \"llama\", this job's model has \"gpt2\"");
   CHECK(gpt2({{"activation_function", "relu"}}) ==
         "config.json: activation_function is \"relu\", this job's model has \"gelu_new\"");
-  CHECK(llama(Json::object()) == "no error");
+  CHECK(llama(OrderedJson::object()) == "no error");
   CHECK(llama({{"rope_scaling", nullptr}, {"max_position_embeddings", 4096}}) == "no error");
   CHECK(llama({{"max_position_embeddings", 8}})
             .starts_with("config.json: max_position_embeddings is 8, this job's model has "));
@@ -416,7 +417,7 @@ TEST_CASE("a config of another model is refused by key") {
   ModelSpec stretched = model_of(ModelFamily::kLlama);
   stretched.rope_scaling = RopeScaling::kLlama3;
   stretched.sliding_window = 16;
-  Json config = Json::parse(huggingface_config(stretched, DType::kF32));
+  OrderedJson config = OrderedJson::parse(huggingface_config(stretched, DType::kF32));
   const auto own = [&] {
     return error_of([&] { check_huggingface_config("c", config.dump(), stretched); });
   };

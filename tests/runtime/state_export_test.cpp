@@ -147,7 +147,7 @@ TEST_CASE("names and shapes are those of LlamaForCausalLM") {
 TEST_CASE("names are those of Qwen 2, Qwen 3 and Phi, and our own where nobody has the blocks") {
   const ModelSpec llama = small_plan(ModelFamily::kLlama, {}).job.model;
   const auto type_of = [](const ModelSpec& model) {
-    return nlohmann::json::parse(huggingface_config(model, DType::kBF16)).at("model_type");
+    return Json::parse(huggingface_config(model, DType::kBF16)).at("model_type");
   };
   ModelSpec qwen2 = llama;
   qwen2.qkv_bias = true;
@@ -175,20 +175,19 @@ TEST_CASE("names are those of Qwen 2, Qwen 3 and Phi, and our own where nobody h
 
 TEST_CASE(
     "config.json says what AutoModelForCausalLM needs, in the words of transformers 4 and 5") {
-  using nlohmann::json;
-  const json gpt2 =
-      json::parse(huggingface_config(small_plan(ModelFamily::kGpt2, {}).job.model, DType::kF32));
-  CHECK(gpt2.at("architectures") == json{"GPT2LMHeadModel"});
+  const Json gpt2 =
+      Json::parse(huggingface_config(small_plan(ModelFamily::kGpt2, {}).job.model, DType::kF32));
+  CHECK(gpt2.at("architectures") == Json{"GPT2LMHeadModel"});
   CHECK(gpt2.at("n_inner") == 128);
   CHECK(gpt2.at("tie_word_embeddings") == true);
   CHECK(gpt2.at("torch_dtype") == "float32");
   CHECK(gpt2.at("dtype") == "float32");
-  const json llama =
-      json::parse(huggingface_config(small_plan(ModelFamily::kLlama, {}).job.model, DType::kF64));
-  CHECK(llama.at("architectures") == json{"LlamaForCausalLM"});
+  const Json llama =
+      Json::parse(huggingface_config(small_plan(ModelFamily::kLlama, {}).job.model, DType::kF64));
+  CHECK(llama.at("architectures") == Json{"LlamaForCausalLM"});
   CHECK(llama.at("num_key_value_heads") == 2);
   CHECK(llama.at("rope_theta") == 10000.0);
-  CHECK(llama.at("rope_parameters") == json{{"rope_theta", 10000.0}, {"rope_type", "default"}});
+  CHECK(llama.at("rope_parameters") == Json{{"rope_theta", 10000.0}, {"rope_type", "default"}});
   CHECK(llama.at("tie_word_embeddings") == false);
   CHECK(llama.at("torch_dtype") == "float64");
 }

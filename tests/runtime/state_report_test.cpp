@@ -8,7 +8,6 @@
 #include "state_plans.h"
 
 using namespace smp;
-using nlohmann::json;
 
 namespace {
 
@@ -105,23 +104,23 @@ TEST_CASE("the report sets each rank's memory and traffic beside the plan's") {
   run.last_loss = 2.5;
   run.tokens_per_s = 1e4;
   run.measured_step_s = 0.3;
-  const json report = json::parse(report_json(plan, run, ranks));
+  const Json report = Json::parse(report_json(plan, run, ranks));
 
-  CHECK(report.at("plan") == json{{"pipeline_parallel_degree", 1},
+  CHECK(report.at("plan") == Json{{"pipeline_parallel_degree", 1},
                                   {"tensor_parallel_degree", 2},
                                   {"data_parallel_degree", 2},
                                   {"sharded_data_parallel_degree", 1},
                                   {"replica_degree", 2}});
-  CHECK(report.at("loss") == json{{"first", 5.5}, {"last", 2.5}});
+  CHECK(report.at("loss") == Json{{"first", 5.5}, {"last", 2.5}});
   CHECK(report.at("tokens_per_s") == 1e4);
   CHECK(report.at("predicted_step_s") == 0.25);
   CHECK(report.at("measured_step_s") == 0.3);
-  CHECK(report.at("idle") == json{0.25, 0.25, 0.25, 0.25});
+  CHECK(report.at("idle") == Json{0.25, 0.25, 0.25, 0.25});
   REQUIRE(report.at("ranks").size() == 4);
-  const json& rank = report.at("ranks")[3];
+  const Json& rank = report.at("ranks")[3];
   CHECK(rank.at("rank") == 3);
   CHECK(rank.at("coordinates") ==
-        json{{"pipeline", 0}, {"tensor", 1}, {"shard", 0}, {"replica", 1}});
+        Json{{"pipeline", 0}, {"tensor", 1}, {"shard", 0}, {"replica", 1}});
   CHECK(rank.at("predicted_peak_bytes") == 991);
   CHECK(rank.at("measured_peak_bytes") == 1003);
   CHECK(rank.at("predicted_bytes_by_category").at("optimizer") == 991);
@@ -129,7 +128,7 @@ TEST_CASE("the report sets each rank's memory and traffic beside the plan's") {
   CHECK(rank.at("measured_bytes_by_category").at("weights") == 0);
   CHECK(rank.at("predicted_wire_bytes") > 0);
   CHECK(rank.at("measured_wire_bytes") == rank.at("predicted_wire_bytes"));
-  for (const json& row : rank.at("wire")) {
+  for (const Json& row : rank.at("wire")) {
     CHECK(row.at("measured_calls") == row.at("predicted_calls"));
     CHECK(row.at("measured_wire_bytes") == row.at("predicted_wire_bytes"));
   }

@@ -32,7 +32,7 @@ std::string read_error_file(const std::string& path) {
 
 std::optional<RankError> parse_last_words(std::string_view text, int rank, int world_size) {
   if (text.empty()) return std::nullopt;
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   try {
     if (json.contains("message") && json.at("message").is_object())
@@ -48,7 +48,7 @@ std::optional<RankError> parse_last_words(std::string_view text, int rank, int w
     error.phase = json.value("phase", "");
     error.message = json.value("message", "");
     return error;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     return std::nullopt;
   }
 }

@@ -93,13 +93,13 @@ HealthFinding finding(const char* name, bool ok, std::string text, const std::st
   return {name, ok, std::move(text), ok ? "" : fix};
 }
 
-std::string limit_text(int64_t limit) {
-  return limit == kUnlimited ? "unlimited" : std::to_string(limit);
-}
-
 bool is_below(int64_t limit, int64_t wanted) { return limit != kUnlimited && limit < wanted; }
 
 }  // namespace
+
+std::string limit_text(int64_t limit) {
+  return limit == kUnlimited ? "unlimited" : std::to_string(limit);
+}
 
 std::string text_of_bytes(int64_t bytes) {
   if (bytes >= 10 * kGiB) return fmt::format("{:.0f} GiB", static_cast<double>(bytes) / kGiB);

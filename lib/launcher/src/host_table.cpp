@@ -15,10 +15,6 @@ constexpr std::array kHead = {"host",     "reached", "clock",     "cpus", "memor
                               "/dev/shm", "files",   "processes", "GPUs", "driver"};
 using Row = std::array<std::string, kHead.size()>;
 
-std::string limit_text(int64_t limit) {
-  return limit == kUnlimited ? "unlimited" : std::to_string(limit);
-}
-
 Row row_of(const CheckedHost& host) {
   if (!host.why_not.empty()) return {host.name, "NO", "", "", "", "", "", "", "", ""};
   const HostHealth& health = host.health;

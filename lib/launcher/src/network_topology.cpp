@@ -14,8 +14,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
-
 // Switches of Slurm, before it is known what is above them.
 struct SlurmSwitch {
   std::vector<std::string> nodes, switches;

@@ -28,7 +28,7 @@ constexpr std::array<Names, 2> kMpi = {{
 }};
 constexpr std::array kOfMpi = {"OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_LOCAL", "HYDI_", "HYDRA_"};
 
-std::vector<std::string> texts_in(const nlohmann::json& list, const std::string& where) {
+std::vector<std::string> texts_in(const Json& list, const std::string& where) {
   std::vector<std::string> texts;
   if (list.is_array()) {
     for (const auto& one : list) {
@@ -40,7 +40,7 @@ std::vector<std::string> texts_in(const nlohmann::json& list, const std::string&
   return texts;
 }
 
-std::string text_in(const nlohmann::json& object, const char* key) {
+std::string text_in(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -107,7 +107,7 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
   try {
     if (const auto hosts = value_in(environment, "SM_HOSTS")) {
       where = "SM_HOSTS";
-      job.hosts = texts_in(nlohmann::json::parse(*hosts), where);
+      job.hosts = texts_in(Json::parse(*hosts), where);
       current = value_in(environment, "SM_CURRENT_HOST").value_or("");
       job.interface = value_in(environment, "SM_NETWORK_INTERFACE_NAME").value_or("");
     } else {
@@ -116,14 +116,14 @@ SageMakerJob sagemaker_job(const std::vector<std::string>& environment) {
         throw ConfigError(fmt::format(
             "this is no training job of SageMaker: SM_HOSTS is not set, and '{}' is not there",
             where));
-      const auto config = nlohmann::json::parse(read_text_file(where, "resource configuration"));
+      const auto config = Json::parse(read_text_file(where, "resource configuration"));
       if (!config.is_object() || !config.contains("hosts"))
         throw ConfigError(fmt::format("{}: the hosts are not a list of names", where));
       job.hosts = texts_in(config["hosts"], where);
       current = text_in(config, "current_host");
       job.interface = text_in(config, "network_interface_name");
     }
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     throw ConfigError(fmt::format("{}: this is no JSON", where));
   }
   if (value_in(environment, "SM_NUM_GPUS"))

@@ -6,16 +6,14 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 const char* name_of(JobEnd end) {
   constexpr const char* kEnds[] = {"success",        "rank_failed",  "timeout", "interrupted",
                                    "launcher_error", "checkpointed", "hang",    "launcher_error"};
   return kEnds[static_cast<int>(end)];
 }
 
-Json end_json(const ProcessEnd& end) {
-  Json json;
+OrderedJson end_json(const ProcessEnd& end) {
+  OrderedJson json;
   if (end.signal != 0) {
     json["signal"] = signal_name(end.signal);
     json["dumped_core"] = end.dumped_core;
@@ -31,15 +29,15 @@ Json end_json(const ProcessEnd& end) {
 }
 
 // "rank", "host", "local_rank"
-Json place_json(const Job& job, const std::vector<int>& local_ranks, int rank) {
-  Json json;
+OrderedJson place_json(const Job& job, const std::vector<int>& local_ranks, int rank) {
+  OrderedJson json;
   json["rank"] = rank;
   if (!job.hosts.empty()) json["host"] = job.hosts[job.host_of_rank[rank]];
   json["local_rank"] = local_ranks[static_cast<size_t>(rank)];
   return json;
 }
 
-Json cause_json(const Job& job, const JobResult& result, Json place) {
+OrderedJson cause_json(const Job& job, const JobResult& result, OrderedJson place) {
   const int rank = result.cause->rank;
   place["text"] = cause_line(job, result);
   place["alive"] = result.cause->alive;
@@ -49,25 +47,25 @@ Json cause_json(const Job& job, const JobResult& result, Json place) {
   return place;
 }
 
-Json hang_json(const Hang& hang) {
-  Json places = Json::array();
+OrderedJson hang_json(const Hang& hang) {
+  OrderedJson places = OrderedJson::array();
   for (const Hang::Place& place : hang.places)
     places.push_back({{"ranks", place.ranks}, {"where", place.where}});
   return {{"silent_ms", hang.silent.count()}, {"behind", hang.behind}, {"places", places}};
 }
 
-Json start_json(const Start& start, size_t number) {
-  Json json = {{"start", number},
-               {"from", start.from},
-               {"end", name_of(start.end)},
-               {"exit_code", start.exit_code},
-               {"elapsed_ms", start.elapsed.count()},
-               {"cause", start.cause}};
+OrderedJson start_json(const Start& start, size_t number) {
+  OrderedJson json = {{"start", number},
+                      {"from", start.from},
+                      {"end", name_of(start.end)},
+                      {"exit_code", start.exit_code},
+                      {"elapsed_ms", start.elapsed.count()},
+                      {"cause", start.cause}};
   if (start.failed_step) json["step"] = *start.failed_step;
   return json;
 }
 
-Json rank_json(const RankState& state, Json place) {
+OrderedJson rank_json(const RankState& state, OrderedJson place) {
   if (!state.lost.empty()) place["lost"] = state.lost;
   if (state.ended && state.lost.empty()) place.update(end_json(state.end));
   place["ended_by_launcher"] = state.ended_by_launcher;
@@ -88,7 +86,7 @@ Json rank_json(const RankState& state, Json place) {
 
 std::string report_json(const Job& job, const JobResult& result, const std::vector<Start>& starts) {
   const std::vector<int> local_ranks = local_ranks_of(job);
-  Json json;
+  OrderedJson json;
   json["job_id"] = job.id;
   json["end"] = name_of(result.end);
   json["exit_code"] = result.exit_code;
@@ -102,11 +100,11 @@ std::string report_json(const Job& job, const JobResult& result, const std::vect
   if (result.hang) json["hang"] = hang_json(*result.hang);
   for (size_t i = 0; starts.size() > 1 && i < starts.size(); ++i)
     json["starts"].push_back(start_json(starts[i], i + 1));
-  json["ranks"] = Json::array();
+  json["ranks"] = OrderedJson::array();
   for (size_t rank = 0; rank < result.ranks.size(); ++rank)
     json["ranks"].push_back(
         rank_json(result.ranks[rank], place_json(job, local_ranks, static_cast<int>(rank))));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace smp

@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using SystemTime = std::chrono::system_clock::time_point;
-using Json = nlohmann::ordered_json;
 
 int64_t ms_of(SystemTime time) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
@@ -50,20 +49,20 @@ std::string restarts_text(int count) {
 
 std::string status_json(const RunStatus& status) {
   const JobView& view = status.view;
-  Json json = {{"job_id", status.job_id},
-               {"state", status.state},
-               {"host", status.host},
-               {"process", status.process},
-               {"began_ms", ms_of(status.began)},
-               {"updated_ms", ms_of(status.updated)},
-               {"start", status.start},
-               {"max_restarts", status.max_restarts},
-               {"ranks", view.ranks},
-               {"running", view.running},
-               {"slowest_step", view.slowest_step},
-               {"silent_ms", view.silent.count()},
-               {"last_event", status.last_event},
-               {"exit_code", status.exit_code}};
+  OrderedJson json = {{"job_id", status.job_id},
+                      {"state", status.state},
+                      {"host", status.host},
+                      {"process", status.process},
+                      {"began_ms", ms_of(status.began)},
+                      {"updated_ms", ms_of(status.updated)},
+                      {"start", status.start},
+                      {"max_restarts", status.max_restarts},
+                      {"ranks", view.ranks},
+                      {"running", view.running},
+                      {"slowest_step", view.slowest_step},
+                      {"silent_ms", view.silent.count()},
+                      {"last_event", status.last_event},
+                      {"exit_code", status.exit_code}};
   if (view.progress)
     json["progress"] = {{"step", view.progress->step},
                         {"phase", view.progress->phase},
@@ -72,12 +71,12 @@ std::string status_json(const RunStatus& status) {
                         {"loss", view.progress->loss},
                         {"tokens_per_s", view.progress->tokens_per_s},
                         {"step_s", view.progress->step_s}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 RunStatus parse_status(const std::string& path, std::string_view text) {
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     RunStatus status;
     json.at("job_id").get_to(status.job_id);
     json.at("state").get_to(status.state);
@@ -106,7 +105,7 @@ RunStatus parse_status(const std::string& path, std::string_view text) {
       status.view.progress = progress;
     }
     return status;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw ConfigError(fmt::format("'{}' is no status of a run: {}", path, error.what()));
   }
 }
@@ -174,13 +173,14 @@ std::string prometheus_text(const RunStatus& status) {
 
 std::string event_json(const JobEvent& event, int start, SystemTime now) {
   const int64_t ms = ms_of(now);
-  Json json = {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
-                                    fmt::gmtime(static_cast<std::time_t>(ms / 1000)), ms % 1000)},
-               {"event", event.name},
-               {"start", start}};
+  OrderedJson json = {
+      {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                           fmt::gmtime(static_cast<std::time_t>(ms / 1000)), ms % 1000)},
+      {"event", event.name},
+      {"start", start}};
   if (event.rank) json["rank"] = *event.rank;
   if (!event.text.empty()) json["text"] = event.text;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace smp

@@ -12,8 +12,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
-
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 double percent_off(double predicted, double measured) {

@@ -20,8 +20,6 @@ constexpr const char* kEnabled = "sagemaker_mpi_enabled";
 constexpr const char* kProcesses = "sagemaker_mpi_num_of_processes_per_host";
 constexpr const char* kOptions = "sagemaker_mpi_custom_mpi_options";
 
-using Json = nlohmann::json;
-
 // A hyperparameter's value is JSON within a text: "8", "true", "\"--mca a b\"". Older SDKs write
 // the text itself.
 Json value_of(const Json& all, const char* name) {

@@ -51,7 +51,7 @@ bool is_windowed(const JobSpec& job) {
   return window > 0 && window < job.training.sequence_length;
 }
 
-struct Rule {
+struct EngineRule {
   bool (*broken)(const Plan&);
   const char* text;
   Concerns concerns = Concerns::kShare;
@@ -61,7 +61,7 @@ constexpr const char* kDrawsItsOwn =
     "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
     "never the whole model)";
 
-const Rule kRules[] = {
+const EngineRule kRules[] = {
     {[](const Plan& plan) {
        return plan.job.cluster.device == DeviceKind::kCuda && is_list(plan.job.model);
      },
@@ -198,7 +198,7 @@ const Rule kRules[] = {
 
 std::vector<std::string> what_engine_cannot_run(const Plan& plan) {
   std::vector<std::string> found;
-  for (const Rule& rule : kRules) {
+  for (const EngineRule& rule : kRules) {
     if (rule.broken(plan)) found.emplace_back(rule.text);
   }
   return found;
@@ -206,7 +206,7 @@ std::vector<std::string> what_engine_cannot_run(const Plan& plan) {
 
 std::vector<std::string> what_engine_cannot_build(const Plan& plan) {
   std::vector<std::string> found;
-  for (const Rule& rule : kRules) {
+  for (const EngineRule& rule : kRules) {
     if (rule.concerns == Concerns::kShare && rule.broken(plan)) found.emplace_back(rule.text);
   }
   return found;

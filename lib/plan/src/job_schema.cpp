@@ -10,19 +10,17 @@ namespace smp {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kSizePattern = "^[0-9]+(\\.[0-9]+)?([KMGTPE]i?)?B?$";
 constexpr const char* kCountPattern = "^[0-9]+(\\.[0-9]+)?([KMGTPE]i?)?$";
 constexpr const char* kFileNamePattern = "^[A-Za-z0-9_][A-Za-z0-9._-]*$";
 
 // 1.0 is written 1, as the bounds of whole numbers must be.
-Json number(double value) {
+OrderedJson number(double value) {
   if (value == std::floor(value) && std::abs(value) <= 0x1p60) return static_cast<int64_t>(value);
   return value;
 }
 
-void add_range(const Rule& rule, Json& out) {
+void add_range(const Rule& rule, OrderedJson& out) {
   out[rule.min_excluded ? "exclusiveMinimum" : "minimum"] = number(rule.min);
   if (std::isfinite(rule.max)) {
     out[rule.max_excluded ? "exclusiveMaximum" : "maximum"] = number(rule.max);
@@ -30,10 +28,11 @@ void add_range(const Rule& rule, Json& out) {
 }
 
 // A name, or a map of the type's keys.
-Json layer_list_form() {
-  Json names = Json::array(), entries = Json::array();
+OrderedJson layer_list_form() {
+  OrderedJson names = OrderedJson::array(), entries = OrderedJson::array();
   for (const OperatorRules& rules : all_operator_rules()) {
-    Json entry = {{"type", "object"}, {"additionalProperties", false}, {"required", {"type"}}};
+    OrderedJson entry = {
+        {"type", "object"}, {"additionalProperties", false}, {"required", {"type"}}};
     entry["properties"]["type"] = {{"const", rules.type}};
     for (const OperatorKey& key : rules.keys) {
       entry["properties"][std::string(key.name)] = {
@@ -52,13 +51,13 @@ Json layer_list_form() {
 }
 
 // The ways to write the value, without `auto`.
-std::vector<Json> forms(const Field& field) {
+std::vector<OrderedJson> forms(const Field& field) {
   const Rule& rule = field.rule;
   switch (shape_of(field)) {
     case Shape::kWhole:
     case Shape::kUnsigned:
     case Shape::kNumber: {
-      Json plain = {{"type", shape_of(field) == Shape::kNumber ? "number" : "integer"}};
+      OrderedJson plain = {{"type", shape_of(field) == Shape::kNumber ? "number" : "integer"}};
       add_range(rule, plain);
       if (rule.unit == Unit::kNone || rule.unit == Unit::kSeconds) return {plain};
       const bool bytes = rule.unit == Unit::kBytes || rule.unit == Unit::kBytesPerS;
@@ -67,22 +66,22 @@ std::vector<Json> forms(const Field& field) {
     case Shape::kBool: return {{{"type", "boolean"}}};
     case Shape::kText: {
       // 2024 or true are texts here, which YAML gives an editor as a number or a boolean.
-      Json text = {{"type", "string"}, {"minLength", 1}};
+      OrderedJson text = {{"type", "string"}, {"minLength", 1}};
       if (rule.is_file_name) text["pattern"] = kFileNamePattern;
       return {text, {{"type", "number"}}, {{"type", "boolean"}}};
     }
     case Shape::kChoice: return {{{"enum", choices_of(field)}}};
     case Shape::kWholeList: {
-      Json item = {{"type", "integer"}};
+      OrderedJson item = {{"type", "integer"}};
       add_range(rule, item);
       return {{{"type", "array"}, {"items", item}, {"minItems", 1}}};
     }
     case Shape::kTextList:
       return {{{"type", "array"}, {"items", {{"type", "string"}, {"minLength", 1}}}}};
     case Shape::kPointList: {
-      Json point = {{"type", "object"},
-                    {"additionalProperties", false},
-                    {"required", {"ranks", "bytes", "seconds"}}};
+      OrderedJson point = {{"type", "object"},
+                           {"additionalProperties", false},
+                           {"required", {"ranks", "bytes", "seconds"}}};
       point["properties"]["ranks"] = {{"type", "integer"}, {"minimum", 2}};
       point["properties"]["bytes"] = {{"anyOf",
                                        {{{"type", "integer"}, {"minimum", 1}},
@@ -98,24 +97,24 @@ std::vector<Json> forms(const Field& field) {
   return {};
 }
 
-Json default_of(const Field& field) {
+OrderedJson default_of(const Field& field) {
   const auto text = value_text(field, JobSpec{});
   if (!text) return nullptr;
   if (*text == "auto") return "auto";
   const Shape shape = shape_of(field);
   const bool is_text = shape == Shape::kText || shape == Shape::kChoice;
-  return is_text ? Json(*text) : Json::parse(*text);
+  return is_text ? OrderedJson(*text) : OrderedJson::parse(*text);
 }
 
-Json described_field(const Field& field) {
-  Json out;
+OrderedJson described_field(const Field& field) {
+  OrderedJson out;
   std::string doc(field.doc);
   if (!field.rule.computed.empty()) doc += " (default: " + std::string(field.rule.computed) + ")";
   out["description"] = doc;
   if (field.rule.computed.empty() && !field.rule.required) {
-    if (const Json value = default_of(field); !value.is_null()) out["default"] = value;
+    if (const OrderedJson value = default_of(field); !value.is_null()) out["default"] = value;
   }
-  std::vector<Json> ways = forms(field);
+  std::vector<OrderedJson> ways = forms(field);
   if (takes_auto(field)) ways.push_back({{"const", "auto"}});
   if (ways.size() == 1) {
     out.update(ways.front());
@@ -128,14 +127,14 @@ Json described_field(const Field& field) {
 }  // namespace
 
 std::string job_schema() {
-  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
-               {"title", "smp job file"},
-               {"type", "object"},
-               {"additionalProperties", false},
-               {"required", {"model"}},
-               {"properties", Json::object()}};
+  OrderedJson root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                      {"title", "smp job file"},
+                      {"type", "object"},
+                      {"additionalProperties", false},
+                      {"required", {"model"}},
+                      {"properties", OrderedJson::object()}};
   for (const Section& section : job_sections()) {
-    Json* object = &root;
+    OrderedJson* object = &root;
     if (!section.path.empty()) {
       std::string_view rest = section.path;
       while (!rest.empty()) {
@@ -144,17 +143,18 @@ std::string job_schema() {
         rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
       }
       *object = {{"description", section.doc},
-                 {"type", Json::array({"object", "null"})},
+                 {"type", OrderedJson::array({"object", "null"})},
                  {"additionalProperties", false},
-                 {"properties", Json::object()}};
+                 {"properties", OrderedJson::object()}};
     }
     for (const Field& field : job_fields()) {
       if (field.section != section.path) continue;
       (*object)["properties"][std::string(field.key)] = described_field(field);
       if (!field.rule.required) continue;
       if (section.path == "model") {  // a transformer has these, or the model is a list
-        Json& ways = (*object)["anyOf"];
-        if (ways.is_null()) ways = {{{"required", {"layers"}}}, {{"required", Json::array()}}};
+        OrderedJson& ways = (*object)["anyOf"];
+        if (ways.is_null())
+          ways = {{{"required", {"layers"}}}, {{"required", OrderedJson::array()}}};
         ways[1]["required"].push_back(field.key);
       } else {
         (*object)["required"].push_back(field.key);
@@ -163,9 +163,9 @@ std::string job_schema() {
     }
   }
   // `cluster: p5.48xlarge`
-  Json names = Json::array();
+  OrderedJson names = OrderedJson::array();
   for (const NamedCluster& known : named_clusters()) names.push_back(known.name);
-  Json& cluster = root["properties"]["cluster"];
+  OrderedJson& cluster = root["properties"]["cluster"];
   cluster["type"].push_back("string");
   cluster["anyOf"] = {{{"type", {"object", "null"}}}, {{"enum", names}}};
   return root.dump(2) + "\n";

@@ -28,7 +28,7 @@ std::string comment(std::string_view text, const std::string& margin) {
   return fmt::format("{}{}\n", out, line);
 }
 
-std::string default_text(const Field& field) {
+std::string written_default(const Field& field) {
   const JobSpec plain;
   if (takes_auto(field) || !field.rule.computed.empty()) return "auto";
   return value_text(field, plain).value_or("...");
@@ -93,7 +93,7 @@ std::string job_template(const std::vector<std::pair<std::string, std::string>>&
       const std::string* value = find(given, path_of(field));
       out += comment(field.doc, margin);
       out += fmt::format("{}{}{}: {}\n", margin, value != nullptr ? "" : "#", field.key,
-                         value != nullptr ? *value : default_text(field));
+                         value != nullptr ? *value : written_default(field));
     }
   }
   return out;

@@ -10,8 +10,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
-
 // Follows nlohmann's events through the text: the parser keeps the last of equal keys and gives no
 // places, so the tree is built here. Tokens come in the order of the text; `at_` is where the last
 // one ended.

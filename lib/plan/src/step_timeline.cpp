@@ -10,8 +10,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kRecordedStep = 3;  // of those that the process makes
 
 template <typename Time>
@@ -61,11 +59,11 @@ StepTimeline StepRecorder::take(int64_t rank) {
 }
 
 std::string timeline_json(const StepTimeline& timeline) {
-  Json json = {{"rank", timeline.rank},
-               {"step", timeline.step},
-               {"began_ns", timeline.began_ns},
-               {"cut", timeline.cut},
-               {"pieces", Json::array()}};
+  OrderedJson json = {{"rank", timeline.rank},
+                      {"step", timeline.step},
+                      {"began_ns", timeline.began_ns},
+                      {"cut", timeline.cut},
+                      {"pieces", OrderedJson::array()}};
   for (const TimelinePiece& piece : timeline.pieces)
     json["pieces"].push_back({{"phase", piece.phase},
                               {"microbatch", piece.microbatch},
@@ -78,10 +76,10 @@ std::string timeline_json(const StepTimeline& timeline) {
 
 StepTimeline parse_timeline(const std::string& path, std::string_view text) {
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     StepTimeline timeline{
         json.at("rank"), json.at("step"), json.at("began_ns"), json.at("cut"), {}};
-    for (const Json& piece : json.at("pieces")) {
+    for (const OrderedJson& piece : json.at("pieces")) {
       timeline.pieces.push_back({piece.at("phase"), piece.at("microbatch"), piece.at("layer"),
                                  piece.at("waiting"), piece.at("begin_ns"), piece.at("end_ns")});
       const TimelinePiece& last = timeline.pieces.back();
@@ -90,7 +88,7 @@ StepTimeline parse_timeline(const std::string& path, std::string_view text) {
             fmt::format("{}: piece {} ends before it begins", path, timeline.pieces.size()));
     }
     return timeline;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw ConfigError(fmt::format("{}: no timeline of a step: {}", path, error.what()));
   }
 }

@@ -13,7 +13,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 CalibrationRun run_of_report(const std::string& path) {

@@ -103,7 +103,7 @@ std::string cost_order_text(const std::vector<PlannedCase>& cases) {
 }
 
 std::string cases_json(const std::vector<PlannedCase>& cases) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  OrderedJson json = OrderedJson::array();
   for (const PlannedCase& one : cases) {
     if (!one.problem.empty()) {
       json.push_back({{"name", one.name}, {"fits", "no"}, {"problem", one.problem}});

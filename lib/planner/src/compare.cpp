@@ -13,8 +13,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string words(const Degrees& degrees) {
   return fmt::format("pipeline {} x tensor {} x shard {} x replica {}", degrees.pipeline,
                      degrees.tensor, degrees.shard, degrees.replica);
@@ -68,7 +66,7 @@ std::string limit_problem(const char* what, double error, double limit) {
   return fmt::format("{} is {:.1f} % off, more than {:.1f} %", what, error * 100, limit * 100);
 }
 
-Json json_of(const Compared& row) {
+OrderedJson json_of(const Compared& row) {
   return {{"name", row.name},
           {"predicted", row.predicted},
           {"measured", row.measured},
@@ -152,17 +150,17 @@ std::string comparison_text(const Comparison& comparison) {
 }
 
 std::string comparison_json(const Comparison& comparison) {
-  Json json;
+  OrderedJson json;
   json["step_s"] = json_of(comparison.step);
   json["worst_memory_error"] = comparison.worst_memory_error();
-  json["ranks"] = Json::array();
+  json["ranks"] = OrderedJson::array();
   for (const ComparedRank& rank : comparison.ranks) {
-    Json one = {{"rank", rank.rank},
-                {"peak_bytes", json_of(rank.peak)},
-                {"predicted_phase", rank.predicted_phase},
-                {"measured_phase", rank.measured_phase},
-                {"bytes_by_category", Json::array()},
-                {"wire_bytes", Json::array()}};
+    OrderedJson one = {{"rank", rank.rank},
+                       {"peak_bytes", json_of(rank.peak)},
+                       {"predicted_phase", rank.predicted_phase},
+                       {"measured_phase", rank.measured_phase},
+                       {"bytes_by_category", OrderedJson::array()},
+                       {"wire_bytes", OrderedJson::array()}};
     for (const Compared& row : rank.categories) one["bytes_by_category"].push_back(json_of(row));
     for (const Compared& row : rank.wire) one["wire_bytes"].push_back(json_of(row));
     json["ranks"].push_back(std::move(one));

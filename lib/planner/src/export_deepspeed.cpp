@@ -14,8 +14,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 int64_t power_of(double scale) {  // the nearest, 0 at least
   return std::max(std::lround(std::log2(scale)), 0L);
 }
@@ -67,8 +65,8 @@ void refuse(const ExportView& view, Refusals& refusals) {
                      "offload_parameters without sharding: parameters", "sharding: parameters");
 }
 
-Json zero_block(const ExportView& view) {
-  Json zero;
+OrderedJson zero_block(const ExportView& view) {
+  OrderedJson zero;
   zero["stage"] = static_cast<int>(view.sharding);
   if (view.sharding == Sharding::kNone) return zero;
   zero["overlap_comm"] = true;
@@ -87,7 +85,7 @@ Json zero_block(const ExportView& view) {
   return zero;
 }
 
-Json optimizer_block(const OptimizerSpec& optimizer) {
+OrderedJson optimizer_block(const OptimizerSpec& optimizer) {
   if (optimizer.kind == OptimizerKind::kSgd) {
     return {{"type", "SGD"},
             {"params",
@@ -105,10 +103,10 @@ Json optimizer_block(const OptimizerSpec& optimizer) {
 }
 
 // runtime/lr_schedules.py. Nothing where it has no such schedule, or no last step is known.
-Json scheduler_block(const TrainingSpec& training) {
+OrderedJson scheduler_block(const TrainingSpec& training) {
   const OptimizerSpec& optimizer = training.optimizer;
   const LearningRateSchedule kind = optimizer.schedule;
-  Json params;
+  OrderedJson params;
   params["warmup_num_steps"] = optimizer.warmup_steps;
   params["warmup_type"] = "linear";
   if (kind == LearningRateSchedule::kConstant) {
@@ -127,8 +125,8 @@ Json scheduler_block(const TrainingSpec& training) {
 }
 
 // runtime/precision_config.py.
-Json fp16_block(const LossScaleSpec& scale) {
-  Json out = {{"enabled", true}};
+OrderedJson fp16_block(const LossScaleSpec& scale) {
+  OrderedJson out = {{"enabled", true}};
   if (!scale.dynamic) {
     out["loss_scale"] = scale.init_scale;
     return out;
@@ -146,7 +144,7 @@ Json fp16_block(const LossScaleSpec& scale) {
 std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
   refuse(view, refusals);
   const Degrees& degrees = view.degrees;
-  Json out;
+  OrderedJson out;
   out["train_batch_size"] = view.global_batch;
   out["train_micro_batch_size_per_gpu"] = view.micro_batch;
   out["gradient_accumulation_steps"] = view.microbatches;
@@ -164,7 +162,7 @@ std::string write_deepspeed(const ExportView& view, Refusals& refusals) {
     out["zero_allow_untested_optimizer"] = true;
     if (view.offload_optimizer) out["zero_force_ds_cpu_optimizer"] = false;
   }
-  if (const Json scheduler = scheduler_block(view.training); !scheduler.is_null()) {
+  if (const OrderedJson scheduler = scheduler_block(view.training); !scheduler.is_null()) {
     out["scheduler"] = scheduler;
   } else {
     refusals.note_schedule();

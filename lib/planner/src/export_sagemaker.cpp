@@ -12,8 +12,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 void refuse_common(const ExportView& view, Refusals& refusals) {
   refusals.no_partitioned_activations();
   refusals.offloads_checkpoints_alone();
@@ -52,7 +50,7 @@ void refuse_v1(const ExportView& view, Refusals& refusals) {
 }
 
 // "a": 1 -> a=1, for a call in Python.
-std::string python_arguments(const Json& parameters, const std::string& margin) {
+std::string python_arguments(const OrderedJson& parameters, const std::string& margin) {
   std::string out;
   for (const auto& [key, value] : parameters.items()) {
     const std::string text =
@@ -67,7 +65,7 @@ std::string python_arguments(const Json& parameters, const std::string& margin) 
 std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
   refuse_v1(view, refusals);
   const Degrees& degrees = view.degrees;
-  Json parameters;
+  OrderedJson parameters;
   parameters["pipeline_parallel_degree"] = degrees.pipeline;
   parameters["microbatches"] = view.microbatches;
   parameters["pipeline"] =
@@ -125,7 +123,7 @@ std::string write_sagemaker_v1(const ExportView& view, Refusals& refusals) {
       fmt::format("estimator: instance_count={}; the batch is the script's: {} samples of "
                   "each data-parallel rank in {} microbatches",
                   view.hosts, view.micro_batch * view.microbatches, view.microbatches));
-  Json out;
+  OrderedJson out;
   out["smdistributed"]["modelparallel"] = {{"enabled", true}, {"parameters", parameters}};
   out["mpi"] = {{"enabled", true}, {"processes_per_host", view.processes_per_host}};
   return out.dump(2) + "\n";
@@ -147,7 +145,7 @@ std::string write_sagemaker_v2(const ExportView& view, Refusals& refusals, bool 
                                  degrees.context),
                      "sharding: parameters");
   refusals.refuse_if(view.precision == Precision::kFp64, "precision fp64", "precision fp32");
-  Json parameters;
+  OrderedJson parameters;
   parameters["hybrid_shard_degree"] =
       view.sharding == Sharding::kNone ? 1 : degrees.shard * degrees.context;
   parameters["tensor_parallel_degree"] = degrees.tensor;
@@ -183,7 +181,7 @@ std::string write_sagemaker_v2(const ExportView& view, Refusals& refusals, bool 
         "),\n)\n",
         view.processes_per_host, python_arguments(parameters, "        "));
   }
-  Json out;
+  OrderedJson out;
   out["torch_distributed"] = {{"enabled", true}};
   out["smdistributed"]["modelparallel"] = {{"enabled", true}, {"parameters", parameters}};
   return out.dump(2) + "\n";

@@ -11,7 +11,7 @@ namespace {
 // For a run of which only its speed is published: enough that each GPU holds a small share.
 constexpr int64_t kUnpublishedGpus = 256;
 
-struct Degrees {
+struct PublishedDegrees {
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1, data = 1;
   int64_t world() const { return tensor * pipeline * context * data; }
 };
@@ -28,8 +28,8 @@ std::optional<int64_t> ranks_of(RunCells& cells, const char* column) {
 }
 
 // tp x pp x cp x dp = gpus gives the one that is missing.
-Degrees degrees_of(RunCells& cells, PublishedRun& run) {
-  Degrees degrees;
+PublishedDegrees degrees_of(RunCells& cells, PublishedRun& run) {
+  PublishedDegrees degrees;
   const auto tensor = ranks_of(cells, "tp");
   const auto pipeline = ranks_of(cells, "pp");
   const auto context = ranks_of(cells, "cp");
@@ -154,7 +154,7 @@ PublishedRun published_run(RunCells& cells, KnownClusters& clusters,
                            std::optional<Profile> profile) {
   PublishedRun run;
   const Profile habits = profile.value_or(profile_of(cells));
-  const Degrees degrees = degrees_of(cells, run);
+  const PublishedDegrees degrees = degrees_of(cells, run);
   JobSpec& job = run.job;
   job.name = cells.text("id");
   job.parallel.profile = habits;

@@ -10,10 +10,8 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank) {
-  Json terms = Json::array();
+OrderedJson rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank) {
+  OrderedJson terms = OrderedJson::array();
   for (const MemoryTerm& term : rank.terms) {
     terms.push_back({{"name", term.name},
                      {"category", name_of(term.category)},
@@ -21,7 +19,7 @@ Json rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank)
                      {"formula", term.formula},
                      {"source", term.source}});
   }
-  Json phases = Json::object();
+  OrderedJson phases = OrderedJson::object();
   for (const PhasePeak& peak : model.phases(plan, rank.stage, rank.tensor))
     phases[peak.phase] = peak.bytes;
   return {{"stage", rank.stage},           {"tensor", rank.tensor},
@@ -30,31 +28,32 @@ Json rank_json(const Plan& plan, MemoryModel& model, const RankPrediction& rank)
           {"terms", std::move(terms)}};
 }
 
-Json plan_json(const Plan& plan, bool terms) {
+OrderedJson plan_json(const Plan& plan, bool terms) {
   const TrainingSpec& training = plan.job.training;
   const ParallelSpec& parallel = plan.job.parallel;
   const Degrees& degrees = plan.degrees;
-  Json json = {{"pipeline_parallel_degree", degrees.pipeline},
-               {"tensor_parallel_degree", degrees.tensor},
-               {"data_parallel_degree", degrees.data()},
-               {"sharded_data_parallel_degree", degrees.shard},
-               {"replica_degree", degrees.replica},
-               {"smp_dp_size", degrees.data() * degrees.tensor * degrees.context},
-               {"smp_rdp_size", degrees.data()},
-               {"sharding", name_of(*parallel.sharding)},
-               {"precision", name_of(*training.precision)},
-               {"activation_checkpointing", *parallel.activation_checkpointing},
-               {"offload_activations", *parallel.offload_activations},
-               {"delayed_parameter_initialization", *parallel.delayed_parameter_initialization},
-               {"pipeline", name_of(*parallel.pipeline)},
-               {"partition", parallel.partition},
-               {"stage_balance", stage_balance(plan)},
-               {"micro_batch", *training.micro_batch},
-               {"microbatches", *training.microbatches},
-               {"global_batch", *training.global_batch},
-               {"tokens_per_step", plan.predictions.tokens_per_step},
-               {"step_ns", plan.predictions.step_ns},
-               {"bubble_ppm", plan.predictions.bubble_ppm}};
+  OrderedJson json = {
+      {"pipeline_parallel_degree", degrees.pipeline},
+      {"tensor_parallel_degree", degrees.tensor},
+      {"data_parallel_degree", degrees.data()},
+      {"sharded_data_parallel_degree", degrees.shard},
+      {"replica_degree", degrees.replica},
+      {"smp_dp_size", degrees.data() * degrees.tensor * degrees.context},
+      {"smp_rdp_size", degrees.data()},
+      {"sharding", name_of(*parallel.sharding)},
+      {"precision", name_of(*training.precision)},
+      {"activation_checkpointing", *parallel.activation_checkpointing},
+      {"offload_activations", *parallel.offload_activations},
+      {"delayed_parameter_initialization", *parallel.delayed_parameter_initialization},
+      {"pipeline", name_of(*parallel.pipeline)},
+      {"partition", parallel.partition},
+      {"stage_balance", stage_balance(plan)},
+      {"micro_batch", *training.micro_batch},
+      {"microbatches", *training.microbatches},
+      {"global_batch", *training.global_batch},
+      {"tokens_per_step", plan.predictions.tokens_per_step},
+      {"step_ns", plan.predictions.step_ns},
+      {"bubble_ppm", plan.predictions.bubble_ppm}};
   if (!terms) {
     int64_t peak = 0;
     for (const RankPrediction& rank : plan.predictions.ranks) {
@@ -64,7 +63,7 @@ Json plan_json(const Plan& plan, bool terms) {
     return json;
   }
   json["reasons"] = plan.reasons;
-  Json ranks = Json::array();
+  OrderedJson ranks = OrderedJson::array();
   MemoryModel model(plan);
   for (const RankPrediction& rank : plan.predictions.ranks) {
     ranks.push_back(rank_json(plan, model, rank));
@@ -73,8 +72,8 @@ Json plan_json(const Plan& plan, bool terms) {
   return json;
 }
 
-Json scaled_json(const ScaledRun& scaled) {
-  Json memory = Json::array();
+OrderedJson scaled_json(const ScaledRun& scaled) {
+  OrderedJson memory = OrderedJson::array();
   for (const ScaledTerm& term : scaled.memory) {
     memory.push_back({{"category", term.name},
                       {"predicted_bytes", static_cast<int64_t>(term.predicted)},
@@ -90,7 +89,7 @@ Json scaled_json(const ScaledRun& scaled) {
             {"seconds", scaled.step.scaled()}}}};
 }
 
-Json priced_json(const PricedLayout& layout) {
+OrderedJson priced_json(const PricedLayout& layout) {
   return {{"layout", describe(layout.choice)},
           {"step_s", layout.time.step_s},
           {"seconds_per_token", layout.seconds_per_token},
@@ -99,7 +98,7 @@ Json priced_json(const PricedLayout& layout) {
           {"fits", name_of(layout.fit)}};
 }
 
-void add_search(Json& json, const SearchResult& result) {
+void add_search(OrderedJson& json, const SearchResult& result) {
   json["strategy"] = name_of(result.strategy);
   if (result.best_priced) json["fits"] = name_of(result.fit);
   if (result.binding) {
@@ -113,7 +112,7 @@ void add_search(Json& json, const SearchResult& result) {
                        {"step_s", binding.step_s}};
   }
   if (result.best_priced && std::holds_alternative<Plan>(result.best)) {
-    Json parts = Json::array();
+    OrderedJson parts = OrderedJson::array();
     for (int i = 0; i < kTimeParts; ++i) {
       const auto part = static_cast<TimePart>(i);
       parts.push_back(
@@ -129,7 +128,7 @@ void add_search(Json& json, const SearchResult& result) {
                     {"model_flops", result.best_priced->time.model_flops},
                     {"parts", std::move(parts)}};
   }
-  json["purchases"] = Json::array();
+  json["purchases"] = OrderedJson::array();
   for (const Purchase& purchase : result.purchases) {
     json["purchases"].push_back({{"what", purchase.what},
                                  {"step_s_before", purchase.step_s_before},
@@ -145,7 +144,7 @@ void add_search(Json& json, const SearchResult& result) {
                           {"chosen_seconds_per_token", difference.winner_seconds_per_token},
                           {"differences", difference.differences}};
   }
-  json["pareto"] = Json::array();
+  json["pareto"] = OrderedJson::array();
   for (const PricedLayout& point : result.pareto) json["pareto"].push_back(priced_json(point));
   json["search"] = {{"evaluations", result.effort.evaluations},
                     {"bounds", result.effort.bounds},
@@ -158,7 +157,7 @@ void add_search(Json& json, const SearchResult& result) {
 
 std::string report_json(const SearchResult& result, const ReportOptions& options,
                         const std::optional<ScaledRun>& scaled) {
-  Json json;
+  OrderedJson json;
   if (const Plan* plan = std::get_if<Plan>(&result.best)) {
     json["feasible"] = true;
     json["job"] = plan->job.name;
@@ -170,12 +169,12 @@ std::string report_json(const SearchResult& result, const ReportOptions& options
     json["problem"] = infeasible.problem;
     json["changes"] = infeasible.changes;
   }
-  json["others"] = Json::array();
+  json["others"] = OrderedJson::array();
   const auto wanted = static_cast<size_t>(std::max<int64_t>(0, options.top - 1));
   for (size_t i = 0; i < std::min(wanted, result.others.size()); ++i) {
     json["others"].push_back(plan_json(result.others[i], false));
   }
-  json["families"] = Json::array();
+  json["families"] = OrderedJson::array();
   for (const FamilyVerdict& verdict : result.families) {
     json["families"].push_back({{"tensor", verdict.tensor},
                                 {"pipeline", verdict.pipeline},

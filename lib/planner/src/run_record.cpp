@@ -16,8 +16,6 @@ namespace smp {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
 // Calls read(line) for each line of the file, if it is there; what it throws gets the place.
 template <typename Read>
 void for_each_line(const std::string& path, const char* what, Read read) {

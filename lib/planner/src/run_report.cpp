@@ -9,8 +9,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
-
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}

@@ -8,8 +8,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
 
 std::string signed_percent(double share) { return fmt::format("{:+.1f} %", share * 100); }
@@ -52,8 +50,8 @@ double rounded(double value) {
   return std::round(value * scale) / scale;
 }
 
-Json json_of(const RowScore& row) {
-  Json json = {{"id", row.id}, {"expressible", row.expressible}, {"reason", row.reason}};
+OrderedJson json_of(const RowScore& row) {
+  OrderedJson json = {{"id", row.id}, {"expressible", row.expressible}, {"reason", row.reason}};
   if (!row.expressible) {
     for (const char* key : {"predicted_peak_gib", "predicted_fits", "predicted_step_s", "low",
                             "high", "fit", "step_low_s", "step_high_s"}) {
@@ -72,7 +70,7 @@ Json json_of(const RowScore& row) {
   return json;
 }
 
-Json json_of(const ErrorSummary& errors) {
+OrderedJson json_of(const ErrorSummary& errors) {
   if (errors.rows == 0) {
     return {{"n", 0},
             {"signed_median", nullptr},
@@ -85,16 +83,19 @@ Json json_of(const ErrorSummary& errors) {
           {"absolute_p90", rounded(errors.absolute_p90)}};
 }
 
-Json json_of(const ScoreSummary& summary) {
-  Json json = {{"n", summary.rows},
-               {"expressible", summary.expressible},
-               {"expressible_share",
-                summary.rows == 0 ? 0.0 : double(summary.expressible) / double(summary.rows)},
-               {"memory", json_of(summary.memory)},
-               {"time", json_of(summary.time)}};
-  json["kendall_tau"] = summary.ranked_pairs > 0 ? Json(rounded(summary.kendall_tau)) : Json();
+OrderedJson json_of(const ScoreSummary& summary) {
+  OrderedJson json = {
+      {"n", summary.rows},
+      {"expressible", summary.expressible},
+      {"expressible_share",
+       summary.rows == 0 ? 0.0 : double(summary.expressible) / double(summary.rows)},
+      {"memory", json_of(summary.memory)},
+      {"time", json_of(summary.time)}};
+  json["kendall_tau"] =
+      summary.ranked_pairs > 0 ? OrderedJson(rounded(summary.kendall_tau)) : OrderedJson();
   json["ranked_pairs"] = summary.ranked_pairs;
-  json["top_1_regret"] = summary.groups > 0 ? Json(rounded(summary.top_1_regret)) : Json();
+  json["top_1_regret"] =
+      summary.groups > 0 ? OrderedJson(rounded(summary.top_1_regret)) : OrderedJson();
   json["ranked_groups"] = summary.groups;
   json["ran_out_of_memory"] = summary.memory_known - summary.ran;
   json["false_fits"] = summary.false_fits;
@@ -129,18 +130,18 @@ std::string score_text(const std::vector<FileScore>& files) {
 }
 
 std::string score_json(const std::vector<FileScore>& files) {
-  Json json = {{"rows", Json::array()}};
+  OrderedJson json = {{"rows", OrderedJson::array()}};
   for (const FileScore& file : files) {
     for (const RowScore& row : file.rows) json["rows"].push_back(json_of(row));
   }
   json["summary"] = json_of(files.size() == 1 ? files[0].summary : summary_of(all_rows(files)));
-  json["files"] = Json::array();
+  json["files"] = OrderedJson::array();
   for (const FileScore& file : files) {
-    Json one = {{"file", file_name(file.path)}};
+    OrderedJson one = {{"file", file_name(file.path)}};
     one.update(json_of(file.summary));
     json["files"].push_back(one);
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace smp

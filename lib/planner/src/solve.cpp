@@ -287,13 +287,13 @@ std::string solve_text(const SolveRequest& request, const SolveResult& result) {
 }
 
 std::string solve_json(const SolveRequest& request, const SolveResult& result) {
-  nlohmann::ordered_json json = {{"solve", name_of(request.quantity)},
-                                 {"found", result.found},
-                                 {"value", result.value},
-                                 {"words", result.words},
-                                 {"next", result.next_words},
-                                 {"next_problem", result.next_problem},
-                                 {"searches", result.searches}};
+  OrderedJson json = {{"solve", name_of(request.quantity)},
+                      {"found", result.found},
+                      {"value", result.value},
+                      {"words", result.words},
+                      {"next", result.next_words},
+                      {"next_problem", result.next_problem},
+                      {"searches", result.searches}};
   if (result.found) {
     json["parameters"] = parameter_count(result.plan.job.model);
     json["num_layers"] = result.plan.job.model.num_layers;

@@ -17,28 +17,26 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kFormat = 1;
 constexpr size_t kMostDims = 2;
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 // The hash of a manifest is that of its text without it.
-std::string sealed(Json json) {
+std::string sealed(OrderedJson json) {
   const std::string text = json.dump();
   json["hash"] = hex(xxh64(text.data(), static_cast<int64_t>(text.size())));
   return json.dump() + "\n";
 }
 
-Json tensor_json(const SavedTensor& tensor) {
-  Json json;
+OrderedJson tensor_json(const SavedTensor& tensor) {
+  OrderedJson json;
   json["name"] = tensor.name;
   json["dtype"] = safetensors_name_of(tensor.dtype);
   json["shape"] = tensor.shape;
   json["offsets"] = tensor.offsets;
   json["sizes"] = tensor.sizes;
-  json["xxh64"] = Json::array();
+  json["xxh64"] = OrderedJson::array();
   for (const uint64_t hash : tensor.hashes) json["xxh64"].push_back(hex(hash));
   return json;
 }
@@ -49,10 +47,10 @@ class ManifestParser {
 
   Manifest parse(const std::string& text) const {
     if (nests_too_deep(text)) refuse("nests more than {} levels deep", kMostJsonLevels);
-    Json json;
+    OrderedJson json;
     try {
-      json = Json::parse(text);
-    } catch (const Json::exception& error) {
+      json = OrderedJson::parse(text);
+    } catch (const OrderedJson::exception& error) {
       refuse("no valid JSON: {}", error.what());
     }
     if (!json.is_object()) refuse("not a manifest");
@@ -62,7 +60,7 @@ class ManifestParser {
     check_hash(json);
     Manifest manifest;
     manifest.step = whole(json, "step");
-    for (const Json& file : list(json, "files")) manifest.files.push_back(file_of(file));
+    for (const OrderedJson& file : list(json, "files")) manifest.files.push_back(file_of(file));
     return manifest;
   }
 
@@ -73,24 +71,24 @@ class ManifestParser {
         fmt::format("{}: {}", path_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  const Json& member(const Json& json, const char* key) const {
+  const OrderedJson& member(const OrderedJson& json, const char* key) const {
     if (!json.is_object() || !json.contains(key)) refuse("no '{}'", key);
     return json.at(key);
   }
 
-  const Json& list(const Json& json, const char* key) const {
-    const Json& found = member(json, key);
+  const OrderedJson& list(const OrderedJson& json, const char* key) const {
+    const OrderedJson& found = member(json, key);
     if (!found.is_array()) refuse("'{}' is not a list", key);
     return found;
   }
 
-  std::string word(const Json& json, const char* key) const {
-    const Json& found = member(json, key);
+  std::string word(const OrderedJson& json, const char* key) const {
+    const OrderedJson& found = member(json, key);
     if (!found.is_string()) refuse("'{}' is not a text", key);
     return found.get<std::string>();
   }
 
-  int64_t number(const Json& json, const char* key) const {
+  int64_t number(const OrderedJson& json, const char* key) const {
     if (!json.is_number_unsigned() ||
         json.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
       refuse("'{}' holds {}, not a number from 0", key, json.dump());
@@ -98,15 +96,17 @@ class ManifestParser {
     return json.get<int64_t>();
   }
 
-  int64_t whole(const Json& json, const char* key) const { return number(member(json, key), key); }
+  int64_t whole(const OrderedJson& json, const char* key) const {
+    return number(member(json, key), key);
+  }
 
-  std::vector<int64_t> numbers(const Json& json, const char* key) const {
+  std::vector<int64_t> numbers(const OrderedJson& json, const char* key) const {
     std::vector<int64_t> found;
-    for (const Json& item : list(json, key)) found.push_back(number(item, key));
+    for (const OrderedJson& item : list(json, key)) found.push_back(number(item, key));
     return found;
   }
 
-  uint64_t hash_of(const Json& json) const {
+  uint64_t hash_of(const OrderedJson& json) const {
     const std::string text = json.is_string() ? json.get<std::string>() : "";
     uint64_t hash = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
@@ -116,7 +116,7 @@ class ManifestParser {
     return hash;
   }
 
-  void check_hash(Json json) const {
+  void check_hash(OrderedJson json) const {
     const uint64_t expected = hash_of(member(json, "hash"));
     json.erase("hash");
     const std::string text = json.dump();
@@ -125,18 +125,19 @@ class ManifestParser {
     }
   }
 
-  SavedFile file_of(const Json& json) const {
+  SavedFile file_of(const OrderedJson& json) const {
     SavedFile file;
     file.name = word(json, "name");
     if (file.name.find('/') != std::string::npos || !file.name.ends_with(".safetensors")) {
       refuse("'{}' is no name of a shard", file.name);
     }
     file.bytes = whole(json, "bytes");
-    for (const Json& tensor : list(json, "tensors")) file.tensors.push_back(tensor_of(tensor));
+    for (const OrderedJson& tensor : list(json, "tensors"))
+      file.tensors.push_back(tensor_of(tensor));
     return file;
   }
 
-  SavedTensor tensor_of(const Json& json) const {
+  SavedTensor tensor_of(const OrderedJson& json) const {
     SavedTensor tensor;
     tensor.name = word(json, "name");
     const std::string dtype = word(json, "dtype");
@@ -146,7 +147,7 @@ class ManifestParser {
     tensor.shape = numbers(json, "shape");
     tensor.offsets = numbers(json, "offsets");
     tensor.sizes = numbers(json, "sizes");
-    for (const Json& hash : list(json, "xxh64")) tensor.hashes.push_back(hash_of(hash));
+    for (const OrderedJson& hash : list(json, "xxh64")) tensor.hashes.push_back(hash_of(hash));
     check(tensor);
     return tensor;
   }
@@ -221,15 +222,15 @@ int64_t SavedTensor::elements() const {
 }
 
 std::string to_json(const Manifest& manifest) {
-  Json json;
+  OrderedJson json;
   json["format"] = kFormat;
   json["step"] = manifest.step;
-  json["files"] = Json::array();
+  json["files"] = OrderedJson::array();
   for (const SavedFile& file : manifest.files) {
-    Json one;
+    OrderedJson one;
     one["name"] = file.name;
     one["bytes"] = file.bytes;
-    one["tensors"] = Json::array();
+    one["tensors"] = OrderedJson::array();
     for (const SavedTensor& tensor : file.tensors) one["tensors"].push_back(tensor_json(tensor));
     json["files"].push_back(std::move(one));
   }

@@ -36,7 +36,7 @@ SavedTensor saved_of(const TensorPiece& piece, const Box& box) {
 
 // "DCP_SHARDING_INFO" and its neighbours, as torch/distributed/checkpoint/_hf_utils.py names them.
 std::map<std::string, std::string> metadata_of(const std::vector<SavedTensor>& tensors) {
-  nlohmann::ordered_json offsets = nlohmann::ordered_json::object();
+  OrderedJson offsets = OrderedJson::object();
   for (const SavedTensor& tensor : tensors) {
     offsets[tensor.name] = {{"saved_offsets", tensor.offsets}};
   }

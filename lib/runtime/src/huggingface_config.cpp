@@ -42,10 +42,9 @@ double rotary_factor(const ModelSpec& model) {
   return factor;
 }
 
-nlohmann::ordered_json rope_of(const ModelSpec& model) {
+OrderedJson rope_of(const ModelSpec& model) {
   const bool plain = model.rope_scaling == RopeScaling::kNone;
-  nlohmann::ordered_json rope = {
-      {"rope_type", plain ? "default" : std::string(name_of(model.rope_scaling))}};
+  OrderedJson rope = {{"rope_type", plain ? "default" : std::string(name_of(model.rope_scaling))}};
   if (!plain) rope["factor"] = model.rope_scaling_factor;
   if (model.rope_scaling == RopeScaling::kLlama3) {
     rope["low_freq_factor"] = model.rope_low_freq_factor;
@@ -56,8 +55,8 @@ nlohmann::ordered_json rope_of(const ModelSpec& model) {
 }
 
 // In the spelling of transformers 4, then of 5.
-void add_rope(const ModelSpec& model, nlohmann::ordered_json& config) {
-  nlohmann::ordered_json rope = rope_of(model);
+void add_rope(const ModelSpec& model, OrderedJson& config) {
+  OrderedJson rope = rope_of(model);
   config["rope_theta"] = model.rope_theta;
   if (model.rope_scaling != RopeScaling::kNone) config["rope_scaling"] = rope;
   rope["rope_theta"] = model.rope_theta;
@@ -67,7 +66,7 @@ void add_rope(const ModelSpec& model, nlohmann::ordered_json& config) {
   config["rope_parameters"] = rope;
 }
 
-void add_own_keys(const ModelSpec& model, nlohmann::ordered_json& config) {
+void add_own_keys(const ModelSpec& model, OrderedJson& config) {
   config["mlp"] = name_of(model.mlp);
   config["gelu"] = name_of(model.gelu);
   config["norm"] = name_of(model.norm);
@@ -83,7 +82,7 @@ void add_own_keys(const ModelSpec& model, nlohmann::ordered_json& config) {
   config["sliding_window"] = model.sliding_window;
 }
 
-void add_keys_of(Twin twin, const ModelSpec& model, nlohmann::ordered_json& config) {
+void add_keys_of(Twin twin, const ModelSpec& model, OrderedJson& config) {
   config["hidden_act"] = activation_word(model);
   if (twin == Twin::kPhi) {
     config["layer_norm_eps"] = model.norm_epsilon;
@@ -101,7 +100,7 @@ void add_keys_of(Twin twin, const ModelSpec& model, nlohmann::ordered_json& conf
 }  // namespace
 
 std::string huggingface_config(const ModelSpec& model, DType dtype) {
-  nlohmann::ordered_json config;
+  OrderedJson config;
   if (is_list(model)) {
     config["model_type"] = "smp";
     config["layers"] = layer_list_text(model.operators);

@@ -14,8 +14,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Keys of ours that another file may set as it likes: they say how weights were drawn, stored,
 // trained or sampled from.
 constexpr std::array kCosmetic = {
@@ -37,38 +35,39 @@ bool is_among(const std::array<const char*, n>& keys, const std::string& key) {
 }
 
 // What transformers' configuration_*.py say where a key is absent.
-const Json& defaults_of(const std::string& type) {
-  static const Json kGpt2 = {{"activation_function", "gelu_new"},
-                             {"layer_norm_epsilon", 1e-5},
-                             {"n_positions", 1024},
-                             {"tie_word_embeddings", true}};
-  static const Json kLlama = {{"attention_bias", false},      {"mlp_bias", false},
-                              {"hidden_act", "silu"},         {"rms_norm_eps", 1e-6},
-                              {"tie_word_embeddings", false}, {"max_position_embeddings", 2048}};
-  static const Json kMistral = {{"attention_bias", false},
-                                {"mlp_bias", false},
-                                {"hidden_act", "silu"},
-                                {"rms_norm_eps", 1e-6},
-                                {"num_key_value_heads", 8},
-                                {"tie_word_embeddings", false},
-                                {"max_position_embeddings", 131072}};
-  static const Json kQwen2 = {{"hidden_act", "silu"},
-                              {"rms_norm_eps", 1e-6},
-                              {"num_key_value_heads", 32},
-                              {"tie_word_embeddings", false},
-                              {"max_position_embeddings", 32768}};
-  static const Json kQwen3 = {{"attention_bias", false},
-                              {"head_dim", 128},
-                              {"hidden_act", "silu"},
-                              {"rms_norm_eps", 1e-6},
-                              {"num_key_value_heads", 32},
-                              {"tie_word_embeddings", false},
-                              {"max_position_embeddings", 32768}};
-  static const Json kPhi = {{"hidden_act", "gelu_new"},
-                            {"layer_norm_eps", 1e-5},
-                            {"tie_word_embeddings", false},
-                            {"max_position_embeddings", 2048}};
-  static const Json kT5 = {
+const OrderedJson& defaults_of(const std::string& type) {
+  static const OrderedJson kGpt2 = {{"activation_function", "gelu_new"},
+                                    {"layer_norm_epsilon", 1e-5},
+                                    {"n_positions", 1024},
+                                    {"tie_word_embeddings", true}};
+  static const OrderedJson kLlama = {
+      {"attention_bias", false},      {"mlp_bias", false},
+      {"hidden_act", "silu"},         {"rms_norm_eps", 1e-6},
+      {"tie_word_embeddings", false}, {"max_position_embeddings", 2048}};
+  static const OrderedJson kMistral = {{"attention_bias", false},
+                                       {"mlp_bias", false},
+                                       {"hidden_act", "silu"},
+                                       {"rms_norm_eps", 1e-6},
+                                       {"num_key_value_heads", 8},
+                                       {"tie_word_embeddings", false},
+                                       {"max_position_embeddings", 131072}};
+  static const OrderedJson kQwen2 = {{"hidden_act", "silu"},
+                                     {"rms_norm_eps", 1e-6},
+                                     {"num_key_value_heads", 32},
+                                     {"tie_word_embeddings", false},
+                                     {"max_position_embeddings", 32768}};
+  static const OrderedJson kQwen3 = {{"attention_bias", false},
+                                     {"head_dim", 128},
+                                     {"hidden_act", "silu"},
+                                     {"rms_norm_eps", 1e-6},
+                                     {"num_key_value_heads", 32},
+                                     {"tie_word_embeddings", false},
+                                     {"max_position_embeddings", 32768}};
+  static const OrderedJson kPhi = {{"hidden_act", "gelu_new"},
+                                   {"layer_norm_eps", 1e-5},
+                                   {"tie_word_embeddings", false},
+                                   {"max_position_embeddings", 2048}};
+  static const OrderedJson kT5 = {
       {"feed_forward_proj", "relu"},          {"layer_norm_epsilon", 1e-6},
       {"relative_attention_num_buckets", 32}, {"relative_attention_max_distance", 128},
       {"is_encoder_decoder", true},           {"decoder_start_token_id", 0},
@@ -97,15 +96,15 @@ std::string activation_of(const std::string& word) {
 
 class ConfigCheck {
  public:
-  ConfigCheck(const std::string& path, const Json& theirs, const ModelSpec& model)
+  ConfigCheck(const std::string& path, const OrderedJson& theirs, const ModelSpec& model)
       : path_(path), theirs_(theirs), model_(model) {}
 
   void run() const {
-    const Json ours = Json::parse(huggingface_config(model_, DType::kF32));
+    const OrderedJson ours = OrderedJson::parse(huggingface_config(model_, DType::kF32));
     check_type(ours.at("model_type").get<std::string>());
     for (const auto& [key, value] : ours.items()) {
       if (is_among(kCosmetic, key) || is_among(kTogether, key)) continue;
-      const Json found = value_of(key);
+      const OrderedJson found = value_of(key);
       if (!fits(key, found, value)) {
         refuse(fmt::format("{} is {}, this job's model has {}", key, found.dump(), value.dump()));
       }
@@ -123,7 +122,7 @@ class ConfigCheck {
 
   // Mistral without its window is Llama.
   void check_type(const std::string& ours) const {
-    const Json found = has("model_type") ? theirs_.at("model_type") : Json();
+    const OrderedJson found = has("model_type") ? theirs_.at("model_type") : OrderedJson();
     if (found == ours || (found == "mistral" && ours == "llama")) return;
     if (!has("model_type")) refuse("it has no 'model_type'");
     refuse(fmt::format("model_type is {}, this job's model has \"{}\"", found.dump(), ours));
@@ -131,7 +130,7 @@ class ConfigCheck {
 
   bool is_type(const char* type) const { return theirs_.at("model_type") == type; }
 
-  static bool fits(const std::string& key, const Json& found, const Json& value) {
+  static bool fits(const std::string& key, const OrderedJson& found, const OrderedJson& value) {
     // Without a table of positions, fewer are a choice.
     if (key == "max_position_embeddings" && found.is_number()) return found >= value;
     if ((key == "hidden_act" || key == "activation_function") && found.is_string()) {
@@ -140,9 +139,9 @@ class ConfigCheck {
     return found == value;
   }
 
-  Json value_of(const std::string& key) const {
+  OrderedJson value_of(const std::string& key) const {
     if (has(key.c_str())) return theirs_.at(key);
-    const Json& defaults = defaults_of(theirs_.at("model_type").get<std::string>());
+    const OrderedJson& defaults = defaults_of(theirs_.at("model_type").get<std::string>());
     // Of these a null says that they follow from other sizes.
     const bool follows =
         theirs_.contains(key) && (key == "num_key_value_heads" || key == "head_dim");
@@ -167,15 +166,15 @@ class ConfigCheck {
   }
 
   // Their rotary embedding as one object, under the names of transformers 5.
-  Json their_rope() const {
-    Json rope = Json::object();
+  OrderedJson their_rope() const {
+    OrderedJson rope = OrderedJson::object();
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       if (!has(key)) continue;
       if (!theirs_.at(key).is_object())
         refuse(fmt::format("{} is {}", key, theirs_.at(key).dump()));
       rope.update(theirs_.at(key));
     }
-    if (!rope.contains("rope_type")) rope["rope_type"] = rope.value("type", Json("default"));
+    if (!rope.contains("rope_type")) rope["rope_type"] = rope.value("type", OrderedJson("default"));
     for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
       if (!rope.contains(key) && has(key)) rope[key] = theirs_.at(key);
     }
@@ -186,16 +185,16 @@ class ConfigCheck {
     return rope;
   }
 
-  void check_rope(const Json& ours) const {
-    const Json rope = their_rope();
+  void check_rope(const OrderedJson& ours) const {
+    const OrderedJson rope = their_rope();
     for (const auto& [key, value] : ours.items()) {
       if (key == "partial_rotary_factor") continue;
-      const Json found = rope.value(key, Json());
+      const OrderedJson found = rope.value(key, OrderedJson());
       if (found == value) continue;
       refuse(fmt::format("{} of the rotary embedding is {}, this job's model has {}", key,
                          found.dump(), value.dump()));
     }
-    const Json factor = rope.at("partial_rotary_factor");
+    const OrderedJson factor = rope.at("partial_rotary_factor");
     const double turned =
         factor.is_number() ? factor.get<double>() * static_cast<double>(model_.head_dim) : -1;
     const auto dim = static_cast<double>(rotary_dim_of(model_));
@@ -210,7 +209,7 @@ class ConfigCheck {
   void check_window() const {
     const bool used = is_type("mistral") || is_type("smp") ||
                       (has("use_sliding_window") && theirs_.at("use_sliding_window") != false);
-    Json window;
+    OrderedJson window;
     if (used && has("sliding_window")) window = theirs_.at("sliding_window");
     if (is_type("mistral") && !theirs_.contains("sliding_window")) window = kMistralWindow;
     if (window == model_.sliding_window || (window.is_null() && model_.sliding_window == 0)) return;
@@ -222,7 +221,7 @@ class ConfigCheck {
   }
 
   const std::string& path_;
-  const Json& theirs_;
+  const OrderedJson& theirs_;
   const ModelSpec& model_;
 };
 
@@ -233,7 +232,7 @@ void check_huggingface_config(const std::string& path, const std::string& text,
   if (nests_too_deep(text)) {
     throw ConfigError(fmt::format("{}: nests more than {} levels deep", path, kMostJsonLevels));
   }
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) throw ConfigError(fmt::format("{}: no JSON object", path));
   ConfigCheck(path, json, model).run();
 }

@@ -49,7 +49,7 @@ std::map<std::string, std::string> parse_weight_index(const std::string& path,
   if (nests_too_deep(text)) {
     throw ConfigError(fmt::format("{}: nests more than {} levels deep", path, kMostJsonLevels));
   }
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw ConfigError(fmt::format("{}: no JSON object with a 'weight_map'", path));
   }

@@ -40,12 +40,12 @@ void describe(const std::exception& error, LastWords& words) {
 }
 
 std::string to_json(const LastWords& words) {
-  const nlohmann::ordered_json json = {{"rank", words.rank},
-                                       {"kind", words.kind},
-                                       {"culprit", words.culprit},
-                                       {"phase", words.phase},
-                                       {"message", words.message}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const OrderedJson json = {{"rank", words.rank},
+                            {"kind", words.kind},
+                            {"culprit", words.culprit},
+                            {"phase", words.phase},
+                            {"message", words.message}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void write_last_words(const std::string& path, const LastWords& words) {

@@ -42,10 +42,10 @@ std::string memory(int64_t bytes) {
 
 std::string to_json(const StepMetrics& metrics) {
   // A value that is not finite becomes null: JSON has no word for it.
-  nlohmann::ordered_json json = {{"step", metrics.step},
-                                 {"loss", metrics.loss},
-                                 {"grad_norm", metrics.grad_norm},
-                                 {"learning_rate", metrics.learning_rate}};
+  OrderedJson json = {{"step", metrics.step},
+                      {"loss", metrics.loss},
+                      {"grad_norm", metrics.grad_norm},
+                      {"learning_rate", metrics.learning_rate}};
   if (metrics.loss_scale) {
     json["loss_scale"] = *metrics.loss_scale;
     json["skipped_steps"] = metrics.skipped_steps;
@@ -93,7 +93,7 @@ void cut_metrics(const std::string& path, int64_t step) {
   if (!in) return;
   std::string kept;
   for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = Json::parse(line, nullptr, false);
     if (json.is_object() && json.value("step", step + 1) <= step) kept += line + "\n";
   }
   write_file_atomically(path, kept);

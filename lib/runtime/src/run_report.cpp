@@ -20,8 +20,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kMaxRows = 48;  // labels of a rank; about a dozen are in use
 
 // RankFacts as it travels: one size on every rank, whole int64s.
@@ -95,15 +93,15 @@ bool is_planned(const std::string& label) {
   return !label.starts_with("setup.") && !label.starts_with("save.");
 }
 
-Json by_category(const CategoryBytes& bytes) {
-  Json json = Json::object();
+OrderedJson by_category(const CategoryBytes& bytes) {
+  OrderedJson json = OrderedJson::object();
   for (size_t i = 0; i < bytes.size(); ++i) {
     json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[i];
   }
   return json;
 }
 
-void add_memory(Json& json, const RankPrediction& prediction, const RankFacts& facts) {
+void add_memory(OrderedJson& json, const RankPrediction& prediction, const RankFacts& facts) {
   json["predicted_peak_bytes"] = prediction.peak_bytes;
   json["measured_peak_bytes"] = facts.peak.bytes;
   json["predicted_peak_phase"] = prediction.peak_phase;
@@ -133,7 +131,7 @@ WireRow& row_for(std::vector<WireRow>& rows, const std::string& label, Collectiv
   return rows.back();
 }
 
-void add_wire(Json& json, const Plan& plan, int64_t steps, const RankFacts& facts) {
+void add_wire(OrderedJson& json, const Plan& plan, int64_t steps, const RankFacts& facts) {
   std::vector<WireRow> rows;
   for (const Traffic& planned : step_traffic(plan, facts.rank)) {
     WireRow& row = row_for(rows, planned.label, planned.op, planned.group_size);
@@ -148,7 +146,7 @@ void add_wire(Json& json, const Plan& plan, int64_t steps, const RankFacts& fact
   }
   int64_t predicted = 0;
   int64_t measured = 0;
-  Json wire = Json::array();
+  OrderedJson wire = OrderedJson::array();
   for (const WireRow& row : rows) {
     predicted += row.predicted_bytes;
     measured += row.measured_bytes;
@@ -235,7 +233,7 @@ std::vector<RankFacts> gather_rank_facts(const RankFacts& mine, Communicator& wo
 std::string report_json(const Plan& plan, const RunFacts& run,
                         const std::vector<RankFacts>& ranks) {
   const Degrees& degrees = plan.degrees;
-  Json json;
+  OrderedJson json;
   json["job"] = plan.job.name;
   json["plan"] = {{"pipeline_parallel_degree", degrees.pipeline},
                   {"tensor_parallel_degree", degrees.tensor},
@@ -249,21 +247,21 @@ std::string report_json(const Plan& plan, const RunFacts& run,
   }
   if (run.evaluation_loss) {
     json["evaluation"] = {{"loss", *run.evaluation_loss},
-                          run.accuracy ? Json{"accuracy", *run.accuracy}
-                                       : Json{"perplexity", std::exp(*run.evaluation_loss)},
+                          run.accuracy ? OrderedJson{"accuracy", *run.accuracy}
+                                       : OrderedJson{"perplexity", std::exp(*run.evaluation_loss)},
                           {"samples", held_out_samples(plan.job.training)}};
   }
   json["tokens_per_s"] = run.tokens_per_s;
   json["predicted_step_s"] = static_cast<double>(plan.predictions.step_ns) * 1e-9;
   json["measured_step_s"] = run.measured_step_s;
   if (const auto wait = why_updates_wait(plan.job.training)) json["updates_wait"] = *wait;
-  json["idle"] = Json::array();
+  json["idle"] = OrderedJson::array();
   for (const RankFacts& facts : ranks) json["idle"].push_back(idle_share(facts));
   const Mesh mesh(degrees, plan.job.parallel.placement_strategy);
-  json["ranks"] = Json::array();
+  json["ranks"] = OrderedJson::array();
   for (const RankFacts& facts : ranks) {
     const Coord coord = mesh.coord_of(facts.rank);
-    Json rank;
+    OrderedJson rank;
     rank["rank"] = facts.rank;
     rank["coordinates"] = {{"pipeline", coord.pipeline},
                            {"tensor", coord.tensor},

@@ -16,7 +16,6 @@
 namespace smp {
 namespace {
 
-using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "lengths and data are little-endian");
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
@@ -222,7 +221,7 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& entries,
     const int64_t b_bytes = bytes_of(b.dtype);
     return a_bytes != b_bytes ? a_bytes > b_bytes : a.name < b.name;
   });
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  OrderedJson json = OrderedJson::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
   int64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {

@@ -9,6 +9,7 @@
 namespace smp {
 
 constexpr int64_t kUnlimited = -1;  // of a limit
+std::string limit_text(int64_t limit);
 
 struct GpuNote {
   int gpu = -1;  // as nvidia-smi numbers it; -1: not known which

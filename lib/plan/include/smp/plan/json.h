@@ -26,3 +26,10 @@ extern template ordered_json ordered_json::parse(std::string&&,
                                                  const bool);
 
 }  // namespace nlohmann
+
+namespace smp {
+
+using Json = nlohmann::json;                 // keys in their alphabet's order
+using OrderedJson = nlohmann::ordered_json;  // keys as they were put
+
+}  // namespace smp
