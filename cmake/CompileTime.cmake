@@ -1,6 +1,6 @@
 # smp_precompile(target [header ...]): the headers that most files name, and those given, read once per
-# target: a fifth less to compile. Each file includes what it needs all the same: it compiles with
-# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON.
+# target: a fifth less to compile. Each file includes what it needs all the same: the dev build compiles
+# with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON.
 function(smp_precompile target)
   target_precompile_headers(${target} PRIVATE
     <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory>

@@ -8,7 +8,7 @@
 
 namespace smp {
 
-constexpr double kGiga = 1e9;
+constexpr double kGiga = 1e9;  // of GB/s
 
 // Where each rank runs, in rank order.
 struct BenchRank {

@@ -42,7 +42,7 @@ Check of_this_machine(Check check) {
 }
 
 // Named hosts agree with the plan already: settle_slots().
-std::string check_named_hosts(const PreparedJob& job) {
+std::string check_hosts_of_plan(const PreparedJob& job) {
   const ClusterSpec& cluster = job.plan->job.cluster;
   const DryRun form = job.request.dry_run;
   const bool gives_hosts = form == DryRun::kSbatch || is_manifest(form);  // the scheduler does
@@ -259,7 +259,7 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     const Plan& plan = *job.plan;
     checks.push_back(
         run_check("plan", [&] { return job.request.plan + ", unchanged since written"; }));
-    checks.push_back(run_check("hosts", [&] { return check_named_hosts(job); }));
+    checks.push_back(run_check("hosts", [&] { return check_hosts_of_plan(job); }));
     if ((plan.job.cluster.hosts > 1 || job.hosts.size() > 1) && plan.degrees.tensor > 1)
       checks.push_back(run_check("placement", [&] { return check_placement(job); }));
     checks.push_back({"degrees", true, degrees_text(plan)});

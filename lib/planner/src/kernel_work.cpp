@@ -21,7 +21,6 @@ constexpr double kCompiledOperators = 30;
 constexpr double kUnfusedRmsNorm = 5;
 // Of an element that is cast to fp8: read in 16 bits, written twice, once transposed.
 constexpr double kCastBytes = 4;
-constexpr double kWideBytes = 4;
 // Drawing whether an element stays takes as long as so many flops of an fp32 matmul: 7 rounds of
 // Philox4x32 for 8 elements. Measured on a core of an EPYC 9005: 0.22 to 0.26 ns with AVX-512, in
 // residual sums and in attention of 256 to 1,024 tokens, where matmuls run at 190 Gflop/s
@@ -92,7 +91,7 @@ void linear(LayerWork& work, const PricedCall& call, double tokens, double in, d
   }
   double sums = 2 * call.gradient_bytes;
   if (!call.habits.fused_weight_gradients) sums += call.element;
-  if (call.sums_beside) sums += call.element + 2 * kWideBytes;
+  if (call.sums_beside) sums += call.element + 2 * kFp32Bytes;
   work.backward.bytes += sums * copies * in * out;
   if (!bias) return;
   work.backward.bytes += call.element * copies * tokens * out;

@@ -15,7 +15,6 @@
 namespace smp {
 namespace {
 
-constexpr double kFp32Bytes = 4;
 constexpr double kMaskBytes = 1;  // dropout masks are bytes
 
 double element_bytes(Precision precision) {

@@ -8,8 +8,8 @@
 // own_health(); any thread.
 namespace smp {
 
-constexpr int64_t kUnlimited = -1;  // of a limit
-std::string limit_text(int64_t limit);
+constexpr int64_t kUnlimited = -1;      // of a limit
+std::string limit_text(int64_t limit);  // the number, or "unlimited"
 
 struct GpuNote {
   int gpu = -1;  // as nvidia-smi numbers it; -1: not known which

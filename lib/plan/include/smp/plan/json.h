@@ -29,7 +29,7 @@ extern template ordered_json ordered_json::parse(std::string&&,
 
 namespace smp {
 
-using Json = nlohmann::json;                 // keys in their alphabet's order
-using OrderedJson = nlohmann::ordered_json;  // keys as they were put
+using Json = nlohmann::json;                 // sorted by key
+using OrderedJson = nlohmann::ordered_json;  // in the order in which keys were added
 
 }  // namespace smp

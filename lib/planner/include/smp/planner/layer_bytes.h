@@ -8,6 +8,8 @@
 
 namespace smp {
 
+constexpr double kFp32Bytes = 4;  // of an element
+
 // Bytes of one call (one microbatch) of a kind of layer on one rank. Its input lies outside: it is
 // the output of the layer before, or a receive buffer.
 struct CallBytes {
