@@ -24,7 +24,7 @@ namespace smp::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kSlow = 3.2;  // GB/s
+constexpr double kSlow = 6.5;  // GB/s
 constexpr int kAhead = 4;      // slots at most that are not read yet
 constexpr int kSources = 16;
 constexpr int64_t kRoundBytes = 15 << 20;  // about so many, all slots twice at least

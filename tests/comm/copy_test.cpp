@@ -83,6 +83,8 @@ TEST_CASE(
   CHECK(go_around_of(3, 110, 12) == 0);
   CHECK(go_around_of(3 + 1024, 110, 12) == 3 + 1024);  // it is still so
   CHECK(go_around_of(1 + 10, 9, 12) == 0);
+  CHECK(go_around_of(3 + 3 + 1024, 55, 18) == 3 + 1024);  // a Zen 3, whose CPUs share no cache
+  CHECK(go_around_of(1 + 10, 9, 12) == 0);
   // Where memory is what is slow it is so around the cache as well.
   CHECK(go_around_of(3 + 3 + 1024, 110, 100) == 3);
   // One of 25 is not too many.

@@ -63,7 +63,7 @@ class SlotWrites {
 
  private:
   static constexpr int64_t kLong = 4 << 10;
-  static constexpr double kSlow = 1 / 3.2e9;        // seconds per byte of a slow copy, at least
+  static constexpr double kSlow = 1 / 6.5e9;        // seconds per byte of a slow copy, at least
   static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: another process had the CPU
   // A slow copy loses what so many quick ones gain over non-temporal stores. Not all copies need be
   // slow: those for a peer on the same CPU are slow only where the other half of an all_reduce has
