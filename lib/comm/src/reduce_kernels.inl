@@ -103,10 +103,21 @@ struct Lanes<BF16> : HalfLanes {
     const Words both = Lanes<Bits32>::load(from);
     return {Floats(both << 16), Floats(both & 0xffff0000u)};
   }
+  // Rounded to nearest even. A NaN stays one: what bf16 NaNs, or infinities, become has no bits
+  // below the last place that is kept.
   static Words packed(Sums v) {
-    if (__builtin_expect(has_nan(v), 0))
-      return quiet_or_rounded(v.a) >> 16 | (quiet_or_rounded(v.b) & 0xffff0000u);
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    // All upper halves at once, and all that is cut off: that rounds up where it is above half of
+    // the last place, or is half of an odd one.
+    const __m256i a = __m256i(v.a), b = __m256i(v.b);
+    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+    const __m256i low = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi16(1));
+    const __m256i over = _mm256_subs_epu16(_mm256_adds_epu16(low, odd), _mm256_set1_epi16(-0x8000));
+    return Words(_mm256_add_epi16(high, _mm256_min_epu16(over, _mm256_set1_epi16(1))));
+#else
     return rounded(v.a) >> 16 | (rounded(v.b) & 0xffff0000u);
+#endif
   }
 
  private:
@@ -118,18 +129,6 @@ struct Lanes<BF16> : HalfLanes {
     return Words(_mm512_mask_add_epi32(up, is_odd, up, _mm512_set1_epi32(1)));
 #else
     return Words(v) + 0x7fffu + (Words(v) >> 16 & 1u);
-#endif
-  }
-  static Words quiet_or_rounded(Floats v) { return v == v ? rounded(v) : Words(v) | 0x400000u; }
-  // One comparison for two vectors. Where that takes as long as careful rounding: always true.
-  static bool has_nan(Sums v) {
-#if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask(__m512(v.a), __m512(v.b), _CMP_UNORD_Q) != 0;
-#elif defined(__AVX2__)
-    return _mm256_movemask_ps(_mm256_cmp_ps(__m256(v.a), __m256(v.b), _CMP_UNORD_Q)) != 0;
-#else
-    (void)v;
-    return true;
 #endif
   }
 };
