@@ -294,11 +294,14 @@ TEST_CASE("staged messages: a longer one has a longer buffer in place of one, no
     }
     CHECK(counts.pinned.load() == 2);
     CHECK(most <= (2000 + 2000) * 8);
+    sum(7)->wait();  // has a buffer of its own, so that it never takes one of a long message
     const int64_t before = buffers;
+    CHECK(counts.pinned.load() == 3);
     for (int step = 0; step < 5; ++step) {
-      const WorkPtr first = sum(2000), second = sum(1000);
+      const WorkPtr shortest = sum(7), first = sum(2000), second = sum(1000);
       first->wait();
       second->wait();
+      shortest->wait();
       sum(7)->wait();
     }
     CHECK(buffers == before);

@@ -171,10 +171,12 @@ void StagedCommunicator::Staging::unpin(Buffer& buffer) {
   buffer.bytes = 0;
 }
 
-// Of those that are free the smallest that is large enough: steps that send alike stop asking for
-// more. Else the largest gives way to a larger one, so that there are no more than were ever taken
-// at once, none larger than the longest message.
+// Of those that are free the smallest that is large enough, unless it is far too large: a long
+// message may be the next to come. Steps that send alike stop asking for more. Else the largest
+// gives way to a larger one, so that there are, of about a size, no more than were ever taken at
+// once, none larger than the longest message.
 StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t bytes) {
+  constexpr int64_t kFarTooLarge = 4;  // times as long as the message
   const auto worth = [bytes](const Buffer& buffer) {
     const bool is_enough = buffer.bytes >= bytes;
     return std::pair(is_enough, is_enough ? -buffer.bytes : buffer.bytes);
@@ -182,6 +184,7 @@ StagedCommunicator::Staging::Buffer& StagedCommunicator::Staging::take(int64_t b
   Buffer* best = nullptr;
   for (Buffer& buffer : buffers_) {
     if (buffer.is_taken || (buffer.leaving != nullptr && !buffer.leaving->done())) continue;
+    if (buffer.bytes / kFarTooLarge >= bytes) continue;
     if (best == nullptr || worth(buffer) > worth(*best)) best = &buffer;
   }
   if (best == nullptr) best = &buffers_.emplace_back();
