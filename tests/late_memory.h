@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -15,7 +16,8 @@ namespace smp::test {
 
 struct CountedCopies {
   std::atomic<int64_t> to_host{0}, to_device{0}, pinned{0};
-  std::atomic<int64_t> cache_flushes{0};  // what the GPUs say of theirs
+  std::atomic<int64_t> pinned_bytes{0}, most_pinned_bytes{0};  // of all ranks together
+  std::atomic<int64_t> cache_flushes{0};                       // what the GPUs say of theirs
 };
 
 // All memory is the device's. What is copied is read as late as can be: only when it has been asked
@@ -26,11 +28,19 @@ class LateMemory final : public DeviceMemory {
   explicit LateMemory(CountedCopies& counts) : counts_(counts) {}
 
   bool holds(const void* /*data*/) const override { return true; }
-  void pin(void* /*memory*/, int64_t bytes) override {
+  void pin(void* memory, int64_t bytes) override {
     if (bytes == 0) throw std::runtime_error("no memory of no bytes can be pinned");  // by CUDA
     ++counts_.pinned;
+    pinned_[memory] = bytes;
+    const int64_t now = counts_.pinned_bytes += bytes;
+    int64_t most = counts_.most_pinned_bytes;
+    while (now > most && !counts_.most_pinned_bytes.compare_exchange_weak(most, now)) {
+    }
   }
-  void unpin(void* /*memory*/) override { --counts_.pinned; }
+  void unpin(void* memory) override {
+    --counts_.pinned;
+    counts_.pinned_bytes -= pinned_.extract(memory).mapped();
+  }
   CopyPtr until_now() override { return computing_->start(nullptr, nullptr, 0, 2); }
   CopyPtr start_to_host(void* to, const void* from, int64_t bytes, Copy& /*behind*/) override {
     ++counts_.to_host;
@@ -89,6 +99,7 @@ class LateMemory final : public DeviceMemory {
   const std::shared_ptr<LateStream> to_host_ = std::make_shared<LateStream>();
   const std::shared_ptr<LateStream> to_device_ = std::make_shared<LateStream>();
   CountedCopies& counts_;
+  std::map<void*, int64_t> pinned_;
 };
 
 }  // namespace smp::test

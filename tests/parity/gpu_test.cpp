@@ -1,12 +1,16 @@
 #include <c10/util/Logging.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "parity/comparison.h"
 #include "parity/layouts.h"
 #include "runtime/host_gpu.h"
 #include "scratch_folder.h"
+#include "smp/plan/mesh.h"
+#include "smp/plan/rank_groups.h"
+#include "smp/planner/memory_model.h"
 
 // Plans for GPUs, trained by the engine on GPUs of host threads, against the same plans on CPUs.
 namespace smp::parity {
@@ -21,6 +25,23 @@ LayoutCase layout_of(const std::string& name, const Degrees& degrees, PipelineKi
   return layout;
 }
 
+// The buffers of messages of all ranks against what the plan says of the host's memory, of which
+// the groups' shared memory is the rest.
+void check_buffers(const Plan& plan, int64_t most_pinned) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  int64_t planned = 0;
+  for (int64_t rank = 0; rank < plan.degrees.world(); ++rank) {
+    const Coord coord = mesh.coord_of(rank);
+    planned += predict_memory(plan, coord.pipeline, coord.tensor).host_bytes;
+    for (const RankGroup& group : rank_groups(plan, rank))
+      planned -= communication_bytes(plan, group);
+  }
+  INFO("buffers of messages: planned " << planned << " bytes, pinned " << most_pinned);
+  constexpr double kPerCent = 25;
+  const auto pinned = static_cast<double>(most_pinned);
+  CHECK(std::abs(static_cast<double>(planned) - pinned) <= kPerCent / 100 * pinned);
+}
+
 void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision precision,
                    const tolerance::Parity& allowed) {
   MESSAGE(layout.name);
@@ -29,6 +50,7 @@ void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision p
   Plan plan = plan_of(model, layout, precision, folder / "text.txt");
   const Run reference = run(plan, kSteps);
   plan.job.cluster.device = DeviceKind::kCuda;
+  plan.job.parallel.data_collectives = CollectivesKind::kSmddp;
   test::HostGpus gpus;
   const Run ours = run(plan, kSteps, gpus.open());
   check_parity(ours, reference, allowed);
@@ -36,6 +58,8 @@ void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision p
   if (layout.degrees.world() == 1) return;
   CHECK(gpus.counts().to_host > 0);
   CHECK(gpus.counts().to_device > 0);
+  if (!layout.offload_activations && !layout.offload_optimizer)
+    check_buffers(plan, gpus.counts().most_pinned_bytes);
 }
 
 // The same with GPUs that talk among themselves in the groups that `set` says. Returns how many

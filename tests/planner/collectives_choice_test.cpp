@@ -122,6 +122,18 @@ TEST_CASE("NCCL stays where the host's link is for what is offloaded, unless it 
   CHECK(choose_collectives(job, offloading).groups.shard == kSmddp);
 }
 
+TEST_CASE("NCCL stays where a host has no room for the messages") {
+  JobSpec job = slow_links();
+  const LayoutChoice choice = layout(1, 8, 1);
+  REQUIRE(choose_collectives(job, choice).groups.shard == kSmddp);
+  job.cluster.host_memory_bytes = 1 << 30;
+  const CollectivesChoice chosen = choose_collectives(job, choice);
+  CHECK(chosen.groups.shard == kNccl);
+  CAPTURE(chosen.reasons.at(0));
+  CHECK(chosen.reasons.at(0).find("; smddp needs ") != std::string::npos);
+  CHECK(chosen.reasons.at(0).ends_with(" of host memory, a host has 1.00 GiB"));
+}
+
 TEST_CASE("without the rate of copies to the host there is no price, and NCCL has all groups") {
   JobSpec job = slow_links();
   job.cluster.host_link_bytes_per_s = 0;

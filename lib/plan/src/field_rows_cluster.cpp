@@ -32,7 +32,7 @@ void add_cluster_fields(std::vector<Field>& out) {
       {kCluster,
        "host_memory",
        SMP_AT(cluster.host_memory_bytes),
-       "memory of a host, which offloading uses; 0 = unknown",
+       "memory of a host, for what is offloaded and GPUs' messages by the host; 0 = unknown",
        {.unit = Unit::kBytes, .max = kMostBytes, .also = {"host_memory_bytes"}}},
       {kCluster, "has_bf16", SMP_AT(cluster.has_bf16), "bf16 matmuls at half_flops_per_s"},
       {kCluster, "has_fp16", SMP_AT(cluster.has_fp16), "fp16 matmuls at half_flops_per_s"},

@@ -81,19 +81,16 @@ void check_memory(const Plan& plan, Problems& problems) {
                                      human_bytes(rank.peak_bytes), rank.peak_phase,
                                      human_bytes(allowed_bytes(cluster))));
     }
+    const int64_t host = rank.host_bytes * cluster.processes_per_host;
+    if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {
+      problems.push_back(fmt::format("{}: {} ranks like it need {} of host memory, a host has {}",
+                                     name, cluster.processes_per_host, human_bytes(host),
+                                     human_bytes(cluster.host_memory_bytes)));
+    }
     if (i < planned.size() && planned[i].peak_bytes != rank.peak_bytes) {
       problems.push_back(fmt::format("{}: the plan predicts {} bytes, this version {}: plan again",
                                      name, with_commas(planned[i].peak_bytes),
                                      with_commas(rank.peak_bytes)));
-    }
-  }
-  MemoryModel model(plan);
-  for (int64_t stage = 0; stage < plan.degrees.pipeline; ++stage) {
-    const int64_t host = model.offloaded_bytes(plan, stage) * cluster.processes_per_host;
-    if (cluster.host_memory_bytes > 0 && host > cluster.host_memory_bytes) {
-      problems.push_back(
-          fmt::format("stage {}: what is offloaded needs {} of host memory, a host has {}", stage,
-                      human_bytes(host), human_bytes(cluster.host_memory_bytes)));
     }
   }
 }

@@ -75,12 +75,16 @@ CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
     own = kNccl;
     prices.nccl_s = step_s(job, choice);
     own = kSmddp;
-    prices.smddp_s = step_s(job, choice);
+    const PricedLayout by_hosts = Pricer(job).detail(choice);
+    prices.smddp_s = by_hosts.time.step_s;
     // Copies to hosts at an unknown rate would cost nothing.
     const bool priced = prices.differ() && job.cluster.host_link_bytes_per_s > 0;
     const bool taken = !pinned && priced && prices.less() == kSmddp && offloads(choice);
-    const bool equal = !pinned && priced && !taken && prices.equal();
-    own = pinned.value_or(priced && !equal && !taken ? prices.less() : kNccl);
+    const double needed = host_bytes_needed(job, by_hosts.memory);
+    const auto has = static_cast<double>(job.cluster.host_memory_bytes);
+    const bool lacks = !pinned && priced && prices.less() == kSmddp && has > 0 && needed > has;
+    const bool equal = !pinned && priced && !taken && !lacks && prices.equal();
+    own = pinned.value_or(priced && !equal && !taken && !lacks ? prices.less() : kNccl);
     chosen.groups.*own_collectives(axis) = own;
     all_by_hosts = all_by_hosts && own == kSmddp;
     if (!pinned && !priced) continue;
@@ -90,6 +94,10 @@ CollectivesChoice choose_by_group(JobSpec job, const LayoutChoice& choice) {
     if (equal) {
       reason += fmt::format("; times within {:.0f} % count as equal", 100 * (kNoise - 1));
     }
+    if (lacks)
+      reason +=
+          fmt::format("; smddp needs {} of host memory, a host has {}",
+                      human_bytes(whole_bytes(needed)), human_bytes(job.cluster.host_memory_bytes));
     if (taken) reason += "; the link to the host is for what is offloaded";
     chosen.reasons.push_back(std::move(reason));
   }

@@ -51,12 +51,12 @@ void add_list_bytes(LayerBytes& layers, const ModelSpec& model, const LayerCall&
   }
 }
 
+}  // namespace
+
 bool is_of_engine(const JobSpec& job) {
   return job.parallel.profile.value_or(Profile::kSmp) == Profile::kSmp &&
          (is_dense_decoder(job.model) || is_dense_encoder_decoder(job.model) || is_list(job.model));
 }
-
-}  // namespace
 
 bool runs_in_engine(const JobSpec& job) {
   return job.cluster.device == DeviceKind::kCpu && is_of_engine(job);

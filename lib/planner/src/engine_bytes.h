@@ -6,6 +6,9 @@
 
 namespace smp {
 
+// Whether our engine trains the job, on CPUs or GPUs.
+bool is_of_engine(const JobSpec& job);
+
 // Whether the job's layers are those of our engine on CPUs, whose bytes lib/plan knows exactly
 // (memory_of()).
 bool runs_in_engine(const JobSpec& job);

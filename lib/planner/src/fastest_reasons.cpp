@@ -15,8 +15,6 @@
 namespace smp {
 namespace {
 
-int64_t whole(double bytes) { return static_cast<int64_t>(bytes + 0.5); }
-
 std::string rate_words(double step_s, double seconds_per_token) {
   if (step_s == 0) return "step time unknown: the cluster names no rates";
   return fmt::format("{} tokens/s, {} a step", human_count(1 / seconds_per_token),
@@ -95,7 +93,7 @@ class Reasons {
     const std::string words = sharding_words(choice_);
     if (choice_.sharding == Sharding::kNone) {
       if (choice_.data() == 1) return;
-      return say("{}: {} a rank", words, human_bytes(whole(chosen_.peak_bytes)));
+      return say("{}: {} a rank", words, human_bytes(whole_bytes(chosen_.peak_bytes)));
     }
     if (parallel_.sharding && parallel_.sharded_data_parallel_degree) {
       return say("{}: pinned", words);
@@ -304,7 +302,7 @@ std::vector<FamilyVerdict> verdicts_of(Pricer& pricer, const FastestResult& resu
       verdict.peak_bytes = best->peak_bytes;
       verdict.reason =
           fmt::format("{}, {} a rank ({})", rate_words(best->step_s, best->seconds_per_token),
-                      human_bytes(whole(best->peak_bytes)), describe(best->choice));
+                      human_bytes(whole_bytes(best->peak_bytes)), describe(best->choice));
     } else if (!split.batch_problem.empty()) {
       verdict.sharding = "any sharding";
       verdict.reason = split.batch_problem;

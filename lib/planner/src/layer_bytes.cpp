@@ -8,6 +8,7 @@
 #include "smp/plan/operators.h"
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
+#include "state_bytes.h"
 
 // Bytes that one call of a layer keeps and needs on an accelerator, tensor by tensor; the sums are
 // those of Korthikanti et al. 2022 (arXiv 2205.05198) where that paper's block is meant.
@@ -16,17 +17,6 @@ namespace smp {
 namespace {
 
 constexpr double kMaskBytes = 1;  // dropout masks are bytes
-
-double element_bytes(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32: return 4;
-    case Precision::kFp64: return 8;
-    case Precision::kBf16:
-    case Precision::kFp16:
-    case Precision::kFp8: return 2;
-  }
-  return 2;
-}
 
 double per_rank(int64_t count, int64_t ranks) {
   return std::max(1.0, std::ceil(static_cast<double>(count) / static_cast<double>(ranks)));

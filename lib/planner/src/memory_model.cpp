@@ -18,14 +18,13 @@
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/memory_estimate.h"
 #include "smp/planner/terms.h"
+#include "smp/planner/units.h"
 #include "stage_blocks.h"
 #include "stage_terms.h"
 #include "walked_stage.h"
 
 namespace smp {
 namespace {
-
-int64_t whole(double bytes) { return std::llround(bytes); }
 
 // The peak of 1F1B is reached once the pipeline is full, so more microbatches than that need no
 // walk.
@@ -113,7 +112,7 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   PeakPhase best_phase = PeakPhase::kStep;
   const auto consider = [&](PeakPhase phase, TermBytes bytes) {
     add_fragmentation(bytes, plan.job, phase);
-    phases.push_back({std::string(name_of(phase)), whole(total(bytes))});
+    phases.push_back({std::string(name_of(phase)), whole_bytes(total(bytes))});
     if (total(bytes) <= total(best)) return;
     best = bytes;
     best_phase = phase;
@@ -130,9 +129,12 @@ RankPrediction predict_on_accelerator(const Plan& plan, const RankLayout& layout
   RankPrediction rank;
   rank.peak_phase = name_of(best_phase);
   const double live = microbatches_in_flight(choice, layout.coord.pipeline);
+  rank.host_bytes = whole_bytes(std::ceil(
+      terms.host_bytes +
+      (choice.offload_activations ? live * blocks_kept(choice, layers, holds.blocks).all() : 0)));
   for (int i = 0; i < kTerms; ++i) {
     const Term term = static_cast<Term>(i);
-    const int64_t bytes = whole(at(best, term));
+    const int64_t bytes = whole_bytes(at(best, term));
     if (bytes == 0) continue;
     rank.peak_bytes += bytes;
     rank.terms.push_back({std::string(name_of(term)), category_of(term), bytes,
@@ -237,22 +239,6 @@ std::vector<RankPrediction> predict_memory(const Plan& plan) {
 int64_t allowed_bytes(const ClusterSpec& cluster) {
   if (cluster.memory_per_process_bytes == 0) return std::numeric_limits<int64_t>::max();
   return cluster.memory_per_process_bytes - cluster.reserved_bytes;
-}
-
-int64_t MemoryModel::offloaded_bytes(const Plan& plan, int64_t stage) {
-  if (runs_in_engine(plan.job)) return predict(plan, stage, 0).host_bytes;
-  const LayoutChoice choice = nearest_choice_of(plan);
-  const LayerBytes layers = layer_bytes(plan.job, choice);
-  const StageHolds holds = holds_of(layout_of(plan, stage, 0), plan.job.model);
-  double bytes =
-      stage_terms(plan.job, choice, layers, StateRules(plan.job, choice), holds).host_bytes;
-  if (choice.offload_activations) {
-    const auto live =
-        static_cast<double>(walks_->schedule.live_bound.at(static_cast<size_t>(stage)));
-    const double chunks = choice.virtual_stages;
-    bytes += live / chunks * blocks_kept(choice, layers, holds.blocks).all();
-  }
-  return whole(std::ceil(bytes));
 }
 
 }  // namespace smp

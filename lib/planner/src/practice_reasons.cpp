@@ -16,8 +16,6 @@ std::string problem_of(Pricer& pricer, const Candidate& candidate) {
   return memory_problem(pricer.job(), pricer.detail(candidate.choice));
 }
 
-int64_t whole(double bytes) { return static_cast<int64_t>(bytes + 0.5); }
-
 std::string family_words(const FamilyResult& family) {
   return fmt::format("tensor {}, pipeline {}", family.tensor, family.pipeline);
 }
@@ -57,7 +55,8 @@ std::string sharding_reason(const SettledJob& settled, Pricer& pricer, const Fam
     if (settled.job.cluster.memory_per_process_bytes == 0) {
       return words + ": no memory limit is given";
     }
-    return fmt::format("{}: {} a rank, {} allowed", words, human_bytes(whole(best.peak_bytes)),
+    return fmt::format("{}: {} a rank, {} allowed", words,
+                       human_bytes(whole_bytes(best.peak_bytes)),
                        human_bytes(allowed_bytes(settled.job.cluster)));
   }
   const bool degree_pinned = parallel.sharded_data_parallel_degree.has_value() ||
@@ -98,11 +97,11 @@ std::string batch_reason(const SettledJob& settled, Pricer& pricer, const Family
 std::string rate_words(const Candidate& candidate) {
   if (candidate.step_s == 0) {
     return fmt::format("step time unknown: the cluster names no rates; {} a rank",
-                       human_bytes(whole(candidate.peak_bytes)));
+                       human_bytes(whole_bytes(candidate.peak_bytes)));
   }
   return fmt::format("{} tokens/s, {} a step, {} a rank",
                      human_count(1 / candidate.seconds_per_token), human_time(candidate.step_s),
-                     human_bytes(whole(candidate.peak_bytes)));
+                     human_bytes(whole_bytes(candidate.peak_bytes)));
 }
 
 }  // namespace

@@ -15,8 +15,6 @@ double tokens_of(const JobSpec& job, const LayoutChoice& choice) {
          static_cast<double>(job.training.sequence_length);
 }
 
-int64_t whole(double bytes) { return static_cast<int64_t>(bytes + 0.5); }
-
 }  // namespace
 
 Pricer::Pricer(const JobSpec& job) : job_(job), costs_(job) {}
@@ -107,8 +105,8 @@ std::string memory_problem(const JobSpec& job, const PricedLayout& layout) {
   const MemoryEstimate& memory = layout.memory;
   const double host = host_bytes_needed(job, memory);
   if (cluster.host_memory_bytes > 0 && host > static_cast<double>(cluster.host_memory_bytes)) {
-    return fmt::format("{} of host memory for what is offloaded, a host has {}",
-                       human_bytes(whole(host)), human_bytes(cluster.host_memory_bytes));
+    return fmt::format("{} of host memory, a host has {}", human_bytes(whole_bytes(host)),
+                       human_bytes(cluster.host_memory_bytes));
   }
   std::array<int, kTerms> order{};
   for (int i = 0; i < kTerms; ++i) order[static_cast<size_t>(i)] = i;
@@ -119,19 +117,19 @@ std::string memory_problem(const JobSpec& job, const PricedLayout& layout) {
   for (size_t i = 0; i < 3; ++i) {
     const Term term = static_cast<Term>(order[i]);
     if (memory[term] <= 0) break;
-    largest +=
-        fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(term), human_bytes(whole(memory[term])));
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", name_of(term),
+                           human_bytes(whole_bytes(memory[term])));
   }
   const auto allowed = static_cast<double>(allowed_bytes(cluster));
   if (memory.peak_bytes <= allowed) {
     const Range range = memory_range(job, layout.choice, memory);
     return fmt::format(
         "{} a rank of {} allowed, and up to {} by what such predictions were off ({})",
-        human_bytes(whole(memory.peak_bytes)), human_bytes(whole(allowed)),
-        human_bytes(whole(range.high)), largest);
+        human_bytes(whole_bytes(memory.peak_bytes)), human_bytes(whole_bytes(allowed)),
+        human_bytes(whole_bytes(range.high)), largest);
   }
-  return fmt::format("{} a rank, {} allowed ({})", human_bytes(whole(memory.peak_bytes)),
-                     human_bytes(whole(allowed)), largest);
+  return fmt::format("{} a rank, {} allowed ({})", human_bytes(whole_bytes(memory.peak_bytes)),
+                     human_bytes(whole_bytes(allowed)), largest);
 }
 
 }  // namespace smp

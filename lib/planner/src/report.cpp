@@ -127,6 +127,20 @@ std::string_view head_of(MemoryCategory category) {
   return name_of(category);
 }
 
+// What is offloaded, and what GPUs' messages pass through.
+std::string host_line(const Plan& plan) {
+  int64_t most = 0;
+  for (const RankPrediction& rank : plan.predictions.ranks) most = std::max(most, rank.host_bytes);
+  if (most == 0) return "";
+  const ClusterSpec& cluster = plan.job.cluster;
+  const std::string has =
+      cluster.host_memory_bytes == 0
+          ? ""
+          : fmt::format(", which has {}", human_bytes(cluster.host_memory_bytes));
+  return fmt::format("  host memory: {} of a rank, {} of a host{}\n", human_bytes(most),
+                     human_bytes(most * cluster.processes_per_host), has);
+}
+
 std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
   const bool wide = columns == 0 || columns >= kWideColumns;
   std::string text =
@@ -158,7 +172,7 @@ std::string memory_text(const Plan& plan, bool explain, int64_t columns) {
         model ? phases_text(rank, model->phases(plan, rank.stage, rank.tensor)) : "");
     text += terms_text(rank, explain);
   }
-  return text;
+  return text + host_line(plan);
 }
 
 std::string rule_line(const Plan& plan, int64_t parameters) {

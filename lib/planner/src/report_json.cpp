@@ -24,8 +24,8 @@ OrderedJson rank_json(const Plan& plan, MemoryModel& model, const RankPrediction
     phases[peak.phase] = peak.bytes;
   return {{"stage", rank.stage},           {"tensor", rank.tensor},
           {"peak_bytes", rank.peak_bytes}, {"peak_phase", rank.peak_phase},
-          {"phases", std::move(phases)},   {"busy_ns", rank.busy_ns},
-          {"terms", std::move(terms)}};
+          {"host_bytes", rank.host_bytes}, {"phases", std::move(phases)},
+          {"busy_ns", rank.busy_ns},       {"terms", std::move(terms)}};
 }
 
 OrderedJson plan_json(const Plan& plan, bool terms) {

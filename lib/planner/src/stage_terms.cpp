@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine_bytes.h"
+#include "message_buffers.h"
 #include "rank_order.h"
 #include "smp/plan/bucket_size.h"
 #include "smp/plan/layout.h"
@@ -253,6 +254,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   terms.communicators =
       rules.communicators - (holds.embedding || holds.head ? 0 : rules.tied_group);
   terms.constants = rules.context + terms.communicators + rules.workspace;
+  terms.host_bytes = message_buffers(job, choice, layers, holds);
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   terms.gradients = state.gradient * reduced;
@@ -261,9 +263,9 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
     terms.host_bytes += (state.master + state.momentum + state.variance) * updated;
     // What the update on the host reads: a chunk at a time in our engine, else all fp32 gradients.
     const double weight = choice.offload_parameters ? 0 : state.weight;
-    terms.host_bytes += runs_in_engine(job) ? (state.gradient + weight) *
-                                                  std::min<double>(updated, kHostUpdateElements)
-                                            : 4 * updated;
+    terms.host_bytes += is_of_engine(job) ? (state.gradient + weight) *
+                                                std::min<double>(updated, kHostUpdateElements)
+                                          : 4 * updated;
   } else {
     terms.master = state.master * updated;
     terms.momentum = state.momentum * updated;

@@ -60,7 +60,7 @@ struct StageTerms {
   bool gradients_later = false;                     // none exists yet at the deepest backward
   bool copy_later = false;                          // made by the step
   bool keeps_buffers = false;                       // gathered and unreduced last all the time
-  double host_bytes = 0;  // of what is offloaded for good: optimizer state, weights
+  double host_bytes = 0;  // for messages, and of what is offloaded for good: optimizer, weights
 
   double total(PeakPhase phase) const;
   TermBytes bytes(PeakPhase phase, const StateRules& rules) const;

@@ -39,6 +39,17 @@ StateBytes with_adam(const JobSpec& job, const LayoutChoice& choice) {
 
 }  // namespace
 
+double element_bytes(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32: return 4;
+    case Precision::kFp64: return 8;
+    case Precision::kBf16:
+    case Precision::kFp16:
+    case Precision::kFp8: return 2;
+  }
+  return 2;
+}
+
 StateBytes state_bytes(const JobSpec& job, const LayoutChoice& choice) {
   StateBytes bytes = with_adam(job, choice);
   const OptimizerSpec& optimizer = job.training.optimizer;

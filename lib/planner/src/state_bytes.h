@@ -6,6 +6,9 @@
 
 namespace smp {
 
+// Of weights and activations as they are computed with.
+double element_bytes(Precision precision);
+
 // Bytes of each parameter's states under the profile's habits.
 struct StateBytes {
   double weight = 0;

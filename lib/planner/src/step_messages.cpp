@@ -12,20 +12,13 @@
 #include "smp/plan/parameter_counts.h"
 #include "smp/planner/habits.h"
 #include "stage_terms.h"
+#include "state_bytes.h"
 
 namespace smp {
 namespace {
 
-double width_of(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32: return 4;
-    case Precision::kFp64: return 8;
-    default: return 2;
-  }
-}
-
 double gradient_width(const JobSpec& job, const LayoutChoice& choice) {
-  const double element = width_of(choice.precision);
+  const double element = element_bytes(choice.precision);
   if (element > 2) return element;
   const Habits& habits = habits_of(job);
   const bool fp32 = choice.precision == Precision::kFp16 ? habits.fp32_gradients_with_fp16
@@ -145,7 +138,7 @@ double stage_send_s(const JobSpec& job, const LayoutChoice& choice) {
   // Megatron-LM and DeepSpeed send a part from each tensor rank, and gather it on the other side.
   const bool scattered = choice.sequence_parallel || waits_for_sends(job);
   const double whole =
-      tokens * static_cast<double>(job.model.hidden_size) * width_of(choice.precision);
+      tokens * static_cast<double>(job.model.hidden_size) * element_bytes(choice.precision);
   const double bytes = scattered ? whole / choice.tensor : whole;
   const double between = boundaries_between_hosts(choice, job) / (choice.pipeline - 1);
   double seconds = (1 - between) * send_s(bytes, true, job.cluster) +
@@ -161,7 +154,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
                              const StageParameters& held) {
   const double blocks = on_stage.all();
   StageMessages messages;
-  const double width = width_of(choice.precision);
+  const double width = element_bytes(choice.precision);
   if (choice.shard > 1 && choice.sharding >= Sharding::kGradients && blocks > 0) {
     const double elements = held.dense + held.experts;
     const Habits& habits = habits_of(job);
@@ -216,7 +209,7 @@ StageMessages stage_messages(const JobSpec& job, const LayoutChoice& choice,
 StepMessages step_messages(const JobSpec& job, const LayoutChoice& choice,
                            const StageParameters& held, double forward_s, double backward_s) {
   const Habits& habits = habits_of(job);
-  const double width = width_of(choice.precision);
+  const double width = element_bytes(choice.precision);
   const double gradient = gradient_width(job, choice);
   const double elements = held.dense + held.experts;
   StepMessages messages;

@@ -14,13 +14,12 @@
 #include "smp/planner/habits.h"
 #include "smp/planner/layer_bytes.h"
 #include "smp/planner/memory_model.h"
+#include "smp/planner/units.h"
 
 namespace smp {
 namespace {
 
 constexpr int64_t kTokenBytes = 8;  // int64 ids
-
-int64_t whole(double bytes) { return std::llround(bytes); }
 
 // Of the first stage, what it receives of a tied embedding's gradient.
 int64_t tied_bytes(const Plan& plan, const RankLayout& layout) {
@@ -58,12 +57,12 @@ WalkedLayer walked_layer(const CallBytes& call, RunningLayer kind, Recompute rec
     again = call.recomputed;
     layer.recomputed = true;
   }
-  layer.again_bytes = whole(again);
-  layer.memory = {.output_bytes = kind == RunningLayer::kHead ? 0 : whole(call.output),
-                  .saved_bytes = whole(saved),
-                  .forward_peak_bytes = whole(call.forward),
-                  .input_gradient_bytes = whole(call.input_gradient),
-                  .backward_peak_bytes = whole(again + call.workspace)};
+  layer.again_bytes = whole_bytes(again);
+  layer.memory = {.output_bytes = kind == RunningLayer::kHead ? 0 : whole_bytes(call.output),
+                  .saved_bytes = whole_bytes(saved),
+                  .forward_peak_bytes = whole_bytes(call.forward),
+                  .input_gradient_bytes = whole_bytes(call.input_gradient),
+                  .backward_peak_bytes = whole_bytes(again + call.workspace)};
   return layer;
 }
 

@@ -40,7 +40,7 @@ struct RankPrediction {
   int64_t peak_bytes = 0;
   std::string peak_phase;         // "forward", "backward", "step"
   std::vector<MemoryTerm> terms;  // at the peak; they sum to peak_bytes
-  int64_t host_bytes = 0;         // most that is offloaded at once
+  int64_t host_bytes = 0;         // host memory: what is offloaded, GPUs' messages
   int64_t busy_ns = 0;            // computing in one step; the rest of step_ns is idle
 };
 

@@ -23,7 +23,7 @@ struct MemoryEstimate {
   // As PyTorch counts: what its allocator handed out, and what it took from the device.
   double allocated_bytes = 0;  // without context, communicators, fragmentation
   double reserved_bytes = 0;   // allocated + fragmentation
-  double host_bytes = 0;       // host memory that offloading needs, of one rank
+  double host_bytes = 0;       // of the host's memory, for what is offloaded and GPUs' messages
   PeakPhase phase = PeakPhase::kBackward;
   int32_t stage = 0;
 

@@ -52,8 +52,6 @@ class MemoryModel {
   ~MemoryModel();
   RankPrediction predict(const Plan& plan, int64_t stage, int64_t tensor);
   std::vector<PhasePeak> phases(const Plan& plan, int64_t stage, int64_t tensor);
-  // Host memory that what is offloaded by one rank of `stage` needs.
-  int64_t offloaded_bytes(const Plan& plan, int64_t stage);
 
  private:
   struct Walks;
