@@ -65,12 +65,14 @@ TEST_CASE(
   constexpr int64_t kBytes = 256 << 10;  // 9 us through a cache that is shared, 110 where none is
   SlotWrites writes;
   // Of copies of which each takes so long through the cache and around it, how many went around it.
+  bool fills_cache = false;
   const auto go_around_of = [&](int copies, int through, int around) {
     int count = 0;
     for (int i = 0; i < copies; ++i) {
       const SlotWrites::Way way = writes.next();
       count += way.around;
-      if (way.is_timed) writes.note(kBytes, microseconds(way.around ? around : through));
+      if (way.is_timed)
+        writes.note(kBytes, microseconds(way.around ? around : through), fills_cache);
     }
     return count;
   };
@@ -83,6 +85,9 @@ TEST_CASE(
   CHECK(go_around_of(3, 110, 12) == 0);
   CHECK(go_around_of(3 + 1024, 110, 12) == 3 + 1024);  // it is still so
   CHECK(go_around_of(1 + 10, 9, 12) == 0);
+  fills_cache = true;  // so slow it may be by memory
+  CHECK(go_around_of(94 * 11, 55, 18) == 0);
+  fills_cache = false;
   CHECK(go_around_of(3 + 3 + 1024, 55, 18) == 3 + 1024);  // a Zen 3, whose CPUs share no cache
   CHECK(go_around_of(1 + 10, 9, 12) == 0);
   // Where memory is what is slow it is so around the cache as well.
@@ -97,10 +102,11 @@ TEST_CASE(
 TEST_CASE("what is copied to slots is there, by either way") {
   const std::vector<std::byte> from = counting(64 << 10);
   SlotWrites writes;
-  for (int i = 0; i < 3; ++i) writes.note(int64_t(from.size()), std::chrono::microseconds(28));
+  for (int i = 0; i < 3; ++i)
+    writes.note(int64_t(from.size()), std::chrono::microseconds(28), false);
   for (int i = 0; i < 1030; ++i) {
     std::vector<std::byte> to(from.size());
-    writes.copy(to.data(), from.data(), int64_t(from.size()));
+    writes.copy(to.data(), from.data(), int64_t(from.size()), false);
     REQUIRE(to == from);
   }
 }

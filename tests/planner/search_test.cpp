@@ -377,6 +377,7 @@ TEST_CASE("a proof says what is wrong with a plan that was not made by the plann
     p.predictions = predict(p);
   });
   CHECK(host.starts_with("stage 0 tensor 0: "));
+  CHECK(host.find(" ranks like it need ") != std::string::npos);
   CHECK(host.find(" of host memory, a host has 1") != std::string::npos);
   CHECK(replaced(plan, [](Plan& p) { p.job.training.compiled = true; }) ==
         "the engine does not run training.compiled: true (the engine is compiled ahead)");

@@ -27,7 +27,7 @@ Program Group::run_one_shot(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_[size_t(rank_)].copy(my_slot(n), in + at, n);
+      write_slot(op, writes_[size_t(rank_)], my_slot(n), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
     }
@@ -63,7 +63,7 @@ Program Group::run_gather_of_parts(Operation& op, Bytes out, bool stream) {
     while (made < steps && writes_next(made, taken)) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t n = length(rank_, made);
-      writes_[size_t(rank_)].copy(my_slot(n), chunk(rank_, made), n);
+      write_slot(op, writes_[size_t(rank_)], my_slot(n), chunk(rank_, made), n);
       publish(op, n * (size_ - 1));
       ++made;
     }

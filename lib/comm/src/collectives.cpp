@@ -199,7 +199,7 @@ Program Group::run_all_gather(Operation& op, ConstBytes in, Bytes out) {
     while (made < steps && (made == taken || (is_ahead && writes_next(made, taken)))) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
       const int64_t at = made++ * most, n = std::min(most, bytes - at);
-      writes_[size_t(rank_)].copy(my_slot(n), in + at, n);
+      write_slot(op, writes_[size_t(rank_)], my_slot(n), in + at, n);
       publish(op, n * (size_ - 1));
       op.is_given = steps == 1;
       if (steps == 1) fetch_to_write(my_slot(n), n);  // the next call is likely to be like it
@@ -230,7 +230,7 @@ Program Group::run_broadcast(Operation& op, Bytes buffer) {
     const int64_t n = std::min(kSlotBytes, bytes - at);
     if (rank_ == root) {
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_[size_t(rank_)].copy(my_slot(n), buffer + at, n);
+      write_slot(op, writes_[size_t(rank_)], my_slot(n), buffer + at, n);
       publish(op, n * (size_ - 1));
     } else {
       co_await slot_of(op, root);
@@ -254,8 +254,8 @@ void Group::publish_pieces(Operation& op, ConstBytes in, int64_t count, int64_t 
   for (int distance = 1; distance < size_; ++distance) {
     const int p = next(distance);
     const int64_t n = std::clamp<int64_t>(part_size(count, size_, p) - at, 0, chunk) * element;
-    writes_[size_t(p)].copy(slot + (distance - 1) * piece_bytes(),
-                            in + (part_begin(count, size_, p) + at) * element, n);
+    write_slot(op, writes_[size_t(p)], slot + (distance - 1) * piece_bytes(),
+               in + (part_begin(count, size_, p) + at) * element, n);
     wire += n;
   }
   publish(op, wire);

@@ -180,11 +180,20 @@ bool Group::fills_cache(const Call& call, bool is_in_place) const {
   return touched_bytes(call, is_in_place) >= seat_->cpus.cache_bytes;
 }
 
+bool Group::about_fills_cache(const Call& call) const {
+  return touched_bytes(call) >= seat_->cpus.cache_bytes / 2;
+}
+
 ResultWrites::Way Group::result_writes(const Call& call, ResultWrites& kind) const {
-  const int64_t touched = touched_bytes(call), cache = seat_->cpus.cache_bytes;
-  if (touched >= cache + cache / 2) return {.around = true};
-  if (touched < cache / 2) return {};
+  const int64_t cache = seat_->cpus.cache_bytes;
+  if (touched_bytes(call) >= cache + cache / 2) return {.around = true};
+  if (!about_fills_cache(call)) return {};
   return kind.next();
+}
+
+void Group::write_slot(const Operation& op, SlotWrites& writes, Bytes to, ConstBytes from,
+                       int64_t bytes) const {
+  writes.copy(to, from, bytes, about_fills_cache(op.call));
 }
 
 Program Group::direct_or_staged(Operation& op, ConstBytes in, Bytes out, bool direct) {

@@ -100,8 +100,11 @@ class Group final : public GroupSide {
   // What all ranks read and write in the call, and whether that fills the last-level caches.
   int64_t touched_bytes(const Call& call, bool is_in_place = false) const;
   bool fills_cache(const Call& call, bool is_in_place = false) const;
+  bool about_fills_cache(const Call& call) const;  // others may use the cache as well
   // How a call of this kind that begins now writes its results, if it is not in place.
   ResultWrites::Way result_writes(const Call& call, ResultWrites& kind) const;
+  void write_slot(const Operation& op, SlotWrites& writes, Bytes to, ConstBytes from,
+                  int64_t bytes) const;
   ResultWrites::Way result_writes_of_parts(const Operation& op);
 
   // Steps of programs.

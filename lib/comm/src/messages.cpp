@@ -24,7 +24,7 @@ Program Group::run_send(Operation& op, ConstBytes in) {
     const uint64_t needed = made > GroupBlock::kMailChunks ? made - GroupBlock::kMailChunks : 0;
     co_await op.reaches(block_.mail_taken(rank_, to).value, needed, to);
     const int64_t n = std::min(chunk, bytes - at);
-    peer.writes.copy(block_.mail_chunk(rank_, to, peer.chunks_out, n), in + at, n);
+    write_slot(op, peer.writes, block_.mail_chunk(rank_, to, peer.chunks_out, n), in + at, n);
     op.wire_bytes += n;
     mail.made.value.store(++peer.chunks_out);
     seat_->job->ring(global(to), global(rank_));

@@ -26,7 +26,7 @@ Program Group::run_to_root(Operation& op, ConstBytes in, Bytes out) {
     for (int64_t at = 0; at < bytes; at += kSlotBytes) {
       const int64_t n = std::min(kSlotBytes, bytes - at);
       for (int step = 1; step < size_; ++step) co_await slot_free(op, next(step));
-      writes_[size_t(root)].copy(my_slot(n), in + at, n);
+      write_slot(op, writes_[size_t(root)], my_slot(n), in + at, n);
       publish(op, n);
     }
   } else {

@@ -21,7 +21,8 @@ class SlotWrites {
  public:
   using Clock = std::chrono::steady_clock;
 
-  void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  // In a call that about fills the cache many copies wait for memory, whichever way they go.
+  void copy(std::byte* to, const std::byte* from, int64_t bytes, bool fills_cache) {
     if (bytes < kLong) return copy_bytes(to, from, bytes);
     const Way way = next();
     if (!way.is_timed) return copy_bytes(to, from, bytes, way.around);
@@ -29,7 +30,7 @@ class SlotWrites {
     copy_bytes(to, from, bytes, way.around);
     // Stores that the CPU has put off count too.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    note(bytes, Clock::now() - begin);
+    note(bytes, Clock::now() - begin, fills_cache);
   }
 
   struct Way {
@@ -44,11 +45,11 @@ class SlotWrites {
   }
 
   // Takes note of how long a timed copy took.
-  void note(int64_t bytes, Clock::duration duration) {
+  void note(int64_t bytes, Clock::duration duration, bool fills_cache) {
     const double took = std::chrono::duration<double>(duration).count() / double(bytes);
     if (tries_ > 0) return tried(took);
     if (took > kStoodStill) return;
-    if (took <= kSlow) {
+    if (took <= (fills_cache ? kSlowOfMemory : kSlow)) {
       slow_ = std::max(0, slow_ - 1);
       is_around_ = false;
       untimed_ = kUntimed;
@@ -63,8 +64,9 @@ class SlotWrites {
 
  private:
   static constexpr int64_t kLong = 4 << 10;
-  static constexpr double kSlow = 1 / 6.5e9;        // seconds per byte of a slow copy, at least
-  static constexpr double kStoodStill = 1 / 0.5e9;  // and at most: another process had the CPU
+  static constexpr double kSlow = 1 / 6.5e9;          // seconds per byte of a slow copy, at least
+  static constexpr double kSlowOfMemory = 1 / 3.2e9;  // where the call fills the cache
+  static constexpr double kStoodStill = 1 / 0.5e9;    // and at most: another process had the CPU
   // A slow copy loses what so many quick ones gain over non-temporal stores. Not all copies need be
   // slow: those for a peer on the same CPU are slow only where the other half of an all_reduce has
   // shown the lines to all.
