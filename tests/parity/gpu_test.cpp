@@ -1,7 +1,6 @@
 #include <c10/util/Logging.h>  // its CHECK comes before doctest's
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <fstream>
 
 #include "parity/comparison.h"
@@ -26,7 +25,8 @@ LayoutCase layout_of(const std::string& name, const Degrees& degrees, PipelineKi
 }
 
 // The buffers of messages of all ranks against what the plan says of the host's memory, of which
-// the groups' shared memory is the rest.
+// the groups' shared memory is the rest. The plan counts what may be under way at once; how much is
+// hangs on how the ranks keep pace.
 void check_buffers(const Plan& plan, int64_t most_pinned) {
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   int64_t planned = 0;
@@ -37,9 +37,9 @@ void check_buffers(const Plan& plan, int64_t most_pinned) {
       planned -= communication_bytes(plan, group);
   }
   INFO("buffers of messages: planned " << planned << " bytes, pinned " << most_pinned);
-  constexpr double kPerCent = 25;
-  const auto pinned = static_cast<double>(most_pinned);
-  CHECK(std::abs(static_cast<double>(planned) - pinned) <= kPerCent / 100 * pinned);
+  const double share = static_cast<double>(most_pinned) / static_cast<double>(planned);
+  CHECK(share <= 1.25);
+  CHECK(share >= 0.6);
 }
 
 void check_on_gpus(const ModelSpec& model, const LayoutCase& layout, Precision precision,

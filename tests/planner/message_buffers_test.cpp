@@ -3,8 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "plan/plan_samples.h"
-#include "rank_order.h"
-#include "smp/planner/memory_estimate.h"
 
 using namespace smp;
 
@@ -20,11 +18,9 @@ JobSpec on_gpus(std::optional<CollectivesKind> collectives) {
   return job;
 }
 
-// What the buffers of stage 0 take beside the groups' shared memory.
 double buffers_of(const JobSpec& job, const LayoutChoice& choice, int64_t stage = 0) {
-  const LayerBytes layers = layer_bytes(job, choice);
-  const double host = estimate_memory(job, choice, layers, stage).host_bytes;
-  return host == 0 ? 0 : host - group_memory(choice, job);
+  return message_buffers(job, choice, layer_bytes(job, choice),
+                         stage_holds(job.model, choice, stage));
 }
 
 constexpr double kBlock = 4.0 * 4096 * 4096 + 3.0 * 4096 * 11008 + 2 * 4096;

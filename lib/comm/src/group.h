@@ -103,9 +103,9 @@ class Group final : public GroupSide {
   bool about_fills_cache(const Call& call) const;  // others may use the cache as well
   // How a call of this kind that begins now writes its results, if it is not in place.
   ResultWrites::Way result_writes(const Call& call, ResultWrites& kind) const;
+  ResultWrites::Way result_writes_of_parts(const Operation& op);
   void write_slot(const Operation& op, SlotWrites& writes, Bytes to, ConstBytes from,
                   int64_t bytes) const;
-  ResultWrites::Way result_writes_of_parts(const Operation& op);
 
   // Steps of programs.
   int next(int step) const { return (rank_ + step) % size_; }

@@ -306,8 +306,9 @@ RankLayout rank_layout(const Plan& plan, int64_t rank) {
   if (shards_gradients(plan)) {
     // One is filled while another is reduced; gradients that are put off keep all of them filled.
     const bool put_off = puts_weights_off(chunks_of(plan).kind);
-    layout.gradient_buffers = share_buffers(layout, tied_here || put_off, put_off ? buckets : 2,
-                                            &Bucket::gradient_buffer);
+    layout.gradient_buffers =
+        share_buffers(layout, tied_here || put_off, put_off ? buckets : kGradientBuffers,
+                      &Bucket::gradient_buffer);
   }
   if (shards_weights(plan)) {
     int64_t gathered = std::min(1 + plan.job.parallel.prefetch_layers, buckets);

@@ -147,7 +147,7 @@ double blocks_reused(const JobSpec& job, const LayoutChoice& choice, const Layer
 
 double blocks_of_bucket(const JobSpec& job, const LayoutChoice& choice, const LayerBytes& layers) {
   const double elements = layers.largest_block_parameters();
-  if (!runs_in_engine(job) || puts_weights_off(choice.schedule) || elements <= 0) return 1;
+  if (!is_of_engine(job) || puts_weights_off(choice.schedule) || elements <= 0) return 1;
   const double bytes = elements * state_bytes(job, choice).weight;
   const auto of_block = static_cast<int64_t>(bytes);
   const int64_t bucket = shard_bucket_bytes_of(job, choice.shard, of_block);
@@ -175,6 +175,7 @@ StateRules::StateRules(const JobSpec& job, const LayoutChoice& choice)
     tied_group = tied_group_memory(choice, job);
     return;
   }
+  if (is_of_engine(job)) groups_on_host = group_memory(choice, job);
   const bool mixed = state.master > 0 && state.gradient_copy == 0;  // copies are made by the step
   if (mixed) step_bytes = habits.step_bytes;
   if (!job.training.fused_optimizer.value_or(habits.fused_optimizer)) {
@@ -254,7 +255,7 @@ StageTerms stage_terms(const JobSpec& job, const LayoutChoice& choice, const Lay
   terms.communicators =
       rules.communicators - (holds.embedding || holds.head ? 0 : rules.tied_group);
   terms.constants = rules.context + terms.communicators + rules.workspace;
-  terms.host_bytes = message_buffers(job, choice, layers, holds);
+  terms.host_bytes = rules.groups_on_host + message_buffers(job, choice, layers, holds);
   (choice.offload_parameters ? terms.host_bytes : terms.weights) += state.weight * weights;
   terms.weights += rules.copy_bytes * block_parameters(layers, holds);
   terms.gradients = state.gradient * reduced;

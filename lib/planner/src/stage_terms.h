@@ -42,9 +42,10 @@ struct StateRules {
   StateBytes state;
   double expert_share = 1;
   double context = 0, communicators = 0, workspace = 0;
-  double tied_group = 0;  // of the communicators', not of a stage between
-  double copy_bytes = 0;  // of a block's parameter, for its matmuls
-  double step_bytes = 0;  // of an updated parameter, while the optimizer steps
+  double tied_group = 0;      // of the communicators', not of a stage between
+  double groups_on_host = 0;  // of GPUs' groups
+  double copy_bytes = 0;      // of a block's parameter, for its matmuls
+  double step_bytes = 0;      // of an updated parameter, while the optimizer steps
 };
 
 double block_parameters(const LayerBytes& layers, const StageHolds& holds);

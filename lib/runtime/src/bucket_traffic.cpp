@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "owned_part.h"
+#include "smp/plan/bucket_size.h"
 #include "smp/plan/check.h"
 
 namespace smp {

@@ -24,16 +24,16 @@ namespace smp {
 // gathering is no meeting. A rank changes its part only after the reduction of its bucket, which
 // all ranks have started after their last use of these weights, and so after their last gather.
 //
-// No more than kMostReductions buckets are under way: who starts another waits for the oldest. Of
-// gathers of whole weights that are calls by the host kMostGathers are; others start when those are
-// there. On GPUs each of them has a buffer of the host until it is through.
+// No more than kMostReductions buckets (bucket_size.h) are under way: who starts another waits for
+// the oldest. Of gathers of whole weights that are calls by the host kMostGathers are; others start
+// when those are there. On GPUs each of them has a buffer of the host until it is through.
 //
 // Sharded gradients are scattered microbatch by microbatch: the first sums become this rank's part,
 // further ones are added to it, and the shared buffer is left zeroed for the next bucket; the last
 // microbatch's is followed by the sum over the replicas. Used by the engine's thread.
 class BucketTraffic {
  public:
-  static constexpr size_t kMostReductions = 4, kMostGathers = 2;
+  static constexpr size_t kMostGathers = 2;
 
   BucketTraffic(FlatParameters& parameters, RankGroups& groups);
 

@@ -18,6 +18,11 @@ inline constexpr int64_t kShardBucketBytes = 256 << 10;
 inline constexpr int64_t kLeastPartBytes = 128 << 10;  // a message between hosts
 inline constexpr int64_t kLeastBuckets = 4;  // of a rank: the last one's reduction is not hidden
 
+inline constexpr int kMostReductions = 4;  // of buckets, under way at once in a rank
+// Buffers that blocks' buckets take in turn while their gradients are whole, where these are
+// sharded and no weight gradient is put off.
+inline constexpr int kGradientBuffers = 2;
+
 // Of gradients that are whole on each of `ranks` data-parallel ranks; all of a rank's take
 // `gradient_bytes`. They lie in the rank's flat buffer anyway: larger buckets take no memory.
 int64_t bucket_bytes_of(const JobSpec& job, int64_t ranks, int64_t gradient_bytes);
