@@ -62,8 +62,8 @@ inline int64_t product_peak(DType dtype, int64_t rows, int64_t depth, int64_t co
 inline int64_t weight_gradient_bytes(DType dtype, int64_t tokens, int64_t rows, int64_t cols) {
   if (dtype == DType::kF64) return 0;
   const int64_t narrower = std::min(rows, cols);
-  // One column is its own transpose.
-  const int64_t copied = narrower > 1 ? narrower : 0;
+  // One column, or one row, is its own transpose.
+  const int64_t copied = narrower > 1 && tokens > 1 ? narrower : 0;
   const int64_t factors = bytes_of(dtype) == 2 ? rows + cols : copied;
   return wide_bytes(dtype) * (rows * cols + tokens * factors);
 }
