@@ -37,12 +37,11 @@ std::chrono::nanoseconds own_cpu_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Whether the calling thread has computed since it was last asked. Asked only where it matters: the
-// kernel takes 0.13 us to tell.
-bool computes(Lane& lane, Clock::time_point now) {
-  const auto cpu_time = own_cpu_time();
-  const auto taken = cpu_time - std::exchange(lane.cpu_time, cpu_time);
-  return taken > (now - std::exchange(lane.cpu_time_at, now)) / kLeastComputing;
+// Whether the calling thread has computed since its last long call began to leave it to itself.
+// What the call took of its CPU does not count, or a caller that once ran a call would go on to do
+// so.
+bool computes(const Lane& lane, Clock::time_point now) {
+  return own_cpu_time() - lane.cpu_time > (now - lane.cpu_time_at) / kLeastComputing;
 }
 
 }  // namespace
@@ -117,7 +116,12 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   const bool is_long = op->call.bytes() >= kLongBytes, leaves = is_long && is_for_thread(op);
   Lane& lane = op->lane;
   put(std::move(op), leaves);
-  if (is_long) lane.last_long->long_.leave(Clock::now(), waited_here);
+  if (!is_long) return;
+  const auto now = Clock::now();
+  lane.last_long->long_.leave(now, waited_here);
+  if (has_spare_cpus_) return;  // only else it matters, and the kernel takes 0.13 us to tell
+  lane.cpu_time = own_cpu_time();
+  lane.cpu_time_at = now;
 }
 
 void Engine::put(std::shared_ptr<Operation> op, bool leaves) {

@@ -75,7 +75,7 @@ struct Lane {
   bool active = false;
   // The last long call made here.
   std::shared_ptr<Operation> last_long;
-  // CPU time of the thread that makes the calls, when it was last looked up.
+  // CPU time of the thread that makes the calls, when it had made that one.
   std::chrono::nanoseconds cpu_time{0};
   // When that was.
   std::chrono::steady_clock::time_point cpu_time_at;
