@@ -119,7 +119,7 @@ void Engine::submit(std::shared_ptr<Operation> op) {
   if (!is_long) return;
   const auto now = Clock::now();
   lane.last_long->long_.leave(now, waited_here);
-  if (has_spare_cpus_) return;  // only else it matters, and the kernel takes 0.13 us to tell
+  if (lane.left_lately == 0 || has_spare_cpus_) return;  // the kernel takes 0.13 us to tell
   lane.cpu_time = own_cpu_time();
   lane.cpu_time_at = now;
 }
