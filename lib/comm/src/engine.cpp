@@ -37,9 +37,8 @@ std::chrono::nanoseconds own_cpu_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Whether the calling thread has computed since its last long call began to leave it to itself.
-// What the call took of its CPU does not count, or a caller that once ran a call would go on to do
-// so.
+// Whether the calling thread has computed since it made its last long call. What it ran of the call
+// while it made it does not count, or a caller that once did so would go on to.
 bool computes(const Lane& lane, Clock::time_point now) {
   return own_cpu_time() - lane.cpu_time > (now - lane.cpu_time_at) / kLeastComputing;
 }
