@@ -102,13 +102,27 @@ TEST_CASE("gradient accumulation: 12 microbatches of 1 are 1 microbatch of 12") 
 
 TEST_CASE("placement changes who computes, not what is computed") {
   const Bench bench;
-  std::vector<double> reference;
-  for (const char* placement : {"cluster", "spread", "PTD", "TDP"}) {
-    Plan plan = bench.plan({.pipeline = 2, .tensor = 2, .shard = 2});
-    plan.job.parallel.placement_strategy = placement;
-    const std::vector<double> losses = bench.run(plan).losses;
-    if (reference.empty()) reference = losses;
-    CHECK(losses == reference);
+  // The norm adds the squares of all ranks in rank order, which is that of the placement: it, and
+  // what is clipped by it, is equal to rounding. Everything else is added in groups, whose order is
+  // that of the degrees.
+  for (const double clipping : {0.0, 1.0}) {
+    RunResult reference;
+    for (const char* placement : {"cluster", "spread", "PTD", "TDP"}) {
+      CAPTURE(clipping);
+      CAPTURE(placement);
+      Plan plan = bench.plan({.pipeline = 2, .tensor = 2, .shard = 2});
+      plan.job.parallel.placement_strategy = placement;
+      plan.job.training.optimizer.gradient_clipping = clipping;
+      const RunResult result = bench.run(plan);
+      if (reference.losses.empty()) reference = result;
+      if (clipping == 0) CHECK(result.losses == reference.losses);
+      REQUIRE(result.losses.size() == reference.losses.size());
+      for (size_t i = 0; i < result.losses.size(); ++i) {
+        CHECK(result.losses[i] == doctest::Approx(reference.losses[i]).epsilon(1e-14));
+        CHECK(result.grad_norms[i] == doctest::Approx(reference.grad_norms[i]).epsilon(1e-14));
+      }
+    }
+    if (clipping > 0) CHECK(reference.grad_norms.front() > clipping);
   }
 }
 
