@@ -35,12 +35,18 @@ struct Fleet {
   std::vector<int> processes_here;  // process ids of the other ranks on this host, if known
   ExchangeRule exchange;            // between hosts
   int threads = 0;                  // of a rank in long calls; 0: one, and more after lend_cpus()
+  int64_t cache_bytes = 0;          // of the CPUs' last caches; 0: what they have
 
   bool spans_hosts() const { return hosts.size() > 1; }
   // A rank's place among those of its host.
   int place_here(int rank) const {
     if (host_of.empty()) return rank;
     return int(std::count(host_of.begin(), host_of.begin() + rank, host_of[size_t(rank)]));
+  }
+  AllowedCpus cpus_here() const {
+    AllowedCpus cpus = allowed_cpus(processes_here);
+    if (cache_bytes > 0) cpus.cache_bytes = cache_bytes;
+    return cpus;
   }
 };
 
@@ -52,7 +58,7 @@ struct Seat {
         fleet(std::move(its_fleet)),
         port(introduced(std::move(its_port), rank)),
         arena(std::make_shared<Arena>(job, fleet.place_here(rank))),
-        cpus(allowed_cpus(fleet.processes_here)),
+        cpus(fleet.cpus_here()),
         helpers(std::max(0, fleet.threads - 1)),
         engine(*job, rank, timeout, ranks_here(), cpus.count, port.get()) {}
   ~Seat() {

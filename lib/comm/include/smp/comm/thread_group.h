@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 
 #include "smp/comm/communicator.h"
@@ -9,7 +10,8 @@ namespace smp {
 
 struct ThreadGroupOptions {
   std::chrono::milliseconds timeout{60000};  // for each call
-  int threads = 0;  // of each rank in long calls; 0: one, and more after lend_cpus()
+  int threads = 0;          // of each rank in long calls; 0: one, and more after lend_cpus()
+  int64_t cache_bytes = 0;  // what the ranks take the CPUs' last caches for; 0: what they have
 };
 
 // Runs `program` once per rank, each in a thread of its own with the communicator of all `size`
