@@ -4,7 +4,8 @@
 
 // What direct calls of more ranks than CPUs are made of: two processes, each bound to a CPU, do the
 // copies of an all_gather and the sums of a reduce_scatter of fp32 for half of the ranks each, in
-// the pieces of lib/comm, and do not meet inside a call.
+// the pieces of lib/comm, and do not meet inside a call. The sums also non-temporally, and with a
+// pass over the result after them, as an optimizer's.
 //
 //   smp_bare_calls RANKS BYTES ...
 namespace smp::bench {
@@ -34,6 +35,7 @@ void gather(const Buffers& all, int rank) {
     }
 }
 
+template <bool kStream>
 void sum(const Buffers& all, int rank) {
   std::vector<const std::byte*> from(static_cast<size_t>(all.ranks));
   for (int64_t at = 0; at < all.part(); at += kPiece) {
@@ -41,8 +43,17 @@ void sum(const Buffers& all, int rank) {
       from[size_t(p)] = all.of(all.in, p) + all.part() * rank + at;
     shm::reduce_inputs(all.of(all.out, rank) + at, from.data(), all.ranks,
                        std::min(kPiece, all.part() - at) / int64_t(sizeof(float)), DType::kF32,
-                       ReduceOp::kSum, all.ranks);
+                       ReduceOp::kSum, all.ranks, kStream);
   }
+}
+
+// The result makes what the next call reads.
+template <bool kStream>
+void sum_and_use(const Buffers& all, int rank) {
+  sum<kStream>(all, rank);
+  const auto* const result = reinterpret_cast<const float*>(all.of(all.out, rank));
+  auto* const next = reinterpret_cast<float*>(all.of(all.in, rank) + all.part() * rank);
+  for (int64_t i = 0; i < all.part() / int64_t(sizeof(float)); ++i) next[i] = result[i] * 1e-3f + 1;
 }
 
 int run(int argc, char** argv) {
@@ -60,7 +71,8 @@ int run(int argc, char** argv) {
   const auto all_bytes = size_t(most * ranks);
   auto* const in = static_cast<std::byte*>(shared_memory(all_bytes));
   auto* const out = static_cast<std::byte*>(shared_memory(all_bytes));
-  fmt::print("{:>12} {:>15} {:>19}\n", "bytes", "all_gather, us", "reduce_scatter, us");
+  fmt::print("{:>12} {:>15} {:>19} {:>13} {:>14} {:>13}\n", "bytes", "all_gather, us",
+             "reduce_scatter, us", "non-temporal", "and used, us", "non-temporal");
   fflush(stdout);
   const bool is_good =
       TimedProcesses::run(kProcesses, false, [&](TimedProcesses& all, int process) {
@@ -76,8 +88,12 @@ int run(int argc, char** argv) {
                 memset(buffers.of(in, rank), kTimedByte, size_t(bytes));
             });
           };
-          const double gathered = microseconds(gather), summed = microseconds(sum);
-          if (process == 0) fmt::print("{:>12} {:>15.2f} {:>19.2f}\n", bytes, gathered, summed);
+          const double gathered = microseconds(gather), summed = microseconds(sum<false>),
+                       around = microseconds(sum<true>), used = microseconds(sum_and_use<false>),
+                       used_around = microseconds(sum_and_use<true>);
+          if (process == 0)
+            fmt::print("{:>12} {:>15.2f} {:>19.2f} {:>13.2f} {:>14.2f} {:>13.2f}\n", bytes,
+                       gathered, summed, around, used, used_around);
           fflush(stdout);
         }
       });

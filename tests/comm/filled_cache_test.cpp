@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <functional>
+
 #include "comm/any_call.h"
 #include "smp/comm/thread_group.h"
 
