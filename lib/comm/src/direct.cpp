@@ -49,6 +49,20 @@ Program Group::run_direct_or_staged(Operation& op, ConstBytes in, Bytes out) {
     op.rest = staged(op, in, out);
 }
 
+// An all_reduce of private memory among ranks that share CPUs. Each rank copies its input to its
+// ring, where the call is a direct one in place, and its result from there. Whoever has a CPU makes
+// all sums, so ranks take turns less often than over slots; and since sums overwrite all their
+// inputs, no line stays in the caches of several CPUs, which would make it slow to write.
+Program Group::run_through_ring(Operation& op, ConstBytes in, Bytes out) {
+  for (int step = 1; step < size_; ++step) co_await all_taken(op, next(step));
+  for (int64_t at = 0; at < op.call.bytes(); at += kChunkBytes) {
+    write_slot(op, writes_[size_t(rank_)], block_.ring(rank_) + at, in + at,
+               std::min(kChunkBytes, op.call.bytes() - at));
+    co_await all_taken(op, next(1));  // ready at once; other calls get their turn
+  }
+  op.rest = run_direct_or_staged(op, in, out);
+}
+
 Group::ConstBytes Group::in_of(const Operation& op, int peer) const {
   return seat_->job->at(block_.call(peer, op.call.number).in_at);
 }
@@ -157,7 +171,7 @@ int Group::first_piece(const Pieces& pieces) const {
 // half of its time-out is over. It claims the piece, reads all inputs of it, in rank order, and
 // writes the result to each rank that needs it: to the part's owner or, in an all_reduce and an
 // all_gather, to all ranks. An input may lie there, but no other rank touches this piece of it.
-Program Group::run_direct_parts(Operation& op) {
+Program Group::run_direct_parts(Operation& op, Bytes out) {
   op.wire_bytes += wire_bytes(op.call.op, size_, rank_, op.call.count, bytes_of(op.call.dtype));
   const Pieces pieces = pieces_of(op.call);
   const ResultWrites::Way results = result_writes_of_parts(op);
@@ -201,6 +215,13 @@ Program Group::run_direct_parts(Operation& op) {
   for (int step = 1; step < size_; ++step) {  // a rank that completed it may have left
     const int p = next(step);
     while (has_given_up(p) && !was_whole(op, p)) co_await never(op, p);
+  }
+  if (ConstBytes result = out_of(op, rank_); result != out) {  // see run_through_ring()
+    const int64_t bytes = output_bytes(op.call);
+    for (int64_t i = 0; i < bytes; i += kChunkBytes) {
+      copy_bytes(out + i, result + i, std::min(kChunkBytes, bytes - i));
+      co_await called_by(op, next(1));
+    }
   }
 }
 

@@ -15,6 +15,10 @@ namespace {
 constexpr int64_t kDirectOneShotBytes = 512 << 10;
 // The same for private memory, where the slots lie in that cache too.
 constexpr int64_t kOneShotOfTwoBytes = 256 << 10;
+// All_reduces of private memory of up to so many bytes go through the ring: see
+// run_through_ring().
+constexpr int64_t kThroughRingBytes = 1 << 20;
+static_assert(kThroughRingBytes <= kRingBytes);
 
 }  // namespace
 
@@ -123,6 +127,20 @@ bool Group::may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstByte
   return true;
 }
 
+// Between two ranks both ways of private memory move the same bytes. One-shot has no second round,
+// but each rank sums everything, which matters where memory is not the limit.
+bool Group::is_one_shot(const Call& call) const {
+  return call.bytes() <= kOneShotBytes ||
+         (size_ == 2 && (call.bytes() <= kOneShotOfTwoBytes || fills_cache(call)));
+}
+
+bool Group::may_go_through_ring(Call& call) const {
+  if (size_ <= std::max(2, cpus_of_parts()) || is_one_shot(call)) return false;
+  if (call.bytes() > kThroughRingBytes || fills_cache(call)) return false;
+  call.in_at = call.out_at = block_.ring(rank_) - seat_->job->at(0);
+  return true;
+}
+
 WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype, ReduceOp op,
                           std::string_view label) {
   Call call = reduction(CollectiveOp::kAllReduce, in, out, count, dtype, op, label);
@@ -130,8 +148,10 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const auto to = static_cast<Bytes>(out);
   const int64_t bytes = call.bytes();
   const bool direct = may_be_direct(call, from, bytes, to, bytes);
+  const bool through_ring = size_ > 1 && !direct && may_go_through_ring(call);
   auto work = operation(collectives_, std::move(call));
-  return start(std::move(work), direct_or_staged(*work, from, to, direct));
+  return start(std::move(work), through_ring ? run_through_ring(*work, from, to)
+                                             : direct_or_staged(*work, from, to, direct));
 }
 
 WorkPtr Group::all_gather(const void* in, void* out, int64_t count, DType dtype,
@@ -207,12 +227,7 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
     case CollectiveOp::kReduceScatter: return run_reduce_scatter(op, in, out);
     default: break;
   }
-  // Between two ranks both ways move the same bytes. One-shot has no second round, but each rank
-  // sums everything, which matters where memory is not the limit.
-  const bool is_one_shot =
-      op.call.bytes() <= kOneShotBytes ||
-      (size_ == 2 && (op.call.bytes() <= kOneShotOfTwoBytes || fills_cache(op.call)));
-  if (is_one_shot) return run_one_shot(op, in, out);
+  if (is_one_shot(op.call)) return run_one_shot(op, in, out);
   const int64_t before = part_begin(op.call.count, size_, rank_) * bytes_of(op.call.dtype);
   return run_reduce_scatter(op, in, out + before);
 }
@@ -220,11 +235,11 @@ Program Group::staged(Operation& op, ConstBytes in, Bytes out) {
 Program Group::direct(Operation& op, ConstBytes in, Bytes out) {
   switch (op.call.op) {
     case CollectiveOp::kAllGather:
-    case CollectiveOp::kReduceScatter: return run_direct_parts(op);
+    case CollectiveOp::kReduceScatter: return run_direct_parts(op, out);
     default: break;
   }
   const bool is_one_shot = size_ == 2 && op.call.bytes() <= kDirectOneShotBytes && are_apart(op);
-  return is_one_shot ? run_direct_one_shot(op, in, out) : run_direct_parts(op);
+  return is_one_shot ? run_direct_one_shot(op, in, out) : run_direct_parts(op, out);
 }
 
 Program Group::program_of(Operation& op, ConstBytes in, Bytes out) {

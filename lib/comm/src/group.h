@@ -76,6 +76,9 @@ class Group final : public GroupSide {
   // input may be enough.
   bool may_be_direct(Call& call, ConstBytes in, int64_t in_bytes, ConstBytes out,
                      int64_t out_bytes) const;
+  bool is_one_shot(const Call& call) const;
+  // Whether private buffers of an all_reduce go by way of this rank's ring, which is then noted.
+  bool may_go_through_ring(Call& call) const;
 
   // Programs. Sizes are in bytes unless they say elements.
   Program run_one_shot(Operation& op, ConstBytes in, Bytes out);
@@ -86,8 +89,9 @@ class Group final : public GroupSide {
   Program staged(Operation& op, ConstBytes in, Bytes out);
   Program direct(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_or_staged(Operation& op, ConstBytes in, Bytes out);
+  Program run_through_ring(Operation& op, ConstBytes in, Bytes out);
   Program run_direct_all_gather(Operation& op, ConstBytes in, Bytes out);
-  Program run_direct_parts(Operation& op);
+  Program run_direct_parts(Operation& op, Bytes out);
   Program run_direct_one_shot(Operation& op, ConstBytes in, Bytes out);
   Program run_broadcast(Operation& op, Bytes buffer);
   Program run_to_root(Operation& op, ConstBytes in, Bytes out);

@@ -118,6 +118,8 @@ class GroupBlock {
   Counter& taken(int writer, int reader) const { return counters(reader)[writer]; }
   Counter& mail_taken(int from, int to) const { return counters(to)[size_ + from]; }
 
+  // All slots together: kRingBytes.
+  std::byte* ring(int rank) const { return data(rank); }
   // Where `bytes` in a slot lie, which may move in `room`.
   std::byte* slot(int rank, uint64_t index, int64_t bytes, int64_t room) const {
     std::byte* const place = data(rank) + (index % uint64_t(kRingSlots)) * size_t(kSlotBytes);
