@@ -34,10 +34,11 @@ struct Moments {
 
 class Trial {
  public:
-  Trial(Path path, int ranks, const std::string& call, uint32_t seed)
+  Trial(Path path, int ranks, const std::string& call, int64_t count, uint32_t seed)
       : path_(path),
         ranks_(ranks),
         call_(call),
+        count_(count),
         random_(seed),
         victim_(int(random_() % uint32_t(ranks))) {}
 
@@ -67,12 +68,12 @@ class Trial {
  private:
   std::string call_until_it_fails(int rank, const std::string& job_id, int port) const {
     const auto comm = connect_on(path_, rank, ranks_, job_id, port, kNever);
-    Buffer in(*comm, kCount * ranks_, path_ == Path::kDirect);
-    Buffer out(*comm, kCount * ranks_, path_ == Path::kDirect);
+    Buffer in(*comm, count_ * ranks_, path_ == Path::kDirect);
+    Buffer out(*comm, count_ * ranks_, path_ == Path::kDirect);
     try {
-      make(call_, *comm, in.data(), out.data());
+      make(call_, *comm, in.data(), out.data(), count_);
       moments_->running.fetch_add(1);
-      for (;;) make(call_, *comm, in.data(), out.data());
+      for (;;) make(call_, *comm, in.data(), out.data(), count_);
     } catch (const CommError& error) {
       moments_->raised_ns[size_t(rank)] = now_ns();
       return text_of(error);
@@ -96,6 +97,7 @@ class Trial {
   const Path path_;
   const int ranks_;
   const std::string call_;
+  const int64_t count_;  // of each rank's part
   std::mt19937 random_;
   const int victim_;
   const Shared<Moments> moments_;
@@ -126,16 +128,18 @@ TEST_CASE("processes: death at a random moment of each call, on each path, of 2 
   std::map<std::pair<Path, int>, Heard> by_ranks;
   int64_t survivors = 0, wrongly_told = 0;
   for (int64_t i = 0; i < std::max(trials, kTrials); ++i) {
-    // 3 paths, 11 calls and 5 numbers of ranks: all of them meet within 165 trials.
+    // 3 paths, 11 calls, 5 numbers of ranks and 2 lengths: all of them meet within 330 trials.
     const Path path = kPaths[i % int64_t(std::size(kPaths))];
     const std::string call = kCalls[size_t(i) / std::size(kPaths) % kCalls.size()];
     const int ranks = kNumbersOfRanks[size_t(i) % std::size(kNumbersOfRanks)];
+    const int64_t count = i % 2 == 0 ? kCount : 5 * kCount;
     if (!may_die_on(path)) continue;
     std::vector<std::string> wrong;
-    const std::vector<double> heard = Trial(path, ranks, call, uint32_t(i)).run(wrong);
+    const std::vector<double> heard = Trial(path, ranks, call, count, uint32_t(i)).run(wrong);
     CAPTURE(name_of(path));
     CAPTURE(call);
     CAPTURE(ranks);
+    CAPTURE(count);
     for (const std::string& said : wrong) FAIL_CHECK(said);
     // The targets hold on a quiet machine: asked of the sweep alone.
     const double soon = trials == 0                   ? kSoon.count() * 1e3

@@ -66,18 +66,29 @@ int64_t most_bytes(CollectiveOp op, DType dtype, int size) {
   }
 }
 
+void try_all(Communicator& comm, CollectiveOp op) {
+  const int size = comm.size();
+  wrong_of_all(comm, op,
+               [&](DType dtype) { return counts_for(dtype, size, most_bytes(op, dtype, size)); });
+}
+
 void try_everywhere(CollectiveOp op) {
-  everywhere([op](Communicator& comm) {
-    const int size = comm.size();
-    wrong_of_all(comm, op,
-                 [&](DType dtype) { return counts_for(dtype, size, most_bytes(op, dtype, size)); });
-  });
+  everywhere([op](Communicator& comm) { try_all(comm, op); });
 }
 
 }  // namespace
 
 TEST_CASE("all_reduce: every reduction of every dtype, in place and not, in both memories") {
   try_everywhere(CollectiveOp::kAllReduce);
+}
+
+// Which decides whether private memory goes through rings or slots.
+TEST_CASE("all_reduce of ranks with a CPU each, or two for all: every reduction of every dtype") {
+  for (const int size : {3, 8})
+    for (const int cpus : {2, size})
+      run_ranks(
+          size, [](Communicator& comm) { try_all(comm, CollectiveOp::kAllReduce); },
+          {.cpus = cpus});
 }
 
 TEST_CASE("reduce_scatter: every reduction of every dtype, in place and not, in both memories") {

@@ -104,12 +104,19 @@ int64_t runs_that_differ(Communicator& world, int per_host, bool is_symmetric) {
 
 TEST_CASE("sums have the same bits on all ranks and in 100 runs: fp32 in rank order, bf16 once") {
   for (const int size : {3, 4, 5, 8})
-    for (const bool is_symmetric : {false, true})
-      run_ranks(size, [&](Communicator& comm) {
-        CAPTURE(size);
-        CAPTURE(is_symmetric);
-        CHECK(runs_that_differ(comm, size, is_symmetric) == 0);
-      });
+    for (const int cpus : {2, size})  // which decides how private memory goes
+      for (const bool is_symmetric : {false, true}) {
+        if (is_symmetric && cpus == size) continue;
+        run_ranks(
+            size,
+            [&](Communicator& comm) {
+              CAPTURE(size);
+              CAPTURE(cpus);
+              CAPTURE(is_symmetric);
+              CHECK(runs_that_differ(comm, size, is_symmetric) == 0);
+            },
+            {.cpus = cpus});
+      }
 }
 
 TEST_CASE(

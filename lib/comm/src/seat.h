@@ -35,7 +35,8 @@ struct Fleet {
   std::vector<int> processes_here;  // process ids of the other ranks on this host, if known
   ExchangeRule exchange;            // between hosts
   int threads = 0;                  // of a rank in long calls; 0: one, and more after lend_cpus()
-  int64_t cache_bytes = 0;          // of the CPUs' last caches; 0: what they have
+  int cpus = 0;                     // of the ranks here together; 0: what they have
+  int64_t cache_bytes = 0;          // of these CPUs' last caches; 0: what they have
 
   bool spans_hosts() const { return hosts.size() > 1; }
   // A rank's place among those of its host.
@@ -44,9 +45,10 @@ struct Fleet {
     return int(std::count(host_of.begin(), host_of.begin() + rank, host_of[size_t(rank)]));
   }
   AllowedCpus cpus_here() const {
-    AllowedCpus cpus = allowed_cpus(processes_here);
-    if (cache_bytes > 0) cpus.cache_bytes = cache_bytes;
-    return cpus;
+    AllowedCpus here = allowed_cpus(processes_here);
+    if (cpus > 0) here.count = cpus;
+    if (cache_bytes > 0) here.cache_bytes = cache_bytes;
+    return here;
   }
 };
 

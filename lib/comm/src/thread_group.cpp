@@ -40,6 +40,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& program,
     try {
       shm::Fleet fleet;
       fleet.threads = options.threads;
+      fleet.cpus = options.cpus;
       fleet.cache_bytes = options.cache_bytes;
       const auto world = shm::make_world(
           std::make_shared<shm::Seat>(job, rank, options.timeout, std::move(fleet)));

@@ -11,7 +11,8 @@ namespace smp {
 struct ThreadGroupOptions {
   std::chrono::milliseconds timeout{60000};  // for each call
   int threads = 0;          // of each rank in long calls; 0: one, and more after lend_cpus()
-  int64_t cache_bytes = 0;  // what the ranks take the CPUs' last caches for; 0: what they have
+  int cpus = 0;             // what the ranks take for the number of their CPUs; 0: what it is
+  int64_t cache_bytes = 0;  // ... and for these CPUs' last caches
 };
 
 // Runs `program` once per rank, each in a thread of its own with the communicator of all `size`
