@@ -86,9 +86,8 @@ TEST_CASE("all_reduce: every reduction of every dtype, in place and not, in both
 TEST_CASE("all_reduce of ranks with a CPU each, or two for all: every reduction of every dtype") {
   for (const int size : {3, 8})
     for (const int cpus : {2, size})
-      run_ranks(
-          size, [](Communicator& comm) { try_all(comm, CollectiveOp::kAllReduce); },
-          {.cpus = cpus});
+      run_ranks(size, [](Communicator& comm) { try_all(comm, CollectiveOp::kAllReduce); },
+                {.cpus = cpus});
 }
 
 TEST_CASE("reduce_scatter: every reduction of every dtype, in place and not, in both memories") {

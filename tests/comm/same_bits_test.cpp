@@ -107,15 +107,14 @@ TEST_CASE("sums have the same bits on all ranks and in 100 runs: fp32 in rank or
     for (const int cpus : {2, size})  // which decides how private memory goes
       for (const bool is_symmetric : {false, true}) {
         if (is_symmetric && cpus == size) continue;
-        run_ranks(
-            size,
-            [&](Communicator& comm) {
-              CAPTURE(size);
-              CAPTURE(cpus);
-              CAPTURE(is_symmetric);
-              CHECK(runs_that_differ(comm, size, is_symmetric) == 0);
-            },
-            {.cpus = cpus});
+        run_ranks(size,
+                  [&](Communicator& comm) {
+                    CAPTURE(size);
+                    CAPTURE(cpus);
+                    CAPTURE(is_symmetric);
+                    CHECK(runs_that_differ(comm, size, is_symmetric) == 0);
+                  },
+                  {.cpus = cpus});
       }
 }
 
