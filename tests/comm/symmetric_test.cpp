@@ -67,17 +67,19 @@ int64_t wrong_elements(Communicator& comm, int64_t count, Who who, bool in_place
 }  // namespace
 
 TEST_CASE("symmetric memory changes no bit, whoever has it") {
-  for (const int size : kSizes)
-    run_ranks(size, [&](Communicator& comm) {
-      for (const int64_t count : {1, 4099, 100003})
-        for (const Who who :
-             {Who::kAll, Who::kNone, Who::kEven, Who::kInputsOfAll, Who::kInputsOfAllOutputsOfEven})
-          for (const bool in_place : {false, true}) {
-            CAPTURE(size);
-            CAPTURE(count);
-            CHECK(wrong_elements(comm, count, who, in_place) == 0);
-          }
-    });
+  const auto program = [](Communicator& comm) {
+    for (const int64_t count : {1, 4099, 100003})
+      for (const Who who :
+           {Who::kAll, Who::kNone, Who::kEven, Who::kInputsOfAll, Who::kInputsOfAllOutputsOfEven})
+        for (const bool in_place : {false, true}) {
+          CAPTURE(comm.size());
+          CAPTURE(count);
+          CHECK(wrong_elements(comm, count, who, in_place) == 0);
+        }
+  };
+  for (const int size : kSizes) run_ranks(size, program);
+  // Private memory goes through rings where ranks share CPUs, else through slots.
+  for (const int cpus : {2, 4}) run_ranks(4, program, {.cpus = cpus});
 }
 
 TEST_CASE("processes: symmetric memory is one memory for all, in groups too") {

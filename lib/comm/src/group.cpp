@@ -148,7 +148,7 @@ WorkPtr Group::all_reduce(const void* in, void* out, int64_t count, DType dtype,
   const auto to = static_cast<Bytes>(out);
   const int64_t bytes = call.bytes();
   const bool direct = may_be_direct(call, from, bytes, to, bytes);
-  const bool through_ring = size_ > 1 && !direct && may_go_through_ring(call);
+  const bool through_ring = !direct && may_go_through_ring(call);
   auto work = operation(collectives_, std::move(call));
   return start(std::move(work), through_ring ? run_through_ring(*work, from, to)
                                              : direct_or_staged(*work, from, to, direct));
