@@ -9,10 +9,10 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
 #include "smp/plan/model_family.h"
+#include "smp/plan/xxh64.h"
 #include "smp/runtime/checkpoint_manifest.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
-#include "xxh64.h"
 
 namespace smp::fuzz {
 

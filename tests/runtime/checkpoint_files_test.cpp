@@ -13,7 +13,6 @@
 #include "smp/plan/json.h"
 #include "smp/runtime/checkpoint_reader.h"
 #include "smp/runtime/checkpoint_writer.h"
-#include "xxh64.h"
 
 namespace smp {
 namespace {
@@ -62,14 +61,6 @@ struct Saved {
 };
 
 }  // namespace
-
-TEST_CASE("xxh64 gives what xxhsum -H1 prints") {
-  CHECK(xxh64("", 0) == 0xef46db3751d8e999);
-  CHECK(xxh64("a", 1) == 0xd24ec4f1a98c6e5b);
-  CHECK(xxh64("abc", 3) == 0x44bc2cf5ad770999);
-  const std::string text = "Nobody inspects the spammish repetition";  // longer than a stripe
-  CHECK(xxh64(text.data(), static_cast<int64_t>(text.size())) == 0xfbcea83c8a378bf1);
-}
 
 TEST_CASE("a flat range of a box is part of a row, whole rows, part of a row") {
   TensorPiece piece{"w", {10, 8}, DType::kF32, {2, 7, 1, 5}, 2, 15, nullptr};

@@ -11,8 +11,8 @@
 
 #include "json_depth.h"
 #include "smp/plan/json.h"
+#include "smp/plan/xxh64.h"
 #include "smp/runtime/safetensors.h"
-#include "xxh64.h"
 
 namespace smp {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "smp/plan/check.h"
-#include "xxh64.h"
+#include "smp/plan/xxh64.h"
 
 namespace smp {
 namespace {

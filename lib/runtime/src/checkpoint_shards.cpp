@@ -12,7 +12,7 @@
 
 #include "smp/plan/check.h"
 #include "smp/plan/json.h"
-#include "xxh64.h"
+#include "smp/plan/xxh64.h"
 
 namespace smp {
 namespace {

@@ -1,4 +1,4 @@
-#include "xxh64.h"
+#include "smp/plan/xxh64.h"
 
 #define XXH_INLINE_ALL  // nothing to link, nothing to find at run time
 #include <xxhash.h>
