@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -54,11 +55,23 @@ struct WorkerEnvironment {
   int threads = 0;
   int console_columns = 0;
   int local_rank = 0;
+  std::string host;  // as the user named it; "" = there is one
   std::string cuda_module;
   GdrUse gdr_use = GdrUse::kAuto;
   std::string progress_page;  // "" = nobody looks
   std::optional<Fault> fault;
 };
+
+// The name of this rank's host among those of the job.
+std::string own_host(const std::string& hosts, const std::string& group_rank) {
+  if (hosts.find(',') == std::string::npos || group_rank.empty()) return "";
+  std::istringstream names(hosts);
+  std::string name;
+  for (int i = env::number<int>(env::kGroupRank, group_rank); i >= 0; --i) {
+    if (!std::getline(names, name, ',')) return "";
+  }
+  return name;
+}
 
 // Ranks of a host share its processors unless OMP_NUM_THREADS says otherwise.
 int threads_of(const std::string& omp_num_threads, int local_world_size) {
@@ -77,6 +90,7 @@ WorkerEnvironment read_environment() {
   const std::string columns = env::optional(env::kConsoleColumns);
   if (!columns.empty())
     environment.console_columns = env::number<int>(env::kConsoleColumns, columns);
+  environment.host = own_host(env::optional(env::kHosts), env::optional(env::kGroupRank));
   environment.cuda_module = env::optional(env::kCudaModule);
   environment.gdr_use = read_gdr_use();
   environment.local_rank =
@@ -147,6 +161,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
   train_options.progress_columns = environment.console_columns;
   train_options.threads = environment.threads;
   train_options.ranks_of_host = environment.job.local_size;
+  train_options.host = environment.host;
   train_options.owns_process = true;
   train_options.open_gpu = [open = gpus_of_module(environment.cuda_module),
                             local_rank = environment.local_rank](GpuRequest request) {

@@ -58,6 +58,12 @@ TEST_CASE("what would fail again is not started again") {
   CHECK(decide_restart(rules(9), {config}, true).why_not ==
         "what is wrong with the job would be wrong again");
   CHECK(decide_restart(rules(9), {config}, false).again);
+  // A network's file that is gone for a second: the job was right when it trained.
+  CHECK(decide_restart(rules(9), {failed_at(7), config}, true).again);
+  CHECK(decide_restart(rules(9), {failed_at(7), config, config}, true).why_not ==
+        "it failed before its first step twice");
+  CHECK(decide_restart(rules(9), {failed_at(0), config}, true).why_not ==
+        "what is wrong with the job would be wrong again");
 }
 
 TEST_CASE("an end that is no failure of ranks or hosts starts nothing again, without a word") {

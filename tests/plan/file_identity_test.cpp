@@ -90,6 +90,22 @@ TEST_CASE("a stamp changes with a file, also where its size and its time of chan
   const KnownFile after = look_at_file(path);
   CHECK(after.identity.bytes == before.identity.bytes);
   CHECK(after.stamp != before.stamp);
+  CHECK(error_of([&] { check_unchanged(before, path, before.stamp); }) == "no error");
+  CHECK(error_of([&] { check_unchanged(before, path, after.stamp); }) ==
+        "'" + path + "' has changed since the run began: it had " + text_of(before.identity) +
+            ", and has " + text_of(after.identity));
+}
+
+TEST_CASE("a file that was replaced by the same is no other") {
+  const ScratchFolder folder;
+  const std::string path = folder / "a";
+  put(path, "abc");
+  const KnownFile before = look_at_file(path);
+  put(folder / "b", "abc");
+  std::filesystem::rename(folder / "b", path);
+  const KnownFile after = look_at_file(path);
+  CHECK(after.stamp != before.stamp);
+  CHECK(error_of([&] { check_unchanged(before, path, after.stamp); }) == "no error");
 }
 
 TEST_CASE("of many files the sizes of all are looked at, and the content of some") {

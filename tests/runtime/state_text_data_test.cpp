@@ -1,10 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "files_and_errors.h"
 #include "scratch_folder.h"
 #include "smp/plan/data_files.h"
+#include "smp/runtime/last_words.h"
 #include "smp/runtime/text_data.h"
 
 using namespace smp;
@@ -139,4 +142,50 @@ TEST_CASE("a file that shrinks during the run is named") {
                     ("training.data.path: " + path +
                      " has become shorter than the 100 bytes it had at the start of the run")
                         .c_str());
+}
+
+TEST_CASE("a file that is replaced, or written again in place, during the run is named") {
+  const ScratchFolder folder;
+  const std::string path = folder / "text";
+  write(path, std::string(100, 'x'));
+  const TextData data(find_data_files(training_on(path, 99)), 99, 1);
+  const auto changed = [&] {
+    const std::string text = error_of([&] { read(data, 0, 0, 1, 99); });
+    return text.starts_with("'" + path + "' has changed since the run began: it had 100 bytes (");
+  };
+  SUBCASE("replaced") {
+    write(folder / "other", std::string(100, 'y'));
+    std::filesystem::rename(folder / "other", path);
+    CHECK(changed());
+  }
+  SUBCASE("written again") {
+    write(path, std::string(100, 'y'));
+    CHECK(changed());
+  }
+  SUBCASE("longer") {
+    write(path, std::string(101, 'x'));
+    CHECK(changed());
+  }
+  SUBCASE("the same again") {
+    write(path, std::string(100, 'x'));
+    CHECK_NOTHROW(read(data, 0, 0, 1, 99));
+  }
+}
+
+// What was right at the start and fails later is no fault of the job: it may be started again.
+TEST_CASE("a file that cannot be read during the run is a failure, and no wrong configuration") {
+  const ScratchFolder folder;
+  const std::string path = folder / "text";
+  write(path, std::string(100, 'x'));
+  const TextData data(find_data_files(training_on(path, 99)), 99, 1);
+  std::filesystem::remove(path);
+  LastWords words;
+  try {
+    read(data, 0, 0, 1, 99);
+  } catch (const std::exception& error) {
+    describe(error, words);
+  }
+  CHECK(words.message ==
+        "training.data.path: cannot read " + path + ": No such file or directory");
+  CHECK(words.exit_code == ExitCode::kFailure);
 }

@@ -11,8 +11,8 @@
 #include <random>
 #include <system_error>
 
-#include "build_id.h"
 #include "smp/launcher/duration.h"
+#include "smp/plan/build_id.h"
 #include "smp/plan/errors.h"
 
 namespace smp {

@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "build_id.h"
 #include "host_addresses.h"
 #include "smp/launcher/binding.h"
 #include "smp/launcher/guard.h"
+#include "smp/plan/build_id.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 

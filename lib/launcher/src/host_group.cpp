@@ -14,11 +14,11 @@
 #include <system_error>
 
 #include "agent_link.h"
-#include "build_id.h"
 #include "host_tree.h"
 #include "push_window.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/guard.h"
+#include "smp/plan/build_id.h"
 
 namespace smp {
 namespace {

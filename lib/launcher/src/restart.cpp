@@ -51,7 +51,12 @@ RestartDecision decide_restart(const RestartRules& rules, const std::vector<Star
                       (last.end == JobEnd::kHostsUnreachable && starts.size() > 1);
   if (!failed || rules.most == 0) return {};
   const auto no = [](std::string why) { return RestartDecision{false, std::move(why), {}}; };
-  if (is_plan && last.end == JobEnd::kRankFailed &&
+  // Where an earlier start has trained, the job was right: what a rank lacks now (a file that a
+  // network does not bring) may be there again.
+  const bool has_trained = std::any_of(starts.begin(), starts.end(), [](const Start& start) {
+    return start.failed_step.value_or(0) > 0;
+  });
+  if (is_plan && last.end == JobEnd::kRankFailed && !has_trained &&
       last.exit_code == static_cast<int>(ExitCode::kBadConfig))
     return no("what is wrong with the job would be wrong again");
   const Start* before = starts.size() > 1 ? &starts[starts.size() - 2] : nullptr;

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/unreadable.h"
 
 namespace smp {
 namespace {
@@ -48,8 +50,8 @@ void add_file(DataFiles& found, const fs::path& path) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
   if (error || ::access(path.c_str(), R_OK) != 0) {
-    throw ConfigError(fmt::format("training.data.path: cannot read {}: {}", path.string(),
-                                  error ? error.message() : "Permission denied"));
+    throw_unreadable(fmt::format("training.data.path: cannot read {}", path.string()),
+                     error ? error.value() : errno);
   }
   if (bytes > 0) found.files.push_back({path.string(), static_cast<int64_t>(bytes)});
 }
@@ -73,10 +75,9 @@ void add_folder(DataFiles& found, const fs::path& folder, const std::vector<std:
       add_file(found, entry->path());
     }
   }
-  if (error) {
-    throw ConfigError(
-        fmt::format("training.data.path: cannot list {}: {}", folder.string(), error.message()));
-  }
+  if (error)
+    throw_unreadable(fmt::format("training.data.path: cannot list {}", folder.string()),
+                     error.value());
   std::sort(found.files.begin(), found.files.end(),
             [](const DataFile& a, const DataFile& b) { return a.path < b.path; });
 }
@@ -101,9 +102,11 @@ DataFiles find_data_files(const TrainingSpec& training, int64_t sequences) {
 
   std::error_code error;
   const fs::file_status status = fs::status(found.path, error);
-  if (!fs::exists(status)) {
+  if (status.type() == fs::file_type::not_found) {
     throw ConfigError(fmt::format("training.data.path: {} does not exist", found.path));
   }
+  if (error)
+    throw_unreadable(fmt::format("training.data.path: cannot read {}", found.path), error.value());
   if (fs::is_directory(status)) {
     add_folder(found, found.path, suffixes, is_stdlib);
   } else {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -31,7 +31,7 @@ FileStamp stamp_of_status(const struct stat& info, const std::string& path) {
                             fmt::format("cannot read '{}', which is no plain file", path));
   }
   return {info.st_dev, info.st_ino, info.st_size,
-          info.st_ctim.tv_sec * 1'000'000'000 + info.st_ctim.tv_nsec};
+          info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
 // Without waiting: a pipe that nobody writes to is refused like any other that is no plain file.
@@ -73,10 +73,11 @@ FileStamp stamp_at(const std::string& path) {
   return stamp_of_status(info, path);
 }
 
-KnownFile known(const std::string& path, const FileStamp& stamp, std::string_view sample) {
+KnownFile known(const std::string& path, const FileStamp& stamp, std::string_view sample,
+                int64_t blocks) {
   std::string hashed(reinterpret_cast<const char*>(&stamp.bytes), sizeof stamp.bytes);
   hashed.append(sample);
-  return {{path, stamp.bytes, xxh64(hashed.data(), static_cast<int64_t>(hashed.size()))}, stamp};
+  return {{path, stamp.bytes, xxh64(hashed.data(), static_cast<int64_t>(hashed.size()))}, stamp, blocks};
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ FileStamp stamp_of(int descriptor, const std::string& path) {
 }
 
 KnownFile look_at_file(const std::string& path, int64_t blocks) {
-  if (blocks == 0) return known(path, stamp_at(path), "");
+  if (blocks == 0) return known(path, stamp_at(path), "", 0);
   const LookedAtFile file(path);
   const FileStamp stamp = stamp_of(file.number(), path);
   std::string sample;
@@ -106,10 +107,22 @@ KnownFile look_at_file(const std::string& path, int64_t blocks) {
       file.read(last / steps * block + last % steps * block / steps, kIdentityBlockBytes, sample);
     }
   }
-  return known(path, stamp, sample);
+  return known(path, stamp, sample, blocks);
 }
 
 FileIdentity identify_file(const std::string& path) { return look_at_file(path).identity; }
+
+void check_unchanged(const KnownFile& before, const std::string& path, const FileStamp& now) {
+  if (now == before.stamp) return;
+  const FileIdentity there = look_at_file(path, before.blocks).identity;
+  const FileIdentity& was = before.identity;
+  // Of a file whose content nobody has looked at, another time is all there is to tell.
+  const bool same = there.bytes == was.bytes && there.sampled_hash == was.sampled_hash;
+  if (same && before.blocks > 0) return;
+  throw std::runtime_error(fmt::format(
+      "'{}' has changed since the run began: it had {}, and has {}", path, text_of(was),
+      same ? "as many, written since" : text_of(there)));
+}
 
 std::vector<KnownFile> look_at_files(const std::string& folder,
                                      const std::vector<std::string>& paths) {

@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
 
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/unreadable.h"
 
 namespace smp {
 namespace {
@@ -30,10 +30,12 @@ std::string shown(std::string_view text) {
 
 std::ifstream open(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
     throw ConfigError(fmt::format("training.data.path: {} does not exist", path));
   }
-  if (!std::filesystem::is_regular_file(path, error)) {
+  if (error) throw_unreadable(fmt::format("training.data.path: cannot read {}", path), error.value());
+  if (!std::filesystem::is_regular_file(status)) {
     throw ConfigError(
         fmt::format("training.data.path: {} is no file: images come from one file, a "
                     "line each",
@@ -46,10 +48,7 @@ std::ifstream open(const std::string& path) {
                     path));
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw ConfigError(
-        fmt::format("training.data.path: cannot read {}: {}", path, std::strerror(errno)));
-  }
+  if (!file) throw_unreadable(fmt::format("training.data.path: cannot read {}", path), errno);
   return file;
 }
 
@@ -94,6 +93,7 @@ ImageFile read_image_file(const JobSpec& job) {
   const int64_t numbers = spec.channels * spec.height * spec.width;
   std::string text;
   for (int64_t line = 1; std::getline(file, text); ++line) {
+    found.bytes += static_cast<int64_t>(text.size()) + 1;
     if (text.ends_with('\r')) text.pop_back();
     std::vector<double> values;
     for (Numbers words(found.path, line, text); !words.done();) {
@@ -125,6 +125,7 @@ ImageFile read_image_file(const JobSpec& job) {
       found.pixels.push_back(static_cast<float>(2 * value / spec.largest - 1));
     }
   }
+  if (file.bad()) throw_unreadable(fmt::format("training.data.path: cannot read {}", found.path), EIO);
   if (found.images() == 0) {
     throw ConfigError(fmt::format("training.data.path: {} holds no images", found.path));
   }

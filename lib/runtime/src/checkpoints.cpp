@@ -7,6 +7,7 @@
 #include <bit>
 #include <set>
 
+#include "agreement.h"
 #include "host_copies.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
@@ -52,8 +53,12 @@ int64_t Checkpoints::start() {
   }
   if (const std::string& folder = plan_.job.training.init_from; !folder.empty()) {
     const HuggingFaceWeights weights(folder, plan_.job.model);
+    std::vector<HeldAlike> held;
+    add_files(held, "training.init_from", weights.files());
+    check_held_alike(model_.groups->world(), options_.host, held, "setup.same");
     HostCopies copies(model_.gpu.get());
     for (const TensorPiece& piece : weights_to_load(model_, copies)) weights.read(piece);
+    weights.check_files_unchanged();
     copies.store();
     model_.optimizer->adopt_weights();
   }
@@ -63,6 +68,10 @@ int64_t Checkpoints::start() {
 int64_t Checkpoints::resume() {
   const std::string name =
       options_.resume_step ? store_.of_step(*options_.resume_step) : store_.latest();
+  const FileIdentity manifest = identify_file(store_.folder() + "/" + name + "/manifest.json");
+  check_held_alike(model_.groups->world(), options_.host,
+                   {{"the checkpoint to go on from", name + ", manifest of " + text_of(manifest)}},
+                   "setup.same");
   try {
     load(name);
   } catch (const CheckpointError& error) {

@@ -26,6 +26,7 @@ class Text final : public DataSource {
                         out.integers(BatchField::kTargets));
   }
   int64_t trained_size() const override { return data_.trained_bytes(); }
+  std::vector<FileIdentity> files() const override { return data_.files(); }
 
  private:
   const TextData data_;
@@ -44,6 +45,7 @@ class Images final : public DataSource {
     data_.read_held_out(first, count, pixels(out), out.integers(BatchField::kLabels));
   }
   int64_t trained_size() const override { return data_.trained(); }
+  std::vector<FileIdentity> files() const override { return {data_.identity()}; }
 
  private:
   static T* pixels(const SampleBuffers& out) {

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "smp/plan/file_identity.h"
 #include "smp/plan/plan.h"
 #include "smp/runtime/engine.h"
 
@@ -20,9 +22,12 @@ class DataSource {
 
   // Without what is held out; a resumed run must find the same.
   virtual int64_t trained_size() const = 0;
+
+  // What is trained on and evaluated on, as it was when it was opened.
+  virtual std::vector<FileIdentity> files() const = 0;
 };
 
-// Throws ConfigError as find_data_files() and read_image_file() do.
+// Throws as find_data_files() and read_image_file() do.
 std::unique_ptr<DataSource> open_data(const Plan& plan);
 
 }  // namespace smp

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/plan/unreadable.h"
 
 namespace smp {
 namespace {
@@ -27,7 +29,7 @@ constexpr int64_t kReadBytes = 1 << 20;
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("training.init_from: cannot read {}", path));
+  if (!file) throw_unreadable(fmt::format("training.init_from: cannot read {}", path), errno);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -73,6 +75,27 @@ HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& mode
   check_huggingface_config(config, text_of(config), model);
   open_files();
   check_tensors(model);
+  look_at_all();
+}
+
+void HuggingFaceWeights::look_at_all() {
+  std::vector<std::string> paths = {folder_ + "/config.json"};
+  if (!file_of_.empty()) paths.push_back(folder_ + "/" + kIndex);
+  for (const auto& [name, reader] : files_) paths.push_back(folder_ + "/" + name);
+  known_ = look_at_files(folder_, paths);
+}
+
+std::vector<FileIdentity> HuggingFaceWeights::files() const {
+  std::vector<FileIdentity> files;
+  for (const KnownFile& file : known_) files.push_back(file.identity);
+  return files;
+}
+
+void HuggingFaceWeights::check_files_unchanged() const {
+  for (const KnownFile& file : known_) {
+    const std::string path = folder_ + "/" + file.identity.name;
+    check_unchanged(file, path, look_at_file(path, 0).stamp);
+  }
 }
 
 HuggingFaceWeights::~HuggingFaceWeights() = default;

@@ -9,7 +9,7 @@
 #include "data_draw.h"
 #include "smp/plan/check.h"
 #include "smp/plan/data_files.h"
-#include "smp/plan/errors.h"
+#include "smp/plan/xxh64.h"
 
 namespace smp {
 namespace {
@@ -37,6 +37,13 @@ ImageData::ImageData(const JobSpec& job)
       height_(job.model.input_height),
       width_(job.model.input_width),
       seed_(job.training.seed) {}
+
+FileIdentity ImageData::identity() const {
+  const std::vector<uint64_t> hashes = {
+      xxh64(file_.labels.data(), static_cast<int64_t>(file_.labels.size() * sizeof(int32_t))),
+      xxh64(file_.pixels.data(), static_cast<int64_t>(file_.pixels.size() * sizeof(float)))};
+  return {file_.path, file_.bytes, xxh64(hashes.data(), 2 * sizeof(uint64_t))};
+}
 
 int64_t ImageData::drawn(int64_t step, int64_t sample) const {
   return static_cast<int64_t>(data_draw(seed_, step, sample) %

@@ -6,21 +6,24 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <stdexcept>
+#include <system_error>
 
 #include "data_draw.h"
 #include "smp/plan/check.h"
-#include "smp/plan/errors.h"
 
 namespace smp {
 namespace {
+
+std::string cannot_read(const std::string& path) {
+  return fmt::format("training.data.path: cannot read {}", path);
+}
 
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (fd_ < 0) {
-      throw ConfigError(
-          fmt::format("training.data.path: cannot read {}: {}", path, std::strerror(errno)));
+      throw std::system_error(errno, std::generic_category(), cannot_read(path));
     }
   }
   ~OpenFile() { ::close(fd_); }
@@ -32,17 +35,19 @@ class OpenFile {
   int fd_;
 };
 
-void read_file(const DataFile& file, int64_t offset, int64_t count, unsigned char* out) {
+}  // namespace
+
+void TextData::read_file(size_t number, int64_t offset, int64_t count, unsigned char* out) const {
+  const DataFile& file = files_.files[number];
   const OpenFile open(file.path);
   while (count > 0) {
     const ssize_t got = ::pread(open.fd(), out, static_cast<size_t>(count), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      throw ConfigError(
-          fmt::format("training.data.path: cannot read {}: {}", file.path, std::strerror(errno)));
+      throw std::system_error(errno, std::generic_category(), cannot_read(file.path));
     }
     if (got == 0) {
-      throw ConfigError(
+      throw std::runtime_error(
           fmt::format("training.data.path: {} has become shorter than the {} bytes it had at "
                       "the start of the run",
                       file.path, file.bytes));
@@ -51,9 +56,9 @@ void read_file(const DataFile& file, int64_t offset, int64_t count, unsigned cha
     offset += got;
     count -= got;
   }
+  // Behind the read, so that what was read is what was there before.
+  check_unchanged(known_[number], file.path, stamp_of(open.fd(), file.path));
 }
-
-}  // namespace
 
 TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
                    int64_t held_out_samples, int64_t sequences_per_sample)
@@ -67,11 +72,26 @@ TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
                      (held_out_samples > 0 ? held_out_samples * sample_bytes_ + 1 : 0)),
       held_out_samples_(held_out_samples) {
   int64_t begin = 0;
+  std::vector<std::string> paths;
   for (const DataFile& file : files_.files) {
     begins_.push_back(begin);
     begin += file.bytes + 1;
+    paths.push_back(file.path);
+  }
+  known_ = look_at_files(files_.path, paths);
+  for (size_t i = 0; i < known_.size(); ++i) {
+    if (known_[i].identity.bytes == files_.files[i].bytes) continue;
+    throw std::runtime_error(fmt::format(
+        "training.data.path: {} is being written: it had {} bytes, and has {}", paths[i],
+        files_.files[i].bytes, known_[i].identity.bytes));
   }
   SMP_CHECK(trained_bytes_ >= window_bytes_);
+}
+
+std::vector<FileIdentity> TextData::files() const {
+  std::vector<FileIdentity> files;
+  for (const KnownFile& file : known_) files.push_back(file.identity);
+  return files;
 }
 
 int64_t TextData::window_start(int64_t step, int64_t sample) const {
@@ -87,7 +107,7 @@ void TextData::read_bytes(int64_t begin, int64_t count, unsigned char* out) cons
     const DataFile& file = files_.files[i];
     const int64_t offset = begin - begins_[i];  // file.bytes: the 0 byte behind the file
     const int64_t from_file = std::min(count, file.bytes - offset);
-    if (from_file > 0) read_file(file, offset, from_file, out);
+    if (from_file > 0) read_file(i, offset, from_file, out);
     out += from_file;
     begin += from_file;
     count -= from_file;

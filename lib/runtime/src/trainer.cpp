@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "agreement.h"
 #include "cache_flushes.h"
 #include "checkpoints.h"
 #include "data_source.h"
@@ -25,9 +26,11 @@
 #include "gpu_ways.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
+#include "smp/plan/build_id.h"
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/xxh64.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/engine.h"
 #include "smp/runtime/huggingface_export.h"
@@ -69,6 +72,22 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const Communic
   if (options.run_dir.empty()) return;
   const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
   prediction_for(plan, mesh.coord_of(world.rank()));  // the report wants it
+}
+
+// Hosts may have other files under the same names, and ranks that were started by hand another plan:
+// each would go on, with samples and targets that belong to nothing.
+void check_same_job(const Plan& plan, const TrainOptions& options, const DataSource& data,
+                    Communicator& world) {
+  const std::string text = write_plan(plan);
+  std::vector<HeldAlike> held = {
+      {"smp-worker", fmt::format("build {}", own_build_id())},
+      {"the plan", fmt::format("{:016x}", xxh64(text.data(), static_cast<int64_t>(text.size())))},
+      {"start", options.resume_step ? fmt::format("from the checkpoint of step {}",
+                                                  *options.resume_step)
+                : options.resume    ? "from the last checkpoint"
+                                    : "anew"}};
+  add_files(held, "training.data.path", data.files());
+  check_held_alike(world, options.host, held, "setup.same");
 }
 
 // No silent detour: who runs on it hears what it costs.
@@ -333,12 +352,13 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
   std::optional<LedgerScope> on_host;
   std::unique_ptr<Checkpoints> checkpoints;
   try {
+    const std::unique_ptr<DataSource> data = open_data(plan);
+    check_same_job(plan, options, *data, world);
     model = apply_parallelism(plan, by_host, ledger, gpu, options.ranks_of_host,
                               talking ? &*talking : nullptr);
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
-    const std::unique_ptr<DataSource> data = open_data(plan);
     checkpoints = std::make_unique<Checkpoints>(plan, options, model, data->trained_size());
     RunResult result;
     run_steps(plan, options, *data, model, *checkpoints, ledger, result);

@@ -15,6 +15,7 @@ struct ImageFile {
   std::string path;
   std::vector<float> pixels;    // one image after the other, -1 to 1
   std::vector<int32_t> labels;  // 0 to vocab_size - 1
+  int64_t bytes = 0;            // of the file
   int64_t trained = 0;          // of the images, without those that are held out at the end
 
   int64_t images() const { return static_cast<int64_t>(labels.size()); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "smp/plan/file_identity.h"
 #include "smp/plan/job_spec.h"
 #include "smp/runtime/huggingface_export.h"
 #include "smp/runtime/safetensors.h"
@@ -30,6 +31,11 @@ class HuggingFaceWeights {
   // stored in another one of these is converted, rounded to nearest.
   void read(const TensorPiece& piece) const;
 
+  // What they were read from, as it was when this object was made.
+  std::vector<FileIdentity> files() const;
+  // Throws std::runtime_error, with the file, where one has changed since.
+  void check_files_unchanged() const;
+
  private:
   struct Stored {  // a tensor of the files
     const SafetensorsReader* file = nullptr;
@@ -42,11 +48,13 @@ class HuggingFaceWeights {
   };
 
   void open_files();
+  void look_at_all();
   void add_file(const std::string& name);
   void check_tensors(const ModelSpec& model);
   std::string their_name(const std::string& name, const ModelSpec& model) const;
 
   std::string folder_;
+  std::vector<KnownFile> known_;  // all of its files that are read
   std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;  // by name
   std::map<std::string, Stored> stored_;                             // by their name
   std::map<std::string, std::string> file_of_;                       // tensor to file

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "smp/plan/file_identity.h"
 #include "smp/plan/image_file.h"
 
 // Training data: images of a file, resized to what the model reads. Sample i of step s is the image
@@ -15,6 +16,8 @@ class ImageData {
 
   int64_t drawn(int64_t step, int64_t sample) const;  // the image of a sample
   int64_t trained() const { return file_.trained; }
+  // Of all images and labels, which are in memory: what becomes of the file later is no matter.
+  FileIdentity identity() const;
 
   // images [count, channels, height, width] of fp64, fp32, bf16 or fp16 as the model's
   // input, labels [count];

@@ -31,6 +31,7 @@ struct TrainOptions {
   std::FILE* progress = nullptr;        // rank 0's step line
   int progress_columns = 0;             // of the terminal that shows it; 0 = it is none
   std::optional<int64_t> steps;         // instead of the plan's
+  std::string host;                     // of this rank, as the user named it; "" = there is one
   int threads = 0;                      // of torch, in this rank; 0 = torch's own choice
   int ranks_of_host = 0;                // that share its memory; 0 = the plan's number
   // The process is this one rank: torch's own threads count for it as well.

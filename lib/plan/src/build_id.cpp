@@ -1,4 +1,4 @@
-#include "build_id.h"
+#include "smp/plan/build_id.h"
 
 #include <elf.h>
 #include <fmt/format.h>

@@ -1,0 +1,36 @@
+#include "smp/plan/unreadable.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "smp/plan/errors.h"
+
+namespace smp {
+namespace {
+
+bool is_named_wrongly(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EACCES:
+    case EPERM:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case EINVAL: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void throw_unreadable(const std::string& what, int error) {
+  if (is_named_wrongly(error))
+    throw ConfigError(fmt::format("{}: {}", what, std::strerror(error)));
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+}  // namespace smp
