@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,28 @@ TEST_CASE("a process leads its own session and group") {
   CHECK(record.out[5].find(pid) != std::string::npos);
   CHECK(record.out[5].rfind(pid) > record.out[5].find(pid));
   CHECK(!record.ends[5].failed());
+}
+
+// Its file system stands still: a pipe that nobody writes to.
+TEST_CASE("an error file that cannot be read now holds up no other process") {
+  const ScratchFolder folder;
+  const std::string path = folder / "words";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  LocalHost host;
+  Record record;
+  Command fails = shell("exit 7");
+  fails.error_file = path;
+  host.start(0, fails);
+  host.start(1, shell(fmt::format("while kill -0 {} 2>/dev/null; do sleep 0.01; done; echo there; "
+                                  "exec sleep 300",
+                                  host.pid_of(0))));
+  CHECK(dispatch_until(host, record, [&] { return record.out[1] == "there\n"; }));
+  {
+    const FileDescriptor words(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    if (words.is_open()) CHECK(write(words.number(), "{}", 2) == 2);
+  }
+  CHECK(dispatch_until(host, record, [&] { return record.ends.count(0) != 0; }));
+  CHECK(record.ends[0].exit_code == 7);
 }
 
 TEST_CASE("a process that its control group does not take is started outside it") {

@@ -229,6 +229,7 @@ TEST_CASE("a job's output: rank logs as they come, host logs and console in whol
     output.take(2, Stream::kOut, "one\n", kNoon);
     output.take(0, Stream::kOut, "o\n", kNoon);
     output.flush();
+    REQUIRE(output.wait_for_logs(milliseconds(60'000)));
     console.flush(milliseconds(2000));
     CHECK(output.last_error_lines(1, 9) == std::vector<std::string>{"three"});
     return text_in(shown);

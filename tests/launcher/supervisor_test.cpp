@@ -3,9 +3,14 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+
 #include "launcher/scripted_host.h"
+#include "scratch_folder.h"
 #include "smp/launcher/report.h"
 
 using namespace smp;
@@ -291,4 +296,83 @@ TEST_CASE("a console that nobody reads holds the output back, then drops it and 
   read_end.reset();  // the reader goes: everything that waited is let go
   CHECK(console.flush(milliseconds(2000)));
   CHECK(!console.full());
+}
+
+namespace {
+
+// A log whose file system stands still until somebody lets it go on: a pipe that is full.
+class StalledLog {
+ public:
+  StalledLog() : path(folder_ / "log") {
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    pipe_ = FileDescriptor(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    const std::string filling(4096, 'x');
+    while (write(pipe_.number(), filling.data(), filling.size()) > 0) filled_ += filling.size();
+  }
+
+  void go_on() {
+    std::string bytes(filled_, ' ');
+    REQUIRE(read(pipe_.number(), bytes.data(), bytes.size()) > 0);
+  }
+  std::string text() {
+    std::string bytes(1 << 20, ' ');
+    const ssize_t size = read(pipe_.number(), bytes.data(), bytes.size());
+    bytes.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    return bytes;
+  }
+
+ private:
+  ScratchFolder folder_;
+  FileDescriptor pipe_;
+  size_t filled_ = 0;
+
+ public:
+  const std::string path;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "a log whose file system stands still holds up nothing else, and is whole at the end") {
+  StalledLog log;
+  Job one = job(1);
+  one.files[0].out_log = log.path;
+  one.files[0].err_log = "/dev/null";
+  // Each dispatch is a time at which hosts are talked with. Where a write held it up, nobody would
+  // let the log go on.
+  int talks = 0;
+  ScriptedHost::Step talk = [&](HostEvents& events) {
+    if (++talks == 200) log.go_on();
+    if (talks == 400) return events.on_ended(0, code(0));
+    events.on_output(0, Stream::kOut, "line\n", std::chrono::system_clock::now());
+    host.then(talk);
+  };
+  host.then(talk);
+  const JobResult result = supervise(one, host, console, -1);
+  CHECK(result.exit_code == 0);
+  std::string expected;
+  for (int i = 0; i < 399; ++i) expected += "line\n";
+  CHECK(log.text() == expected);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob, "Ctrl-C ends the waiting for a log that nobody can write any more") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  const FileDescriptor read_end(ends[0]), write_end(ends[1]);
+  StalledLog log;
+  Job one = job(1);
+  one.files[0].out_log = log.path;
+  one.files[0].err_log = "/dev/null";
+  host.then([](HostEvents& events) {
+    events.on_output(0, Stream::kOut, "line\n", std::chrono::system_clock::now());
+    events.on_ended(0, code(0));
+  });
+  host.at_finish = [&](HostEvents&) {
+    const unsigned char number = SIGINT;
+    REQUIRE(write(write_end.number(), &number, 1) == 1);
+  };
+  const JobResult result = supervise(one, host, console, read_end.number());
+  CHECK(result.exit_code == 125);
+  CHECK(result.launcher_error == "the logs are not whole: their file system does not answer");
+  log.go_on();
 }

@@ -96,9 +96,9 @@ TEST_CASE("files of another size, or of other bytes, are no same files") {
   const auto held = [&](const std::string& name) {
     FileIdentity file = identify_file(folder / name);
     file.name = "a.txt";
-    std::vector<HeldAlike> held;
-    add_files(held, "training.data.path", {file});
-    return held;
+    std::vector<HeldAlike> all;
+    add_files(all, "training.data.path", {file});
+    return all;
   };
   CHECK(said_by_all(2, [&](int rank) { return held(rank == 0 ? "a" : "c"); }) == "no error");
   const std::string text = said_by_all(2, [&](int rank) { return held(rank == 0 ? "a" : "b"); });

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -26,9 +27,27 @@ using std::chrono::milliseconds;
 constexpr milliseconds kForWelcome{30'000};
 constexpr milliseconds kForLastWords{2'000};   // to bring the last frames to the launcher
 constexpr milliseconds kBetweenProgress{900};  // of the same rank
+constexpr milliseconds kForDisk{20};           // usual; what takes longer is not waited for
 constexpr size_t kMostWaitingBytes = 4 << 20;  // on their way to the launcher, before ranks wait
 
+// An earlier run of the same folder may have left one.
+void make_room_for(const std::string& error_file) {
+  std::error_code error;
+  const auto folder = std::filesystem::path(error_file).parent_path();
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw StartError(
+        fmt::format("cannot create folder '{}': {}", folder.string(), error.message()));
+  std::filesystem::remove(error_file, error);
+}
+
 }  // namespace
+
+struct AgentSession::Beside {
+  Then then;
+  std::exception_ptr error;
+  std::atomic<bool> done{false};
+};
 
 AgentSession::AgentSession(FrameChannel channel, int control_fd, ProcessHost& host,
                            MakeTransport make_transport, std::string push_folder)
@@ -37,7 +56,7 @@ AgentSession::AgentSession(FrameChannel channel, int control_fd, ProcessHost& ho
       host_(host),
       make_transport_(std::move(make_transport)),
       silence_(kForWelcome),
-      pushed_files_(std::move(push_folder)) {}
+      pushed_files_(std::make_shared<PushedFolder>(std::move(push_folder))) {}
 
 int AgentSession::run() {
   channel_.send(FrameType::kHello, encode(HelloMessage{kProtocolVersion, own_build_id()}));
@@ -55,7 +74,7 @@ int AgentSession::run() {
   left_behind += host_.finish(*this);
   if (below_) left_behind += below_->finish(*this);
   end_below();
-  pushed_files_.remove();
+  if (!beside_) pushed_files_->remove();
   if (over_) return static_cast<int>(ExitCode::kLauncherError);
   channel_.send(FrameType::kFinished,
                 PayloadWriter().number(static_cast<uint64_t>(left_behind)).bytes());
@@ -68,17 +87,19 @@ void AgentSession::poll_once() {
   host_.hold_output(hold);
   if (below_) below_->hold_output(hold);
   const short out_events = channel_.wants_to_write() ? POLLOUT : 0;
-  pollfd ready[5] = {{host_.event_fd(), POLLIN, 0},
+  pollfd ready[6] = {{host_.event_fd(), POLLIN, 0},
                      {channel_.in(), POLLIN, 0},
                      {control_fd_, POLLIN, 0},
                      {channel_.out(), out_events, 0},
-                     {below_ ? below_->event_fd() : -1, POLLIN, 0}};
-  poll(ready, 5, static_cast<int>(silence_.interval().count()));
+                     {below_ ? below_->event_fd() : -1, POLLIN, 0},
+                     {disk_.event_fd(), POLLIN, 0}};
+  poll(ready, 6, static_cast<int>(silence_.interval().count()));
   if (ready[2].revents != 0 && told_to_end()) over_ = true;
   if (ready[1].revents != 0) {
     silence_.heard();
     if (!channel_.receive([this](const Frame& frame) { on_frame(frame); })) over_ = true;
   }
+  go_on();
   if (ready[0].revents != 0) host_.dispatch(*this);
   if (ready[4].revents != 0) {
     below_->dispatch(*this);
@@ -134,6 +155,54 @@ void AgentSession::on_signalled(int number, const std::string& host) {
 }
 
 void AgentSession::on_frame(const Frame& frame) {
+  if (!has_to_wait(frame)) return act_on(frame);
+  frames_behind_.emplace_back(frame.type, std::string(frame.payload));
+}
+
+// What is for a rank that runs, or ends everything, does not wait for the start of another.
+bool AgentSession::has_to_wait(const Frame& frame) const {
+  switch (frame.type) {
+    case FrameType::kAlive:
+    case FrameType::kHold:
+    case FrameType::kFinish: return false;
+    case FrameType::kSignal:
+    case FrameType::kShowStacks:
+    case FrameType::kInput:
+      return beside_ != nullptr && told_posts_.count(PayloadReader(frame.payload).small_number()) == 0;
+    default: return beside_ != nullptr;
+  }
+}
+
+void AgentSession::beside(size_t bytes, std::function<void()> work, Then then) {
+  beside_ = std::make_shared<Beside>();
+  beside_->then = std::move(then);
+  disk_.add(bytes, [result = beside_, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      result->error = std::current_exception();
+    }
+    result->done = true;
+  });
+  if (!disk_.wait(kForDisk)) return;
+  const auto ended = std::exchange(beside_, nullptr);
+  ended->then(ended->error);
+}
+
+void AgentSession::go_on() {
+  disk_.forget_done();
+  if (beside_ && beside_->done) {
+    const auto ended = std::exchange(beside_, nullptr);
+    ended->then(ended->error);
+  }
+  while (!beside_ && !frames_behind_.empty()) {
+    const auto [type, payload] = std::move(frames_behind_.front());
+    frames_behind_.pop_front();
+    act_on({type, payload});
+  }
+}
+
+void AgentSession::act_on(const Frame& frame) {
   PayloadReader reader(frame.payload);
   switch (frame.type) {
     case FrameType::kAlive: return;
@@ -214,16 +283,21 @@ void AgentSession::reach(const WelcomeMessage& message) {
 void AgentSession::take_push(std::string_view message) {
   if (push_refused_) return;
   if (below_) below_->pass_push(message);
-  try {
-    const bool all = pushed_files_.take(message);
-    if (all && chdir(pushed_files_.path().c_str()) != 0)
+  const auto work = [files = pushed_files_, bytes = std::string(message)] {
+    const bool all = files->take(bytes);
+    if (all && chdir(files->path().c_str()) != 0)  // of all threads
       throw PushRefused(
-          fmt::format("cannot work in folder '{}': {}", pushed_files_.path(), strerror(errno)));
-    ++taken_;
-  } catch (const PushRefused& error) {
-    push_refused_ = true;
-    channel_.send(FrameType::kRefused, PayloadWriter().text(error.what()).bytes());
-  }
+          fmt::format("cannot work in folder '{}': {}", files->path(), strerror(errno)));
+  };
+  beside(message.size(), work, [this](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+      ++taken_;
+    } catch (const PushRefused& refused) {
+      push_refused_ = true;
+      channel_.send(FrameType::kRefused, PayloadWriter().text(refused.what()).bytes());
+    }
+  });
 }
 
 void AgentSession::tell_pushed() {
@@ -280,22 +354,28 @@ Host& AgentSession::host_of(int process) {
 void AgentSession::start(StartMessage message) {
   before_ = std::move(message.command);
   if (message.place != 0) return start_below(message.process, message.place);
+  if (before_.error_file.empty()) return start_here(message.process);
+  beside(
+      0, [file = before_.error_file] { make_room_for(file); },
+      [this, process = message.process](std::exception_ptr error) {
+        try {
+          if (error) std::rethrow_exception(error);
+        } catch (const StartError& refused) {
+          return on_start_failed(process, refused.what());
+        }
+        start_here(process);
+      });
+}
+
+// The command of `before_`.
+void AgentSession::start_here(int process) {
   Command command = before_;
   command.environment = merged_environment(inherited_, before_.environment);
   try {
-    if (!command.error_file.empty()) {
-      std::error_code error;
-      const auto folder = std::filesystem::path(command.error_file).parent_path();
-      std::filesystem::create_directories(folder, error);
-      if (error)
-        throw StartError(
-            fmt::format("cannot create folder '{}': {}", folder.string(), error.message()));
-      std::filesystem::remove(command.error_file, error);  // an earlier run's, of the same folder
-    }
-    host_.start(message.process, command);
-    told_posts_[message.process] = 0;
+    host_.start(process, command);
+    told_posts_[process] = 0;
   } catch (const StartError& error) {
-    on_start_failed(message.process, error.what());
+    on_start_failed(process, error.what());
   }
 }
 

@@ -1,17 +1,21 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent_messages.h"
 #include "pushed_folder.h"
 #include "silence.h"
+#include "smp/launcher/disk_writer.h"
 #include "smp/launcher/frame_channel.h"
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/local_host.h"
@@ -46,13 +50,20 @@ class AgentSession : public HostEvents {
   void on_signalled(int number, const std::string& host) override;
 
  private:
+  using Then = std::function<void(std::exception_ptr)>;
+
   void on_frame(const Frame& frame);
+  bool has_to_wait(const Frame& frame) const;
+  void act_on(const Frame& frame);
+  void beside(size_t bytes, std::function<void()> work, Then then);
+  void go_on();
   void welcome(const WelcomeMessage& message);
   void reach(const WelcomeMessage& message);
   void end_below();
   void tell_of_hosts();
   Host& host_of(int process);
   void start(StartMessage message);
+  void start_here(int process);
   void start_below(int process, int place);
   void poll_once();
   void tell_progress();
@@ -75,9 +86,15 @@ class AgentSession : public HostEvents {
   std::optional<HostGroup> below_;
   std::set<int> ranks_below_;
   SilenceWatch silence_;
-  PushedFolder pushed_files_;
+  const std::shared_ptr<PushedFolder> pushed_files_;
   uint64_t taken_ = 0, told_taken_ = 0;  // messages about files
   bool push_refused_ = false;
+  // What waits for a file system is done beside this thread, which meanwhile talks on. What the
+  // other side asks for behind it keeps its place.
+  struct Beside;
+  DiskWriter disk_;
+  std::shared_ptr<Beside> beside_;  // under way; null: nothing
+  std::deque<std::pair<FrameType, std::string>> frames_behind_;
   std::optional<ReservedPort> port_;
   std::vector<std::string> inherited_ = own_environment();
   Command before_;                      // the command of the rank that was started last

@@ -16,18 +16,37 @@ using SystemTime = std::chrono::system_clock::time_point;
 constexpr int kFirstColour = 31;
 constexpr int kColours = 6;
 
-// A log that failed once is given up: one message is enough.
-void write_or_drop(std::unique_ptr<LogFile>& log, std::string_view bytes) {
-  if (log == nullptr) return;
-  try {
-    log->write(bytes);
-  } catch (const std::system_error&) {
-    log.reset();
-    throw;
-  }
-}
+constexpr std::chrono::milliseconds kForOpening{200};  // of all logs, where that takes no longer
 
 }  // namespace
+
+// A log that failed once is given up: one message is enough.
+struct JobOutput::Log {
+  Log(std::string where, LogLimit most) : path(std::move(where)), limit(most) {}
+
+  void open() {
+    try {
+      file.emplace(path, limit);
+    } catch (const std::system_error&) {
+      failed = true;
+      throw;
+    }
+  }
+  void write(std::string_view bytes) {
+    if (failed) return;
+    try {
+      file->write(bytes);
+    } catch (const std::system_error&) {
+      failed = true;
+      throw;
+    }
+  }
+
+  std::string path;
+  LogLimit limit;
+  std::optional<LogFile> file;
+  bool failed = false;
+};
 
 JobOutput::JobOutput(const Job& job, Console& console)
     : job_(job),
@@ -39,17 +58,32 @@ JobOutput::JobOutput(const Job& job, Console& console)
   const int count = static_cast<int>(job.commands.size());
   if (job.output.fold && job.output.shown_ranks.size() > 1)
     fold_.emplace(job.output.shown_ranks.size());
-  const LogLimit& limit = job.output.log_limit;
-  for (const std::string& path : job.output.host_logs)
-    host_logs_.push_back(std::make_unique<LogFile>(path, limit));
+  for (const std::string& path : job.output.host_logs) host_logs_.push_back(opened(path));
   for (int rank = 0; rank < count; ++rank) {
     Rank& one = ranks_.emplace_back();
     if (job.output.shown_ranks.count(rank) != 0) one.shown = splitters_of(rank, true);
     if (!host_logs_.empty()) one.in_log = splitters_of(rank, false);
     if (job.files[rank].out_log.empty()) continue;
-    one.out_log = std::make_unique<LogFile>(job.files[rank].out_log, limit);
-    one.err_log = std::make_unique<LogFile>(job.files[rank].err_log, limit);
+    one.out_log = opened(job.files[rank].out_log);
+    one.err_log = opened(job.files[rank].err_log);
   }
+  disk_.wait(kForOpening);
+  check_logs();
+}
+
+std::shared_ptr<JobOutput::Log> JobOutput::opened(const std::string& path) {
+  auto log = std::make_shared<Log>(path, job_.output.log_limit);
+  disk_.add(0, [log] { log->open(); });
+  return log;
+}
+
+void JobOutput::append(const std::shared_ptr<Log>& log, std::string_view bytes) {
+  if (log == nullptr || bytes.empty()) return;
+  disk_.add(bytes.size(), [log, text = std::string(bytes)] { log->write(text); });
+}
+
+void JobOutput::check_logs() {
+  if (const std::exception_ptr error = disk_.take_error()) std::rethrow_exception(error);
 }
 
 std::string JobOutput::prefix_of(int rank, Stream stream, SystemTime time, bool coloured) const {
@@ -86,7 +120,7 @@ void JobOutput::take(int rank, Stream stream, std::string_view bytes, SystemTime
     splitter.feed(bytes, now, lines_);
     show(rank, stream, time);
   }
-  write_or_drop(stream == Stream::kErr ? one.err_log : one.out_log, bytes);
+  append(stream == Stream::kErr ? one.err_log : one.out_log, bytes);
   if (one.in_log == nullptr) return;
   LineSplitter& splitter = one.in_log->of(stream);
   if (timed_) splitter.set_prefix(prefix_of(rank, stream, time, false));
@@ -129,7 +163,7 @@ void JobOutput::show_folded(const std::vector<LineFold::Folded>& lines) {
 
 void JobOutput::write_host_log(int rank, std::string_view lines) {
   const size_t host = job_.hosts.empty() ? 0 : static_cast<size_t>(job_.host_of_rank[rank]);
-  write_or_drop(host_logs_[host], lines);
+  append(host_logs_[host], lines);
 }
 
 std::optional<JobOutput::Clock::time_point> JobOutput::due() const {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -35,6 +36,7 @@ namespace smp {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;                        // a pipe holds as much
+constexpr auto kForWords = std::chrono::milliseconds(10'000);  // of a process that has ended
 constexpr auto kPatience = std::chrono::milliseconds(10'000);  // for processes that do not die
 
 FileDescriptor checked(int number, const char* what) {
@@ -88,6 +90,11 @@ void watch(int epoll, int number, uint32_t events = EPOLLIN) {
 
 }  // namespace
 
+struct LocalHost::ReadWords {
+  std::string text;
+  std::atomic<bool> done{false};
+};
+
 LocalHost::LocalHost()
     : oom_watch_(std::make_unique<OomWatch>()),
       pages_(std::make_unique<ProgressPages>()),
@@ -106,6 +113,7 @@ LocalHost::LocalHost()
   child_signals_ = checked(signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
   watch(events_.number(), child_signals_.number());
   watch(events_.number(), output_.number());
+  watch(events_.number(), disk_.event_fd());
   if (xid_watch_->log() >= 0) watch(events_.number(), xid_watch_->log());
 }
 
@@ -286,6 +294,38 @@ void LocalHost::dispatch(HostEvents& events) {
   bool child_changed = false;
   while (read(child_signals_.number(), &info, sizeof info) > 0) child_changed = true;
   if (child_changed) reap(events);
+  disk_.forget_done();
+  tell_ends(events, kForWords);
+}
+
+// The file system that holds its last words may stand still: they are read by another thread, and
+// ends are told in their order.
+void LocalHost::take_end(int process, ProcessEnd end, const std::string& error_file,
+                         HostEvents& events) {
+  std::shared_ptr<ReadWords> words;
+  if (end.failed() && !error_file.empty()) {
+    words = std::make_shared<ReadWords>();
+    disk_.add(0, [words, path = error_file] {
+      words->text = read_error_file(path);
+      words->done = true;
+    });
+  }
+  if (words == nullptr && ended_.empty()) return events.on_ended(process, end);
+  ended_.push_back({process, std::move(end), words, std::chrono::steady_clock::now()});
+}
+
+void LocalHost::tell_ends(HostEvents& events, std::chrono::milliseconds patience) {
+  const auto now = std::chrono::steady_clock::now();
+  while (!ended_.empty()) {
+    Ended& first = ended_.front();
+    if (first.words != nullptr && first.words->done)
+      first.end.last_words = std::move(first.words->text);
+    else if (first.words != nullptr && now - first.since < patience)
+      return;
+    const Ended told = std::move(first);
+    ended_.pop_front();
+    events.on_ended(told.process, told.end);
+  }
 }
 
 void LocalHost::read_ready_pipes(HostEvents& events) {
@@ -342,8 +382,7 @@ void LocalHost::reap(HostEvents& events) {
     const std::string program = std::move(found->second.program);
     end.cpu_ms = ms_of(usage.ru_utime) + ms_of(usage.ru_stime);
     end.peak_memory_bytes = usage.ru_maxrss * 1024;
-    if (!found->second.error_file.empty())
-      end.last_words = read_error_file(found->second.error_file);
+    const std::string error_file = std::move(found->second.error_file);
     process_of_pid_.erase(found);
     pid_of_process_.erase(process);
     close_input(process);
@@ -363,7 +402,7 @@ void LocalHost::reap(HostEvents& events) {
       end.out_of_memory = status == SIGKILL && oom_watch_->take_kill();
       if (end.out_of_memory) end.memory_limit_bytes = oom_watch_->limit_bytes();
     }
-    events.on_ended(process, end);
+    take_end(process, std::move(end), error_file, events);
   }
 }
 
@@ -381,6 +420,9 @@ int LocalHost::finish(HostEvents& events) {
     }
     reap(events);
   }
+  while (!disk_.wait(std::chrono::milliseconds(10)) && Clock::now() < deadline)
+    events.on_still_finishing();
+  tell_ends(events, {});
   const std::set<pid_t> spared = neighbour_ != nullptr ? neighbour_->children() : std::set<pid_t>{};
   const int in_group = group_->kill();
   const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,

@@ -8,13 +8,20 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <system_error>
 #include <utility>
+
+#include "smp/launcher/log_file.h"
 
 namespace smp {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenWrites{1000};
+constexpr std::chrono::milliseconds kForLastWrites{10'000};
 constexpr std::chrono::minutes kAllUsageFor{10};  // of a start: that is when people look
 constexpr std::chrono::seconds kBetweenUsageLater{10};
 
@@ -26,33 +33,86 @@ std::string own_host() {
 
 }  // namespace
 
-StatusBoard::StatusBoard(BoardPlaces places, int max_restarts) : places_(std::move(places)) {
+struct StatusBoard::Files {
+  void append(const std::string& path, const std::string& line) {
+    try {
+      std::unique_ptr<LogFile>& log = logs[path];
+      if (log == nullptr) log = std::make_unique<LogFile>(path);
+      log->write(line);
+      failing.erase(path);
+    } catch (const std::system_error& error) {
+      tell_first(path, error.what());
+    }
+  }
+
+  void replace(const std::string& path) {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex);
+      text = std::move(newest.extract(path).mapped());
+    }
+    const std::string draft = path + ".new";
+    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
+      failing.erase(path);
+      return;
+    }
+    tell_first(path, fmt::format("cannot write '{}': {}", path, strerror(errno)));
+    std::remove(draft.c_str());
+  }
+
+  // True: nothing of this file waits yet.
+  bool hold(const std::string& path, std::string text) {
+    const std::lock_guard lock(mutex);
+    return newest.insert_or_assign(path, std::move(text)).second;
+  }
+
+  void tell_first(const std::string& path, const std::string& what) {
+    if (failing.insert(path).second) tell(what);
+  }
+
+  void tell(const std::string& what) {
+    const std::lock_guard lock(mutex);
+    trouble = what;
+  }
+
+  std::string take_trouble() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(trouble, {});
+  }
+
+  std::map<std::string, std::unique_ptr<LogFile>> logs;
+  std::set<std::string> failing;  // files, which were told
+  std::mutex mutex;               // of the following
+  std::map<std::string, std::string> newest;  // by path
+  std::string trouble;
+};
+
+StatusBoard::StatusBoard(BoardPlaces places, int max_restarts)
+    : places_(std::move(places)), files_(std::make_shared<Files>()) {
   status_.host = own_host();
   status_.process = getpid();
   status_.began = std::chrono::system_clock::now();
   status_.max_restarts = max_restarts;
-  events_ = opened(places_.events_file);
-  usage_ = opened(places_.usage_file);
 }
 
-std::unique_ptr<LogFile> StatusBoard::opened(const std::string& path) {
-  if (path.empty()) return nullptr;
-  try {
-    return std::make_unique<LogFile>(path);
-  } catch (const std::system_error& error) {
-    tell(path, error.what());
-    return nullptr;
-  }
+void StatusBoard::append(const std::string& path, std::string line) {
+  if (path.empty()) return;
+  if (disk_.full())
+    return files_->tell(
+        fmt::format("lines of '{}' are left out: its file system does not answer", path));
+  const size_t bytes = line.size();
+  disk_.add(bytes, [files = files_, path, text = std::move(line)] { files->append(path, text); });
 }
 
-void StatusBoard::append(LogFile* file, const std::string& path, const std::string& line) {
-  if (file == nullptr) return;
-  try {
-    file->write(line);
-    failing_.erase(path);
-  } catch (const std::system_error& error) {
-    tell(path, error.what());
-  }
+// Only the newest waits.
+void StatusBoard::replace(const std::string& path, std::string text) {
+  if (path.empty()) return;
+  const size_t bytes = text.size();
+  if (files_->hold(path, std::move(text)))
+    disk_.add(bytes, [files = files_, path] { files->replace(path); });
 }
 
 void StatusBoard::begin_start(const std::string& job_id, int start, int ranks) {
@@ -78,6 +138,10 @@ void StatusBoard::end(int exit_code) {
   status_.view.running = 0;
   status_.state = "ended";
   on_event({"end", {}, fmt::format("exit code {}", exit_code)});
+  if (!disk_.wait(kForLastWrites))
+    files_->tell(fmt::format("what shows how the run stands is not written: its file system has not "
+                             "answered for {} s",
+                             kForLastWrites.count() / 1000));
 }
 
 void StatusBoard::on_look(const JobView& view) {
@@ -90,9 +154,8 @@ void StatusBoard::on_event(const JobEvent& event) {
   status_.last_event = event.rank           ? fmt::format("rank {} {}", *event.rank, event.text)
                        : event.text.empty() ? event.name
                                             : fmt::format("{}: {}", event.name, event.text);
-  if (events_ != nullptr)
-    append(events_.get(), places_.events_file,
-           event_json(event, status_.start, std::chrono::system_clock::now()));
+  append(places_.events_file,
+         event_json(event, status_.start, std::chrono::system_clock::now()));
   // The ends of many ranks come at once, and the last word is that of the job.
   write(event.name != "rank_ended");
 }
@@ -104,34 +167,17 @@ void StatusBoard::on_usage(const HostUsage& usage) {
   at = now;
   HostUsage told = usage;
   told.start = status_.start;
-  append(usage_.get(), places_.usage_file, usage_json(told) + "\n");
+  append(places_.usage_file, usage_json(told) + "\n");
 }
 
 void StatusBoard::write(bool now) {
   if (!now && Clock::now() - written_at_ < kBetweenWrites) return;
   written_at_ = Clock::now();
   status_.updated = std::chrono::system_clock::now();
-  if (!places_.status_file.empty()) replace(places_.status_file, status_json(status_));
-  if (!places_.metrics_file.empty()) replace(places_.metrics_file, prometheus_text(status_));
+  replace(places_.status_file, status_json(status_));
+  replace(places_.metrics_file, prometheus_text(status_));
 }
 
-void StatusBoard::replace(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
-    failing_.erase(path);
-    return;
-  }
-  tell(path, fmt::format("cannot write '{}': {}", path, strerror(errno)));
-  std::remove(draft.c_str());
-}
-
-void StatusBoard::tell(const std::string& path, const std::string& trouble) {
-  if (failing_.insert(path).second) trouble_ = trouble;
-}
-
-std::string StatusBoard::take_trouble() { return std::exchange(trouble_, {}); }
+std::string StatusBoard::take_trouble() { return files_->take_trouble(); }
 
 }  // namespace smp

@@ -17,6 +17,7 @@
 #include "smp/launcher/console.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/error_file.h"
+#include "smp/launcher/guard.h"
 #include "smp/launcher/job_observer.h"
 #include "smp/launcher/job_output.h"
 #include "smp/launcher/report.h"
@@ -86,6 +87,7 @@ class Supervisor : public HostEvents {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   }
   Clock::time_point settled_at(Clock::time_point now) const;
+  void finish_output();
   void with_output(const std::function<void()>& act);
   void launcher_failed(const std::string& text);
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
@@ -121,7 +123,7 @@ JobResult Supervisor::run() {
   result_.left_behind = host_.finish(*this);
   if (ending()) result_.ending = since(ending_since_);
   result_.elapsed = since(started_);
-  with_output([&] { output_->flush(); });
+  finish_output();
   // The last lines of ranks that have all ended at once may have been read just now.
   if (result_.cause && failed_of_lost_peer(result_.ranks[result_.cause->rank]))
     result_.cause = find_cause(result_.ranks);
@@ -132,6 +134,20 @@ JobResult Supervisor::run() {
     result_.unsaved_for = save_request_.number();
   result_.exit_code = exit_code_of(result_);
   return std::move(result_);
+}
+
+// Also the logs are whole then, however long their file system takes, unless somebody has had enough.
+void Supervisor::finish_output() {
+  if (!output_) return;
+  output_->flush();
+  while (!output_->wait_for_logs(kWhileUnheard)) {
+    pollfd control{control_fd_, POLLIN, 0};
+    if (poll(&control, 1, 0) > 0 && asked_to_end(control_fd_, {})) {
+      launcher_failed("the logs are not whole: their file system does not answer");
+      break;
+    }
+  }
+  with_output([&] { output_->check_logs(); });
 }
 
 void Supervisor::start_ranks() {
@@ -149,7 +165,8 @@ void Supervisor::start_ranks() {
 
 void Supervisor::loop() {
   while (alive_ > 0 && !finished_) {
-    const bool hold = console_.full() && !console_.stalled();
+    const bool hold =
+        (console_.full() && !console_.stalled()) || (output_ && output_->is_full());
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);
@@ -165,7 +182,10 @@ void Supervisor::loop() {
     if (ready[1].revents != 0) read_control();
     host_.dispatch(*this);
     if (ready[2].revents != 0) input_.read_some();
-    if (output_) output_->release(now);
+    with_output([&] {
+      output_->release(now);
+      output_->check_logs();
+    });
     if (now >= standstill_->next_look()) look(now);
     check_clock(now);
   }
@@ -175,7 +195,7 @@ void Supervisor::loop() {
 void Supervisor::on_output(int rank, Stream stream, std::string_view bytes,
                            std::chrono::system_clock::time_point time) {
   standstill_->wrote(rank, Clock::now());
-  with_output([&] { output_->take(rank, stream, bytes, time); });
+  if (output_) output_->take(rank, stream, bytes, time);
   if (stream == Stream::kErr && result_.ranks[rank].ended) hear_last_words(rank);
 }
 

@@ -4,12 +4,14 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
 
 #include "smp/launcher/child_owner.h"
+#include "smp/launcher/disk_writer.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
@@ -59,6 +61,13 @@ class LocalHost : public ProcessHost {
     int process = 0;
     std::string program, error_file;
   };
+  struct ReadWords;  // of an error file, by another thread
+  struct Ended {     // that nobody was told of yet
+    int process = 0;
+    ProcessEnd end;
+    std::shared_ptr<ReadWords> words;  // null: there are none to wait for
+    std::chrono::steady_clock::time_point since;
+  };
   struct Pipe {
     int process = 0;
     Stream stream = Stream::kOut;
@@ -68,6 +77,8 @@ class LocalHost : public ProcessHost {
 
   void open_pipe(int process, Stream stream, FileDescriptor read_end, bool of_debugger = false);
   void reap(HostEvents& events);
+  void take_end(int process, ProcessEnd end, const std::string& error_file, HostEvents& events);
+  void tell_ends(HostEvents& events, std::chrono::milliseconds patience);
   void watch_input(int process);
   void close_input(int process);
   bool read_pipe(int number, HostEvents& events);
@@ -81,12 +92,14 @@ class LocalHost : public ProcessHost {
   FileDescriptor null_;
   FileDescriptor child_signals_;  // signalfd
   FileDescriptor output_;         // epoll over the pipes
-  FileDescriptor events_;         // epoll over child_signals_, output_ and full inputs
+  FileDescriptor events_;         // epoll over child_signals_, output_, full inputs and disk_
   std::unique_ptr<OomWatch> oom_watch_;
   std::unique_ptr<ProgressPages> pages_;
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<RankCgroup> group_;
   std::unique_ptr<XidWatch> xid_watch_;
+  DiskWriter disk_;          // reads error files
+  std::deque<Ended> ended_;  // in their order
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
   bool held_ = false;

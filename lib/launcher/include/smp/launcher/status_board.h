@@ -4,11 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
+#include "smp/launcher/disk_writer.h"
 #include "smp/launcher/job_observer.h"
-#include "smp/launcher/log_file.h"
 #include "smp/launcher/run_status.h"
 
 namespace smp {
@@ -24,8 +23,9 @@ struct BoardPlaces {
 };
 
 // Keeps a job's status and events where others can read them. Files are replaced whole, at most
-// once a second. What cannot be written is told once, and tried again: a job does not end for want
-// of onlookers. One thread.
+// once a second, beside the calling thread: of a file system that stands still, the board keeps what
+// is newest. What cannot be written is told once, and tried again: a job does not end for want of
+// onlookers. One thread.
 class StatusBoard : public JobObserver {
  public:
   StatusBoard(BoardPlaces places, int max_restarts);
@@ -39,28 +39,27 @@ class StatusBoard : public JobObserver {
   void begin_start(const std::string& job_id, int start, int ranks);
   void set_state(const std::string& state);
   void still_there();  // nothing has changed; to be called now and then
-  void end(int exit_code);
+  void end(int exit_code);  // all is written behind it, where that takes 10 s at most
 
-  // What could not be written since the last call; empty: nothing.
+  // What could not be written since the last call, as far as that is known; empty: nothing.
   std::string take_trouble();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void write(bool now);
-  std::unique_ptr<LogFile> opened(const std::string& path);
-  void append(LogFile* file, const std::string& path, const std::string& line);
-  void replace(const std::string& path, const std::string& text);
-  void tell(const std::string& path, const std::string& trouble);
+  struct Files;  // what the writing thread uses
+
+  void append(const std::string& path, std::string line);
+  void replace(const std::string& path, std::string text);
 
   BoardPlaces places_;
   RunStatus status_;
-  std::unique_ptr<LogFile> events_, usage_;
   Clock::time_point start_began_{};
   std::map<std::string, Clock::time_point> usage_at_;  // written, of each host
   Clock::time_point written_at_{};
-  std::string trouble_;
-  std::set<std::string> failing_;  // files, which were told
+  std::shared_ptr<Files> files_;
+  DiskWriter disk_;
 };
 
 }  // namespace smp
