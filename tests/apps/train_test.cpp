@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -168,6 +169,58 @@ TEST_CASE("ranks read the data that their hosts were pushed") {
   INFO(end.err);
   CHECK(end.code == 0);
   CHECK(lines_of(run + "/metrics.jsonl").size() == 3);
+}
+
+// python-stdlib is where each host's python3 says.
+TEST_CASE("hosts whose data differ do not train, and are named with what they hold") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", python = folder / "python3";
+  std::filesystem::create_directories(folder / "a");
+  std::filesystem::create_directories(folder / "b");
+  std::ofstream(folder / "a/text.py") << std::string(18'000, 'a');
+  std::ofstream(folder / "b/text.py") << std::string(18'003, 'a');
+  std::ofstream(python) << "#!/bin/sh\ntest \"$GROUP_RANK\" = 1 && echo " << folder / "b"
+                        << " || echo " << folder / "a" << "\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
+  const ProgramEnd end =
+      run_program({SMP_LAUNCH, "--hosts", "a:2,b:2", "--via", "local", "--max-restarts", "3",
+                   "--run-dir", folder / "run", plan},
+                  {"PATH=" + folder.path() + ":/usr/bin:/bin"});
+  CHECK(end.code == 3);
+  INFO(end.err);
+  CHECK(contains(end.err,
+                 "the ranks do not hold the same, so that they would train on to a wrong result:\n"));
+  CHECK(contains(end.err,
+                 "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
+  CHECK(contains(end.err, "; rank 0 on a: 18000 bytes (sampled content "));
+  CHECK(contains(end.err, "not started again: what is wrong with the job would be wrong again\n"));
+}
+
+TEST_CASE("data that are gone for a moment while a job trains cost it a restart") {
+  const ScratchFolder folder;
+  const std::string plan = folder / "plan.yaml", run = folder / "run", text = folder / "text.py";
+  std::ofstream(text) << std::string(100'000, 'a');
+  REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan, "--set", "training.data.path=" + text, "--set",
+                       "training.checkpoint.every_steps=100"})
+              .code == 0);
+  Program launched(
+      {SMP_LAUNCH, "--max-restarts", "3", "--restart-pause", "1s", "--run-dir", run, plan});
+  wait_for_lines(run + "/metrics.jsonl", 1);
+  std::filesystem::rename(text, folder / "away");
+  for (std::string status; !contains(status, "\"state\": \"waiting\"") &&
+                           !contains(status, "\"start\": 2") &&
+                           !contains(status, "\"state\": \"ended\"");
+       usleep(10'000))
+    status = read_file(run + "/status.json");
+  std::filesystem::rename(folder / "away", text);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+  INFO(end.err);
+  CHECK(end.code == 0);
+  CHECK(contains(end.err,
+                 "training.data.path: cannot read " + text + ": No such file or directory"));
+  CHECK(contains(end.err, "smp-launch: restart 1 of 3, from "));
+  CHECK(lines_of(run + "/metrics.jsonl").size() == 400);
 }
 
 TEST_CASE("a host that does not share the run folder is named before any rank starts") {

@@ -78,7 +78,9 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const Communic
 // each would go on, with samples and targets that belong to nothing.
 void check_same_job(const Plan& plan, const TrainOptions& options, const DataSource& data,
                     Communicator& world) {
-  const std::string text = write_plan(plan);
+  Plan closed = plan;
+  close_plain_keys(closed.job);
+  const std::string text = write_plan(closed);
   std::vector<HeldAlike> held = {
       {"smp-worker", fmt::format("build {}", own_build_id())},
       {"the plan", fmt::format("{:016x}", xxh64(text.data(), static_cast<int64_t>(text.size())))},
