@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <system_error>
 
 #include "smp/launcher/push.h"
 #include "smp/launcher/run_folder.h"
@@ -27,11 +28,13 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// A check throws ConfigError with what is wrong, or returns what it has found.
+// A check throws ConfigError, or std::system_error, with what is wrong, or returns what it has found.
 Check run_check(const char* name, const std::function<std::string()>& check) {
   try {
     return {name, true, check()};
   } catch (const ConfigError& error) {
+    return {name, false, error.what()};
+  } catch (const std::system_error& error) {  // a disk or a network that does not bring a file
     return {name, false, error.what()};
   }
 }

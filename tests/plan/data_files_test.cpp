@@ -3,12 +3,15 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "scratch_folder.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/unreadable.h"
 
 using namespace smp;
 
@@ -141,4 +144,14 @@ TEST_CASE("byte tokens need a vocabulary of 256") {
                        ConfigError);
   model.vocab_size = 256;
   CHECK_NOTHROW(check_byte_vocabulary(model));
+}
+
+TEST_CASE("a file that a job names wrongly is its fault; one that the machine does not bring is not") {
+  for (const int error : {ENOENT, ENOTDIR, EISDIR, EACCES, ELOOP})
+    CHECK_THROWS_AS(throw_unreadable("cannot read x", error), ConfigError);
+  for (const int error : {EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EREMOTEIO})
+    CHECK_THROWS_AS(throw_unreadable("cannot read x", error), std::system_error);
+  CHECK_THROWS_WITH(throw_unreadable("cannot read x", ENOENT),
+                    "cannot read x: No such file or directory");
+  CHECK_THROWS_WITH(throw_unreadable("cannot read x", EIO), "cannot read x: Input/output error");
 }

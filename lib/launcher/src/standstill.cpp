@@ -37,9 +37,9 @@ void Standstill::ended(int rank, Clock::time_point now) {
   dump_.forget(rank);
 }
 
-void Standstill::look(const std::vector<RankState>& ranks, Clock::time_point now) {
+void Standstill::look(const std::vector<RankState>& ranks, Clock::time_point now, bool held) {
   const Clock::duration since = now - (next_look_ - kBetweenLooks);
-  if (since > kOverlooked) {
+  if (since > kOverlooked || held) {
     progress_.overlook(since, now);
     silence_.overlook(since, now);
   }

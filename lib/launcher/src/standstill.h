@@ -27,8 +27,9 @@ class Standstill {
   void has_shown(int rank) { dump_.forget(rank); }  // its stacks
 
   Clock::time_point next_look() const { return next_look_; }
-  // How far the ranks are; says so when they go on.
-  void look(const std::vector<RankState>& ranks, Clock::time_point now);
+  // How far the ranks are; says so when they go on. `held`: their output waits for the disk of the
+  // logs, which counts against no rank.
+  void look(const std::vector<RankState>& ranks, Clock::time_point now, bool held);
   JobView view(Clock::time_point now) const { return progress_.view(now); }
 
   // To be asked after a look, while the job runs. The standstill for which it ends, once the ranks

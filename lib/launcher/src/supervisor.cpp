@@ -357,7 +357,7 @@ void Supervisor::check_clock(Clock::time_point now) {
 }
 
 void Supervisor::look(Clock::time_point now) {
-  standstill_->look(result_.ranks, now);
+  standstill_->look(result_.ranks, now, output_ && output_->is_full());
   if (observer_ != nullptr) {
     observer_->on_look(standstill_->view(now));
     for (const HostUsage& usage : host_.take_usage()) observer_->on_usage(usage);

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/unreadable.h"
 
 namespace smp {
 
@@ -18,7 +18,7 @@ std::string read_text_file(const std::string& path, std::string_view what) {
     throw ConfigError(fmt::format("{}: this is a folder; name the {} in it", path, what));
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (!file) throw_unreadable(path, errno);
   std::string text;
   char block[65536];
   while (file.read(block, sizeof block) || file.gcount() > 0) {
@@ -27,7 +27,7 @@ std::string read_text_file(const std::string& path, std::string_view what) {
       throw ConfigError(fmt::format("{}: larger than 256 MiB; this is no {}", path, what));
     }
   }
-  if (file.bad()) throw ConfigError(path + ": cannot be read");
+  if (file.bad()) throw_unreadable(path, EIO);
   return text;
 }
 
