@@ -28,7 +28,8 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// A check throws ConfigError, or std::system_error, with what is wrong, or returns what it has found.
+// A check throws ConfigError, or std::system_error, with what is wrong, or returns what it has
+// found.
 Check run_check(const char* name, const std::function<std::string()>& check) {
   try {
     return {name, true, check()};

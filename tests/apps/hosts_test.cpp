@@ -71,10 +71,10 @@ TEST_CASE("ranks have none of their agent's files") {
 #ifdef SLOW_DISK
 TEST_CASE("a host whose file system stands still while its ranks start is not lost") {
   ScratchFolder folder;
-  const ProgramEnd end = run_program(
-      {SMP_LAUNCH, "--hosts", "a:1,b:1", "--via",
-       "exec:exec env LD_PRELOAD=" SLOW_DISK " $SMP_AGENT --agent", "--host-timeout", "1s",
-       "--run-dir", folder / "run", "--show-ranks", "all", "--", "/bin/sh", "-c", "echo $RANK"});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--hosts", "a:1,b:1", "--via",
+                                      "exec:exec env LD_PRELOAD=" SLOW_DISK " $SMP_AGENT --agent",
+                                      "--host-timeout", "1s", "--run-dir", folder / "run",
+                                      "--show-ranks", "all", "--", "/bin/sh", "-c", "echo $RANK"});
   CHECK(end.code == 0);
   CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] 0", "[1] 1"});
   CHECK(end.err == "");

@@ -180,19 +180,19 @@ TEST_CASE("hosts whose data differ do not train, and are named with what they ho
   std::ofstream(folder / "a/text.py") << std::string(18'000, 'a');
   std::ofstream(folder / "b/text.py") << std::string(18'003, 'a');
   std::ofstream(python) << "#!/bin/sh\ntest \"$GROUP_RANK\" = 1 && echo " << folder / "b"
-                        << " || echo " << folder / "a" << "\n";
+                        << " || echo " << folder / "a"
+                        << "\n";
   std::filesystem::permissions(python, std::filesystem::perms::owner_all);
   REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
-  const ProgramEnd end =
-      run_program({SMP_LAUNCH, "--hosts", "a:2,b:2", "--via", "local", "--max-restarts", "3",
-                   "--run-dir", folder / "run", plan},
-                  {"PATH=" + folder.path() + ":/usr/bin:/bin"});
+  const ProgramEnd end = run_program({SMP_LAUNCH, "--hosts", "a:2,b:2", "--via", "local",
+                                      "--max-restarts", "3", "--run-dir", folder / "run", plan},
+                                     {"PATH=" + folder.path() + ":/usr/bin:/bin"});
   CHECK(end.code == 3);
   INFO(end.err);
-  CHECK(contains(end.err,
-                 "the ranks do not hold the same, so that they would train on to a wrong result:\n"));
-  CHECK(contains(end.err,
-                 "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
+  CHECK(contains(
+      end.err, "the ranks do not hold the same, so that they would train on to a wrong result:\n"));
+  CHECK(contains(
+      end.err, "  ranks 2 to 3 on b: training.data.path, text.py: 18003 bytes (sampled content "));
   CHECK(contains(end.err, "; rank 0 on a: 18000 bytes (sampled content "));
   CHECK(contains(end.err, "not started again: what is wrong with the job would be wrong again\n"));
 }
@@ -208,17 +208,17 @@ TEST_CASE("data that are gone for a moment while a job trains cost it a restart"
       {SMP_LAUNCH, "--max-restarts", "3", "--restart-pause", "1s", "--run-dir", run, plan});
   wait_for_lines(run + "/metrics.jsonl", 1);
   std::filesystem::rename(text, folder / "away");
-  for (std::string status; !contains(status, "\"state\": \"waiting\"") &&
-                           !contains(status, "\"start\": 2") &&
-                           !contains(status, "\"state\": \"ended\"");
+  for (std::string status;
+       !contains(status, "\"state\": \"waiting\"") && !contains(status, "\"start\": 2") &&
+       !contains(status, "\"state\": \"ended\"");
        usleep(10'000))
     status = read_file(run + "/status.json");
   std::filesystem::rename(folder / "away", text);
   const ProgramEnd end = launched.wait(std::chrono::seconds(240));
   INFO(end.err);
   CHECK(end.code == 0);
-  CHECK(contains(end.err,
-                 "training.data.path: cannot read " + text + ": No such file or directory"));
+  CHECK(
+      contains(end.err, "training.data.path: cannot read " + text + ": No such file or directory"));
   CHECK(contains(end.err, "smp-launch: restart 1 of 3, from "));
   CHECK(lines_of(run + "/metrics.jsonl").size() == 400);
 }

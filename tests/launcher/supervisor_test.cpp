@@ -332,8 +332,9 @@ class StalledLog {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(SupervisedJob,
-                  "a log whose file system stands still holds up nothing else, and is whole at the end") {
+TEST_CASE_FIXTURE(
+    SupervisedJob,
+    "a log whose file system stands still holds up nothing else, and is whole at the end") {
   StalledLog log;
   Job one = job(1);
   one.files[0].out_log = log.path;
@@ -355,7 +356,8 @@ TEST_CASE_FIXTURE(SupervisedJob,
   CHECK(log.text() == expected);
 }
 
-TEST_CASE_FIXTURE(SupervisedJob, "Ctrl-C ends the waiting for a log that nobody can write any more") {
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "Ctrl-C ends the waiting for a log that nobody can write any more") {
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
   const FileDescriptor read_end(ends[0]), write_end(ends[1]);

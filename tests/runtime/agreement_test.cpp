@@ -85,9 +85,10 @@ TEST_CASE("ranks that hold the same go on; others are named with their hosts, an
   CHECK(said_by_all(3, [&](int rank) {
           return rank == 0 ? std::vector{plan} : std::vector{plan, file};
         }) == head + "  rank 0 on a: a.txt: none; rank 1 on a: 18000 bytes" + end);
-  CHECK(said_by_all(3, [&](int rank) {
-          return rank == 2 ? std::vector{plan, file, {"b.txt", "1 bytes"}} : std::vector{plan, file};
-        }) == head + "  rank 2 on b: b.txt: 1 bytes; rank 0 on a: none" + end);
+  CHECK(
+      said_by_all(3, [&](int rank) {
+        return rank == 2 ? std::vector{plan, file, {"b.txt", "1 bytes"}} : std::vector{plan, file};
+      }) == head + "  rank 2 on b: b.txt: 1 bytes; rank 0 on a: none" + end);
 }
 
 TEST_CASE("files of another size, or of other bytes, are no same files") {
@@ -102,11 +103,13 @@ TEST_CASE("files of another size, or of other bytes, are no same files") {
   };
   CHECK(said_by_all(2, [&](int rank) { return held(rank == 0 ? "a" : "c"); }) == "no error");
   const std::string text = said_by_all(2, [&](int rank) { return held(rank == 0 ? "a" : "b"); });
-  CHECK(text.find("rank 1 on a: training.data.path, a.txt: 9 bytes (sampled content ") != text.npos);
+  CHECK(text.find("rank 1 on a: training.data.path, a.txt: 9 bytes (sampled content ") !=
+        text.npos);
 }
 
 // Each stage of a pipeline reads its own end of the samples: tokens here, targets there.
-TEST_CASE("ranks that see other data, or other weights to start from, under the same path do not train") {
+TEST_CASE(
+    "ranks that see other data, or other weights to start from, under the same path do not train") {
   const ScratchFolder folder;
   const std::string text = parity::sample_text(4000);
   const std::string weights = test::golden_folder(test::kGoldenModels[0]);
@@ -116,7 +119,8 @@ TEST_CASE("ranks that see other data, or other weights to start from, under the 
     std::filesystem::copy(weights, folder.path() + host + "/weights");
   }
   const ModelSpec model = test::model_of_folder(weights);
-  Plan plan = parity::plan_of(model, LayoutCase{"p2", {.pipeline = 2}}, Precision::kFp32, "text.txt");
+  Plan plan =
+      parity::plan_of(model, LayoutCase{"p2", {.pipeline = 2}}, Precision::kFp32, "text.txt");
   plan.job.training.init_from = "weights";
   CHECK(trained_apart(plan, folder) == "no error");
   put(folder / "1/text.txt", text + "abc");
@@ -133,8 +137,8 @@ TEST_CASE("ranks that see other data, or other weights to start from, under the 
   std::string bytes = text_of(path);
   bytes.back() ^= 1;
   put(path, bytes);
-  CHECK(trained_apart(plan, folder)
-            .find("\n  rank 1 on b: training.init_from, " + name + ": ") != std::string::npos);
+  CHECK(trained_apart(plan, folder).find("\n  rank 1 on b: training.init_from, " + name + ": ") !=
+        std::string::npos);
 }
 
 TEST_CASE("ranks with another plan do not train") {

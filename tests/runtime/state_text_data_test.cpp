@@ -185,7 +185,6 @@ TEST_CASE("a file that cannot be read during the run is a failure, and no wrong 
   } catch (const std::exception& error) {
     describe(error, words);
   }
-  CHECK(words.message ==
-        "training.data.path: cannot read " + path + ": No such file or directory");
+  CHECK(words.message == "training.data.path: cannot read " + path + ": No such file or directory");
   CHECK(words.exit_code == ExitCode::kFailure);
 }

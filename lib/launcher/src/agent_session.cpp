@@ -168,7 +168,8 @@ bool AgentSession::has_to_wait(const Frame& frame) const {
     case FrameType::kSignal:
     case FrameType::kShowStacks:
     case FrameType::kInput:
-      return beside_ != nullptr && told_posts_.count(PayloadReader(frame.payload).small_number()) == 0;
+      return beside_ != nullptr &&
+             told_posts_.count(PayloadReader(frame.payload).small_number()) == 0;
     default: return beside_ != nullptr;
   }
 }

@@ -84,8 +84,8 @@ struct StatusBoard::Files {
   }
 
   std::map<std::string, std::unique_ptr<LogFile>> logs;
-  std::set<std::string> failing;  // files, which were told
-  std::mutex mutex;               // of the following
+  std::set<std::string> failing;              // files, which were told
+  std::mutex mutex;                           // of the following
   std::map<std::string, std::string> newest;  // by path
   std::string trouble;
 };
@@ -139,9 +139,10 @@ void StatusBoard::end(int exit_code) {
   status_.state = "ended";
   on_event({"end", {}, fmt::format("exit code {}", exit_code)});
   if (!disk_.wait(kForLastWrites))
-    files_->tell(fmt::format("what shows how the run stands is not written: its file system has not "
-                             "answered for {} s",
-                             kForLastWrites.count() / 1000));
+    files_->tell(
+        fmt::format("what shows how the run stands is not written: its file system has not "
+                    "answered for {} s",
+                    kForLastWrites.count() / 1000));
 }
 
 void StatusBoard::on_look(const JobView& view) {
@@ -154,8 +155,7 @@ void StatusBoard::on_event(const JobEvent& event) {
   status_.last_event = event.rank           ? fmt::format("rank {} {}", *event.rank, event.text)
                        : event.text.empty() ? event.name
                                             : fmt::format("{}: {}", event.name, event.text);
-  append(places_.events_file,
-         event_json(event, status_.start, std::chrono::system_clock::now()));
+  append(places_.events_file, event_json(event, status_.start, std::chrono::system_clock::now()));
   // The ends of many ranks come at once, and the last word is that of the job.
   write(event.name != "rank_ended");
 }

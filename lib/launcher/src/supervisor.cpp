@@ -136,7 +136,8 @@ JobResult Supervisor::run() {
   return std::move(result_);
 }
 
-// Also the logs are whole then, however long their file system takes, unless somebody has had enough.
+// Also the logs are whole then, however long their file system takes, unless somebody has had
+// enough.
 void Supervisor::finish_output() {
   if (!output_) return;
   output_->flush();
@@ -165,8 +166,7 @@ void Supervisor::start_ranks() {
 
 void Supervisor::loop() {
   while (alive_ > 0 && !finished_) {
-    const bool hold =
-        (console_.full() && !console_.stalled()) || (output_ && output_->is_full());
+    const bool hold = (console_.full() && !console_.stalled()) || (output_ && output_->is_full());
     host_.hold_output(hold);
     milliseconds wait = time_to_next(Clock::now());
     if (hold) wait = sooner(wait, kWhileHeld);

@@ -52,8 +52,8 @@ class LookedAtFile {
     to.resize(before + static_cast<size_t>(count));
     int64_t done = 0;
     while (done < count) {
-      const ssize_t got = ::pread(fd_, to.data() + before + done, static_cast<size_t>(count - done),
-                                  offset + done);
+      const ssize_t got =
+          ::pread(fd_, to.data() + before + done, static_cast<size_t>(count - done), offset + done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) cannot_identify(path_, errno);
       if (got == 0) break;
@@ -77,7 +77,9 @@ KnownFile known(const std::string& path, const FileStamp& stamp, std::string_vie
                 int64_t blocks) {
   std::string hashed(reinterpret_cast<const char*>(&stamp.bytes), sizeof stamp.bytes);
   hashed.append(sample);
-  return {{path, stamp.bytes, xxh64(hashed.data(), static_cast<int64_t>(hashed.size()))}, stamp, blocks};
+  return {{path, stamp.bytes, xxh64(hashed.data(), static_cast<int64_t>(hashed.size()))},
+          stamp,
+          blocks};
 }
 
 }  // namespace
@@ -119,9 +121,9 @@ void check_unchanged(const KnownFile& before, const std::string& path, const Fil
   // Of a file whose content nobody has looked at, another time is all there is to tell.
   const bool same = there.bytes == was.bytes && there.sampled_hash == was.sampled_hash;
   if (same && before.blocks > 0) return;
-  throw std::runtime_error(fmt::format(
-      "'{}' has changed since the run began: it had {}, and has {}", path, text_of(was),
-      same ? "as many, written since" : text_of(there)));
+  throw std::runtime_error(
+      fmt::format("'{}' has changed since the run began: it had {}, and has {}", path, text_of(was),
+                  same ? "as many, written since" : text_of(there)));
 }
 
 std::vector<KnownFile> look_at_files(const std::string& folder,

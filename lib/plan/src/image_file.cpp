@@ -34,7 +34,8 @@ std::ifstream open(const std::string& path) {
   if (status.type() == std::filesystem::file_type::not_found) {
     throw ConfigError(fmt::format("training.data.path: {} does not exist", path));
   }
-  if (error) throw_unreadable(fmt::format("training.data.path: cannot read {}", path), error.value());
+  if (error)
+    throw_unreadable(fmt::format("training.data.path: cannot read {}", path), error.value());
   if (!std::filesystem::is_regular_file(status)) {
     throw ConfigError(
         fmt::format("training.data.path: {} is no file: images come from one file, a "
@@ -125,7 +126,8 @@ ImageFile read_image_file(const JobSpec& job) {
       found.pixels.push_back(static_cast<float>(2 * value / spec.largest - 1));
     }
   }
-  if (file.bad()) throw_unreadable(fmt::format("training.data.path: cannot read {}", found.path), EIO);
+  if (file.bad())
+    throw_unreadable(fmt::format("training.data.path: cannot read {}", found.path), EIO);
   if (found.images() == 0) {
     throw ConfigError(fmt::format("training.data.path: {} holds no images", found.path));
   }

@@ -28,8 +28,7 @@ bool is_named_wrongly(int error) {
 }  // namespace
 
 void throw_unreadable(const std::string& what, int error) {
-  if (is_named_wrongly(error))
-    throw ConfigError(fmt::format("{}: {}", what, std::strerror(error)));
+  if (is_named_wrongly(error)) throw ConfigError(fmt::format("{}: {}", what, std::strerror(error)));
   throw std::system_error(error, std::generic_category(), what);
 }
 

@@ -90,7 +90,8 @@ bool is_same(const DifferenceNote& a, const DifferenceNote& b) {
   return a.host == b.host && a.here == b.here && a.there == b.there;
 }
 
-// "  ranks 4 to 7 on b: a.txt: 18003 bytes; rank 0 on a: 18000 bytes", a line for each that differs.
+// "  ranks 4 to 7 on b: a.txt: 18003 bytes; rank 0 on a: 18000 bytes", a line for each that
+// differs.
 std::string text_of_notes(const std::vector<DifferenceNote>& notes, size_t reference) {
   std::string text;
   size_t shown = 0, more = 0;

@@ -81,9 +81,9 @@ TextData::TextData(DataFiles files, int64_t sequence_length, uint64_t seed,
   known_ = look_at_files(files_.path, paths);
   for (size_t i = 0; i < known_.size(); ++i) {
     if (known_[i].identity.bytes == files_.files[i].bytes) continue;
-    throw std::runtime_error(fmt::format(
-        "training.data.path: {} is being written: it had {} bytes, and has {}", paths[i],
-        files_.files[i].bytes, known_[i].identity.bytes));
+    throw std::runtime_error(
+        fmt::format("training.data.path: {} is being written: it had {} bytes, and has {}",
+                    paths[i], files_.files[i].bytes, known_[i].identity.bytes));
   }
   SMP_CHECK(trained_bytes_ >= window_bytes_);
 }

@@ -74,8 +74,8 @@ void check_can_run(const Plan& plan, const TrainOptions& options, const Communic
   prediction_for(plan, mesh.coord_of(world.rank()));  // the report wants it
 }
 
-// Hosts may have other files under the same names, and ranks that were started by hand another plan:
-// each would go on, with samples and targets that belong to nothing.
+// Hosts may have other files under the same names, and ranks that were started by hand another
+// plan: each would go on, with samples and targets that belong to nothing.
 void check_same_job(const Plan& plan, const TrainOptions& options, const DataSource& data,
                     Communicator& world) {
   Plan closed = plan;
@@ -84,10 +84,10 @@ void check_same_job(const Plan& plan, const TrainOptions& options, const DataSou
   std::vector<HeldAlike> held = {
       {"smp-worker", fmt::format("build {}", own_build_id())},
       {"the plan", fmt::format("{:016x}", xxh64(text.data(), static_cast<int64_t>(text.size())))},
-      {"start", options.resume_step ? fmt::format("from the checkpoint of step {}",
-                                                  *options.resume_step)
-                : options.resume    ? "from the last checkpoint"
-                                    : "anew"}};
+      {"start", options.resume_step
+                    ? fmt::format("from the checkpoint of step {}", *options.resume_step)
+                : options.resume ? "from the last checkpoint"
+                                 : "anew"}};
   add_files(held, "training.data.path", data.files());
   check_held_alike(world, options.host, held, "setup.same");
 }

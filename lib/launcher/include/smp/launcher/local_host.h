@@ -98,8 +98,8 @@ class LocalHost : public ProcessHost {
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<RankCgroup> group_;
   std::unique_ptr<XidWatch> xid_watch_;
-  DiskWriter disk_;          // reads error files
-  std::deque<Ended> ended_;  // in their order
+  DiskWriter disk_;                        // reads error files
+  std::deque<Ended> ended_;                // in their order
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked
   bool held_ = false;

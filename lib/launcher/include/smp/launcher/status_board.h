@@ -23,9 +23,9 @@ struct BoardPlaces {
 };
 
 // Keeps a job's status and events where others can read them. Files are replaced whole, at most
-// once a second, beside the calling thread: of a file system that stands still, the board keeps what
-// is newest. What cannot be written is told once, and tried again: a job does not end for want of
-// onlookers. One thread.
+// once a second, beside the calling thread: of a file system that stands still, the board keeps
+// what is newest. What cannot be written is told once, and tried again: a job does not end for want
+// of onlookers. One thread.
 class StatusBoard : public JobObserver {
  public:
   StatusBoard(BoardPlaces places, int max_restarts);
@@ -38,7 +38,7 @@ class StatusBoard : public JobObserver {
   // The job has another number, or another start of it begins.
   void begin_start(const std::string& job_id, int start, int ranks);
   void set_state(const std::string& state);
-  void still_there();  // nothing has changed; to be called now and then
+  void still_there();       // nothing has changed; to be called now and then
   void end(int exit_code);  // all is written behind it, where that takes 10 s at most
 
   // What could not be written since the last call, as far as that is known; empty: nothing.

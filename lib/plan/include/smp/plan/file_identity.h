@@ -18,7 +18,8 @@ struct FileIdentity {
 // "18000 bytes (sampled content 1f0c...)"
 std::string text_of(const FileIdentity& file);
 
-// What the file system says of a file on this machine: another one after each change of its content.
+// What the file system says of a file on this machine: another one after each change of its
+// content.
 struct FileStamp {
   uint64_t device = 0, inode = 0;
   int64_t bytes = 0, written_ns = 0;

@@ -50,7 +50,7 @@ class TextData {
 
   DataFiles files_;
   std::vector<KnownFile> known_;  // the same files, as they were
-  std::vector<int64_t> begins_;  // first byte of each file in the text
+  std::vector<int64_t> begins_;   // first byte of each file in the text
   int64_t sequence_length_, sequences_;
   int64_t sample_bytes_;  // from a held-out sample to the next
   int64_t window_bytes_;
