@@ -212,7 +212,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     }
     check_way(request);
     // To look at many files takes time, and agents that hear nothing for --host-timeout end.
-    PushSource files(files_to_push(request.push));
+    const auto files = std::make_shared<PushSource>(files_to_push(request.push));
     if (request.meeting.wanted())
       meeting.emplace(parse_meeting_place("--rendezvous", request.meeting.rendezvous),
                       read_key_file(request.meeting.key_file));

@@ -79,6 +79,18 @@ TEST_CASE("a host whose file system stands still while its ranks start is not lo
   CHECK(sorted_lines(end.out) == std::vector<std::string>{"[0] 0", "[1] 1"});
   CHECK(end.err == "");
 }
+
+TEST_CASE("no host is lost while a file for it is read from a disk that stands still") {
+  ScratchFolder folder;
+  std::ofstream(folder / "slow.txt") << "text";
+  const ProgramEnd end = run_program(
+      {"/bin/sh", "-c",
+       "cd " + folder.path() +
+           " && exec env LD_PRELOAD=" SLOW_DISK " " SMP_LAUNCH
+           " --hosts a:1,b:1 --via local --host-timeout 1s --push slow.txt -- test -s slow.txt"});
+  CHECK(end.code == 0);
+  CHECK(end.err == "");
+}
 #endif
 
 TEST_CASE("unequal hosts, and hosts from a file without some") {

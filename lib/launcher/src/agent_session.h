@@ -15,7 +15,7 @@
 #include "agent_messages.h"
 #include "pushed_folder.h"
 #include "silence.h"
-#include "smp/launcher/disk_writer.h"
+#include "smp/launcher/disk_thread.h"
 #include "smp/launcher/frame_channel.h"
 #include "smp/launcher/host_group.h"
 #include "smp/launcher/local_host.h"
@@ -92,7 +92,7 @@ class AgentSession : public HostEvents {
   // What waits for a file system is done beside this thread, which meanwhile talks on. What the
   // other side asks for behind it keeps its place.
   struct Beside;
-  DiskWriter disk_;
+  DiskThread disk_;
   std::shared_ptr<Beside> beside_;  // under way; null: nothing
   std::deque<std::pair<FrameType, std::string>> frames_behind_;
   std::optional<ReservedPort> port_;

@@ -10,12 +10,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <exception>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "agent_link.h"
 #include "host_tree.h"
 #include "push_window.h"
+#include "smp/launcher/disk_thread.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/guard.h"
 #include "smp/plan/build_id.h"
@@ -182,22 +186,44 @@ void HostGroup::pass_push(std::string_view message) {
   }
 }
 
-std::optional<int> HostGroup::push(PushSource& files, int control_fd) {
+std::optional<int> HostGroup::push(const std::shared_ptr<PushSource>& files, int control_fd) {
+  struct Reading {
+    std::optional<std::string> message;
+    std::exception_ptr error;
+    std::atomic<bool> done{false};
+  };
   IgnoredEvents none;
   PushWindow window;
+  DiskThread disk;
+  std::shared_ptr<Reading> reading;
   bool over = false;
   while (!over || !window.is_empty()) {
-    while (!over && window.has_room()) {
-      const std::optional<std::string> message = files.next();
-      over = !message;
-      if (over) break;
-      pass_push(*message);
-      window.sent(message->size());
+    if (!over && reading == nullptr && window.has_room()) {
+      reading = std::make_shared<Reading>();
+      disk.add(0, [files, reading] {
+        try {
+          reading->message = files->next();
+        } catch (...) {
+          reading->error = std::current_exception();
+        }
+        reading->done = true;
+      });
     }
-    pollfd ready[2] = {{events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}};
-    poll(ready, 2, 100);
+    pollfd ready[3] = {
+        {events_.number(), POLLIN, 0}, {control_fd, POLLIN, 0}, {disk.event_fd(), POLLIN, 0}};
+    poll(ready, 3, 100);
     if (ready[1].revents != 0) {
       if (const auto number = asked_to_end(control_fd, options_.ending_signals)) return number;
+    }
+    disk.forget_done();
+    if (reading != nullptr && reading->done) {
+      const auto read = std::exchange(reading, nullptr);
+      if (read->error) std::rethrow_exception(read->error);
+      over = !read->message;
+      if (!over) {
+        pass_push(*read->message);
+        window.sent(read->message->size());
+      }
     }
     dispatch(none);
     if (!failed_hosts().empty()) throw_unreachable();

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "smp/launcher/disk_writer.h"
+#include "smp/launcher/disk_thread.h"
 #include "smp/launcher/job.h"
 #include "smp/launcher/line_fold.h"
 #include "smp/launcher/log_file.h"
@@ -79,7 +79,7 @@ class JobOutput {
   std::optional<LineFold> fold_;
   std::vector<Rank> ranks_;
   std::vector<std::shared_ptr<Log>> host_logs_;
-  DiskWriter disk_;
+  DiskThread disk_;
   std::string lines_;  // reused
 };
 

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "smp/launcher/child_owner.h"
-#include "smp/launcher/disk_writer.h"
+#include "smp/launcher/disk_thread.h"
 #include "smp/launcher/file_descriptor.h"
 #include "smp/launcher/file_limit.h"
 #include "smp/launcher/host.h"
@@ -98,7 +98,7 @@ class LocalHost : public ProcessHost {
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<RankCgroup> group_;
   std::unique_ptr<XidWatch> xid_watch_;
-  DiskWriter disk_;                        // reads error files
+  DiskThread disk_;                        // reads error files
   std::deque<Ended> ended_;                // in their order
   std::string proven_program_;             // the last that was executed for sure
   std::unique_ptr<UsageSampler> sampler_;  // none: nobody asked

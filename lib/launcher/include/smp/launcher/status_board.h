@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "smp/launcher/disk_writer.h"
+#include "smp/launcher/disk_thread.h"
 #include "smp/launcher/job_observer.h"
 #include "smp/launcher/run_status.h"
 
@@ -59,7 +59,7 @@ class StatusBoard : public JobObserver {
   std::map<std::string, Clock::time_point> usage_at_;  // written, of each host
   Clock::time_point written_at_{};
   std::shared_ptr<Files> files_;
-  DiskWriter disk_;
+  DiskThread disk_;
 };
 
 }  // namespace smp

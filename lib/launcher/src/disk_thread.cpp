@@ -1,4 +1,4 @@
-#include "smp/launcher/disk_writer.h"
+#include "smp/launcher/disk_thread.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace smp {
 
-class DiskWriter::Queue : public std::enable_shared_from_this<Queue> {
+class DiskThread::Queue : public std::enable_shared_from_this<Queue> {
  public:
   Queue() : done_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
@@ -99,22 +99,22 @@ class DiskWriter::Queue : public std::enable_shared_from_this<Queue> {
   bool closed_ = false;
 };
 
-DiskWriter::DiskWriter() : queue_(std::make_shared<Queue>()) {}
+DiskThread::DiskThread() : queue_(std::make_shared<Queue>()) {}
 
-DiskWriter::~DiskWriter() { queue_->close(); }
+DiskThread::~DiskThread() { queue_->close(); }
 
-void DiskWriter::add(size_t bytes, std::function<void()> work) {
+void DiskThread::add(size_t bytes, std::function<void()> work) {
   queue_->add(bytes, std::move(work));
 }
 
-bool DiskWriter::full() const { return queue_->full(); }
+bool DiskThread::full() const { return queue_->full(); }
 
-bool DiskWriter::wait(std::chrono::milliseconds time) { return queue_->wait(time); }
+bool DiskThread::wait(std::chrono::milliseconds time) { return queue_->wait(time); }
 
-std::exception_ptr DiskWriter::take_error() { return queue_->take_error(); }
+std::exception_ptr DiskThread::take_error() { return queue_->take_error(); }
 
-int DiskWriter::event_fd() const { return queue_->event_fd(); }
+int DiskThread::event_fd() const { return queue_->event_fd(); }
 
-void DiskWriter::forget_done() { queue_->forget_done(); }
+void DiskThread::forget_done() { queue_->forget_done(); }
 
 }  // namespace smp

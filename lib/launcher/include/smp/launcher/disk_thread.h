@@ -11,14 +11,14 @@ namespace smp {
 // What may have to wait for a file system, done in order by a thread of its own, which the first
 // piece of work starts: whoever asks for it goes on, and so does its talk with other hosts, also
 // where the file system stands still. Called from one thread.
-class DiskWriter {
+class DiskThread {
  public:
   static constexpr size_t kMostBytes = 16 << 20;
 
-  DiskWriter();
-  ~DiskWriter();  // does not wait: what is not done yet is left to the thread
-  DiskWriter(const DiskWriter&) = delete;
-  DiskWriter& operator=(const DiskWriter&) = delete;
+  DiskThread();
+  ~DiskThread();  // does not wait: what is not done yet is left to the thread
+  DiskThread(const DiskThread&) = delete;
+  DiskThread& operator=(const DiskThread&) = delete;
 
   // `bytes`: what the work holds until it is done. It must own what it uses.
   void add(size_t bytes, std::function<void()> work);
