@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-// A file system that stands still for 3 s whenever something is removed from a folder "errors", or a
-// file "slow.txt" is opened: for a program that has this library loaded before its own.
+// A file system that stands still for 3 s whenever something is removed from a folder "errors", or
+// a file "slow.txt" is opened: for a program that has this library loaded before its own.
 namespace {
 
 template <typename Function>

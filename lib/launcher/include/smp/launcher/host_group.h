@@ -68,8 +68,8 @@ class HostGroup : public Host, public ChildOwner {
   // there is none) gives the number of a signal that ends jobs, or ends itself: 0.
   std::optional<int> connect(int control_fd);
   // Sends the files to every host, where ranks then run among them. Throws HostsUnreachable, and
-  // ConfigError for a file that cannot be read. Returns early as connect(). Reads beside this thread,
-  // so that hosts hear of it also where its disk stands still.
+  // ConfigError for a file that cannot be read. Returns early as connect(). Reads beside this
+  // thread, so that hosts hear of it also where its disk stands still.
   std::optional<int> push(const std::shared_ptr<PushSource>& files, int control_fd);
   // The same for hosts further away: passes a message on; how many have been taken by all.
   void pass_push(std::string_view message);
