@@ -229,12 +229,12 @@ TEST_CASE("a host that does not share the run folder is named before any rank st
   REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
   const ProgramEnd end = run_program(
       {SMP_LAUNCH, "--hosts", "far", "--run-dir", run, "--via",
-       "exec:mv " + run + "/plan.yaml " + run + "/gone; exec $SMP_AGENT --agent", plan});
+       "exec:mv " + run + "/plan.yaml.new " + run + "/gone; exec $SMP_AGENT --agent", plan});
   CHECK(end.code == 125);
   CHECK(
       end.err ==
       "smp-launch: 1 of 1 host could not be used:\n  host far: it lacks '" + run +
-          "/plan.yaml' of this host (No such file or directory): the ranks of a plan share its run "
+          "/plan.yaml.new' of this host (No such file or directory): the ranks of a plan share its run "
           "folder: name one (--run-dir) in a file system that all hosts have; data and weights "
           "may lie there too, or be sent (--push)\n");
 }
