@@ -110,15 +110,24 @@ std::string first_of(const std::string& one, std::string (*other)(const std::str
   return one.empty() ? other(path) : one;
 }
 
-// The parts of the path that were not there, the outermost first.
+void remove_empty(const std::vector<std::string>& folders) {
+  for (auto one = folders.rbegin(); one != folders.rend(); ++one) rmdir(one->c_str());
+}
+
+// Those that it made, the outermost first.
 std::vector<std::string> make_folders(const std::string& path) {
-  std::vector<std::string> made;
+  std::vector<std::string> missing, made;
   for (fs::path part = path; !is_there(part) && part.has_relative_path(); part = part.parent_path())
-    made.push_back(part.string());
-  std::reverse(made.begin(), made.end());
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) throw ConfigError(cannot_create(path, error.message()));
+    missing.push_back(part.string());
+  for (auto one = missing.rbegin(); one != missing.rend(); ++one) {
+    if (mkdir(one->c_str(), 0777) == 0) {
+      made.push_back(*one);
+    } else if (errno != EEXIST) {  // somebody else may have made it meanwhile
+      const int error = errno;
+      remove_empty(made);
+      throw ConfigError(cannot_create(path, strerror(error)));
+    }
+  }
   return made;
 }
 
@@ -135,7 +144,7 @@ struct RunFolder::Hold {
     if (is_there(folder / kPlanFile) || !is_there(folder / kLogs))
       fs::remove(folder / kPlanToStart, ignored);
     lock.reset();
-    for (auto one = made.rbegin(); one != made.rend(); ++one) rmdir(one->c_str());  // if empty
+    remove_empty(made);
   }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
@@ -153,7 +162,7 @@ void RunFolder::hold(std::vector<std::string> made) {
   try {
     hold_ = std::make_shared<Hold>(path_, made);
   } catch (...) {
-    for (auto one = made.rbegin(); one != made.rend(); ++one) rmdir(one->c_str());
+    remove_empty(made);
     throw;
   }
 }
