@@ -21,7 +21,9 @@ int64_t step_of_weights(const std::string& run_dir) {
   std::ifstream file(run_dir + "/" + kWeightsState);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const Json json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json.value("global_step", int64_t{-1}) : -1;
+  const bool tells =
+      json.is_object() && json.contains("global_step") && json["global_step"].is_number_integer();
+  return tells ? json["global_step"].get<int64_t>() : -1;
 }
 
 }  // namespace
@@ -37,11 +39,11 @@ ResumePoint resume_point(const PreparedJob& job) {
     const JobSpec& spec = job.plan->job;
     check_same_training(path, reader.training(), record_training(spec, identify_data(spec)));
     if (reader.step() > spec.training.steps)
-      throw ConfigError(fmt::format(
-          "{}: it is of step {}, and training.steps is {}: plan with as many or more", path,
-          reader.step(), spec.training.steps));
-    return {reader.step(), reader.step() == spec.training.steps &&
-                               step_of_weights(job.run_dir) == reader.step()};
+      throw ConfigError(
+          fmt::format("{}: it is of step {}, and training.steps is {}: plan with as many or more",
+                      path, reader.step(), spec.training.steps));
+    return {reader.step(),
+            reader.step() == spec.training.steps && step_of_weights(job.run_dir) == reader.step()};
   } catch (const CheckpointError& error) {
     throw ConfigError(error.what());
   }

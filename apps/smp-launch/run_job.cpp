@@ -66,10 +66,7 @@ class Run {
  public:
   Run(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
       int control_fd)
-      : prepared_(prepared),
-        folder_(folder),
-        port_(port),
-        control_fd_(control_fd) {}
+      : prepared_(prepared), folder_(folder), port_(port), control_fd_(control_fd) {}
 
   int run();
 
@@ -200,8 +197,8 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
     console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
   if (prepared_.plan && attempt.restarts == 0)
     console_.write(Stream::kErr,
-                   fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
-                               job_.commands.size(), hosts.host->name(), prepared_.run_dir));
+                   fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
+                               hosts.host->name(), prepared_.run_dir));
   board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
   result_ = supervise(job_, *hosts.host, console_, control_fd_, &*board_);
   if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
@@ -264,8 +261,9 @@ std::string Run::how_to_go_on() const {
     if (!name.empty())
       return fmt::format("smp-launch: to go on from {}: {}\n", name, resume_command(prepared_));
     if (!board_) return "";  // no rank has started, and the same command starts it
-    return fmt::format("smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n",
-                       prepared_.run_dir);
+    return fmt::format(
+        "smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n",
+        prepared_.run_dir);
   } catch (const ConfigError& error) {
     return fmt::format("smp-launch: {}\n", error.what());
   }

@@ -33,12 +33,11 @@ class Runs {
   std::string plan(const std::string& name, const std::vector<std::string>& pins) const {
     std::vector<std::string> command = {SMP_PLAN, SMP_SOURCE_DIR "/tests/faults/job.yaml", "-o",
                                         folder_ / name};
-    for (const std::string& pin : joined({"cluster.processes_per_host=1",
-                                          "training.data.path=" + (folder_ / "text.txt"),
-                                          "training.data.suffixes=[]", "training.steps=20",
-                                          "training.checkpoint.every_steps=10",
-                                          "training.checkpoint.keep=3"},
-                                         pins))
+    for (const std::string& pin :
+         joined({"cluster.processes_per_host=1", "training.data.path=" + (folder_ / "text.txt"),
+                 "training.data.suffixes=[]", "training.steps=20",
+                 "training.checkpoint.every_steps=10", "training.checkpoint.keep=3"},
+                pins))
       command.insert(command.end(), {"--set", pin});
     const ProgramEnd end = run_program(command);
     REQUIRE_MESSAGE(end.code == 0, end.err);
@@ -134,9 +133,9 @@ TEST_CASE("a resume that is refused changes nothing; one that is complete says s
         name != "events.jsonl" && name != "usage.jsonl")
       CHECK_MESSAGE(after.count(path) == 1, path);
     if (name == "plan.yaml" || name.ends_with(".json") || name == "metrics.jsonl")
-      CHECK_MESSAGE((name == "status.json" || name.starts_with("timeline") ||
-                     after.at(path) == content),
-                    path);
+      CHECK_MESSAGE(
+          (name == "status.json" || name.starts_with("timeline") || after.at(path) == content),
+          path);
   }
   CHECK(after.count(runs / "run/plan.yaml.new") == 0);
 
@@ -182,8 +181,8 @@ TEST_CASE("one smp-launch at a time; Ctrl-C ends it with the command that goes o
   const Json holder = Json::parse(read_file(run + "/lock"));
   for (const std::vector<std::string>& resume :
        {std::vector<std::string>{}, {"--resume"}, {"--resume=if-any"}}) {
-    const ProgramEnd second = run_program(
-        joined(joined({SMP_LAUNCH}, resume), {"--run-dir", run, plan}));
+    const ProgramEnd second =
+        run_program(joined(joined({SMP_LAUNCH}, resume), {"--run-dir", run, plan}));
     CHECK(second.code == 3);
     CHECK(second.err.starts_with(
         fmt::format("smp-launch: run folder '{}' is in use by smp-launch, process {} on host {}, "
@@ -221,9 +220,10 @@ TEST_CASE("a job that has saved nothing says that there is nothing to go on from
       "smp-launch: no checkpoint was saved in run: there is nothing to go on from\n"));
   const ProgramEnd later =
       runs.launch({"--run-dir", "later", plan}, {"SMP_FAULT=rank=0,step=15,kind=segv"});
-  CHECK(later.err.ends_with("smp-launch: to go on from step-00000010: smp-launch --resume "
-                            "--run-dir later " +
-                            plan + "\n"));
+  CHECK(
+      later.err.ends_with("smp-launch: to go on from step-00000010: smp-launch --resume "
+                          "--run-dir later " +
+                          plan + "\n"));
 }
 
 TEST_CASE("a start in which no rank started leaves the folder as it was") {
@@ -240,9 +240,10 @@ TEST_CASE("a start in which no rank started leaves the folder as it was") {
   const auto before = runs.contents("run");
   const ProgramEnd end = runs.launch(joined(unreachable, {"--resume", "--run-dir", "run", more}));
   CHECK(end.code == 125);
-  CHECK(end.err.ends_with("smp-launch: to go on from step-00000020: smp-launch --hosts far --via "
-                          "'exec:exit 1' --resume --run-dir run " +
-                          more + "\n"));
+  CHECK(
+      end.err.ends_with("smp-launch: to go on from step-00000020: smp-launch --hosts far --via "
+                        "'exec:exit 1' --resume --run-dir run " +
+                        more + "\n"));
   CHECK(runs.contents("run") == before);
 
   fs::rename(runs / "text.txt", runs / "gone.txt");
@@ -252,8 +253,8 @@ TEST_CASE("a start in which no rank started leaves the folder as it was") {
 
 TEST_CASE("ranks that were refused leave a folder that the next start takes") {
   const Runs runs;
-  const std::string gpu = runs.plan(
-      "gpu.yaml", {"cluster.device=cuda", "cluster.memory_per_process=4GiB"});
+  const std::string gpu =
+      runs.plan("gpu.yaml", {"cluster.device=cuda", "cluster.memory_per_process=4GiB"});
   const std::string plan = runs.plan("plan.yaml", {});
   CHECK(runs.launch({"--run-dir", "run", gpu}, {"SMP_CUDA_MODULE=/nowhere/libsmp_cuda.so"}).code ==
         3);

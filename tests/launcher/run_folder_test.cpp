@@ -1,3 +1,5 @@
+#include "smp/launcher/run_folder.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -12,7 +14,6 @@
 
 #include "files_and_errors.h"
 #include "scratch_folder.h"
-#include "smp/launcher/run_folder.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
 
@@ -53,6 +54,8 @@ TEST_CASE("run folders") {
     CHECK(fs::is_directory(folder / "a/b/logs"));
     put(run.log("rank-0.out"), "");
   }
+  CHECK(RunFolder::why_not(folder / "a/b") == "");  // its ranks could not be started
+  put(folder / "a/b/logs/rank-0.out", "x");
   CHECK(error_of([&] { RunFolder::create(folder / "a/b"); }) == not_empty(folder / "a/b"));
   CHECK(RunFolder::why_not(folder / "c") == "");
   CHECK(!fs::exists(folder / "c"));
@@ -170,8 +173,7 @@ TEST_CASE("a second one in a run's folder is refused by host, process and time")
   const std::string refusal =
       fmt::format("run folder '{}' is in use by smp-launch, process {} on host {}, since ", path,
                   getpid(), holder.at("host").get<std::string>());
-  const std::string help =
-      " UTC: wait for its end, end it, or name another folder with --run-dir";
+  const std::string help = " UTC: wait for its end, end it, or name another folder with --run-dir";
   for (const std::string& why :
        {error_of([&] { RunFolder::reopen(path); }), error_of([&] { RunFolder::go_on(path); }),
         error_of([&] { RunFolder::create(path); }), RunFolder::why_not_reopen(path),
@@ -221,7 +223,7 @@ TEST_CASE("the lock that a process of another host has left: its status tells wh
   const std::string path = folder / "run";
   leave_run(path);
   put(path + "/lock",
-        R"({"host":"elsewhere","process":7,"since":1700000000,"boot":"x","process_began":1})");
+      R"({"host":"elsewhere","process":7,"since":1700000000,"boot":"x","process_began":1})");
   const std::string who =
       "run folder '" + path +
       "' is in use by smp-launch, process 7 on host elsewhere, since 2023-11-14 22:13:20 UTC: ";

@@ -164,4 +164,3 @@ TEST_CASE("the summary of a run puts what was measured beside what was predicted
             "  report   " +
             folder.path() + "/report.json, metrics.jsonl, logs/\n");
 }
-

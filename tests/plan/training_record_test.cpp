@@ -1,3 +1,5 @@
+#include "smp/plan/training_record.h"
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -11,7 +13,6 @@
 #include "scratch_folder.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_reader.h"
-#include "smp/plan/training_record.h"
 
 namespace smp {
 namespace {
@@ -71,22 +72,35 @@ TEST_CASE("a key that one side does not say has its default") {
         std::vector<std::string>{"model.hidden_size: not in the checkpoint, 32 in this job"});
 }
 
+TEST_CASE("samples that are held out now, and were trained on, are another training") {
+  JobSpec job = a_job();
+  job.training.global_batch = 4;
+  const TrainingRecord checkpoint = record_training(job, {});
+  job.training.evaluation.every_steps = 20;  // as many are held out
+  CHECK(training_changes(checkpoint, record_training(job, {})).empty());
+  job.training.evaluation.every_steps = 0;
+  CHECK(
+      training_changes(checkpoint, record_training(job, {})) ==
+      std::vector<std::string>{"training.evaluation.samples: 4 in the checkpoint, 0 in this job"});
+}
+
 TEST_CASE("all that differs is said at once, in the order of the job file, then the data") {
   const TrainingRecord checkpoint = a_record();
   JobSpec other = a_job();
   other.training.seed = 7;
   other.model.norm_epsilon = 0.5;
   other.parallel.tensor_parallel_degree = 2;  // may change
-  CHECK(error_of([&] {
-          check_same_training("step-00000010", checkpoint,
-                              record_training(other, {{"x.txt", 100, 9}, {"y.txt", 200, 2}}));
-        }) ==
-        "step-00000010: it is of another training:\n"
-        "  model.norm_epsilon: 1e-05 in the checkpoint, 0.5 in this job\n"
-        "  training.seed: 1234 in the checkpoint, 7 in this job\n"
-        "  training.data: x.txt of 100 bytes has another content than a.txt had in the checkpoint\n"
-        "give the same, or start anew in another folder without --resume; what may change is listed "
-        "in docs/checkpoints.md");
+  CHECK(
+      error_of([&] {
+        check_same_training("step-00000010", checkpoint,
+                            record_training(other, {{"x.txt", 100, 9}, {"y.txt", 200, 2}}));
+      }) ==
+      "step-00000010: it is of another training:\n"
+      "  model.norm_epsilon: 1e-05 in the checkpoint, 0.5 in this job\n"
+      "  training.seed: 1234 in the checkpoint, 7 in this job\n"
+      "  training.data: x.txt of 100 bytes has another content than a.txt had in the checkpoint\n"
+      "give the same, or start anew in another folder without --resume; what may change is listed "
+      "in docs/checkpoints.md");
 }
 
 TEST_CASE("data are their bytes in the order of reading, wherever they lie") {

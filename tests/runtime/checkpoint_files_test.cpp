@@ -245,18 +245,18 @@ TEST_CASE("what a killed save has written is in no later checkpoint of that step
   for (const auto& entry : fs::directory_iterator(folder / "step-00000001"))
     files.push_back(entry.path().filename().string());
   std::sort(files.begin(), files.end());
-  CHECK(files == std::vector<std::string>{"manifest.json",
-                                          "shard-00001-model-00001-of-00001.safetensors"});
+  CHECK(files ==
+        std::vector<std::string>{"manifest.json", "shard-00001-model-00001-of-00001.safetensors"});
   store.clean();
   CHECK(!fs::exists(folder / "step-00000001.first.partial"));
 }
 
 TEST_CASE("a file that no rank of the save has written keeps a checkpoint from being whole") {
   Saved saved;
-  const std::string stranger = saved.store.begin(1) + "/shard-00009-model-00001-of-00001.safetensors";
+  const std::string stranger =
+      saved.store.begin(1) + "/shard-00009-model-00001-of-00001.safetensors";
   std::ofstream(stranger) << "x";
-  CHECK(error_of([&] { saved.save(1); }) ==
-        stranger + ": no rank of this save has written it");
+  CHECK(error_of([&] { saved.save(1); }) == stranger + ": no rank of this save has written it");
   CHECK(saved.store.list().empty());
 }
 

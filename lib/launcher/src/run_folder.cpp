@@ -38,14 +38,20 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
-// No run has begun in it: it is empty, or ranks that never were ready have left their words there,
-// and nothing else.
+bool is_silent(const fs::path& logs) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(logs, error))
+    if (entry.file_size(error) != 0 || error) return false;
+  return true;
+}
+
+// No run has begun in it: it is empty, or ranks that could not be started, or never were ready,
+// have left there what smp-launch itself writes, and nothing else.
 bool is_unused(const fs::path& folder) {
   constexpr std::array<std::string_view, 9> kOfStart = {
-      RunLock::kFile, kPlanToStart,  kLogs,           "errors",
-      "timeline",     "status.json", "status.json.new", "events.jsonl",
-      "usage.jsonl"};
-  const bool never_ready = is_there(folder / kPlanToStart);
+      RunLock::kFile, kPlanToStart,      kLogs,          "errors",     "timeline",
+      "status.json",  "status.json.new", "events.jsonl", "usage.jsonl"};
+  const bool never_ready = is_there(folder / kPlanToStart) || is_silent(folder / kLogs);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();

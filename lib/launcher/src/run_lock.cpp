@@ -132,7 +132,8 @@ struct flock whole_file() {
 }
 
 bool is_still_named(int file, const std::string& path) {
-  struct stat open_file {}, named{};
+  struct stat open_file {
+  }, named{};
   return fstat(file, &open_file) == 0 && stat(path.c_str(), &named) == 0 &&
          open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
 }
@@ -158,8 +159,8 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/" + kFile), owner
           folder, words_for(holder), kStatusIsWrittenWithin.count());
     break;
   }
-  const std::string text = text_of_holder({host_of_lock(), boot_of_lock(), owner_,
-                                           ticks_at_start_of(owner_), std::time(nullptr)});
+  const std::string text = text_of_holder(
+      {host_of_lock(), boot_of_lock(), owner_, ticks_at_start_of(owner_), std::time(nullptr)});
   if (ftruncate(file_.number(), 0) != 0 ||
       pwrite(file_.number(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     const int error = errno;

@@ -72,13 +72,13 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
   std::string name;
   if (!fs::is_regular_file(path, error) || !std::getline(file, name)) name.clear();
   if (std::find(whole.begin(), whole.end(), name) != whole.end()) return name;
-  throw ConfigError(fmt::format(
-      "{}: {}{}", path,
-      name.empty() ? "cannot be read, or is no file with the name of a checkpoint"
-                   : fmt::format("names '{}', which is no whole checkpoint", name),
-      whole.empty() ? "; there is no whole checkpoint in the folder"
-                    : fmt::format("; that of the highest step is whole: --resume={}",
-                                  *step_of_checkpoint(whole.back()))));
+  throw ConfigError(
+      fmt::format("{}: {}{}", path,
+                  name.empty() ? "cannot be read, or is no file with the name of a checkpoint"
+                               : fmt::format("names '{}', which is no whole checkpoint", name),
+                  whole.empty() ? "; there is no whole checkpoint in the folder"
+                                : fmt::format("; that of the highest step is whole: --resume={}",
+                                              *step_of_checkpoint(whole.back()))));
 }
 
 }  // namespace smp

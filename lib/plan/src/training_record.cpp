@@ -17,6 +17,7 @@ namespace smp {
 namespace {
 
 constexpr size_t kListedFiles = 8;
+constexpr const char* kHeldOut = "training.evaluation.samples";
 
 constexpr std::array kChangeable = {
     ChangeableKey{"name", "for people"},
@@ -108,8 +109,7 @@ void add_data_changes(const std::vector<FileIdentity>& checkpoint,
                           file_text(here)));
   }
   if (differing > kListedFiles) {
-    changes.push_back(
-        fmt::format("training.data: and {} files more", differing - kListedFiles));
+    changes.push_back(fmt::format("training.data: and {} files more", differing - kListedFiles));
   }
 }
 
@@ -138,8 +138,11 @@ TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> dat
   record.data = std::move(data);
   for (const Field& field : job_fields()) {
     if (field.rule.condition.holds && !field.rule.condition.holds(job)) continue;
+    if (path_of(field) == kHeldOut) continue;
     if (auto text = value_text(field, job)) record.job.emplace_back(path_of(field), *text);
   }
+  // With evaluation or without: what is held out is not trained on.
+  record.job.emplace_back(kHeldOut, fmt::format("{}", held_out_samples(job.training)));
   return record;
 }
 

@@ -253,9 +253,8 @@ std::string to_json(const Manifest& manifest) {
   for (const auto& [key, value] : manifest.training.job) json["job"][key] = value;
   json["data"] = OrderedJson::array();
   for (const FileIdentity& file : manifest.training.data) {
-    json["data"].push_back({{"name", file.name},
-                            {"bytes", file.bytes},
-                            {"sampled_hash", hex(file.sampled_hash)}});
+    json["data"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"sampled_hash", hex(file.sampled_hash)}});
   }
   json["files"] = OrderedJson::array();
   for (const SavedFile& file : manifest.files) {

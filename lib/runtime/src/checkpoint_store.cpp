@@ -125,9 +125,8 @@ std::string CheckpointStore::of_step(int64_t step) const {
     if (steps.back() == step) found = name;
   }
   if (!found.empty()) return found;
-  throw ConfigError(
-      fmt::format("{}: there is no checkpoint of step {}; there are those of [{}]", folder_, step,
-                  fmt::join(steps, ", ")));
+  throw ConfigError(fmt::format("{}: there is no checkpoint of step {}; there are those of [{}]",
+                                folder_, step, fmt::join(steps, ", ")));
 }
 
 std::optional<std::string> CheckpointStore::before(const std::string& name) const {

@@ -94,8 +94,7 @@ Checkpoints::Start Checkpoints::agree(const TrainOptions& options, Communicator&
     start.id = random_hex(kStartIdBytes);
     const CheckpointStore store(folder_of_checkpoints(options.run_dir));
     if (options.resume) {
-      start.checkpoint =
-          options.resume_step ? store.of_step(*options.resume_step) : store.latest();
+      start.checkpoint = options.resume_step ? store.of_step(*options.resume_step) : store.latest();
     }
   }
   return {text_of_first(start.id, world), text_of_first(start.checkpoint, world)};
@@ -212,7 +211,8 @@ void Checkpoints::commit() {
   Communicator& world = model_.groups->world();
   if (world.rank() != 0) return;
   const int64_t keep = plan_.job.training.checkpoint.keep;
-  writer_->then([this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep, training_); });
+  writer_->then(
+      [this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep, training_); });
 }
 
 void Checkpoints::finish() {

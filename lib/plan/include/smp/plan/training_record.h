@@ -14,7 +14,8 @@
 namespace smp {
 
 struct TrainingRecord {
-  // Path of each key that means something in the job, and its value as a job file has it.
+  // Path of each key that means something in the job, and its value as a job file has it; of
+  // training.evaluation.samples those that are held out, with evaluation or without.
   std::vector<std::pair<std::string, std::string>> job;
   std::vector<FileIdentity> data;  // in the order in which they are read
 };

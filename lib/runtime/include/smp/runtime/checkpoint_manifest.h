@@ -8,10 +8,9 @@
 #include "smp/plan/dtype.h"
 #include "smp/plan/training_record.h"
 
-// manifest.json of a checkpoint: the training that it is a part of, which file holds which rectangle
-// of which tensor, and the hashes of their bytes. It is written last and atomically: a folder that
-// has one is a whole checkpoint.
-// Plain data, no torch.
+// manifest.json of a checkpoint: the training that it is a part of, which file holds which
+// rectangle of which tensor, and the hashes of their bytes. It is written last and atomically: a
+// folder that has one is a whole checkpoint. Plain data, no torch.
 namespace smp {
 
 // A checkpoint that is damaged, or not one. what() names the file, and the tensor where there is
