@@ -9,6 +9,7 @@
 #include <functional>
 #include <system_error>
 
+#include "resume.h"
 #include "smp/launcher/push.h"
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/data_files.h"
@@ -19,8 +20,6 @@
 #include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/check_plan.h"
-#include "smp/runtime/checkpoint_reader.h"
-#include "smp/runtime/checkpoint_store.h"
 #include "smp/runtime/huggingface_weights.h"
 
 namespace smp {
@@ -214,17 +213,12 @@ std::string check_run_folder(const std::string& path, bool goes_on_if_any) {
   return path;
 }
 
-std::string check_resume(const std::string& path, const std::string& resume) {
+std::string check_resume(const PreparedJob& job) {
+  const std::string& path = job.run_dir;
   if (const std::string why = RunFolder::why_not_reopen(path); !why.empty()) throw ConfigError(why);
-  try {
-    const CheckpointStore store(path + "/checkpoints");
-    const std::string name =
-        resume == "latest" ? store.latest() : store.of_step(std::stoll(resume));
-    const CheckpointReader reader(store.folder() + "/" + name);
-    return fmt::format("{}: go on behind step {}", path, reader.step());
-  } catch (const CheckpointError& error) {
-    throw ConfigError(error.what());
-  }
+  const ResumePoint point = resume_point(job);
+  return point.is_complete ? complete_text(job)
+                           : fmt::format("{}: go on behind step {}", path, point.step);
 }
 
 std::string check_push(const std::vector<std::string>& paths) {
@@ -289,9 +283,8 @@ std::vector<Check> checks_of(const PreparedJob& job) {
     checks.push_back({"binding", true, binding_text(job.request.binding)});
   if (!job.run_dir.empty())
     checks.push_back(of_this_machine(run_check("run folder", [&] {
-      const std::string& resume = job.request.resume;
-      return resume.empty() ? check_run_folder(job.run_dir, job.goes_on_if_any)
-                            : check_resume(job.run_dir, resume);
+      return job.request.resume.empty() ? check_run_folder(job.run_dir, job.goes_on_if_any)
+                                        : check_resume(job);
     })));
   return checks;
 }

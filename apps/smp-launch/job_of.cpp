@@ -75,7 +75,7 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
   shared.resume = attempt.resume;
   shared.restarts = attempt.restarts;
   shared.max_restarts = prepared.request.watch.restarts.most;
-  if (folder != nullptr && prepared.plan) shared.plan = folder->plan();
+  if (folder != nullptr && prepared.plan) shared.plan = folder->plan_to_start();
 
   const std::vector<std::string> inherited = inherited_environment(prepared);
   Job job;

@@ -22,6 +22,14 @@ void append(std::vector<std::string>& words, const std::vector<std::string>& mor
   words.insert(words.end(), more.begin(), more.end());
 }
 
+std::string name_of(const PreparedJob& job) {
+  if (!job.request.job_name.empty()) return job.request.job_name;
+  if (job.plan) return job.plan->job.name;
+  return std::filesystem::path(job.command.front()).filename().string();
+}
+
+}  // namespace
+
 std::vector<std::string> words_of(const SaidOption& option) {
   std::vector<std::string> words;
   for (const std::string& value : option.values) {
@@ -35,14 +43,6 @@ std::vector<std::string> words_of(const SaidOption& option) {
   }
   return words;
 }
-
-std::string name_of(const PreparedJob& job) {
-  if (!job.request.job_name.empty()) return job.request.job_name;
-  if (job.plan) return job.plan->job.name;
-  return std::filesystem::path(job.command.front()).filename().string();
-}
-
-}  // namespace
 
 JobShape shape_of(const PreparedJob& job) {
   JobShape shape;

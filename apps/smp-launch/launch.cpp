@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "checks.h"
 #include "host_order.h"
 #include "host_source.h"
 #include "rank_places.h"
+#include "resume.h"
 #include "run_job.h"
 #include "smp/launcher/forwarding.h"
 #include "smp/launcher/guard.h"
@@ -20,6 +22,7 @@
 #include "smp/launcher/run_folder.h"
 #include "smp/plan/environment.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/exit_code.h"
 #include "smp/plan/text_file.h"
 #include "spares.h"
 
@@ -31,13 +34,17 @@ constexpr size_t kMostGuests = 1024;  // each has a connection to the host that 
 
 std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
-void copy_plan(const std::string& from, const std::string& to) {
-  std::error_code error;
-  if (std::filesystem::equivalent(from, to, error)) return;  // resumed with the run's own plan
-  error.clear();
-  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
-  if (error)
-    throw ConfigError(fmt::format("cannot copy '{}' to '{}': {}", from, to, error.message()));
+// Locked, and as the checks found it.
+RunFolder folder_for(const PreparedJob& job) {
+  if (job.run_dir.empty()) return RunFolder::create_for(job.plan->job.name);
+  if (!job.goes_on_if_any)
+    return job.request.resume.empty() ? RunFolder::create(job.run_dir)
+                                      : RunFolder::reopen(job.run_dir);
+  RunFolder folder = RunFolder::go_on(job.run_dir);
+  if (folder.checkpoint().empty() != job.request.resume.empty())
+    throw ConfigError(fmt::format(
+        "run folder '{}': another smp-launch has been in it meanwhile: start again", job.run_dir));
+  return folder;
 }
 
 // Hosts that come by themselves, with the names that they have, if any.
@@ -115,16 +122,19 @@ PreparedJob prepare(const LaunchRequest& request) {
   const bool prints = request.dry_run == DryRun::kText || request.dry_run == DryRun::kJson;
   if (job.run_dir.empty() && prints)
     job.run_dir = fmt::format("runs/{}-<time>", job.plan->job.name);
-  if (job.run_dir.empty() && request.dry_run == DryRun::kNo)
-    job.run_dir = RunFolder::default_path(job.plan->job.name);
   if (request.resume == kResumeIfAny && (prints || request.dry_run == DryRun::kNo)) {
     job.goes_on_if_any = true;
-    job.request.resume = RunFolder(job.run_dir).latest_checkpoint().empty() ? "" : "latest";
+    job.request.resume = RunFolder(job.run_dir).checkpoint().empty() ? "" : "latest";
   }
   return job;
 }
 
-int launch(const PreparedJob& prepared) {
+int launch(PreparedJob prepared) {
+  // Before the checks: they would call the folder of another one full.
+  if (!prepared.run_dir.empty()) {
+    const std::string in_use = RunLock::why_not(prepared.run_dir);
+    if (!in_use.empty()) throw ConfigError(in_use);
+  }
   // A program that cannot be executed says so itself; a plan is checked before it costs anything.
   if (prepared.plan) {
     for (const Check& check : checks_of(prepared)) {
@@ -136,14 +146,20 @@ int launch(const PreparedJob& prepared) {
       !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
-  if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
-  const bool resumes = !prepared.request.resume.empty();
-  if (!prepared.run_dir.empty())
-    folder = resumes                   ? RunFolder::reopen(prepared.run_dir)
-             : prepared.goes_on_if_any ? RunFolder::go_on(prepared.run_dir)
-                                       : RunFolder::create(prepared.run_dir);
-  if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
+  if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);
+  if (prepared.plan) {
+    if (prepared.run_dir.empty())
+      prepared.run_dir = std::filesystem::relative(folder->path()).string();
+    if (!prepared.request.resume.empty() && resume_point(prepared).is_complete) {
+      std::fprintf(stderr, "smp-launch: %s\n", complete_text(prepared).c_str());
+      return static_cast<int>(ExitCode::kOk);
+    }
+    folder->lay_plan(prepared.request.plan);
+  }
+  if (folder && !folder->note().empty())
+    std::fprintf(stderr, "smp-launch: %s\n", folder->note().c_str());
+  if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   const ReservedPort port;
   return run_guarded(
       [&](int control_fd) {

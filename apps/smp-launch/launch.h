@@ -20,7 +20,7 @@ struct PreparedJob {
   std::optional<Plan> plan;
   int world_size = 1;
   std::vector<std::string> command;
-  std::string run_dir;           // empty = none
+  std::string run_dir;           // empty = none; of a plan, one that launch() names
   std::vector<HostSpec> hosts;   // none: the ranks run on this one
   std::vector<HostSpec> spares;  // take the place of hosts that are lost
   std::string host_order;        // why the hosts stand in this order; empty: as listed
@@ -37,6 +37,6 @@ std::string comm_timeout_variable(std::chrono::milliseconds time);
 
 // Starts the job and stays until it has ended. Returns the exit code. Throws ConfigError for what
 // is wrong with the plan or the run folder.
-int launch(const PreparedJob& job);
+int launch(PreparedJob job);
 
 }  // namespace smp

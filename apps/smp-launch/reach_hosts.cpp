@@ -233,7 +233,7 @@ std::variant<ReachedHosts, JobResult> reach_hosts(const PreparedJob& job, const 
     options.ending_signals = ending_signals(job);
     options.usage_interval = usage_interval(job);
     options.runs_here = request.push.empty();
-    if (job.plan) options.shared = shared_files(job, RunFolder(job.run_dir).plan());
+    if (job.plan) options.shared = shared_files(job, RunFolder(job.run_dir).plan_to_start());
     auto group = std::make_unique<HostGroup>(job.hosts, *reached.transport, options);
     if (const auto number = group->connect(control_fd)) return interrupted_by(*number);
     if (!request.push.empty()) {

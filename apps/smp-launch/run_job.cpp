@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "job_of.h"
 #include "reach_hosts.h"
+#include "resume.h"
 #include "smp/launcher/console.h"
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
@@ -64,11 +66,7 @@ class Run {
  public:
   Run(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
       int control_fd)
-      : prepared_(prepared),
-        folder_(folder),
-        port_(port),
-        control_fd_(control_fd),
-        board_(places(), prepared.request.watch.restarts.most) {}
+      : prepared_(prepared), folder_(folder), port_(port), control_fd_(control_fd) {}
 
   int run();
 
@@ -81,6 +79,8 @@ class Run {
   BoardPlaces places();
   void tell_trouble();
   void tell_notes();
+  void begin_ranks(const Attempt& attempt, const ReachedHosts& hosts);
+  std::string how_to_go_on() const;
 
   PreparedJob prepared_;  // its hosts change when one is replaced
   const RunFolder* folder_;
@@ -92,7 +92,7 @@ class Run {
   std::vector<Start> starts_;
   Job job_;
   JobResult result_;
-  StatusBoard board_;
+  std::optional<StatusBoard> board_;  // from the first start of ranks on
 };
 
 // On a terminal a plan's status is its last line; ranks that rewrite their own would be in its way.
@@ -113,7 +113,8 @@ BoardPlaces Run::places() {
 }
 
 void Run::tell_trouble() {
-  if (const std::string trouble = board_.take_trouble(); !trouble.empty())
+  if (!board_) return;
+  if (const std::string trouble = board_->take_trouble(); !trouble.empty())
     console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", trouble));
 }
 
@@ -126,7 +127,7 @@ void Run::tell_notes() {
 }
 
 int Run::run() {
-  if (prepared_.plan && folder_ != nullptr) latest_before_ = folder_->latest_checkpoint();
+  if (prepared_.plan && folder_ != nullptr) latest_before_ = folder_->checkpoint();
   Attempt attempt;
   attempt.resume = prepared_.request.resume;
   attempt.timeout = prepared_.request.timeout;
@@ -147,7 +148,7 @@ int Run::run() {
     console_.write(Stream::kErr, report_text(job_, result_));
     for (const std::string& line : replace_lost_hosts(prepared_, job_, result_))
       console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", line));
-    board_.set_state("waiting");
+    if (board_) board_->set_state("waiting");
     if (!wait(decision)) return report();
     try {
       attempt = next_attempt();
@@ -163,30 +164,44 @@ int Run::run() {
 }
 
 void Run::start(const Attempt& attempt) {
-  if (attempt.restarts > 0) board_.set_state("starting");
+  if (board_) board_->set_state("starting");
   if (attempt.restarts == 0) tell_notes();
   auto reached = reach_hosts(prepared_, port_, control_fd_);
   if (const JobResult* ended = std::get_if<JobResult>(&reached)) {
     result_ = without_ranks(*ended);
   } else {
-    const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
-    job_ = job_of(prepared_, folder_, hosts, attempt);
-    for (const std::string& warning : hosts.warnings)
-      console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
-    if (prepared_.request.report_bindings)
-      console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
-    if (prepared_.plan && attempt.restarts == 0)
-      console_.write(Stream::kErr,
-                     fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
-                                 job_.commands.size(), hosts.host->name(), prepared_.run_dir));
-    board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
-    result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);
-    if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
+    begin_ranks(attempt, std::get<ReachedHosts>(reached));
   }
-  if (const std::string cause = one_line_cause(job_, result_); !cause.empty())
-    board_.on_event({"failed", {}, cause});
+  if (const std::string cause = one_line_cause(job_, result_); board_ && !cause.empty())
+    board_->on_event({"failed", {}, cause});
   tell_trouble();
   starts_.push_back(start_of(job_, result_, attempt.from));
+}
+
+// From here on the run's folder changes.
+void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
+  try {
+    if (folder_ != nullptr) folder_->begin_start();
+  } catch (const ConfigError& error) {
+    result_ = {};
+    result_.end = JobEnd::kLauncherError;
+    result_.launcher_error = error.what();
+    result_.exit_code = static_cast<int>(ExitCode::kLauncherError);
+    return;
+  }
+  if (!board_) board_.emplace(places(), prepared_.request.watch.restarts.most);
+  job_ = job_of(prepared_, folder_, hosts, attempt);
+  for (const std::string& warning : hosts.warnings)
+    console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
+  if (prepared_.request.report_bindings)
+    console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
+  if (prepared_.plan && attempt.restarts == 0)
+    console_.write(Stream::kErr,
+                   fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
+                               hosts.host->name(), prepared_.run_dir));
+  board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
+  result_ = supervise(job_, *hosts.host, console_, control_fd_, &*board_);
+  if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
 }
 
 // A signal that asks for a checkpoint came while no rank ran: what is saved already is the
@@ -194,7 +209,7 @@ void Run::start(const Attempt& attempt) {
 JobResult Run::without_ranks(JobResult result) const {
   const bool asked = result.end == JobEnd::kInterrupted &&
                      ending_signals(prepared_).count(result.interrupted_by) != 0;
-  if (asked && folder_ != nullptr && !folder_->latest_checkpoint().empty()) {
+  if (asked && folder_ != nullptr && !folder_->checkpoint().empty()) {
     result.end = JobEnd::kCheckpointed;
     result.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
   }
@@ -208,7 +223,7 @@ bool Run::wait(const RestartDecision& decision) {
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
     if (left.count() <= 0) return true;
-    board_.still_there();
+    if (board_) board_->still_there();
     const auto next = std::min(left, milliseconds(1000));
     if (poll(&control, 1, static_cast<int>(next.count())) <= 0) continue;
     if (const auto number = asked_to_end(control_fd_, ending_signals(prepared_))) {
@@ -222,20 +237,36 @@ Attempt Run::next_attempt() const {
   Attempt attempt;
   attempt.restarts = static_cast<int>(starts_.size());
   if (prepared_.plan) {
-    attempt.from = folder_->begin_plan_again();
+    attempt.from = folder_->checkpoint();
     // Until something was saved, the checkpoint that the user chose is where this job goes on.
     if (!attempt.from.empty())
       attempt.resume = attempt.from == latest_before_ ? prepared_.request.resume : "latest";
     if (attempt.resume != "latest" && !attempt.resume.empty())
       attempt.from = fmt::format("step {}", attempt.resume);
-  } else if (folder_ != nullptr) {
-    folder_->begin_again();
   }
   if (const auto& timeout = prepared_.request.timeout) {
     const auto gone = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
     attempt.timeout = std::max(*timeout - gone, milliseconds(1));
   }
   return attempt;
+}
+
+// The last line of a plan's job that has not come to its end: the command that goes on with it, or
+// that there is nothing to go on from. Slurm's own command is in the report already.
+std::string Run::how_to_go_on() const {
+  const bool over = result_.end == JobEnd::kSuccess || !job_.requeue.empty();
+  if (!prepared_.plan || folder_ == nullptr || over) return "";
+  try {
+    const std::string name = folder_->checkpoint();
+    if (!name.empty())
+      return fmt::format("smp-launch: to go on from {}: {}\n", name, resume_command(prepared_));
+    if (!board_) return "";  // no rank has started, and the same command starts it
+    return fmt::format(
+        "smp-launch: no checkpoint was saved in {}: there is nothing to go on from\n",
+        prepared_.run_dir);
+  } catch (const ConfigError& error) {
+    return fmt::format("smp-launch: {}\n", error.what());
+  }
 }
 
 // Standard output first: the report comes last.
@@ -255,12 +286,13 @@ int Run::report() {
       if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
     }
   }
-  board_.end(exit_code);
+  if (board_) board_->end(exit_code);
   tell_trouble();
   for (size_t i = 0; i + 1 < starts_.size(); ++i)
     console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
   const std::string text = report_text(job_, result_);
   console_.write(Stream::kErr, text);
+  console_.write(Stream::kErr, how_to_go_on());
   if (prepared_.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console_);
   return exit_code;
 }

@@ -30,6 +30,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/run_files.h"
 #include "smp/plan/step_timeline.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/built_rank.h"
@@ -185,6 +186,12 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
   if (train_options.resume && environment.resume != "latest") {
     train_options.resume_step = env::number<int64_t>(env::kResume, environment.resume);
   }
+  // Until all ranks are ready the plan of the run's last start stays in its place.
+  train_options.on_ready = [&] {
+    const std::string laid = environment.run_dir + "/" + kPlanToStart;
+    if (environment.plan_path == laid)
+      std::filesystem::rename(laid, environment.run_dir + "/" + kPlanFile);
+  };
   train_options.end_requested = [] { return end_requested != 0; };
   train_options.failed_in = &failed_in;
   try {

@@ -229,14 +229,14 @@ TEST_CASE("a host that does not share the run folder is named before any rank st
   REQUIRE(run_program({SMP_PLAN, kJob, "-o", plan}).code == 0);
   const ProgramEnd end = run_program(
       {SMP_LAUNCH, "--hosts", "far", "--run-dir", run, "--via",
-       "exec:mv " + run + "/plan.yaml " + run + "/gone; exec $SMP_AGENT --agent", plan});
+       "exec:mv " + run + "/plan.yaml.new " + run + "/gone; exec $SMP_AGENT --agent", plan});
   CHECK(end.code == 125);
-  CHECK(
-      end.err ==
-      "smp-launch: 1 of 1 host could not be used:\n  host far: it lacks '" + run +
-          "/plan.yaml' of this host (No such file or directory): the ranks of a plan share its run "
-          "folder: name one (--run-dir) in a file system that all hosts have; data and weights "
-          "may lie there too, or be sent (--push)\n");
+  CHECK(end.err ==
+        "smp-launch: 1 of 1 host could not be used:\n  host far: it lacks '" + run +
+            "/plan.yaml.new' of this host (No such file or directory): the ranks of a plan share "
+            "its run "
+            "folder: name one (--run-dir) in a file system that all hosts have; data and weights "
+            "may lie there too, or be sent (--push)\n");
 }
 
 TEST_CASE("a run that a rank does not survive keeps what it had and says whose fault it was") {

@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     double stall = 0;
     whole.push_back(seconds([&] {
       stall = seconds([&] { writer.start(save); });
-      writer.then([&] { store.commit(save, 1, 1); });
+      writer.then([&] { store.commit(save, 1, 1, {}); });
       writer.wait();
     }));
     stalls.push_back(stall);

@@ -11,7 +11,6 @@
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/report.h"
-#include "smp/launcher/run_folder.h"
 #include "smp/launcher/run_summary.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/plan.h"
@@ -164,66 +163,4 @@ TEST_CASE("the summary of a run puts what was measured beside what was predicted
             "/weights (safetensors + config.json, Hugging Face names)\n"
             "  report   " +
             folder.path() + "/report.json, metrics.jsonl, logs/\n");
-}
-
-TEST_CASE("run folders") {
-  ScratchFolder folder;
-  const RunFolder run = RunFolder::create(folder / "a/b");
-  CHECK(std::filesystem::is_directory(folder / "a/b/logs"));
-  CHECK(run.files_of(12).error_file == (folder / "a/b/errors/rank-12.json"));
-  CHECK_THROWS_WITH_AS(RunFolder::create(folder / "a/b"),
-                       ("run folder '" + (folder / "a/b") +
-                        "' is not empty: name another one with --run-dir, remove it, or go on from "
-                        "its checkpoint with --resume")
-                           .c_str(),
-                       ConfigError);
-  CHECK(RunFolder::why_not(folder / "c") == "");
-  CHECK(!std::filesystem::exists(folder / "c"));
-  CHECK_THROWS_WITH_AS(RunFolder::create("/proc/x"),
-                       "cannot create run folder '/proc/x': No such file or directory",
-                       ConfigError);
-  std::filesystem::create_directory(folder / "empty");
-  CHECK(RunFolder::why_not(folder / "empty") == "");
-  CHECK(RunFolder::default_path("gpt").starts_with("runs/gpt-2"));
-}
-
-TEST_CASE("a run that others start again has its folder, with a checkpoint or without") {
-  const ScratchFolder folder;
-  const RunFolder first = RunFolder::go_on(folder / "run");
-  CHECK(std::filesystem::is_directory(folder / "run/logs"));
-  CHECK(RunFolder::go_on(folder / "run").path() == first.path());  // killed before it had its plan
-  std::ofstream(first.plan()) << "plan";
-  std::ofstream(folder / "run/metrics.jsonl") << "{}";
-  CHECK(RunFolder::go_on(folder / "run").path() == first.path());
-  CHECK(!std::filesystem::exists(folder / "run/metrics.jsonl"));
-  CHECK(RunFolder::why_not(folder / "run") != "");
-  std::ofstream(folder / "plan.yaml") << "a folder of something else";
-  CHECK_THROWS_WITH_AS(RunFolder::go_on(folder.path()),
-                       ("run folder '" + folder.path() +
-                        "' is not empty: name another one with --run-dir, remove it, or go on from "
-                        "its checkpoint with --resume")
-                           .c_str(),
-                       ConfigError);
-}
-
-TEST_CASE("a run folder is reopened for its checkpoint alone") {
-  ScratchFolder folder;
-  CHECK_THROWS_WITH_AS(
-      RunFolder::reopen(folder / "none"),
-      ("cannot resume in run folder '" + (folder / "none") + "': there is no such folder").c_str(),
-      ConfigError);
-  const RunFolder run = RunFolder::create(folder / "run");
-  CHECK(RunFolder::why_not_reopen(folder / "run") ==
-        "cannot resume in run folder '" + (folder / "run") +
-            "': it has no checkpoint (checkpoints/latest); start anew in another folder without "
-            "--resume");
-  std::filesystem::create_directories(folder / "run/checkpoints");
-  std::ofstream(folder / "run/checkpoints/latest") << "step-00000001\n";
-  std::ofstream(run.files_of(0).error_file) << "{}";
-  std::filesystem::create_directories(folder / "run/timeline");
-  std::ofstream(folder / "run/timeline/rank-0.json") << "{}";
-  CHECK(RunFolder::reopen(folder / "run").path() == run.path());
-  CHECK(!std::filesystem::exists(run.files_of(0).error_file));
-  CHECK(std::filesystem::is_directory(folder / "run/errors"));
-  CHECK(!std::filesystem::exists(folder / "run/timeline"));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -167,12 +168,122 @@ TEST_CASE("without a checkpoint there is nothing to go on from") {
   CHECK(error_of([&] { store.latest(); }) == folder / "none: there is no checkpoint");
 }
 
-TEST_CASE("latest on a folder that is no whole checkpoint is refused") {
+TEST_CASE("latest that names no whole checkpoint is refused, with the one of the highest step") {
   Saved saved;
   saved.save(4);
-  std::ofstream(saved.path("latest")) << "step-00000009\n";
+  const std::string latest = saved.path("latest");
+  const std::string help = "; that of the highest step is whole: --resume=4";
+  std::ofstream(latest) << "step-00000009\n";
   CHECK(error_of([&] { saved.store.latest(); }) ==
-        saved.path("latest") + ": names 'step-00000009', which is no whole checkpoint");
+        latest + ": names 'step-00000009', which is no whole checkpoint" + help);
+  const std::string unreadable =
+      latest + ": cannot be read, or is no file with the name of a checkpoint" + help;
+  std::ofstream(latest) << "";
+  CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
+  fs::remove(latest);
+  SUBCASE("a link to the folder, as other programs make it") {
+    fs::create_symlink("step-00000004", latest);
+    CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
+  }
+  SUBCASE("a link that leads nowhere") {
+    fs::create_symlink("nowhere", latest);
+    CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
+  }
+  SUBCASE("a link to a file that names one") {
+    std::ofstream(saved.path("name")) << "step-00000004\n";
+    fs::create_symlink("name", latest);
+    CHECK(saved.store.latest() == "step-00000004");
+  }
+  SUBCASE("a folder step-<n> without a manifest") {
+    std::ofstream(latest) << "step-00000004\n";
+    fs::remove(saved.path("step-00000004/manifest.json"));
+    CHECK(error_of([&] { saved.store.latest(); }) ==
+          latest +
+              ": names 'step-00000004', which is no whole checkpoint; there is no whole checkpoint "
+              "in the folder");
+  }
+}
+
+TEST_CASE("killed between the rename of a checkpoint and `latest`: the whole one is gone on from") {
+  Saved saved;
+  saved.save(3);
+  saved.save(12);
+  fs::remove(saved.path("latest"));
+  CHECK(saved.store.latest() == "step-00000012");
+}
+
+TEST_CASE("checkpoints are ordered by their steps, whatever the clocks said") {
+  Saved saved;
+  saved.save(1);
+  saved.save(2);
+  const auto made = fs::last_write_time(saved.path("step-00000002/manifest.json"));
+  // Copied, or written by a host whose clock is ahead.
+  fs::last_write_time(saved.path("step-00000001/manifest.json"), made + std::chrono::hours(5));
+  saved.save(3);
+  CHECK(saved.store.list() == std::vector<std::string>{"step-00000002", "step-00000003"});
+  CHECK(saved.store.before("step-00000003") == "step-00000002");
+  // Who goes back to step 2 keeps what is saved then, and the highest.
+  fs::last_write_time(saved.path("step-00000003/manifest.json"), made - std::chrono::hours(5));
+  save_state(saved.store, make_state(2), {}, 2, 1, system_file_calls());
+  CHECK(saved.store.list() == std::vector<std::string>{"step-00000002-2", "step-00000003"});
+  CHECK(saved.store.latest() == "step-00000002-2");
+}
+
+TEST_CASE("what a killed save has written is in no later checkpoint of that step") {
+  const ScratchFolder folder;
+  const auto write = [&](CheckpointStore& store, int64_t rank, const Cut& cut) {
+    const RankState mine = rank_state(make_state(1), cut, rank);
+    RankShards shards(rank, mine.pieces);
+    shards.copy();
+    shards.write(store.begin(1), 1, system_file_calls());
+  };
+  CheckpointStore killed(folder.path(), "first");
+  write(killed, 1, {.tensor = 2});
+  CheckpointStore store(folder.path(), "second");
+  save_state(store, make_state(1), {}, 1, 1, system_file_calls());
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder / "step-00000001"))
+    files.push_back(entry.path().filename().string());
+  std::sort(files.begin(), files.end());
+  CHECK(files ==
+        std::vector<std::string>{"manifest.json", "shard-00001-model-00001-of-00001.safetensors"});
+  store.clean();
+  CHECK(!fs::exists(folder / "step-00000001.first.partial"));
+}
+
+TEST_CASE("a file that no rank of the save has written keeps a checkpoint from being whole") {
+  Saved saved;
+  const std::string stranger =
+      saved.store.begin(1) + "/shard-00009-model-00001-of-00001.safetensors";
+  std::ofstream(stranger) << "x";
+  CHECK(error_of([&] { saved.save(1); }) == stranger + ": no rank of this save has written it");
+  CHECK(saved.store.list().empty());
+}
+
+TEST_CASE("a shard of another run that was copied into a checkpoint is named") {
+  Saved saved;
+  saved.save(1);
+  const std::string stranger =
+      saved.path("step-00000001/shard-00009-model-00001-of-00001.safetensors");
+  std::ofstream(stranger) << "x";
+  std::ofstream(saved.path("step-00000001/notes.txt")) << "no reader of tensors takes this";
+  CHECK(error_of([&] { CheckpointReader(saved.path("step-00000001")); }) ==
+        stranger +
+            ": the manifest names no such file: it is of another save; take it out of the folder");
+}
+
+TEST_CASE("a checkpoint that does not say its job is refused") {
+  Saved saved;
+  saved.save(1);
+  const std::string path = saved.path("step-00000001/manifest.json");
+  std::string text = text_of(path);
+  text.replace(text.find("\"format\":2"), 10, "\"format\":1");
+  std::ofstream(path) << text;
+  CHECK(error_of([&] { CheckpointReader(saved.path("step-00000001")); }) ==
+        path +
+            ": format 1, of an earlier version, does not say which job it is of, so nobody can "
+            "tell whether the training would be the same: end that run with the version that began "
+            "it; this one reads format 2");
 }
 
 TEST_CASE("damage is named with file and tensor, and the one before loads") {
@@ -240,7 +351,7 @@ TEST_CASE("a full disk is an error, and what was whole stays whole") {
   saved.save(1);
   for (const int64_t room : {0, 100, 1000, 900'000, 1'684'400}) {
     FullDisk disk(room);
-    CheckpointStore store(saved.store.folder(), disk);
+    CheckpointStore store(saved.store.folder(), "", disk);
     const std::string error =
         error_of([&] { save_state(store, make_state(2), {.tensor = 2}, 2, 2, disk); });
     INFO(room << ": " << error);
@@ -260,10 +371,10 @@ TEST_CASE("a checkpoint that lacks a rank's part is not made whole") {
   RankShards shards(0, mine.pieces);
   shards.copy();
   shards.write(saved.store.begin(1), 1, system_file_calls());
-  CHECK(error_of([&] { saved.store.commit(1, 2, 1); }) ==
+  CHECK(error_of([&] { saved.store.commit(1, 2, 1, {}); }) ==
         saved.path("step-00000001.partial/part-00001.json: cannot be read"));
   CHECK(
-      error_of([&] { saved.store.commit(1, 1, 1); }) ==
+      error_of([&] { saved.store.commit(1, 1, 1, {}); }) ==
       saved.path("step-00000001.partial/manifest.json: tensor 'head.weight': 210700 of its 420700 "
                  "elements are there"));
 }
@@ -276,7 +387,7 @@ TEST_CASE("saving in the background: the memory may change as soon as start() re
   CheckpointWriter writer(saved.store, 0, mine.pieces);
   writer.start(1);
   for (std::vector<float>& values : mine.memory) std::fill(values.begin(), values.end(), -1.0F);
-  writer.then([&] { saved.store.commit(1, 1, 1); });
+  writer.then([&] { saved.store.commit(1, 1, 1, {}); });
   writer.wait();
   CHECK(writer.done());
   load_state(saved.path("step-00000001"), state, {});

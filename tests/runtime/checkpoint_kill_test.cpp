@@ -53,7 +53,7 @@ class Killer : public FileCalls {
 [[noreturn]] void save_until_killed(const std::string& folder, const Cut& cut, int64_t first,
                                     int64_t bytes, int told) {
   Killer killer(bytes);
-  CheckpointStore store(folder, killer);
+  CheckpointStore store(folder, fmt::format("{}", getpid()), killer);
   store.clean();
   for (int64_t step = first;; ++step) {
     save_state(store, make_state(step), cut, step, 2, killer);

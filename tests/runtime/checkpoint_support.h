@@ -94,7 +94,7 @@ inline void save_state(CheckpointStore& store, const std::vector<StateTensor>& s
     shards.copy();
     shards.write(store.begin(step), step, calls);
   }
-  store.commit(step, cut.ranks(), keep);
+  store.commit(step, cut.ranks(), keep, {});
 }
 
 }  // namespace smp

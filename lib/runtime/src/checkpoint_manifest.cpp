@@ -17,7 +17,7 @@
 namespace smp {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr size_t kMostDims = 2;
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
@@ -45,7 +45,8 @@ class ManifestParser {
  public:
   explicit ManifestParser(const std::string& path) : path_(path) {}
 
-  Manifest parse(const std::string& text) const {
+  // `of_all`: of a whole checkpoint, not of a rank's part.
+  Manifest parse(const std::string& text, bool of_all) const {
     if (nests_too_deep(text)) refuse("nests more than {} levels deep", kMostJsonLevels);
     OrderedJson json;
     try {
@@ -54,12 +55,20 @@ class ManifestParser {
       refuse("no valid JSON: {}", error.what());
     }
     if (!json.is_object()) refuse("not a manifest");
+    if (whole(json, "format") == 1) {
+      refuse(
+          "format 1, of an earlier version, does not say which job it is of, so nobody can tell "
+          "whether the training would be the same: end that run with the version that began it; "
+          "this one reads format {}",
+          kFormat);
+    }
     if (whole(json, "format") != kFormat) {
       refuse("format {}, this version reads {}", whole(json, "format"), kFormat);
     }
     check_hash(json);
     Manifest manifest;
     manifest.step = whole(json, "step");
+    if (of_all) manifest.training = training_of(json);
     for (const OrderedJson& file : list(json, "files")) manifest.files.push_back(file_of(file));
     return manifest;
   }
@@ -123,6 +132,21 @@ class ManifestParser {
     if (xxh64(text.data(), static_cast<int64_t>(text.size())) != expected) {
       refuse("wrong hash: the manifest was changed after it was written");
     }
+  }
+
+  TrainingRecord training_of(const OrderedJson& json) const {
+    TrainingRecord training;
+    const OrderedJson& job = member(json, "job");
+    if (!job.is_object()) refuse("'job' is no map of keys");
+    for (const auto& [key, value] : job.items()) {
+      if (!value.is_string()) refuse("'job': '{}' is not a text", key);
+      training.job.emplace_back(key, value.get<std::string>());
+    }
+    for (const OrderedJson& file : list(json, "data")) {
+      training.data.push_back(
+          {word(file, "name"), whole(file, "bytes"), hash_of(member(file, "sampled_hash"))});
+    }
+    return training;
   }
 
   SavedFile file_of(const OrderedJson& json) const {
@@ -225,6 +249,13 @@ std::string to_json(const Manifest& manifest) {
   OrderedJson json;
   json["format"] = kFormat;
   json["step"] = manifest.step;
+  json["job"] = OrderedJson::object();
+  for (const auto& [key, value] : manifest.training.job) json["job"][key] = value;
+  json["data"] = OrderedJson::array();
+  for (const FileIdentity& file : manifest.training.data) {
+    json["data"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"sampled_hash", hex(file.sampled_hash)}});
+  }
   json["files"] = OrderedJson::array();
   for (const SavedFile& file : manifest.files) {
     OrderedJson one;
@@ -238,11 +269,11 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest_part(const std::string& path, const std::string& text) {
-  return ManifestParser(path).parse(text);
+  return ManifestParser(path).parse(text, false);
 }
 
 Manifest parse_manifest(const std::string& path, const std::string& text) {
-  Manifest manifest = parse_manifest_part(path, text);
+  Manifest manifest = ManifestParser(path).parse(text, true);
   std::map<std::string_view, std::vector<const SavedTensor*>> parts;
   for (const SavedFile& file : manifest.files) {
     for (const SavedTensor& tensor : file.tensors) parts[tensor.name].push_back(&tensor);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "smp/plan/check.h"
@@ -115,6 +116,20 @@ class CheckedBytes {
   int64_t bytes_read_ = 0;
 };
 
+// Readers that take every file of tensors in a folder, as PyTorch's does, would read it.
+void refuse_strangers(const std::string& folder, const Manifest& manifest) {
+  std::set<std::string_view> own;
+  for (const SavedFile& file : manifest.files) own.insert(file.name);
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".safetensors") || own.count(name) != 0) continue;
+    throw CheckpointError(fmt::format(
+        "{}/{}: the manifest names no such file: it is of another save; take it out of the folder",
+        folder, name));
+  }
+}
+
 }  // namespace
 
 struct CheckpointReader::OpenFile {
@@ -126,6 +141,7 @@ struct CheckpointReader::OpenFile {
 CheckpointReader::CheckpointReader(std::string folder) : folder_(std::move(folder)) {
   const std::string path = folder_ + "/manifest.json";
   manifest_ = parse_manifest(path, text_of(path));
+  refuse_strangers(folder_, manifest_);
   for (const SavedFile& file : manifest_.files) {
     for (const SavedTensor& tensor : file.tensors) places_[tensor.name].push_back({&file, &tensor});
   }

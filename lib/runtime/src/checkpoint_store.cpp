@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <utility>
 
+#include "smp/plan/errors.h"
 #include "smp/runtime/checkpoint_shards.h"
 
 namespace smp {
@@ -17,12 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kLatest = "latest";
 constexpr const char* kPartial = ".partial";
-constexpr std::string_view kStep = "step-";
 
-std::string name_of_step(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
+std::string name_of_step(int64_t step) { return fmt::format("step-{:08}", step); }
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -31,54 +28,64 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-}  // namespace
-
-std::optional<int64_t> step_of_checkpoint(const std::string& name) {
-  if (!name.starts_with(kStep)) return std::nullopt;
-  int64_t step = 0, again = 0;
-  const char* const end = name.data() + name.size();
-  auto read = std::from_chars(name.data() + kStep.size(), end, step);
-  if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
-    read = std::from_chars(read.ptr + 1, end, again);
+// A file of another save would be taken for a part of this one by readers that look for files.
+void refuse_strangers(const std::string& folder, const std::set<std::string>& own) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (own.count(name) == 0) {
+      throw CheckpointError(
+          fmt::format("{}/{}: no rank of this save has written it", folder, name));
+    }
   }
-  return read.ec == std::errc() && read.ptr == end ? std::optional(step) : std::nullopt;
 }
 
-CheckpointStore::CheckpointStore(std::string folder, FileCalls& calls)
-    : folder_(std::move(folder)), calls_(calls) {}
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string folder, std::string start, FileCalls& calls)
+    : folder_(std::move(folder)), start_(std::move(start)), calls_(calls) {}
 
 void CheckpointStore::clean() {
   fs::create_directories(folder_);
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
-    if (name.ends_with(kPartial) || name.starts_with(std::string(kLatest) + ".tmp-")) {
+    if (name.ends_with(kPartial) || name.starts_with(std::string(kLatestFile) + ".tmp-")) {
       fs::remove_all(entry.path());
     }
   }
 }
 
+std::string CheckpointStore::partial_of(int64_t step) const {
+  return path_of(name_of_step(step) + (start_.empty() ? "" : "." + start_) + kPartial);
+}
+
 std::string CheckpointStore::begin(int64_t step) {
-  const std::string path = path_of(name_of_step(step) + kPartial);
+  const std::string path = partial_of(step);
   fs::create_directories(path);
   return path;
 }
 
-void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep) {
-  const std::string partial = path_of(name_of_step(step) + kPartial);
+void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep,
+                             const TrainingRecord& training) {
+  const std::string partial = partial_of(step);
   Manifest manifest;
   manifest.step = step;
+  manifest.training = training;
+  std::set<std::string> own;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const std::string path = partial + "/" + part_name(rank);
     Manifest part = parse_manifest_part(path, text_of(path));
     if (part.step != step) {
       throw CheckpointError(fmt::format("{}: is of step {}, not {}", path, part.step, step));
     }
+    own.insert(part_name(rank));
+    for (const SavedFile& file : part.files) own.insert(file.name);
     std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
   }
+  refuse_strangers(partial, own);
   const std::string text = to_json(manifest);
-  parse_manifest(partial + "/" + kManifest, text);  // what is not whole is never called so
+  parse_manifest(partial + "/" + kManifestFile, text);  // what is not whole is never called so
   for (int64_t rank = 0; rank < ranks; ++rank) fs::remove(partial + "/" + part_name(rank));
-  write_file_atomically(partial + "/" + kManifest, text, calls_);
+  write_file_atomically(partial + "/" + kManifestFile, text, calls_);
 
   // A run that goes on from an earlier step comes by its later ones again.
   std::string name = name_of_step(step);
@@ -90,7 +97,7 @@ void CheckpointStore::commit(int64_t step, int64_t ranks, int64_t keep) {
                                       std::generic_category().message(errno)));
   }
   sync_folder(folder_, calls_);
-  write_file_atomically(path_of(kLatest), name + "\n", calls_);
+  write_file_atomically(path_of(kLatestFile), name + "\n", calls_);
 
   const std::vector<std::string> all = list();
   const auto spare = static_cast<int64_t>(all.size()) - keep;
@@ -105,33 +112,9 @@ void CheckpointStore::remove(const std::string& name) {
   if (calls_.rename(path_of(name).c_str(), doomed.c_str()) == 0) fs::remove_all(doomed);
 }
 
-std::vector<std::string> CheckpointStore::list() const {
-  std::vector<std::pair<fs::file_time_type, std::string>> found;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, none)) {
-    const std::string name = entry.path().filename().string();
-    const fs::path manifest = entry.path() / kManifest;
-    if (step_of_checkpoint(name) && fs::exists(manifest)) {
-      found.emplace_back(fs::last_write_time(manifest), name);
-    }
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> names;
-  for (auto& [time, name] : found) names.push_back(std::move(name));
-  return names;
-}
-
 std::string CheckpointStore::latest() const {
-  const std::string path = path_of(kLatest);
-  if (!fs::exists(path)) {
-    throw CheckpointError(fmt::format("{}: there is no checkpoint", folder_));
-  }
-  std::string name = text_of(path);
-  while (name.ends_with('\n')) name.pop_back();
-  if (!step_of_checkpoint(name) || !fs::exists(path_of(name) + "/" + kManifest)) {
-    throw CheckpointError(fmt::format("{}: names '{}', which is no whole checkpoint", path, name));
-  }
-  return name;
+  if (const auto name = checkpoint_to_go_on_from(folder_)) return *name;
+  throw ConfigError(fmt::format("{}: there is no checkpoint", folder_));
 }
 
 std::string CheckpointStore::of_step(int64_t step) const {
@@ -142,9 +125,8 @@ std::string CheckpointStore::of_step(int64_t step) const {
     if (steps.back() == step) found = name;
   }
   if (!found.empty()) return found;
-  throw CheckpointError(
-      fmt::format("{}: there is no checkpoint of step {}; there are those of [{}]", folder_, step,
-                  fmt::join(steps, ", ")));
+  throw ConfigError(fmt::format("{}: there is no checkpoint of step {}; there are those of [{}]",
+                                folder_, step, fmt::join(steps, ", ")));
 }
 
 std::optional<std::string> CheckpointStore::before(const std::string& name) const {

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
 #include <set>
 
 #include "agreement.h"
 #include "host_copies.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/random_hex.h"
+#include "smp/plan/run_files.h"
 #include "smp/runtime/checkpoint_reader.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/metrics.h"
@@ -23,6 +26,22 @@ namespace {
 // What the ranks tell each other after a step; a sum above zero means that one of them says so.
 enum Vote { kStillWriting, kEndRequested, kTimeToSave, kVotes };
 
+constexpr int kStartIdBytes = 4;
+
+std::string folder_of_checkpoints(const std::string& run_dir) {
+  return run_dir + "/" + kCheckpointsFolder;
+}
+
+// A short text of rank 0, on all ranks.
+std::string text_of_first(std::string text, Communicator& world) {
+  std::array<char, 256> buffer{};
+  SMP_CHECK(text.size() < buffer.size());
+  std::copy(text.begin(), text.end(), buffer.begin());
+  world.broadcast(buffer.data(), static_cast<int64_t>(buffer.size()), DType::kU8, 0, "setup.agree")
+      ->wait();
+  return buffer.data();
+}
+
 }  // namespace
 
 Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
@@ -31,7 +50,8 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
       options_(options),
       model_(model),
       copies_(std::make_unique<HostCopies>(model.gpu.get())),
-      store_(options.run_dir + "/checkpoints"),
+      start_(options.run_dir.empty() ? Start{} : agree(options, model.groups->world())),
+      store_(folder_of_checkpoints(options.run_dir), start_.id),
       last_save_(std::chrono::steady_clock::now()) {
   counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
   counters_.data_bytes = data_bytes;
@@ -47,6 +67,8 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
 Checkpoints::~Checkpoints() = default;
 
 int64_t Checkpoints::start() {
+  if (!options_.run_dir.empty() && model_.groups->world().rank() == 0)
+    training_ = record_training(plan_.job, identify_data(plan_.job));
   if (options_.resume) {
     SMP_CHECK(!options_.run_dir.empty());
     return resume();
@@ -65,10 +87,22 @@ int64_t Checkpoints::start() {
   return 0;
 }
 
+// One rank looks: what others see of a shared file system may be older.
+Checkpoints::Start Checkpoints::agree(const TrainOptions& options, Communicator& world) {
+  Start start;
+  if (world.rank() == 0) {
+    start.id = random_hex(kStartIdBytes);
+    const CheckpointStore store(folder_of_checkpoints(options.run_dir));
+    if (options.resume) {
+      start.checkpoint = options.resume_step ? store.of_step(*options.resume_step) : store.latest();
+    }
+  }
+  return {text_of_first(start.id, world), text_of_first(start.checkpoint, world)};
+}
+
 int64_t Checkpoints::resume() {
-  const std::string name =
-      options_.resume_step ? store_.of_step(*options_.resume_step) : store_.latest();
-  const FileIdentity manifest = identify_file(store_.folder() + "/" + name + "/manifest.json");
+  const std::string& name = start_.checkpoint;
+  const FileIdentity manifest = identify_file(store_.folder() + "/" + name + "/" + kManifestFile);
   check_held_alike(model_.groups->world(), options_.host,
                    {{"the checkpoint to go on from", name + ", manifest of " + text_of(manifest)}},
                    "setup.same");
@@ -82,14 +116,22 @@ int64_t Checkpoints::resume() {
                              *step_of_checkpoint(*before), *step_of_checkpoint(*before))
                : "; there is no checkpoint before it"));
   }
-  if (model_.groups->world().rank() == 0) {
-    cut_metrics(options_.run_dir + "/metrics.jsonl", counters_.step);
-  }
   return counters_.step;
+}
+
+void Checkpoints::begin() {
+  if (options_.run_dir.empty() || model_.groups->world().rank() != 0) return;
+  cut_metrics(options_.run_dir + "/metrics.jsonl", counters_.step);
+  if (std::filesystem::exists(store_.folder())) store_.clean();
 }
 
 void Checkpoints::load(const std::string& name) {
   CheckpointReader reader(store_.folder() + "/" + name);
+  // The others have the same job: they hear of it, before a tensor's shape says less.
+  Communicator& world = model_.groups->world();
+  if (world.rank() == 0)
+    check_same_training(store_.folder() + "/" + name, reader.training(), training_);
+  world.barrier("setup.agree")->wait();
   const std::vector<std::string> names = names_of_state(plan_, model_);
   reader.expect_only({names.begin(), names.end()});
   const TrainingCounters of_job = counters_;
@@ -101,24 +143,11 @@ void Checkpoints::load(const std::string& name) {
     throw CheckpointError(fmt::format("{}/{}: its tensors are of step {}, its manifest of step {}",
                                       store_.folder(), name, saved.step, reader.step()));
   }
-  const auto differs = [&](const char* what, uint64_t there, uint64_t here) {
-    throw ConfigError(fmt::format(
-        "{}/{}: its {} is {}, this job's is {}: training would go on with other samples; give the "
-        "same one, or start anew without --resume",
-        store_.folder(), name, what, there, here));
-  };
-  if (saved.seed != of_job.seed) {
-    differs("training.seed", std::bit_cast<uint64_t>(saved.seed),
-            std::bit_cast<uint64_t>(of_job.seed));
-  }
-  const int64_t batch = plan_.job.training.global_batch.value();
-  if (saved.samples != saved.step * batch) {
-    differs("training.global_batch", static_cast<uint64_t>(saved.samples / saved.step),
-            static_cast<uint64_t>(batch));
-  }
   if (saved.data_bytes != of_job.data_bytes) {
-    differs("data in bytes", static_cast<uint64_t>(saved.data_bytes),
-            static_cast<uint64_t>(of_job.data_bytes));
+    throw ConfigError(fmt::format(
+        "{}/{}: {} bytes of text, or images, are trained on there, {} in this job: as many must be "
+        "held out (training.evaluation)",
+        store_.folder(), name, saved.data_bytes, of_job.data_bytes));
   }
   model_.optimizer->set_steps_done(saved.optimizer_steps);
   if (saved.has_loss_scale) {
@@ -182,7 +211,8 @@ void Checkpoints::commit() {
   Communicator& world = model_.groups->world();
   if (world.rank() != 0) return;
   const int64_t keep = plan_.job.training.checkpoint.keep;
-  writer_->then([this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep); });
+  writer_->then(
+      [this, step, keep, ranks = world.size()] { store_.commit(step, ranks, keep, training_); });
 }
 
 void Checkpoints::finish() {

@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "smp/plan/plan.h"
+#include "smp/plan/training_record.h"
 #include "smp/runtime/checkpoint_store.h"
 #include "smp/runtime/checkpoint_writer.h"
 #include "training_state.h"
@@ -15,13 +17,14 @@
 // by the rank's own thread; the model must outlive it.
 namespace smp {
 
+class Communicator;
 class HostCopies;
 struct ParallelModel;
 struct TrainOptions;
 
 class Checkpoints {
  public:
-  // Rank 0 removes what an interrupted save has left. data_bytes: of the text.
+  // Collective: the ranks agree on where they go on from. data_bytes: of the text.
   Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
               int64_t data_bytes);
   ~Checkpoints();
@@ -30,9 +33,13 @@ class Checkpoints {
 
   // Brings the model to where this run starts: the checkpoint that options.resume names, or the
   // weights of training.init_from, or the drawn ones that it has. Returns how many steps are done.
-  // Throws CheckpointError for a damaged checkpoint, ConfigError for one of another job and for
-  // weights of another model.
+  // Throws CheckpointError for a damaged checkpoint, ConfigError for one of another training and
+  // for weights of another model. Changes nothing in the run's folder.
   int64_t start();
+
+  // Once all ranks have started: rank 0 removes from the run's folder what an interrupted save has
+  // left, and what was measured in steps that come again.
+  void begin();
 
   // After step `done` of `steps`, on every rank. True: a checkpoint was asked for, it is whole, and
   // training ends here. Throws what a save in the background failed with.
@@ -42,6 +49,12 @@ class Checkpoints {
   void finish();
 
  private:
+  struct Start {
+    std::string id;          // of this start of the run
+    std::string checkpoint;  // to go on from; empty: none
+  };
+  static Start agree(const TrainOptions& options, Communicator& world);
+
   int64_t resume();
   void load(const std::string& name);
   void save(int64_t done);
@@ -52,7 +65,9 @@ class Checkpoints {
   const TrainOptions& options_;
   ParallelModel& model_;
   std::unique_ptr<HostCopies> copies_;  // of what is saved
+  Start start_;
   CheckpointStore store_;
+  TrainingRecord training_;  // as it was at the start; on rank 0
   TrainingCounters counters_;
   std::unique_ptr<CheckpointWriter> writer_;  // from the first save on, or from the start
   int64_t pending_ = 0;  // the step whose save is not known to be written by all ranks; 0 = none

@@ -30,6 +30,7 @@
 #include "smp/plan/data_files.h"
 #include "smp/plan/engine_rules.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/run_files.h"
 #include "smp/plan/xxh64.h"
 #include "smp/runtime/atomic_file.h"
 #include "smp/runtime/engine.h"
@@ -208,6 +209,15 @@ void run_steps(const Plan& plan, const TrainOptions& options, const DataSource& 
   Evaluation evaluation(plan, data, *model.groups);
   Engine engine(plan, model, ledger, evaluation.reader());
   result.first_step = checkpoints.start();
+  if (result.first_step > steps) {
+    throw ConfigError(
+        fmt::format("the checkpoint is of step {}, and training.steps is {}: give as many or more",
+                    result.first_step, steps));
+  }
+  // Until every rank is ready to go on, nothing in the run's folder is changed.
+  model.groups->world().barrier("setup.ready")->wait();
+  if (rank == 0 && options.on_ready) options.on_ready();
+  checkpoints.begin();
   Voice voice(options, rank, steps);
   std::optional<CacheFlushes> flushes;
   if (model.gpu) flushes.emplace(plan, *model.gpu, rank, options.progress);
@@ -278,15 +288,21 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
           const RunResult& result) {
   if (options.run_dir.empty()) return;
   ledger.set_phase({kSavePhase.data()});
-  if (ledger.rank() == 0) {
+  // Of a run that was over before this start, the report of its last steps stands.
+  if (ledger.rank() == 0 && !result.losses.empty()) {
     write_file_atomically(options.run_dir + "/report.json",
                           report_json(plan, result.run, result.ranks));
   }
   if (!options.save_weights || result.ended_on_request) return;
+  const std::string state = options.run_dir + "/" + kWeightsState;
+  if (ledger.rank() == 0) std::filesystem::remove(state);
   model.layers.clear();
   model.optimizer.reset();
   model.parameters->drop_gradients();
   save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
+  const int64_t steps = result.first_step + static_cast<int64_t>(result.losses.size());
+  if (ledger.rank() == 0)
+    write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
 }
 
 // Throws where NCCL cannot: ranks of a group would share a GPU.

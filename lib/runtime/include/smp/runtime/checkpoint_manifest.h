@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "smp/plan/dtype.h"
+#include "smp/plan/training_record.h"
 
-// manifest.json of a checkpoint: which file holds which rectangle of which tensor, and the hashes
-// of their bytes. It is written last and atomically: a folder that has one is a whole checkpoint.
-// Plain data, no torch.
+// manifest.json of a checkpoint: the training that it is a part of, which file holds which
+// rectangle of which tensor, and the hashes of their bytes. It is written last and atomically: a
+// folder that has one is a whole checkpoint. Plain data, no torch.
 namespace smp {
 
 // A checkpoint that is damaged, or not one. what() names the file, and the tensor where there is
@@ -43,7 +44,8 @@ struct SavedFile {
 };
 
 struct Manifest {
-  int64_t step = 0;  // steps done
+  int64_t step = 0;         // steps done
+  TrainingRecord training;  // of the whole checkpoint; a part has none
   std::vector<SavedFile> files;
 };
 

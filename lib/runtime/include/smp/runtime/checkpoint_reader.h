@@ -18,13 +18,15 @@ namespace smp {
 
 class CheckpointReader {
  public:
-  // A folder step-<n>. Throws CheckpointError for a missing or broken manifest.
+  // A folder step-<n>. Throws CheckpointError for a missing or broken manifest, and for a file of
+  // tensors that it does not name.
   explicit CheckpointReader(std::string folder);
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 
   int64_t step() const { return manifest_.step; }
+  const TrainingRecord& training() const { return manifest_.training; }
 
   // One of the rectangles of a tensor, for its shape and type; null when there is no such tensor.
   const SavedTensor* find(std::string_view name) const;

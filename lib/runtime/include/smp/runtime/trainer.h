@@ -43,6 +43,7 @@ struct TrainOptions {
   ProgressPost* progress_post = nullptr;  // where the rank says how far it is; none: nowhere
   MemoryWatch* memory_watch = nullptr;    // is shown the rank's memory while it trains
   std::optional<Fault> fault;
+  std::function<void()> on_ready;  // on rank 0, when all ranks are set up: the run goes on
   std::function<void(const StepMetrics&)> on_step;  // on every rank, after each step
   // Set when training fails: where the rank was, e.g. "step 7: backward, microbatch 2, layer 3".
   std::string* failed_in = nullptr;

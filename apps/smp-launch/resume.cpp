@@ -1,0 +1,77 @@
+#include "resume.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "job_shape.h"
+#include "smp/launcher/shell_words.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/json.h"
+#include "smp/plan/run_files.h"
+#include "smp/plan/training_record.h"
+#include "smp/runtime/checkpoint_reader.h"
+#include "smp/runtime/checkpoint_store.h"
+
+namespace smp {
+namespace {
+
+// Whose weights are whole in the folder; -1: nobody's.
+int64_t step_of_weights(const std::string& run_dir) {
+  std::ifstream file(run_dir + "/" + kWeightsState);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json json = Json::parse(text, nullptr, false);
+  const bool tells =
+      json.is_object() && json.contains("global_step") && json["global_step"].is_number_integer();
+  return tells ? json["global_step"].get<int64_t>() : -1;
+}
+
+}  // namespace
+
+ResumePoint resume_point(const PreparedJob& job) {
+  try {
+    const CheckpointStore store(job.run_dir + "/" + kCheckpointsFolder);
+    const std::string& resume = job.request.resume;
+    const std::string path =
+        store.folder() + "/" +
+        (resume == "latest" ? store.latest() : store.of_step(std::stoll(resume)));
+    const CheckpointReader reader(path);
+    const JobSpec& spec = job.plan->job;
+    check_same_training(path, reader.training(), record_training(spec, identify_data(spec)));
+    if (reader.step() > spec.training.steps)
+      throw ConfigError(
+          fmt::format("{}: it is of step {}, and training.steps is {}: plan with as many or more",
+                      path, reader.step(), spec.training.steps));
+    return {reader.step(),
+            reader.step() == spec.training.steps && step_of_weights(job.run_dir) == reader.step()};
+  } catch (const CheckpointError& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+std::string complete_text(const PreparedJob& job) {
+  const int64_t steps = job.plan->job.training.steps;
+  return fmt::format(
+      "the run in '{}' is complete: {} of {} steps are done and its weights are saved; to train it "
+      "further, plan with a larger training.steps",
+      job.run_dir, steps, steps);
+}
+
+std::string resume_command(const PreparedJob& job) {
+  std::vector<std::string> words = {"smp-launch"};
+  bool resumes = false;
+  for (const SaidOption& option : job.request.said) {
+    if (option.name == "--run-dir") continue;
+    const bool is_resume = option.name == "--resume";
+    // if-any goes on by itself; a step that the user chose once is not where the job is now.
+    if (is_resume && !job.goes_on_if_any) continue;
+    resumes = resumes || is_resume;
+    const std::vector<std::string> more = words_of(option);
+    words.insert(words.end(), more.begin(), more.end());
+  }
+  if (!resumes) words.emplace_back("--resume");
+  words.insert(words.end(), {"--run-dir", job.run_dir, job.request.plan});
+  return command_text(words);
+}
+
+}  // namespace smp

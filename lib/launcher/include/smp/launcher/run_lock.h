@@ -1,0 +1,41 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "smp/launcher/file_descriptor.h"
+
+namespace smp {
+
+// Keeps a run's folder for one smp-launch: the file `lock` in it, which says who has it, and a lock
+// of the file system on that file. The lock lives as long as the process that took it or one that
+// it has forked, and goes with them however they end. The text stays where they were killed. It is
+// believed where the file system has no locks, or has them for each host alone: of a process of
+// this host, while it runs; of another host, while the run's status goes on being written.
+class RunLock {
+ public:
+  static constexpr const char* kFile = "lock";
+
+  // Throws ConfigError, with host, process and time, where another one has it.
+  explicit RunLock(const std::string& folder);
+  ~RunLock();  // in the process that took it: removes the file
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // Why the folder cannot be taken; empty: nobody has locked it. Changes nothing, and does not
+  // wait.
+  static std::string why_not(const std::string& folder);
+
+  // What to tell of a holder that was taken for gone without a proof; empty: nothing.
+  const std::string& note() const { return note_; }
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+  pid_t owner_;
+  std::string note_;
+};
+
+}  // namespace smp

@@ -1,0 +1,179 @@
+#include "smp/plan/training_record.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <system_error>
+
+#include "field_table.h"
+#include "smp/plan/data_files.h"
+#include "smp/plan/errors.h"
+#include "smp/plan/operators.h"
+
+namespace smp {
+namespace {
+
+constexpr size_t kListedFiles = 8;
+constexpr const char* kHeldOut = "training.evaluation.samples";
+
+constexpr std::array kChangeable = {
+    ChangeableKey{"name", "for people"},
+    ChangeableKey{"model.name", "for people"},
+    ChangeableKey{"model.hf_config", "the sizes that it gave are compared"},
+    ChangeableKey{"cluster", "where it runs"},
+    ChangeableKey{"parallel", "how it is laid out"},
+    ChangeableKey{"training.micro_batch", "a part of the layout; global_batch stays"},
+    ChangeableKey{"training.microbatches", "a part of the layout; global_batch stays"},
+    ChangeableKey{"training.max_tokens_per_batch", "a limit"},
+    ChangeableKey{"training.attention", "how it is computed: equal to rounding"},
+    ChangeableKey{"training.fused_loss", "how it is computed: equal to rounding"},
+    ChangeableKey{"training.fused_optimizer", "how it is computed: equal to rounding"},
+    ChangeableKey{"training.compiled", "how it is computed: equal to rounding"},
+    ChangeableKey{"training.deterministic", "how it is computed: equal to rounding"},
+    ChangeableKey{"training.steps", "where it ends"},
+    ChangeableKey{"training.init_from", "read before the first step alone"},
+    ChangeableKey{"training.data.path", "the files themselves are compared"},
+    ChangeableKey{"training.data.suffixes", "the files themselves are compared"},
+    ChangeableKey{"training.optimizer.schedule", "of the steps that come"},
+    ChangeableKey{"training.optimizer.learning_rate", "of the steps that come"},
+    ChangeableKey{"training.optimizer.min_learning_rate", "of the steps that come"},
+    ChangeableKey{"training.optimizer.warmup_steps", "of the steps that come"},
+    ChangeableKey{"training.optimizer.decay_steps", "of the steps that come"},
+    ChangeableKey{"training.checkpoint", "when it saves"},
+    ChangeableKey{"training.evaluation.every_steps",
+                  "when it evaluates; what is held out stays held out"},
+    ChangeableKey{"training.evaluation.pad_last_batch", "of evaluations alone"},
+};
+
+bool may_change(std::string_view path) {
+  return std::any_of(kChangeable.begin(), kChangeable.end(), [&](const ChangeableKey& key) {
+    return path == key.path ||
+           (path.starts_with(key.path) && path.substr(key.path.size()).starts_with('.'));
+  });
+}
+
+using Settings = std::map<std::string_view, std::string_view>;
+
+Settings settings_by_path(const TrainingRecord& record) {
+  return {record.job.begin(), record.job.end()};
+}
+
+std::string default_of(std::string_view path) {
+  static const JobSpec kDefaults;
+  const Field* field = find_field(path);
+  return field == nullptr ? "" : value_text(*field, kDefaults).value_or("");
+}
+
+std::string value_in_words(const Settings& settings, std::string_view path) {
+  const auto found = settings.find(path);
+  return found == settings.end() ? "not" : std::string(found->second);
+}
+
+// In the order of the table, then what this version does not know.
+std::vector<std::string> paths_of(const Settings& checkpoint, const Settings& job) {
+  std::vector<std::string> paths;
+  const auto add = [&](const std::string& path) {
+    const bool said = checkpoint.count(path) != 0 || job.count(path) != 0;
+    if (said && std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+  };
+  for (const Field& field : job_fields()) add(path_of(field));
+  for (const auto& [path, value] : checkpoint) add(std::string(path));
+  return paths;
+}
+
+std::string file_text(const FileIdentity& file) {
+  return fmt::format("{} of {} bytes", file.name, file.bytes);
+}
+
+// Content in the order of reading: files may have other names and lie elsewhere.
+void add_data_changes(const std::vector<FileIdentity>& checkpoint,
+                      const std::vector<FileIdentity>& job, std::vector<std::string>& changes) {
+  const bool alike = checkpoint.size() == job.size();  // else other parts were looked at
+  if (!alike) {
+    changes.push_back(fmt::format("training.data: {} files in the checkpoint, {} in this job",
+                                  checkpoint.size(), job.size()));
+  }
+  size_t differing = 0;
+  for (size_t i = 0; i < std::min(checkpoint.size(), job.size()); ++i) {
+    const FileIdentity &there = checkpoint[i], &here = job[i];
+    if (there.bytes == here.bytes && (!alike || there.sampled_hash == here.sampled_hash)) continue;
+    if (++differing > kListedFiles) continue;
+    changes.push_back(
+        there.bytes == here.bytes
+            ? fmt::format("training.data: {} has another content than {} had in the checkpoint",
+                          file_text(here), there.name)
+            : fmt::format("training.data: {} in the checkpoint, {} in this job", file_text(there),
+                          file_text(here)));
+  }
+  if (differing > kListedFiles) {
+    changes.push_back(fmt::format("training.data: and {} files more", differing - kListedFiles));
+  }
+}
+
+}  // namespace
+
+std::vector<FileIdentity> identify_data(const JobSpec& job) {
+  std::vector<std::string> paths = {job.training.data_path};
+  std::string folder;
+  if (!is_list(job.model)) {
+    const DataFiles files = find_data_files(job.training, sequences_per_sample(job.model));
+    paths.clear();
+    for (const DataFile& file : files.files) paths.push_back(file.path);
+    folder = files.path;
+  }
+  std::vector<FileIdentity> data;
+  try {
+    for (KnownFile& file : look_at_files(folder, paths)) data.push_back(std::move(file.identity));
+  } catch (const std::system_error& error) {
+    throw ConfigError(fmt::format("training.data.path: {}", error.what()));
+  }
+  return data;
+}
+
+TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> data) {
+  TrainingRecord record;
+  record.data = std::move(data);
+  for (const Field& field : job_fields()) {
+    if (field.rule.condition.holds && !field.rule.condition.holds(job)) continue;
+    if (path_of(field) == kHeldOut) continue;
+    if (auto text = value_text(field, job)) record.job.emplace_back(path_of(field), *text);
+  }
+  // With evaluation or without: what is held out is not trained on.
+  record.job.emplace_back(kHeldOut, fmt::format("{}", held_out_samples(job.training)));
+  return record;
+}
+
+std::span<const ChangeableKey> changeable_keys() { return kChangeable; }
+
+std::vector<std::string> training_changes(const TrainingRecord& checkpoint,
+                                          const TrainingRecord& job) {
+  const Settings there = settings_by_path(checkpoint), here = settings_by_path(job);
+  std::vector<std::string> changes;
+  for (const std::string& path : paths_of(there, here)) {
+    if (may_change(path)) continue;
+    const auto value_in = [&](const Settings& settings) {
+      const auto found = settings.find(path);
+      return found == settings.end() ? default_of(path) : std::string(found->second);
+    };
+    if (value_in(there) == value_in(here)) continue;
+    changes.push_back(fmt::format("{}: {} in the checkpoint, {} in this job", path,
+                                  value_in_words(there, path), value_in_words(here, path)));
+  }
+  add_data_changes(checkpoint.data, job.data, changes);
+  return changes;
+}
+
+void check_same_training(const std::string& checkpoint_path, const TrainingRecord& checkpoint,
+                         const TrainingRecord& job) {
+  const std::vector<std::string> changes = training_changes(checkpoint, job);
+  if (changes.empty()) return;
+  throw ConfigError(fmt::format(
+      "{}: it is of another training:\n  {}\ngive the same, or start anew in another folder "
+      "without --resume; what may change is listed in docs/checkpoints.md",
+      checkpoint_path, fmt::join(changes, "\n  ")));
+}
+
+}  // namespace smp
