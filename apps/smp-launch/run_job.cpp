@@ -190,12 +190,14 @@ void Run::start(const Attempt& attempt) {
 }
 
 // A signal that asks for a checkpoint came while no rank ran: what is saved already is the
-// checkpoint.
+// checkpoint. Before the first start there is nothing to save.
 JobResult Run::without_ranks(JobResult result) const {
   const bool asked = result.end == JobEnd::kInterrupted &&
                      ending_signals(prepared_).count(result.interrupted_by) != 0;
-  if (asked && folder_ != nullptr && !folder_->latest_checkpoint().empty()) {
+  const bool has_checkpoint = folder_ != nullptr && !folder_->latest_checkpoint().empty();
+  if (asked && (has_checkpoint || starts_.empty())) {
     result.end = JobEnd::kCheckpointed;
+    result.goes_on = has_checkpoint;
     result.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
   }
   return result;
