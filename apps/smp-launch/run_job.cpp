@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "job_of.h"
 #include "reach_hosts.h"
@@ -15,6 +14,7 @@
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/output.h"
+#include "smp/launcher/plain_file.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/restart.h"
@@ -275,10 +275,8 @@ int run_job(const PreparedJob& prepared, const RunFolder* folder, const Reserved
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
+  if (!write_plain_file(path, text))
+    throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
 }  // namespace smp

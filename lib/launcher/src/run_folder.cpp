@@ -3,13 +3,15 @@
 #include <errno.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
+#include "smp/launcher/plain_file.h"
 #include "smp/plan/errors.h"
 
 namespace smp {
@@ -132,10 +134,10 @@ std::string RunFolder::latest_checkpoint() const {
   const fs::path path = fs::path(path_) / "checkpoints" / "latest";
   std::error_code error;
   if (fs::symlink_status(path, error).type() == fs::file_type::not_found) return "";
-  std::ifstream latest(path);
-  std::string name;
+  std::string name = read_plain_file(path.string(), PATH_MAX);
+  name.resize(std::min(name.find('\n'), name.size()));
   // Not taken for none: the job would begin anew over checkpoints that are there.
-  if (!std::getline(latest, name) || name.empty())
+  if (name.empty())
     throw ConfigError(
         fmt::format("cannot read '{}', which names the last checkpoint", path.string()));
   return name;

@@ -7,9 +7,10 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <system_error>
 #include <utility>
+
+#include "smp/launcher/plain_file.h"
 
 namespace smp {
 namespace {
@@ -117,10 +118,7 @@ void StatusBoard::write(bool now) {
 
 void StatusBoard::replace(const std::string& path, const std::string& text) {
   const std::string draft = path + ".new";
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
+  if (write_plain_file(draft, text) && std::rename(draft.c_str(), path.c_str()) == 0) {
     failing_.erase(path);
     return;
   }
