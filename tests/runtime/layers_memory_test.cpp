@@ -82,9 +82,9 @@ LayerMemory measure(Layer& layer, const std::vector<at::Tensor>& inputs, MemoryL
   return memory;
 }
 
-// The most that oneDNN takes beside a product in bf16 while it runs. Which it is depends on the CPU:
-// blocks of this size, copies of the factors, the result in fp32. Of all other types the peaks are
-// exact, so what the layers take themselves is.
+// The most that oneDNN takes beside a product in bf16 while it runs. Which it is depends on the
+// CPU: blocks of this size, copies of the factors, the result in fp32. Of all other types the peaks
+// are exact, so what the layers take themselves is.
 constexpr int64_t kBlocksOfProduct = 132096;
 
 int64_t product_workspace(const ModelSpec& model, const LayerCall& call) {

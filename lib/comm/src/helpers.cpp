@@ -39,7 +39,7 @@ Helpers::~Helpers() {
 // Starts as many threads as the host grants: calls need none of them.
 void Helpers::start() {
   try {
-    while (int(threads_.size()) < count_) 
+    while (int(threads_.size()) < count_)
       threads_.push_back(start_without_signals([this] { run_thread(); }));
   } catch (const std::system_error&) {
     count_ = int(threads_.size());

@@ -28,7 +28,8 @@ std::string read_plain_file(const std::string& path, size_t most_bytes) {
   std::string text;
   char block[64 << 10];
   while (file.is_open() && text.size() < most_bytes) {
-    const ssize_t size = read(file.number(), block, std::min(sizeof block, most_bytes - text.size()));
+    const ssize_t size =
+        read(file.number(), block, std::min(sizeof block, most_bytes - text.size()));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
     text.append(block, static_cast<size_t>(size));
