@@ -80,9 +80,7 @@ void print_calls_on(int signal) {
   if (owner == getpid()) return;  // else the first time, or a child, which has no such thread
   owner = getpid();
   block_in_other_threads(signal);
-  // Never destroyed: it waits as long as the process lives.
-  static SignalThread* thread = nullptr;
-  thread = new SignalThread({signal}, print_all);
+  (void)new SignalThread({signal}, print_all);  // it waits as long as the process lives
 }
 
 }  // namespace smp::pytorch
