@@ -1,6 +1,7 @@
 #include "job_of.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -103,6 +104,8 @@ Job job_of(const PreparedJob& prepared, const RunFolder* folder, const ReachedHo
         {prepared.command, merged_environment(inherited, set), job.files.back().error_file});
   }
   job.input_ranks = parse_rank_list(prepared.request.input_ranks, prepared.world_size);
+  if (prepared.plan)  // smp-worker takes them (rank_signals.h)
+    for (Command& command : job.commands) command.held_signals = {SIGUSR1, SIGUSR2};
   for (const int rank : job.input_ranks) job.commands[static_cast<size_t>(rank)].reads_input = true;
   for (size_t rank = 0; rank < reached.cpus.size(); ++rank)
     job.commands[rank].cpus = reached.cpus[rank];

@@ -137,6 +137,7 @@ int launch(PreparedJob prepared) {
   }
   // A program that cannot be executed says so itself; a plan is checked before it costs anything.
   if (prepared.plan) {
+    hold_signals(prepared.request.watch.checkpoint_signals);
     for (const Check& check : checks_of(prepared)) {
       if (!check.ok) throw ConfigError(check.text);
     }

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <exception>
@@ -16,6 +17,7 @@
 #include "report_run.h"
 #include "run_status_of.h"
 #include "smp/launcher/agent.h"
+#include "smp/launcher/guard.h"
 #include "smp/launcher/mpirun_transport.h"
 #include "smp/launcher/network_probe.h"
 #include "smp/launcher/srun_transport.h"
@@ -47,6 +49,7 @@ int say(const char* text, smp::ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  smp::hold_signals({SIGUSR1, SIGUSR2});  // they are for ranks
   open_standard_streams();
   try {
     if (argc == 2 && std::string_view(argv[1]) == "--agent") return smp::run_agent();

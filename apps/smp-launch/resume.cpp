@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "job_shape.h"
+#include "smp/launcher/plain_file.h"
 #include "smp/launcher/shell_words.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
@@ -18,9 +17,9 @@ namespace {
 
 // Whose weights are whole in the folder; -1: nobody's.
 int64_t step_of_weights(const std::string& run_dir) {
-  std::ifstream file(run_dir + "/" + kWeightsState);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Json json = Json::parse(text, nullptr, false);
+  constexpr size_t kMostBytes = 64 << 10;
+  const Json json =
+      Json::parse(read_plain_file(run_dir + "/" + kWeightsState, kMostBytes), nullptr, false);
   const bool tells =
       json.is_object() && json.contains("global_step") && json["global_step"].is_number_integer();
   return tells ? json["global_step"].get<int64_t>() : -1;

@@ -17,6 +17,7 @@
 #include "smp/launcher/guard.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/launcher/output.h"
+#include "smp/launcher/plain_file.h"
 #include "smp/launcher/rank_environment.h"
 #include "smp/launcher/report.h"
 #include "smp/launcher/restart.h"
@@ -205,12 +206,14 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
 }
 
 // A signal that asks for a checkpoint came while no rank ran: what is saved already is the
-// checkpoint.
+// checkpoint. Before the first start there is nothing to save.
 JobResult Run::without_ranks(JobResult result) const {
   const bool asked = result.end == JobEnd::kInterrupted &&
                      ending_signals(prepared_).count(result.interrupted_by) != 0;
-  if (asked && folder_ != nullptr && !folder_->checkpoint().empty()) {
+  const bool has_checkpoint = folder_ != nullptr && !folder_->checkpoint().empty();
+  if (asked && (has_checkpoint || starts_.empty())) {
     result.end = JobEnd::kCheckpointed;
+    result.goes_on = has_checkpoint;
     result.exit_code = static_cast<int>(ExitCode::kCheckpointedOnRequest);
   }
   return result;
@@ -305,10 +308,8 @@ int run_job(const PreparedJob& prepared, const RunFolder* folder, const Reserved
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
+  if (!write_plain_file(path, text))
+    throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
 }  // namespace smp

@@ -4,7 +4,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -21,7 +20,7 @@
 #include <thread>
 
 #include "mapped_progress_page.h"
-#include "memory_signal.h"
+#include "rank_signals.h"
 #include "smp/comm/call_log.h"
 #include "smp/comm/job_environment.h"
 #include "smp/comm/network_cost.h"
@@ -42,9 +41,6 @@ namespace {
 using namespace smp;
 
 constexpr const char* kProgram = "smp-worker";
-
-// SIGUSR1: save a checkpoint after the step under way, then end.
-volatile std::sig_atomic_t end_requested = 0;
 
 // All that a worker reads of its environment.
 struct WorkerEnvironment {
@@ -136,7 +132,7 @@ void write_timeline(const StepTimeline& timeline, const std::string& run_dir) {
   }
 }
 
-ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemorySignal& signal,
+ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, RankSignals& signals,
               std::string& failed_in) {
   failed_in = "reading the plan";
   const Plan plan = read_plan(environment.plan_path);
@@ -150,7 +146,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   });
-  signal.print_calls_of(world->call_log());
+  signals.print_calls_of(world->call_log());
 
   failed_in = "setup";
   const MappedProgressPage page(environment.progress_page);
@@ -192,7 +188,7 @@ ExitCode work(const WorkerEnvironment& environment, MemoryWatch& memory, MemoryS
     if (environment.plan_path == laid)
       std::filesystem::rename(laid, environment.run_dir + "/" + kPlanFile);
   };
-  train_options.end_requested = [] { return end_requested != 0; };
+  train_options.end_requested = [&signals] { return signals.end_requested(); };
   train_options.failed_in = &failed_in;
   try {
     const RunResult result = train(plan, *world, train_options);
@@ -219,9 +215,8 @@ ExitCode build(LastWords& words) {
 }  // namespace
 
 int main() {
-  std::signal(SIGUSR1, [](int) { end_requested = 1; });
   MemoryWatch memory;
-  MemorySignal signal(memory);
+  RankSignals signals(memory);
   keep_freed_memory();
   const std::string error_file = env::optional(env::kErrorFile);
   LastWords words;
@@ -230,7 +225,7 @@ int main() {
     if (!env::optional(env::kBuildOnly).empty()) return static_cast<int>(build(words));
     const WorkerEnvironment environment = read_environment();
     words.rank = words.culprit = environment.job.rank;
-    return static_cast<int>(work(environment, memory, signal, words.phase));
+    return static_cast<int>(work(environment, memory, signals, words.phase));
   } catch (const std::exception& error) {
     describe(error, words);
   }

@@ -1,42 +1,42 @@
 #include "call_logs.h"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <csignal>
-#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
-#include <thread>
+
+#include "smp/plan/signal_thread.h"
 
 namespace smp::pytorch {
 namespace {
 
-// For the handler, which may touch little else.
-std::atomic<int> bell{-1};
-std::atomic<pid_t> owner{0};
-
-void ring(int /*signal*/) {
-  const int before = errno;
-  const uint64_t one = 1;
-  if (getpid() == owner.load() && write(bell.load(), &one, sizeof one) < 0) {
-  }
-  errno = before;
+void print_all(int /*signal*/) {
+  const std::string text = call_logs().text(kCallsSaid);
+  std::fputs(text.empty() ? "smp: no process group has made a call\n" : text.c_str(), stderr);
+  std::fflush(stderr);
 }
 
-void print_whenever_rung(int descriptor) {
-  for (uint64_t rings = 0;;) {
-    if (read(descriptor, &rings, sizeof rings) < 0) {
-      if (errno == EINTR) continue;
-      return;
-    }
-    const std::string text = call_logs().text(kCallsSaid);
-    std::fputs(text.empty() ? "smp: no process group has made a call\n" : text.c_str(), stderr);
-    std::fflush(stderr);
+// A thread that was there before takes the signal once, and blocks it from then on. What was for
+// the process goes to the thread that waits for it.
+void block_here(int signal, siginfo_t* info, void* context) {
+  sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signal);
+  if (info->si_code != SI_TKILL || info->si_pid != getpid()) kill(getpid(), signal);
+}
+
+// Now, while whoever calls this most likely computes nothing, so that the handler does not run on
+// a thread while it computes.
+void block_in_other_threads(int signal) {
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    const int thread = std::atoi(task.path().filename().c_str());
+    if (thread != gettid()) syscall(SYS_tgkill, getpid(), thread, signal);
   }
 }
 
@@ -69,21 +69,18 @@ void print_calls_on(int signal) {
   if (chosen != 0 && chosen != signal)
     throw std::invalid_argument(
         fmt::format("smp: calls are printed on signal {} already, not on {}", chosen, signal));
-  if (owner.load() != getpid()) {  // the first time, or in a child, which has no such thread
-    const int descriptor = eventfd(0, EFD_CLOEXEC);
-    if (descriptor < 0)
-      throw std::system_error(errno, std::generic_category(), "smp: cannot wait for a signal");
-    bell = descriptor;
-    std::thread(print_whenever_rung, descriptor).detach();
-    owner = getpid();
-  }
   struct sigaction action {};
-  action.sa_handler = ring;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = block_here;
+  action.sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK;
   if (sigaction(signal, &action, nullptr) != 0)
     throw std::invalid_argument(
         fmt::format("smp: there is no signal {} to print calls on", signal));
   chosen = signal;
+  static pid_t owner = 0;
+  if (owner == getpid()) return;  // else the first time, or a child, which has no such thread
+  owner = getpid();
+  block_in_other_threads(signal);
+  (void)new SignalThread({signal}, print_all);  // it waits as long as the process lives
 }
 
 }  // namespace smp::pytorch

@@ -30,7 +30,8 @@ class CallLogs {
 CallLogs& call_logs();
 
 // From now on this signal has the process print text(kCallsSaid) to standard error, whatever its
-// threads do; by a thread of its own. Children made by fork are left alone. Throws
+// threads do; by a thread of its own, and blocked in all others. Children made by fork are left
+// alone. Throws
 // std::invalid_argument: "smp: there is no signal 99 to print calls on", and for another signal
 // than an earlier one.
 void print_calls_on(int signal);

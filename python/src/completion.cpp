@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "nap.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::pytorch {
 void Completion::watch(c10::intrusive_ptr<TorchWork> work) {
   std::lock_guard guard(mutex_);
   arrived_.push_back(std::move(work));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_without_signals([this] { run(); });
   filled_.notify_one();
 }
 

@@ -5,6 +5,7 @@
 
 #include "nap.h"
 #include "smp/comm/staged_communicator.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::pytorch {
 namespace {
@@ -71,7 +72,7 @@ DeviceCalls::DeviceCalls(Communicator& communicator, std::unique_ptr<Device> dev
     : WrappedCommunicator(communicator),
       device_(std::move(device)),
       memory_(device_->memory(), read_gdr_use()),
-      thread_([this] { run(); }) {}
+      thread_(start_without_signals([this] { run(); })) {}
 
 DeviceCalls::~DeviceCalls() {
   {

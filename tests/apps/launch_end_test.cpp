@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <memory>
 
 #include "launching.h"
 
@@ -158,6 +161,46 @@ TEST_CASE("--timeout ends the job with exit code 124") {
         "smp-launch: the job had not ended after T (--timeout)\n"
         "  consequence: ranks 0, 1 ended by smp-launch\n"
         "smp-launch: 2 ranks ended in T; exit code 124\n");
+}
+
+// Who opens a FIFO waits for its other end, which nobody opens.
+TEST_CASE("a FIFO in place of an error file keeps smp-launch from nothing") {
+  ScratchFolder folder;
+  const auto start = [&](const std::string& rank_0, const std::vector<std::string>& options) {
+    const std::string script =
+        "test $RANK = 0 && { rm -f $TORCHELASTIC_ERROR_FILE; mkfifo $TORCHELASTIC_ERROR_FILE; " +
+        rank_0 + "; }; echo up >> " + (folder / "ready") + "; sleep 100";
+    return std::make_unique<Program>(
+        launch(joined({"-n", "2", "--run-dir", folder / "run"}, options), script));
+  };
+  SUBCASE("--timeout") {
+    const ProgramEnd end = start("exit 0", {"--timeout", "1s"})->wait();
+    CHECK(end.code == 124);
+    CHECK(end.seconds < kSoonS);
+  }
+  SUBCASE("SIGTERM") {
+    const auto program = start("exit 0", {});
+    wait_for_lines(folder / "ready", 1);
+    program->signal(SIGTERM);
+    const ProgramEnd end = program->wait();
+    CHECK(end.code == 128 + SIGTERM);
+    CHECK(end.seconds < kSoonS);
+  }
+  SUBCASE("a failure") {
+    const ProgramEnd end = start("exit 3", {})->wait();
+    CHECK(end.code == 3);
+    CHECK(contains(end.err, "smp-launch: rank 0 ended with exit code 3"));
+    CHECK(end.seconds < kSoonS);
+  }
+}
+
+TEST_CASE("a FIFO is no report, and is said to be none before anything starts") {
+  ScratchFolder folder;
+  const std::string fifo = folder / "report.json";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const ProgramEnd end = run_program(launch({"-n", "1", "--report", fifo}, "exit 0"));
+  CHECK(end.code == 3);
+  CHECK(end.err == fmt::format("smp-launch: cannot write '{}': No such device or address\n", fifo));
 }
 
 TEST_CASE("processes that the launcher's shell had before are not touched") {

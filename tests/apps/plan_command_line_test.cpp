@@ -133,7 +133,7 @@ TEST_CASE("smp-plan --help starts with what it does and examples; each command h
   CHECK(plan({"help"}).out == help.out);
   for (const char* command : {"calibrate", "check", "compare", "completion", "export", "groups",
                               "import", "init", "schedule", "schema", "score"}) {
-    CAPTURE(command);
+    CAPTURE(std::string(command));
     const ProgramEnd end = plan({command, "--help"});
     CHECK(end.code == 0);
     // The whole of it is in the command's own help alone.

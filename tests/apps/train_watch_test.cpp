@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "program.h"
@@ -99,6 +101,78 @@ TEST_CASE("a signal for a checkpoint during the pause before a restart: what is 
     CHECK(end.code == 138);
     CHECK(contains(end.err, "smp-launch: interrupted by SIGUSR1\n"));
   }
+}
+
+// Ranks load their libraries for a while before their main.
+TEST_CASE("a signal for a checkpoint as soon as ranks start: the first step is saved") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), run = folder / "run";
+  const auto ends_with_75 = [&](const std::vector<std::string>& where) {
+    Program launched(joined(joined({SMP_LAUNCH, "--run-dir", run}, where), {plan}));
+    while (process_of(run, 3) < 0) usleep(1000);
+    launched.signal(SIGUSR2);
+    launched.signal(SIGUSR1);
+    const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+    INFO(end.err);
+    CHECK(end.code == 75);
+    CHECK(std::filesystem::exists(run + "/checkpoints/latest"));
+  };
+  SUBCASE("here") { ends_with_75({}); }
+  SUBCASE("on other hosts") { ends_with_75({"--hosts", "a:2,b:2", "--via", "local"}); }
+}
+
+TEST_CASE("a signal for a checkpoint while smp-launch reads its options is not lost") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), fifo = folder / "variables";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  Program launched({SMP_LAUNCH, "--env-file", fifo, "--run-dir", folder / "run", plan});
+  {
+    const std::ofstream variables(fifo);  // opened when smp-launch has opened it
+    launched.signal(SIGUSR2);
+    launched.signal(SIGUSR1);
+  }
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+  INFO(end.err);
+  CHECK(end.code == 75);
+  CHECK(std::filesystem::exists(folder / "run/checkpoints/latest"));
+}
+
+TEST_CASE("a signal for a checkpoint before a rank has started: nothing is lost") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder);
+  Program launched({SMP_LAUNCH, "--run-dir", folder / "run", "--hosts", "a:4", "--via",
+                    "exec:echo up >> " + (folder / "up") + "; exec sleep 100", plan});
+  wait_for_lines(folder / "up", 1);
+  launched.signal(SIGUSR1);
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+  CHECK(end.code == 75);
+  CHECK(contains(end.err,
+                 "smp-launch: no rank had started, so nothing is lost; ended, as asked; start it "
+                 "again; exit code 75\n"));
+}
+
+TEST_CASE("10,000 signals to ranks that train: the losses are the same") {
+  const ScratchFolder folder;
+  const std::string plan = plan_in(folder), quiet = folder / "quiet", loud = folder / "loud";
+  Program undisturbed({SMP_LAUNCH, "--run-dir", quiet, plan});
+  REQUIRE(undisturbed.wait(std::chrono::seconds(240)).code == 0);
+  Program launched({SMP_LAUNCH, "--run-dir", loud, plan});
+  while (process_of(loud, 3) < 0) usleep(1000);
+  pid_t ranks[4];
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks[rank] = process_of(loud, rank);
+    REQUIRE(ranks[rank] > 0);
+  }
+  for (int i = 0; i < 2500; ++i) {
+    constexpr int kNumbers[] = {SIGCONT, SIGWINCH, SIGCHLD};
+    const int number = i % 50 == 0 ? SIGUSR2 : kNumbers[i % 3];  // a report is long
+    for (const pid_t rank : ranks) kill(rank, number);
+    usleep(200);
+  }
+  const ProgramEnd end = launched.wait(std::chrono::seconds(240));
+  INFO(end.err);
+  CHECK(end.code == 0);
+  CHECK(losses_of(loud) == losses_of(quiet));
 }
 
 TEST_CASE("a failure that repeats at the same step is not tried a third time") {

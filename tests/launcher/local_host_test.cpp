@@ -197,6 +197,20 @@ TEST_CASE("held output waits in the pipes, ends do not") {
   CHECK(dispatch_until(host, record, [&] { return record.out[0] == "text\n"; }));
 }
 
+TEST_CASE("signals that a command holds do not end it before it takes them") {
+  LocalHost host;
+  Record record;
+  // A shell would take them again.
+  Command command{{"grep", "^SigBlk:", "/proc/self/status"}, own_environment()};
+  command.held_signals = {SIGUSR1, SIGUSR2};
+  for (const int process : {0, 1}) host.start(process, process == 0 ? command : shell("sleep 100"));
+  for (const int process : {0, 1}) host.signal(process, SIGUSR1, SignalScope::kProcess);
+  CHECK(dispatch_until(host, record, [&] { return record.ends.size() == 2; }));
+  CHECK(record.ends[0].signal == 0);
+  CHECK(record.out[0] == "SigBlk:\t0000000000000a00\n");
+  CHECK(record.ends[1].signal == SIGUSR1);
+}
+
 TEST_CASE("finish ends orphans in foreign sessions and counts them") {
   LocalHost host;
   Record record;

@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,6 +18,7 @@
 #include "smp/launcher/line_fold.h"
 #include "smp/launcher/log_file.h"
 #include "smp/launcher/output.h"
+#include "smp/launcher/plain_file.h"
 #include "smp/launcher/rank_list.h"
 #include "smp/launcher/rank_template.h"
 #include "smp/plan/errors.h"
@@ -51,6 +54,34 @@ TEST_CASE("a log that cannot be opened or written says which and why") {
   LogFile full("/dev/full");
   CHECK_THROWS_WITH_AS(full.write("x"), "cannot write log '/dev/full': No space left on device",
                        std::system_error);
+}
+
+TEST_CASE("what is opened for others is a plain file, and is not waited for") {
+  const ScratchFolder folder;
+  const std::string fifo = folder / "fifo", file = folder / "file";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const auto refused = [](const std::string& path, int flags) {
+    errno = 0;
+    return !open_plain_file(path, flags).is_open() && errno == ENXIO;
+  };
+  CHECK(refused(fifo, O_RDONLY));
+  CHECK(refused(fifo, O_WRONLY));
+  CHECK(refused("/dev/zero", O_RDONLY));
+  CHECK(open_plain_file("/dev/null", O_WRONLY).is_open());
+  CHECK(read_plain_file(fifo, 10) == "");
+  CHECK(!write_plain_file(fifo, "x"));
+  {
+    const FileDescriptor both_ends(open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+    CHECK(refused(fifo, O_WRONLY));
+  }
+  CHECK_THROWS_WITH_AS(LogFile{fifo},
+                       fmt::format("cannot open log '{}': No such device or address", fifo).c_str(),
+                       std::system_error);
+  CHECK(write_plain_file(file, "longer"));
+  CHECK(write_plain_file(file, "text"));
+  CHECK(read_plain_file(file, 3) == "tex");
+  CHECK(read_plain_file(file, 100) == "text");
+  CHECK(!write_plain_file("/dev/full", "x"));
 }
 
 TEST_CASE("a line of a log that was cut gets its end before the next") {

@@ -13,7 +13,7 @@ TEST_CASE("the strategies of checkpoints are SMP's words") {
   CHECK(layers_per_checkpoint("group_12") == 12);
   for (const char* word : {"", "Each", "group", "group_", "group_0", "group_-2", "group_2x",
                            "group_99999999999999999999"}) {
-    INFO(word);
+    INFO(std::string(word));
     CHECK_FALSE(layers_per_checkpoint(word));
   }
 }

@@ -113,7 +113,7 @@ TEST_CASE("SageMaker's published layouts pass, and an open layout shards over no
   } rows[] = {{"v2-7b", 8},   {"v2-70b", 256}, {"v2-175b", 128},
               {"v1-10b", 32}, {"v1-30b", 16},  {"v1-60b", 16}};
   for (const auto& row : rows) {
-    CAPTURE(row.name);
+    CAPTURE(std::string(row.name));
     const std::string path = kRoot + "tests/golden/planner/sagemaker-" + row.name;
     const SearchOptions practice{.strategy = Strategy::kBestPractice};
     const SearchResult published = plan_job(read_case(path + "-published.yaml"), practice);

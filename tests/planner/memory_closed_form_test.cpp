@@ -100,7 +100,7 @@ TEST_CASE("the closed form has the groups' memory as the walk has it, on one hos
           bytes += communication_bytes(plan, group);
         const LayoutChoice choice = choice_of(layout);
         CAPTURE(hosts);
-        CAPTURE(placement);
+        CAPTURE(std::string(placement));
         CHECK(StateRules(plan.job, choice).communicators == static_cast<double>(bytes));
       }
     }

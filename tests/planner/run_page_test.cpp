@@ -105,7 +105,7 @@ TEST_CASE("a page is whole: all that is opened is closed, nothing is fetched, no
     CHECK(count(page, fmt::format("<{}>", element)) + count(page, fmt::format("<{} ", element)) ==
           count(page, fmt::format("</{}>", element)));
   for (const char* word : {"http", "<script", "src=", "href=", "<a>", "nan", "inf,"}) {
-    CAPTURE(word);
+    CAPTURE(std::string(word));
     CHECK(!has(page, word));
   }
 }

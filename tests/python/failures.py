@@ -138,15 +138,38 @@ table = r"process group 0: the last \d+ calls of rank %d, the latest last; times
 assert re.search(table, smp_torch.last_calls()), smp_torch.last_calls()
 assert len(smp_torch.last_calls(1).splitlines()) == 3, smp_torch.last_calls(1)
 refused(lambda: smp_torch.print_calls_on(99), "smp: there is no signal 99 to print calls on", ValueError)
+def waits_for(number):
+    """The threads of this process that may take the signal."""
+    threads = []
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/status") as file:
+            mask = int(re.search(r"SigBlk:\s*(\w+)", file.read())[1], 16)
+        if not mask >> (number - 1) & 1:
+            threads.append(thread)
+    return threads
+
+
+torch.set_num_threads(2)
+factor = torch.rand(300, 300)
+product = factor @ factor  # torch's threads are there before
 smp_torch.print_calls_on(signal.SIGUSR2)
+waited = time.monotonic() + 60
+while len(waits_for(signal.SIGUSR2)) != 1:  # no handler runs on a thread that computes
+    assert time.monotonic() < waited, waits_for(signal.SIGUSR2)
+    time.sleep(0.01)
+assert signal.SIGUSR2 in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 refused(lambda: smp_torch.print_calls_on(signal.SIGUSR1),
         "smp: calls are printed on signal 12 already, not on 10", ValueError)
 with Said() as said:
-    os.kill(os.getpid(), signal.SIGUSR2)
+    for _ in range(50):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert torch.equal(factor @ factor, product)
     waited = time.monotonic() + 60
     while not re.search(table, said.text()):
         assert time.monotonic() < waited, said.text()
         time.sleep(0.01)
+
+dist.barrier()
 
 # A group's time-out names who has not called; the other groups live.
 late = dist.new_group([0, 2], timeout=seconds(0.5))

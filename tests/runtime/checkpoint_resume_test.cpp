@@ -83,7 +83,7 @@ int check_pairs(const std::map<std::string, LayoutCase>& layouts, const Pairs& p
     const ScratchFolder first;
     ShortRuns::run(plan_of(layouts.at(from)), options_of(first.path(), kSaved));
     for (const char* to : targets) {
-      INFO(from << " to " << to);
+      INFO(from << " to " << std::string(to));
       ++count;
       const ScratchFolder second;
       fs::copy(first / "checkpoints", second / "checkpoints", fs::copy_options::recursive);

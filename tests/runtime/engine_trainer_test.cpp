@@ -109,7 +109,7 @@ TEST_CASE("placement changes who computes, not what is computed") {
     RunResult reference;
     for (const char* placement : {"cluster", "spread", "PTD", "TDP"}) {
       CAPTURE(clipping);
-      CAPTURE(placement);
+      CAPTURE(std::string(placement));
       Plan plan = bench.plan({.pipeline = 2, .tensor = 2, .shard = 2});
       plan.job.parallel.placement_strategy = placement;
       plan.job.training.optimizer.gradient_clipping = clipping;

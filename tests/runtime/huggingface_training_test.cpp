@@ -84,7 +84,7 @@ TEST_CASE("training starts from each model of transformers in any layout, and sa
     const std::string dir = test::golden_folder(name);
     double expected = 0;
     for (const LayoutCase& layout : layouts) {
-      INFO(name << " " << layout.name);
+      INFO(std::string(name) << " " << layout.name);
       const ScratchFolder run;
       const double loss = loss_from(dir, layout, text, run.path());
       if (expected == 0) expected = loss;

@@ -11,6 +11,7 @@
 #include "futex.h"
 #include "process_state.h"
 #include "smp/plan/check.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::shm {
 namespace {
@@ -80,7 +81,7 @@ Engine::Engine(Job& job, int rank, milliseconds timeout, int ranks_here, int cpu
   job_.board(rank).process.store(getpid());
   job_.board(rank).cpus.store(cpus);
   set_patience(ranks_here, cpus);
-  thread_ = std::thread([this] { run_thread(); });
+  thread_ = start_without_signals([this] { run_thread(); });
 }
 
 Engine::~Engine() {

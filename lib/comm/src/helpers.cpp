@@ -8,6 +8,7 @@
 
 #include "futex.h"
 #include "pause_cpu.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::shm {
 namespace {
@@ -38,7 +39,8 @@ Helpers::~Helpers() {
 // Starts as many threads as the host grants: calls need none of them.
 void Helpers::start() {
   try {
-    while (int(threads_.size()) < count_) threads_.emplace_back([this] { run_thread(); });
+    while (int(threads_.size()) < count_)
+      threads_.push_back(start_without_signals([this] { run_thread(); }));
   } catch (const std::system_error&) {
     count_ = int(threads_.size());
   }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "packed.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::shm {
 namespace {
@@ -49,7 +50,7 @@ HostWatch::HostWatch(Seat& seat, std::vector<Card> cards, std::vector<Descriptor
     lines_.push_back(std::move(line));
   }
   job_->set_outside(this);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_without_signals([this] { run(); });
 }
 
 HostWatch::~HostWatch() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "local_socket.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp::shm {
 
@@ -15,7 +16,7 @@ SocketWatch::SocketWatch(std::shared_ptr<Job> job, int rank, std::vector<Descrip
     : job_(std::move(job)), rank_(rank), peers_(std::move(peers)), stop_(Doorbell::make()) {
   for (const Descriptor& peer : peers_)
     processes_.push_back(peer ? process_of_peer(peer) : Descriptor());
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_without_signals([this] { run(); });
 }
 
 SocketWatch::~SocketWatch() {

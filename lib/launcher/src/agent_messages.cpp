@@ -217,7 +217,9 @@ std::string encode(const StartMessage& message, const Command& before) {
   }
   writer.text(message.command.error_file).number(message.command.cpus.size());
   for (const int cpu : message.command.cpus) writer.number(static_cast<uint64_t>(cpu));
-  writer.number(message.command.reads_input ? 1 : 0);
+  writer.number(message.command.reads_input ? 1 : 0).number(message.command.held_signals.size());
+  for (const int number : message.command.held_signals)
+    writer.number(static_cast<uint64_t>(number));
   return writer.bytes();
 }
 
@@ -241,6 +243,9 @@ StartMessage decode_start(std::string_view bytes, const Command& before) {
   if (cpus > kMostTexts) throw ProtocolError("a message with too long a list");
   for (uint64_t i = 0; i < cpus; ++i) message.command.cpus.push_back(reader.small_number());
   message.command.reads_input = reader.number() != 0;
+  const uint64_t held = reader.number();
+  if (held > kMostTexts) throw ProtocolError("a message with too long a list");
+  for (uint64_t i = 0; i < held; ++i) message.command.held_signals.push_back(reader.small_number());
   return message;
 }
 

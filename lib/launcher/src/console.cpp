@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,9 +11,9 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "smp/launcher/output.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp {
 
@@ -67,13 +66,8 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
   };
   static constexpr size_t kPieceBytes = 64 << 10;
 
-  // The new thread must not take signals that others wait for: SIGCHLD would be lost there.
   void start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([self = shared_from_this()] { self->run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    start_without_signals([self = shared_from_this()] { self->run(); }).detach();
     started_ = true;
   }
 

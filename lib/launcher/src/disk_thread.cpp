@@ -8,8 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "detached_thread.h"
 #include "smp/launcher/file_descriptor.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp {
 
@@ -22,7 +22,7 @@ class DiskThread::Queue : public std::enable_shared_from_this<Queue> {
     waiting_.push_back({bytes, std::move(work)});
     bytes_ += bytes;
     if (!started_) {
-      run_detached([self = shared_from_this()] { self->run(); });
+      start_without_signals([self = shared_from_this()] { self->run(); }).detach();
       started_ = true;
     }
     wake_.notify_one();

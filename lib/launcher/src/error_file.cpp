@@ -1,8 +1,6 @@
 #include "smp/launcher/error_file.h"
 
-#include <algorithm>
-#include <fstream>
-
+#include "smp/launcher/plain_file.h"
 #include "smp/plan/json.h"
 
 namespace smp {
@@ -22,13 +20,7 @@ std::optional<RankErrorKind> kind_named(const std::string& name) {
 
 }  // namespace
 
-std::string read_error_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
+std::string read_error_file(const std::string& path) { return read_plain_file(path, kMostBytes); }
 
 std::optional<RankError> parse_last_words(std::string_view text, int rank, int world_size) {
   if (text.empty()) return std::nullopt;

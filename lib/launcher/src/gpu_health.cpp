@@ -17,10 +17,10 @@
 #include <optional>
 #include <utility>
 
-#include "detached_thread.h"
 #include "nvml.h"
 #include "smp/launcher/duration.h"
 #include "smp/launcher/file_descriptor.h"
+#include "smp/plan/signals_blocked.h"
 #include "xid.h"
 
 namespace smp {
@@ -115,7 +115,7 @@ std::optional<GpuHealth> ask_nvml(std::chrono::milliseconds patience) {
   if (!nvml.load()) return GpuHealth{};
   const auto promise = std::make_shared<std::promise<GpuHealth>>();
   auto answer = promise->get_future();
-  run_detached([promise, nvml] { promise->set_value(told_by(nvml)); });
+  start_without_signals([promise, nvml] { promise->set_value(told_by(nvml)); }).detach();
   if (answer.wait_for(patience) != std::future_status::ready) return std::nullopt;
   return answer.get();
 }

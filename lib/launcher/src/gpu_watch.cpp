@@ -3,8 +3,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "detached_thread.h"
 #include "nvml.h"
+#include "smp/plan/signals_blocked.h"
 
 namespace smp {
 namespace {
@@ -59,7 +59,7 @@ GpuWatch::GpuWatch(std::chrono::milliseconds every) {
   auto state = std::make_shared<State>();
   if (!state->nvml.load()) return;
   state_ = state;
-  run_detached([state, every] { state->run(every); });
+  start_without_signals([state, every] { state->run(every); }).detach();
 }
 
 GpuWatch::~GpuWatch() {

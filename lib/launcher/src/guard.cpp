@@ -44,13 +44,16 @@ sigset_t passed_on_signals() {
 }
 
 [[noreturn]] void be_second(const std::function<int(int)>& supervise, FileDescriptor control,
-                            const sigset_t& mask, bool reads_terminal) {
+                            sigset_t mask, bool reads_terminal) {
   prctl(PR_SET_NAME, "smp-supervise");
   if (!reads_terminal) setpgid(0, 0);
   // Where both share a group: Ctrl-Z, and a terminal that belongs to another job.
   signal(SIGTSTP, SIG_IGN);
   signal(SIGTTIN, SIG_IGN);
-  for (int number : kPassedOn) signal(number, SIG_IGN);
+  for (int number : kPassedOn) {
+    signal(number, SIG_IGN);
+    sigdelset(&mask, number);  // what was held for the first is nothing to hand down to ranks
+  }
   signal(SIGTTOU, SIG_IGN);  // a background group may still write to the terminal
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
@@ -121,6 +124,13 @@ std::optional<int> asked_to_end(int control_fd, const std::set<int>& also) {
 void may_be_stopped_for(std::chrono::milliseconds limit, int control_fd) {
   const int limit_ms = static_cast<int>(std::min<int64_t>(limit.count(), INT_MAX));
   (void)!write(control_fd, &limit_ms, sizeof limit_ms);  // the first may have died
+}
+
+void hold_signals(const std::set<int>& numbers) {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int number : numbers) sigaddset(&held, number);
+  sigprocmask(SIG_BLOCK, &held, nullptr);
 }
 
 int run_guarded(const std::function<int(int)>& supervise, int watched, bool reads_terminal) {

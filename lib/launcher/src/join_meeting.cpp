@@ -121,6 +121,11 @@ MeetingPlace parse_meeting_place(const std::string& option, const std::string& t
 }
 
 std::string read_key_file(const std::string& path) {
+  struct stat status {};
+  const bool is_there = stat(path.c_str(), &status) == 0;
+  // It is read at each start; a FIFO could be waited for without end.
+  if (is_there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    throw ConfigError(fmt::format("key file '{}' is no plain file", path));
   const std::string text = read_text_file(path, "key file");
   constexpr const char* kBlanks = " \t\r\n";
   const size_t first = text.find_first_not_of(kBlanks);
@@ -130,9 +135,7 @@ std::string read_key_file(const std::string& path) {
     throw ConfigError(
         fmt::format("key file '{}' holds {} characters, {} are the least: openssl rand -hex 32",
                     path, key.size(), kShortestKey));
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-      (status.st_mode & S_IROTH) != 0)
+  if (is_there && (status.st_mode & S_IROTH) != 0)
     throw ConfigError(fmt::format("everybody may read key file '{0}': chmod 600 {0}", path));
   return key;
 }

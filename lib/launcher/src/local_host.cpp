@@ -155,6 +155,7 @@ void LocalHost::start(int process, const Command& command) {
   setup.out = out_write.number();
   setup.err = err_write.number();
   setup.signal_mask = mask_before_;
+  for (const int number : command.held_signals) sigaddset(&setup.signal_mask, number);
   setup.open_files = RaisedFileLimit::before();
   setup.group = group_->folder();
   cpu_set_t cpus;

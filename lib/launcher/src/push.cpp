@@ -13,6 +13,7 @@
 
 #include "agent_messages.h"
 #include "push_words.h"
+#include "smp/launcher/plain_file.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/proof.h"
 
@@ -117,7 +118,7 @@ std::optional<std::string> PushSource::next() {
 
 std::string PushSource::open_file() {
   const PushedFile& file = files_[file_];
-  open_ = FileDescriptor(open(file.from.c_str(), O_RDONLY | O_CLOEXEC));
+  open_ = open_plain_file(file.from, O_RDONLY);
   struct stat status {};
   if (!open_.is_open() || fstat(open_.number(), &status) != 0)
     throw cannot_push(file.from, strerror(errno));

@@ -235,9 +235,11 @@ std::string report_text(const Job& job, const JobResult& result) {
       text = fmt::format("smp-launch: {}\n", result.launcher_error);
       break;
     case JobEnd::kCheckpointed:
-      return fmt::format("smp-launch: {} ended, as asked; go on with --resume; exit code {}\n",
-                         result.ranks.empty() ? "no rank ran, so the last checkpoint stays;"
-                                              : "saved a checkpoint and",
+      return fmt::format("smp-launch: {} ended, as asked; {}; exit code {}\n",
+                         !result.ranks.empty() ? "saved a checkpoint and"
+                         : result.goes_on      ? "no rank ran, so the last checkpoint stays;"
+                                               : "no rank had started, so nothing is lost;",
+                         result.goes_on ? "go on with --resume" : "start it again",
                          result.exit_code) +
              (job.requeue.empty()
                   ? ""

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "smp/launcher/plain_file.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
 #include "smp/plan/plan.h"
 
 namespace smp {
 namespace {
+
+constexpr size_t kMostBytes = size_t{256} << 20;
 
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -58,10 +60,10 @@ std::string summary_of(const Plan& plan, const Json& report, const std::string& 
 
 std::string run_summary(const Plan& plan, const std::string& run_dir) {
   const std::string path = run_dir + "/report.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: the run left no report", path));
+  const std::string text = read_plain_file(path, kMostBytes);
+  if (text.empty()) throw ConfigError(fmt::format("{}: the run left no report", path));
   try {
-    return summary_of(plan, Json::parse(file), run_dir);
+    return summary_of(plan, Json::parse(text), run_dir);
   } catch (const Json::exception& error) {
     throw ConfigError(fmt::format("{}: not a report of a run: {}", path, error.what()));
   }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "push_words.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/text_file.h"
@@ -29,6 +31,9 @@ std::string why_not_shared(const std::vector<SharedFile>& files) {
       return fmt::format("it lacks '{}' of this host ({}): {}", file.path, strerror(errno),
                          kAdvice);
     try {
+      std::error_code error;
+      if (file.sum != 0 && !std::filesystem::is_regular_file(file.path, error))
+        return fmt::format("'{}' is no plain file there: {}", file.path, kAdvice);
       if (file.sum != 0 && shared_with_content(file.path).sum != file.sum)
         return fmt::format("'{}' is another file there: {}", file.path, kAdvice);
     } catch (const ConfigError& error) {

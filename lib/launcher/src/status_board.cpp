@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "smp/launcher/log_file.h"
+#include "smp/launcher/plain_file.h"
 
 namespace smp {
 namespace {
@@ -52,10 +52,7 @@ struct StatusBoard::Files {
       text = std::move(newest.extract(path).mapped());
     }
     const std::string draft = path + ".new";
-    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
+    if (write_plain_file(draft, text) && std::rename(draft.c_str(), path.c_str()) == 0) {
       failing.erase(path);
       return;
     }

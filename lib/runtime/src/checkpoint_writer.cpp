@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "smp/plan/signals_blocked.h"
+
 namespace smp {
 
 CheckpointWriter::CheckpointWriter(CheckpointStore& store, int64_t rank,
@@ -36,7 +38,7 @@ void CheckpointWriter::wait() {
 
 void CheckpointWriter::run(std::function<void()> work) {
   busy_.store(true, std::memory_order_relaxed);
-  thread_ = std::thread([this, work = std::move(work)] {
+  thread_ = start_without_signals([this, work = std::move(work)] {
     try {
       work();
     } catch (...) {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "smp/plan/signals_blocked.h"
+
 namespace smp {
 namespace {
 
@@ -86,7 +88,7 @@ DeviceWatch::~DeviceWatch() {
 void DeviceWatch::add(std::shared_ptr<DeviceCall> call) {
   std::lock_guard guard(mutex_);
   arrived_.push_back(std::move(call));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_without_signals([this] { run(); });
   changed_.notify_one();
 }
 

@@ -27,6 +27,10 @@ namespace smp {
 int run_guarded(const std::function<int(int control_fd)>& supervise, int watched = -1,
                 bool reads_terminal = false);
 
+// From now on these signals wait for run_guarded(), which passes them on, instead of ending this
+// process.
+void hold_signals(const std::set<int>& numbers);
+
 // For the second process, before there are ranks: what stands in `control_fd`, which is readable.
 // The number of a signal that ends it, 0 when the first process has died; nothing for signals that
 // are for ranks, USR1, USR2 and CONT, but for those `also`.

@@ -21,6 +21,8 @@ struct Command {
   std::string error_file{};              // where it leaves its last words; empty: nowhere
   std::vector<int> cpus{};               // that it may run on, ascending; empty: all
   bool reads_input = false;              // what give_input() says; else its input is empty
+  // Blocked when it starts, so that none ends it before its program can take them.
+  std::vector<int> held_signals{};
 };
 
 struct ProcessEnd {

@@ -88,6 +88,7 @@ struct JobResult {
   int interrupted_by = 0;    // signal
   int end_signal = 0;   // the last that asked for an end, also where something else had ended it
   int unsaved_for = 0;  // the signal that asked for a checkpoint, where a failure came before it
+  bool goes_on = true;  // for kCheckpointed: there is a checkpoint to go on from
   std::string launcher_error;            // for kLauncherError and kHostsUnreachable
   std::vector<std::string> unreachable;  // hosts, for kHostsUnreachable
   std::vector<RankState> ranks;

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "smp/comm/call_log.h"
+#include "smp/plan/signal_thread.h"
+#include "smp/runtime/memory_report.h"
+
+namespace smp {
+
+// What smp-launch asks of this rank by signals, from before there are other threads on: by SIGUSR1
+// to save a checkpoint after the step under way and to end, by SIGUSR2 to print its memory and its
+// last calls to standard error, whatever its other threads do: a rank that hangs answers too.
+class RankSignals {
+ public:
+  explicit RankSignals(const MemoryWatch& watch);
+
+  bool end_requested() const { return end_requested_; }
+  void print_calls_of(std::shared_ptr<const CallLog> log);
+
+ private:
+  void take(int number);
+
+  const MemoryWatch& watch_;
+  std::atomic<bool> end_requested_{false};
+  std::mutex mutex_;
+  std::shared_ptr<const CallLog> log_;
+  SignalThread thread_;  // the last: it uses the others
+};
+
+}  // namespace smp
