@@ -136,7 +136,7 @@ int launch(const PreparedJob& prepared) {
       !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
-  if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
+  if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   const bool resumes = !prepared.request.resume.empty();
   if (!prepared.run_dir.empty())

@@ -1,13 +1,10 @@
 #include "run_job.h"
 
-#include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "job_of.h"
 #include "reach_hosts.h"
@@ -24,6 +21,8 @@
 #include "smp/launcher/supervisor.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/printable.h"
+#include "smp/plan/text_file.h"
 #include "spares.h"
 
 namespace smp {
@@ -31,6 +30,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kForReader{2};  // of the console, where logs have it all
 
 std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
   try {
@@ -43,9 +44,9 @@ std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
 // SageMaker shows what stands in this file as the reason of a failed job.
 void tell_sagemaker(const std::string& text, Console& console) {
   try {
-    write_text(sagemaker_folder(own_environment()) + "/output/failure", text);
+    write_text_file(sagemaker_folder(own_environment()) + "/output/failure", text);
   } catch (const ConfigError& error) {
-    console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+    console.say(fmt::format("smp-launch: {}\n", error.what()));
   }
 }
 
@@ -77,6 +78,7 @@ class Run {
   bool wait(const RestartDecision& decision);
   JobResult without_ranks(JobResult result) const;
   Attempt next_attempt() const;
+  void wait_for_reader();
   int report();
   BoardPlaces places();
   void tell_trouble();
@@ -107,22 +109,22 @@ BoardPlaces Run::places() {
   places.columns = console_columns;  // it may be made wider or narrower meanwhile
   if (prepared_.plan && console_columns() > 0)
     places.show_line = [this](const std::string& line) {
-      console_.write(Stream::kOut, std::string(kEraseLine) + line);
+      console_.write(Stream::kOut, std::string(kEraseLine) + printable(line));
     };
   return places;
 }
 
 void Run::tell_trouble() {
   if (const std::string trouble = board_.take_trouble(); !trouble.empty())
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", trouble));
+    console_.say(fmt::format("smp-launch: {}\n", trouble));
 }
 
 // They count most where the hosts do not answer.
 void Run::tell_notes() {
   for (const std::string& note : prepared_.request.hosts.notes)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", note));
+    console_.say(fmt::format("smp-launch: {}\n", note));
   if (!prepared_.host_order.empty())
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
+    console_.say(fmt::format("smp-launch: {}\n", prepared_.host_order));
 }
 
 int Run::run() {
@@ -140,24 +142,21 @@ int Run::run() {
     }
     if (!decision.again) {
       if (!decision.why_not.empty())
-        console_.write(Stream::kErr,
-                       fmt::format("smp-launch: not started again: {}\n", decision.why_not));
+        console_.say(fmt::format("smp-launch: not started again: {}\n", decision.why_not));
       return report();
     }
-    console_.write(Stream::kErr, report_text(job_, result_));
+    console_.say(report_text(job_, result_));
     for (const std::string& line : replace_lost_hosts(prepared_, job_, result_))
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", line));
+      console_.say(fmt::format("smp-launch: {}\n", line));
     board_.set_state("waiting");
     if (!wait(decision)) return report();
     try {
       attempt = next_attempt();
     } catch (const ConfigError& error) {  // what ended the last start stays the cause
-      console_.write(Stream::kErr,
-                     fmt::format("smp-launch: not started again: {}\n", error.what()));
+      console_.say(fmt::format("smp-launch: not started again: {}\n", error.what()));
       return report();
     }
-    console_.write(Stream::kErr,
-                   fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
+    console_.say(fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
                                rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
   }
 }
@@ -172,12 +171,11 @@ void Run::start(const Attempt& attempt) {
     const ReachedHosts& hosts = std::get<ReachedHosts>(reached);
     job_ = job_of(prepared_, folder_, hosts, attempt);
     for (const std::string& warning : hosts.warnings)
-      console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
+      console_.say(fmt::format("smp-launch: warning: {}\n", warning));
     if (prepared_.request.report_bindings)
-      console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
+      console_.say(text_of_bindings(job_, hosts.next_to));
     if (prepared_.plan && attempt.restarts == 0)
-      console_.write(Stream::kErr,
-                     fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
+      console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
                                  job_.commands.size(), hosts.host->name(), prepared_.run_dir));
     board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
     result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);
@@ -238,29 +236,44 @@ Attempt Run::next_attempt() const {
   return attempt;
 }
 
+// No rank is held up any more: what no log has waits for its reader, until a signal comes.
+void Run::wait_for_reader() {
+  const bool has_logs = logs_hold_output(job_);
+  const auto began = Clock::now();
+  pollfd control{control_fd_, POLLIN, 0};
+  while (!console_.flush(milliseconds(100))) {
+    if (has_logs ? Clock::now() - began > kForReader : poll(&control, 1, 0) > 0) return;
+  }
+  const auto loss = console_.loss();
+  if (has_logs || !loss || result_.exit_code != 0) return;
+  result_.end = JobEnd::kLauncherError;
+  result_.launcher_error = fmt::format("{}, and {}", loss->text(), kNoLogHoldsIt);
+  result_.exit_code = exit_code_of(result_);
+}
+
 // Standard output first: the report comes last.
 int Run::report() {
   const std::string& path = prepared_.request.report_json;
   const bool ended_well = result_.end == JobEnd::kSuccess ||
                           (result_.end == JobEnd::kCheckpointed && !result_.ranks.empty());
   if (prepared_.plan && ended_well)
-    console_.write(Stream::kOut, summary_or_why_not(*prepared_.plan, prepared_.run_dir));
-  console_.flush(std::chrono::seconds(2));
+    console_.say(summary_or_why_not(*prepared_.plan, prepared_.run_dir), Stream::kOut);
+  wait_for_reader();
   int exit_code = result_.exit_code;
   if (!path.empty()) {
     try {
-      write_text(path, report_json(job_, result_, starts_));
+      write_text_file(path, report_json(job_, result_, starts_));
     } catch (const ConfigError& error) {
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+      console_.say(fmt::format("smp-launch: {}\n", error.what()));
       if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
     }
   }
   board_.end(exit_code);
   tell_trouble();
   for (size_t i = 0; i + 1 < starts_.size(); ++i)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
+    console_.say(fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
   const std::string text = report_text(job_, result_);
-  console_.write(Stream::kErr, text);
+  console_.say(text);
   if (prepared_.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console_);
   return exit_code;
 }
@@ -270,13 +283,6 @@ int Run::report() {
 int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
             int control_fd) {
   return Run(prepared, folder, port, control_fd).run();
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
 }  // namespace smp

@@ -109,5 +109,5 @@ TEST_CASE("what cannot be started or written is said with its reason") {
               (folder / "text") + "' is a file\n");
   failure(
       {"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
-      "smp-launch: cannot write '" + (folder / "none/r.json") + "': No such file or directory\n");
+      "smp-launch: " + (folder / "none/r.json") + ": cannot be written: No such file or directory\n");
 }

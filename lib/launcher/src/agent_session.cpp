@@ -377,6 +377,11 @@ void AgentSession::on_stacks_shown(int process) {
                 PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
 }
 
+void AgentSession::on_not_permitted(int process) {
+  channel_.send(FrameType::kNotPermitted,
+                PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+}
+
 void AgentSession::on_stopped(int process, bool stopped) {
   channel_.send(
       FrameType::kStopped,

@@ -19,6 +19,7 @@
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "input_pipe.h"
 #include "oom_watch.h"
@@ -200,10 +201,10 @@ void LocalHost::signal(int process, int signal, SignalScope scope) {
   // Not yet waited for, so neither the number nor its group can be anybody else's.
   const pid_t pid = pid_of(process);
   if (pid <= 0) return;
-  if (scope == SignalScope::kGroup)
-    signal_group(pid, signal);
-  else
-    kill(pid, signal);
+  const bool is_permitted = scope == SignalScope::kGroup
+                                ? signal_group(pid, signal)
+                                : kill(pid, signal) == 0 || errno != EPERM;
+  if (!is_permitted) not_permitted_.emplace(process, false);
 }
 
 void LocalHost::give_input(int process, std::string_view bytes) {
@@ -276,6 +277,8 @@ void LocalHost::hold_output(bool hold) {
 }
 
 void LocalHost::dispatch(HostEvents& events) {
+  for (auto& [process, is_told] : not_permitted_)
+    if (!std::exchange(is_told, true)) events.on_not_permitted(process);
   if (!held_) read_ready_pipes(events);
   for (const int process : std::set<int>(full_inputs_)) {
     inputs_.at(process)->pass_on();

@@ -129,11 +129,17 @@ std::string evidence_text(const Job& job, const JobResult& result) {
   return text;
 }
 
-std::string consequence_of(const Job& job, const RankState& state) {
+std::string consequence_of(const JobResult& result, const RankState& state) {
+  if (!state.ended && state.not_permitted)
+    return "did not end: it runs as another user by now (setuid, sudo), and smp-launch may not "
+           "signal it";
   if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
   if (!state.lost.empty()) return text_of_loss(state);
+  if (state.ended_by_launcher && state.end.signal == SIGKILL && result.killed_after)
+    return fmt::format("killed by smp-launch, {} after being asked to end",
+                       text_of(*result.killed_after));
   if (state.ended_by_launcher && state.end.signal == SIGKILL)
-    return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
+    return text_of(state.end) + " while smp-launch ended the job";
   if (state.ended_by_launcher) return "ended by smp-launch";
   if (!state.end.failed()) return "had ended well";
   if (!state.error)
@@ -152,7 +158,7 @@ std::string consequences_text(const Job& job, const JobResult& result) {
     if (result.cause && static_cast<int>(rank) == result.cause->rank) continue;
     if (result.cause && lost_together(job, result, result.cause->rank, static_cast<int>(rank)))
       continue;  // named in the cause
-    const std::string what = consequence_of(job, result.ranks[rank]);
+    const std::string what = consequence_of(result, result.ranks[rank]);
     if (ranks[what].empty()) order.push_back(what);
     ranks[what].push_back(static_cast<int>(rank));
   }

@@ -1,20 +1,51 @@
 #include "smp/plan/text_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "smp/plan/errors.h"
 
 namespace smp {
+namespace {
+
+namespace fs = std::filesystem;
+
+using FileIdentity = std::pair<dev_t, ino_t>;
+
+// The same by every name: a link, another path.
+std::optional<FileIdentity> identity_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return FileIdentity{status.st_dev, status.st_ino};
+}
+
+struct Inputs {
+  std::mutex mutex;
+  std::set<FileIdentity> files;
+};
+
+Inputs& inputs() {
+  static Inputs all;
+  return all;
+}
+
+}  // namespace
 
 std::string read_text_file(const std::string& path, std::string_view what) {
   constexpr size_t kMostBytes = size_t{256} << 20;
   std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) {
+  if (fs::is_directory(path, unknown)) {
     throw ConfigError(fmt::format("{}: this is a folder; name the {} in it", path, what));
   }
   std::ifstream file(path, std::ios::binary);
@@ -28,7 +59,47 @@ std::string read_text_file(const std::string& path, std::string_view what) {
     }
   }
   if (file.bad()) throw ConfigError(path + ": cannot be read");
+  remember_input(path);
   return text;
+}
+
+void remember_input(const std::string& path) {
+  const auto identity = identity_of(path);
+  if (!identity) return;
+  const std::lock_guard lock(inputs().mutex);
+  inputs().files.insert(*identity);
+}
+
+void refuse_input(const std::string& path) {
+  const auto identity = identity_of(path);
+  if (!identity) return;
+  const std::lock_guard lock(inputs().mutex);
+  if (inputs().files.count(*identity) != 0) {
+    throw ConfigError(
+        fmt::format("{}: is read as an input, and would be lost; write to another file", path));
+  }
+}
+
+void write_text_file(const std::string& path, std::string_view text, const std::string& edited) {
+  if (edited.empty() || identity_of(path) != identity_of(edited)) refuse_input(path);
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  // A device or a pipe is written to, not replaced; of a link, what it points to is replaced.
+  const bool replaced = !fs::exists(status) || fs::is_regular_file(status);
+  const std::string target = fs::is_symlink(path, none) && fs::is_regular_file(status)
+                                 ? fs::canonical(path, none).string()
+                                 : path;
+  const std::string unfinished =
+      replaced ? fmt::format("{}.{}.unfinished", target, getpid()) : target;
+  errno = 0;
+  std::ofstream file(unfinished, std::ios::binary);
+  file << text;
+  file.close();
+  if (file && replaced && fs::exists(status)) fs::permissions(unfinished, status.permissions(), none);
+  if (file && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
+  const std::string reason = std::strerror(errno);
+  if (replaced) std::remove(unfinished.c_str());
+  throw ConfigError(fmt::format("{}: cannot be written: {}", path, reason));
 }
 
 }  // namespace smp

@@ -42,6 +42,7 @@ enum class FrameType : uint8_t {
   kInput = 24,        // launcher: standard input of a rank; without bytes: its end
   kInputTaken = 25,   // agent: so many bytes of it have been
   kSignalled = 26,    // agent: its host has been told that ranks shall save a checkpoint
+  kNotPermitted = 27, // agent: a rank may not be signalled
 };
 
 // The other side does not keep to the above.
