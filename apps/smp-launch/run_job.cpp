@@ -177,8 +177,10 @@ void Run::start(const Attempt& attempt) {
     if (prepared_.plan && attempt.restarts == 0)
       console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
                                  job_.commands.size(), hosts.host->name(), prepared_.run_dir));
+    port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
     board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
     result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);
+    port_.lend(false);
     if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
   }
   if (const std::string cause = one_line_cause(job_, result_); !cause.empty())

@@ -279,6 +279,7 @@ Host& AgentSession::host_of(int process) {
 
 void AgentSession::start(StartMessage message) {
   before_ = std::move(message.command);
+  if (port_) port_->lend(true);
   if (message.place != 0) return start_below(message.process, message.place);
   Command command = before_;
   command.environment = merged_environment(inherited_, before_.environment);
