@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Ranks that a failure reaches say so and end by themselves; there may be some that it never does.
-constexpr std::chrono::seconds kAfterFailure{5};
+constexpr std::chrono::seconds kAfterFailure{3};
 constexpr timespec kLookEvery{0, 10'000'000};
 
 // Of one that ends by itself, itself has said why.

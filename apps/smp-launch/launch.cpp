@@ -136,6 +136,7 @@ int launch(const PreparedJob& prepared) {
       !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
+  refuse_input(prepared.request.watch.metrics_file);
   if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   const bool resumes = !prepared.request.resume.empty();
