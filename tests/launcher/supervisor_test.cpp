@@ -84,10 +84,11 @@ TEST_CASE_FIXTURE(SupervisedJob, "a rank that may not be signalled does not hang
   result.ranks.resize(2);
   result.ranks[0].not_permitted = true;
   const std::string text = report_text(job(2), result);
-  CHECK(text.find("rank 0 did not end: it runs as another user by now (setuid, sudo), and "
-                  "smp-launch may not signal it\n") != std::string::npos);
+  CHECK(text.find("rank 0 did not end: running as another user by now (setuid, sudo), whom "
+                  "smp-launch may not signal\n") != std::string::npos);
   CHECK(text.find("rank 1 did not end even on SIGKILL: hung inside the kernel\n") !=
         std::string::npos);
+  CHECK(text.find("smp-launch: 0 of 2 ranks ended in ") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "a rank that cannot be started ends those that were") {

@@ -373,9 +373,10 @@ void LocalHost::reap(HostEvents& events) {
 int LocalHost::finish(HostEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + kPatience;
-  for (const auto& [process, pid] : pid_of_process_) signal_group(pid, SIGKILL);
+  size_t others = 0;  // that belong to another user by now
+  for (const auto& [process, pid] : pid_of_process_) others += signal_group(pid, SIGKILL) ? 0 : 1;
   reap(events);
-  while (!process_of_pid_.empty() && Clock::now() < deadline) {
+  while (process_of_pid_.size() > others && Clock::now() < deadline) {
     pollfd child{child_signals_.number(), POLLIN, 0};
     poll(&child, 1, 10);
     events.on_still_finishing();

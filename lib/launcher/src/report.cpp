@@ -131,8 +131,8 @@ std::string evidence_text(const Job& job, const JobResult& result) {
 
 std::string consequence_of(const JobResult& result, const RankState& state) {
   if (!state.ended && state.not_permitted)
-    return "did not end: it runs as another user by now (setuid, sudo), and smp-launch may not "
-           "signal it";
+    return "did not end: running as another user by now (setuid, sudo), whom smp-launch may not "
+           "signal";
   if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
   if (!state.lost.empty()) return text_of_loss(state);
   if (state.ended_by_launcher && state.end.signal == SIGKILL && result.killed_after)
@@ -253,10 +253,14 @@ std::string report_text(const Job& job, const JobResult& result) {
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
+  const auto ended = static_cast<size_t>(
+      std::count_if(result.ranks.begin(), result.ranks.end(),
+                    [](const RankState& state) { return state.ended; }));
   if (result.end != JobEnd::kSuccess && !result.ranks.empty())
-    text +=
-        fmt::format("smp-launch: {} rank{} ended in {}; exit code {}\n", result.ranks.size(),
-                    result.ranks.size() == 1 ? "" : "s", text_of(result.ending), result.exit_code);
+    text += fmt::format("smp-launch: {}{} rank{} ended in {}; exit code {}\n",
+                        ended < result.ranks.size() ? fmt::format("{} of ", ended) : "",
+                        result.ranks.size(), result.ranks.size() == 1 ? "" : "s",
+                        text_of(result.ending), result.exit_code);
   return text;
 }
 

@@ -59,6 +59,7 @@ class Supervisor : public HostEvents {
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override;
   void on_not_permitted(int rank) override { result_.ranks[rank].not_permitted = true; }
+  bool only_others_are_left() const;
   void on_stacks_shown(int rank) override { standstill_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const Loss& loss) override;
@@ -337,6 +338,7 @@ Clock::time_point Supervisor::settled_at(Clock::time_point now) const {
 void Supervisor::check_clock(Clock::time_point now) {
   if (phase_ == Phase::kRunning && alive_ == 0) return;
   if (phase_ == Phase::kSettling && alive_ == 0) return decide();
+  if (phase_ == Phase::kKilling && only_others_are_left()) finished_ = true;
   if (time_to_next(now).count() != 0) return;
   const auto save_ends = save_request_.ends_at();
   if (phase_ == Phase::kRunning && save_ends && now >= *save_ends) {
@@ -352,6 +354,13 @@ void Supervisor::check_clock(Clock::time_point now) {
   } else {
     finished_ = true;
   }
+}
+
+// Ranks that belong to another user by now: nothing that is sent reaches them.
+bool Supervisor::only_others_are_left() const {
+  return std::all_of(result_.ranks.begin(), result_.ranks.end(), [](const RankState& state) {
+    return state.ended || state.not_permitted;
+  });
 }
 
 void Supervisor::look(Clock::time_point now) {
