@@ -389,6 +389,10 @@ int LocalHost::finish(HostEvents& events) {
   const int in_group = group_->kill();
   const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,
                                       [&] { events.on_still_finishing(); });
+  const auto not_ended =
+      std::count_if(sweep.left.begin(), sweep.left.end(),
+                    [&](pid_t pid) { return process_of_pid_.count(pid) == 0; });
+  if (not_ended > 0) events.on_not_ended(static_cast<int>(not_ended));
   std::vector<int> open;
   for (const auto& [number, pipe] : pipes_) open.push_back(number);
   for (int number : open) {

@@ -253,6 +253,11 @@ std::string report_text(const Job& job, const JobResult& result) {
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
+  if (result.not_ended > 0)
+    text += fmt::format(
+        "smp-launch: {} process{} of the ranks could not be ended: hung inside the kernel, or "
+        "running as another user by now\n",
+        result.not_ended, result.not_ended == 1 ? "" : "es");
   const auto ended = static_cast<size_t>(
       std::count_if(result.ranks.begin(), result.ranks.end(),
                     [](const RankState& state) { return state.ended; }));

@@ -59,6 +59,7 @@ class Supervisor : public HostEvents {
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override;
   void on_not_permitted(int rank) override { result_.ranks[rank].not_permitted = true; }
+  void on_not_ended(int count) override { result_.not_ended += count; }
   bool only_others_are_left() const;
   void on_stacks_shown(int rank) override { standstill_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
