@@ -157,7 +157,7 @@ int Run::run() {
       return report();
     }
     console_.say(fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
-                               rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
+                             rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
   }
 }
 
@@ -172,11 +172,10 @@ void Run::start(const Attempt& attempt) {
     job_ = job_of(prepared_, folder_, hosts, attempt);
     for (const std::string& warning : hosts.warnings)
       console_.say(fmt::format("smp-launch: warning: {}\n", warning));
-    if (prepared_.request.report_bindings)
-      console_.say(text_of_bindings(job_, hosts.next_to));
+    if (prepared_.request.report_bindings) console_.say(text_of_bindings(job_, hosts.next_to));
     if (prepared_.plan && attempt.restarts == 0)
-      console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n",
-                                 job_.commands.size(), hosts.host->name(), prepared_.run_dir));
+      console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
+                               hosts.host->name(), prepared_.run_dir));
     port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
     board_.begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
     result_ = supervise(job_, *hosts.host, console_, control_fd_, &board_);

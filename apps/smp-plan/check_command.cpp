@@ -27,12 +27,11 @@ ExitCode run_check(const std::string& path) {
     print(stderr, fmt::format("{}: {}\n", path, problem));
   }
   if (!problems.empty()) return ExitCode::kBadConfig;
-  print(stdout,
-        fmt::format("{}: proved: degrees, batch, memory of {} rank class{}, schedule of {} "
-                    "stage{}\n",
-                    path, plan.predictions.ranks.size(),
-                    plan.predictions.ranks.size() == 1 ? "" : "es", plan.degrees.pipeline,
-                    plan.degrees.pipeline == 1 ? "" : "s"));
+  print(stdout, fmt::format("{}: proved: degrees, batch, memory of {} rank class{}, schedule of {} "
+                            "stage{}\n",
+                            path, plan.predictions.ranks.size(),
+                            plan.predictions.ranks.size() == 1 ? "" : "es", plan.degrees.pipeline,
+                            plan.degrees.pipeline == 1 ? "" : "s"));
   return ExitCode::kOk;
 }
 

@@ -100,7 +100,8 @@ ExitCode print_solution(const PlanRequest& request) {
   } else {
     print_text(request, solve_text(question, result));
   }
-  if (result.found && !request.output.empty()) write_text_file(request.output, write_plan(result.plan));
+  if (result.found && !request.output.empty())
+    write_text_file(request.output, write_plan(result.plan));
   return result.found ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 

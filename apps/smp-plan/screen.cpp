@@ -35,9 +35,7 @@ Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
   return terminal;
 }
 
-void print(std::FILE* file, const std::string& text) {
-  std::fputs(printable(text).c_str(), file);
-}
+void print(std::FILE* file, const std::string& text) { std::fputs(printable(text).c_str(), file); }
 
 void show(std::FILE* file, const std::string& text, const Terminal& terminal) {
   const std::string folded = fold(printable(text), terminal.columns);

@@ -157,17 +157,17 @@ TEST_CASE("ranks that run as another user by now are said to, and are not waited
   std::ofstream(pids).close();
   fs::permissions(pids, fs::perms(0666));
   const auto run = [&](const std::vector<std::string>& rank) {
-    return run_program(joined(
-        {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-         folder / "smp-launch", "-n", "1", "--timeout", "3s", "--grace", "100ms", "--"},
-        rank));
+    return run_program(
+        joined({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                folder / "smp-launch", "-n", "1", "--timeout", "3s", "--grace", "100ms", "--"},
+               rank));
   };
   const std::string becomes_root = fmt::format(
       "import os, time; os.setuid(0); print(os.getpid(), file=open('{}', 'a')); time.sleep(60)",
       pids);
   const ProgramEnd rank = run({folder / "python3", "-I", "-c", becomes_root});
-  const ProgramEnd child = run({"/bin/sh", "-c", "\"$0\" -I -c \"$1\" & wait",
-                                folder / "python3", becomes_root});
+  const ProgramEnd child =
+      run({"/bin/sh", "-c", "\"$0\" -I -c \"$1\" & wait", folder / "python3", becomes_root});
   std::istringstream started(read_file(pids));
   int count = 0;
   for (pid_t pid; started >> pid; ++count) kill(pid, SIGKILL);
@@ -176,12 +176,14 @@ TEST_CASE("ranks that run as another user by now are said to, and are not waited
     return;
   }
   CHECK(rank.code == 124);
-  CHECK(contains(rank.err, "  consequence: rank 0 did not end: running as another user by now "
-                           "(setuid, sudo), whom smp-launch may not signal\n"));
+  CHECK(contains(rank.err,
+                 "  consequence: rank 0 did not end: running as another user by now "
+                 "(setuid, sudo), whom smp-launch may not signal\n"));
   CHECK(contains(rank.err, "smp-launch: 0 of 1 rank ended in "));
   CHECK(rank.seconds < 12);  // for one that hangs in the kernel it waits 20 s
-  CHECK(contains(child.err, "smp-launch: 1 process of the ranks could not be ended: hung inside the "
-                            "kernel, or running as another user by now\n"));
+  CHECK(contains(child.err,
+                 "smp-launch: 1 process of the ranks could not be ended: hung inside the "
+                 "kernel, or running as another user by now\n"));
 }
 
 TEST_CASE("SIGUSR1, SIGUSR2 and SIGCONT are passed on to the ranks") {

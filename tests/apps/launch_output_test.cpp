@@ -133,8 +133,8 @@ TEST_CASE("output that a full disk did not take is told, and no success without 
   };
   const ProgramEnd lost = full("", "> /dev/full");
   CHECK(lost.code == 125);
-  CHECK(contains(lost.err,
-                 "smp-launch: standard output cannot be written: No space left on device"));
+  CHECK(
+      contains(lost.err, "smp-launch: standard output cannot be written: No space left on device"));
   CHECK(contains(lost.err, "no log holds what ranks write"));
   const ProgramEnd kept = full("--run-dir " + (folder / "run"), "> /dev/full");
   CHECK(kept.code == 0);
@@ -170,11 +170,11 @@ TEST_CASE("control characters of a status, and of a rank's last words, do not re
 }
 
 TEST_CASE("what no log holds waits for a slow reader") {
-  const ProgramEnd end = run_program(
-      {"/bin/sh", "-c",
-       fmt::format("{} -n 1 -- sh -c 'head -c 300000 /dev/zero | tr \"\\0\" x; echo' | "
-                   "(sleep 4; wc -c)",
-                   SMP_LAUNCH)});
+  const ProgramEnd end =
+      run_program({"/bin/sh", "-c",
+                   fmt::format("{} -n 1 -- sh -c 'head -c 300000 /dev/zero | tr \"\\0\" x; echo' | "
+                               "(sleep 4; wc -c)",
+                               SMP_LAUNCH)});
   CHECK(std::stoi(end.out) > 300000);
   CHECK(end.err == "");
 }

@@ -114,7 +114,7 @@ TEST_CASE("what cannot be started or written is said with its reason") {
             3,
             "smp-launch: " + (folder / "variables") +
                 ": is read as an input, and would be lost; write to another file\n");
-  failure(
-      {"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
-      "smp-launch: " + (folder / "none/r.json") + ": cannot be written: No such file or directory\n");
+  failure({"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
+          "smp-launch: " + (folder / "none/r.json") +
+              ": cannot be written: No such file or directory\n");
 }

@@ -144,8 +144,8 @@ TEST_CASE("what is read is never written over, by whatever name") {
   CHECK_FALSE(fs::exists(folder / "plan.yaml"));
   CHECK(plan({job, "-o", "x", "--html", "x"}).err == usage("-o and --html both write x"));
   // An edition of the file itself.
-  CHECK(plan({"import", "nccl-tests", SMP_SOURCE_DIR "/tests/fuzz/corpus/nccl/all_reduce.txt", "--cluster",
-              cluster, "-o", cluster})
+  CHECK(plan({"import", "nccl-tests", SMP_SOURCE_DIR "/tests/fuzz/corpus/nccl/all_reduce.txt",
+              "--cluster", cluster, "-o", cluster})
             .code == 0);
   CHECK(read_file(cluster).find("bytes: ") != std::string::npos);
 }

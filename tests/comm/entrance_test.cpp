@@ -134,5 +134,6 @@ TEST_CASE("over libfabric: ranks meet though many strangers connect to rank 0 an
   Child second = begin_rank(1);
   CHECK(second.join().said == "good");
   CHECK(first.join().said == "good");
-  CHECK(steady_clock::now() - begin < milliseconds(4000));  // one after the other they would take minutes
+  CHECK(steady_clock::now() - begin <
+        milliseconds(4000));  // one after the other they would take minutes
 }

@@ -161,8 +161,8 @@ TEST_CASE("processes: who knows the job's name alone takes none of its sockets f
     }
   ProcessOptions options;
   options.job_id = job_id;
-  for (const Outcome& outcome :
-       run_processes(2, [](Communicator& comm) { return sum_to_text(comm, 10); }, options))
+  for (const Outcome& outcome : run_processes(
+           2, [](Communicator& comm) { return sum_to_text(comm, 10); }, options))
     CHECK(outcome.said == "30");
 }
 

@@ -99,7 +99,9 @@ TEST_CASE("a status that somebody else has written is refused by its key, not by
     CHECK_THROWS_WITH_AS(
         parse_status("s", json.dump()),
         doctest::Contains(fmt::format("'s' is no status of a run: '{}' is no whole number from 0 "
-                                      "to ", key).c_str()),
+                                      "to ",
+                                      key)
+                              .c_str()),
         ConfigError);
   };
   refused("process", "-1");

@@ -68,7 +68,8 @@ TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says aft
                               text_of(*result.killed_after))) != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(SupervisedJob, "a rank that somebody else kills meanwhile is not said to be killed") {
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "a rank that somebody else kills meanwhile is not said to be killed") {
   host.own_end = {{0, {0, SIGKILL, false}}};
   host.then([](HostEvents& events) { events.on_ended(1, code(1)); });
   const Job two = job(2);

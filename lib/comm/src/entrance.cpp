@@ -116,9 +116,9 @@ std::optional<Entrance::Guest> Entrance::hear_next() {
 }
 
 void Entrance::drop_oldest() {
-  const auto oldest =
-      std::min_element(callers_.begin(), callers_.end(),
-                       [](const auto& a, const auto& b) { return a.second.limit < b.second.limit; });
+  const auto oldest = std::min_element(
+      callers_.begin(), callers_.end(),
+      [](const auto& a, const auto& b) { return a.second.limit < b.second.limit; });
   strangers_.refuse(oldest->second.origin);
   callers_.erase(oldest);
 }

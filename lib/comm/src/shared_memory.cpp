@@ -52,7 +52,8 @@ class RegroupHere final : public Regroup {
     Knock door;
     const std::string name = self().name_of_socket(kDoor, rank);
     bool is_full = false;  // of others who have connected there
-    while (!(door.socket = try_connect(name, &is_full)) && is_full && std::chrono::steady_clock::now() < deadline)
+    while (!(door.socket = try_connect(name, &is_full)) && is_full &&
+           std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(kBetweenKnocks);
     if (is_full && !door.socket) return {};
     if (door.socket && user_of_peer(door.socket) != geteuid()) return {};

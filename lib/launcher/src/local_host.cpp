@@ -201,9 +201,8 @@ void LocalHost::signal(int process, int signal, SignalScope scope) {
   // Not yet waited for, so neither the number nor its group can be anybody else's.
   const pid_t pid = pid_of(process);
   if (pid <= 0) return;
-  const bool is_permitted = scope == SignalScope::kGroup
-                                ? signal_group(pid, signal)
-                                : kill(pid, signal) == 0 || errno != EPERM;
+  const bool is_permitted = scope == SignalScope::kGroup ? signal_group(pid, signal)
+                                                         : kill(pid, signal) == 0 || errno != EPERM;
   if (!is_permitted) not_permitted_.emplace(process, false);
 }
 
@@ -389,9 +388,8 @@ int LocalHost::finish(HostEvents& events) {
   const int in_group = group_->kill();
   const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,
                                       [&] { events.on_still_finishing(); });
-  const auto not_ended =
-      std::count_if(sweep.left.begin(), sweep.left.end(),
-                    [&](pid_t pid) { return process_of_pid_.count(pid) == 0; });
+  const auto not_ended = std::count_if(sweep.left.begin(), sweep.left.end(),
+                                       [&](pid_t pid) { return process_of_pid_.count(pid) == 0; });
   if (not_ended > 0) events.on_not_ended(static_cast<int>(not_ended));
   std::vector<int> open;
   for (const auto& [number, pipe] : pipes_) open.push_back(number);

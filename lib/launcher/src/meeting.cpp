@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kForHandshake{3'000};
 constexpr size_t kMostStrangers = 1024;  // at once; of more the oldest is dropped
-constexpr int kAcceptedAtOnce = 128;  // then those are heard who are here
+constexpr int kAcceptedAtOnce = 128;     // then those are heard who are here
 
 std::string numeric(const sockaddr* address, socklen_t size, int& port) {
   char host[NI_MAXHOST] = "", service[NI_MAXSERV] = "";

@@ -258,9 +258,9 @@ std::string report_text(const Job& job, const JobResult& result) {
         "smp-launch: {} process{} of the ranks could not be ended: hung inside the kernel, or "
         "running as another user by now\n",
         result.not_ended, result.not_ended == 1 ? "" : "es");
-  const auto ended = static_cast<size_t>(
-      std::count_if(result.ranks.begin(), result.ranks.end(),
-                    [](const RankState& state) { return state.ended; }));
+  const auto ended =
+      static_cast<size_t>(std::count_if(result.ranks.begin(), result.ranks.end(),
+                                        [](const RankState& state) { return state.ended; }));
   if (result.end != JobEnd::kSuccess && !result.ranks.empty())
     text += fmt::format("smp-launch: {}{} rank{} ended in {}; exit code {}\n",
                         ended < result.ranks.size() ? fmt::format("{} of ", ended) : "",

@@ -213,9 +213,9 @@ void Supervisor::look_at_console() {
   told_of_loss_ = true;
   if (!logs_hold_output(job_) && loss->reader_has_gone())
     return launcher_failed(fmt::format("{}, and {}", loss->text(), kNoLogHoldsIt));
-  console_.say(fmt::format("smp-launch: {}; {}\n", loss->text(),
-                           logs_hold_output(job_) ? "the logs hold what ranks write"
-                                                  : kNoLogHoldsIt));
+  console_.say(
+      fmt::format("smp-launch: {}; {}\n", loss->text(),
+                  logs_hold_output(job_) ? "the logs hold what ranks write" : kNoLogHoldsIt));
 }
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
@@ -359,9 +359,8 @@ void Supervisor::check_clock(Clock::time_point now) {
 
 // Ranks that belong to another user by now: nothing that is sent reaches them.
 bool Supervisor::only_others_are_left() const {
-  return std::all_of(result_.ranks.begin(), result_.ranks.end(), [](const RankState& state) {
-    return state.ended || state.not_permitted;
-  });
+  return std::all_of(result_.ranks.begin(), result_.ranks.end(),
+                     [](const RankState& state) { return state.ended || state.not_permitted; });
 }
 
 void Supervisor::look(Clock::time_point now) {

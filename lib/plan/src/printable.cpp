@@ -16,7 +16,11 @@ Character first_of(std::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
   const unsigned lead = byte(0);
   if (lead < 0x80) return {lead, 1};
-  const size_t bytes = lead >= 0xF5 ? 0 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
+  const size_t bytes = lead >= 0xF5   ? 0
+                       : lead >= 0xF0 ? 4
+                       : lead >= 0xE0 ? 3
+                       : lead >= 0xC2 ? 2
+                                      : 0;
   if (bytes == 0 || bytes > text.size()) return {};
   uint32_t code = lead & (0x7F >> bytes);
   for (size_t at = 1; at < bytes; ++at) {

@@ -95,7 +95,8 @@ void write_text_file(const std::string& path, std::string_view text, const std::
   std::ofstream file(unfinished, std::ios::binary);
   file << text;
   file.close();
-  if (file && replaced && fs::exists(status)) fs::permissions(unfinished, status.permissions(), none);
+  if (file && replaced && fs::exists(status))
+    fs::permissions(unfinished, status.permissions(), none);
   if (file && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
   const std::string reason = std::strerror(errno);
   if (replaced) std::remove(unfinished.c_str());

@@ -33,9 +33,10 @@ void check_ranks(const Plan& plan, const RunReport& report) {
     if (!seen.insert(rank.rank).second) throw ConfigError(place + ": is there twice");
     const Coord at = mesh.coord_of(rank.rank);
     if (at.pipeline != rank.stage || at.tensor != rank.tensor)
-      throw ConfigError(fmt::format("{} is said to be stage {}, tensor rank {}; in the plan it is "
-                                    "stage {}, tensor rank {}",
-                                    place, rank.stage, rank.tensor, at.pipeline, at.tensor));
+      throw ConfigError(
+          fmt::format("{} is said to be stage {}, tensor rank {}; in the plan it is "
+                      "stage {}, tensor rank {}",
+                      place, rank.stage, rank.tensor, at.pipeline, at.tensor));
   }
 }
 

@@ -101,8 +101,8 @@ struct JobResult {
   std::chrono::milliseconds ending{0};  // from the decision to end the ranks until all had ended
   // From asking the ranks to end until they were killed; none: they were not.
   std::optional<std::chrono::milliseconds> killed_after;
-  int left_behind = 0;                  // processes that the ranks had started and not ended
-  int not_ended = 0;                    // of them, that smp-launch could not end either
+  int left_behind = 0;  // processes that the ranks had started and not ended
+  int not_ended = 0;    // of them, that smp-launch could not end either
 };
 
 // smp-launch's own, of what else is in `result`.
