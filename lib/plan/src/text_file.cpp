@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/random_hex.h"
 
 namespace smp {
 namespace {
@@ -89,17 +89,18 @@ void write_text_file(const std::string& path, std::string_view text, const std::
   const std::string target = fs::is_symlink(path, none) && fs::is_regular_file(status)
                                  ? fs::canonical(path, none).string()
                                  : path;
+  // A name that nobody else can tell, and that is not there: others may write to the folder, too.
   const std::string unfinished =
-      replaced ? fmt::format("{}.{}.unfinished", target, getpid()) : target;
+      replaced ? fmt::format("{}.{}.unfinished", target, random_hex(8)) : target;
   errno = 0;
-  std::ofstream file(unfinished, std::ios::binary);
-  file << text;
-  file.close();
-  if (file && replaced && fs::exists(status))
+  std::FILE* const file = std::fopen(unfinished.c_str(), replaced ? "wxe" : "we");
+  bool is_whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) is_whole = std::fclose(file) == 0 && is_whole;
+  if (is_whole && replaced && fs::exists(status))
     fs::permissions(unfinished, status.permissions(), none);
-  if (file && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
+  if (is_whole && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
   const std::string reason = std::strerror(errno);
-  if (replaced) std::remove(unfinished.c_str());
+  if (replaced && file != nullptr) std::remove(unfinished.c_str());
   throw ConfigError(fmt::format("{}: cannot be written: {}", path, reason));
 }
 
