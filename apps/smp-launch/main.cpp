@@ -32,7 +32,7 @@ void open_standard_streams() {
   }
 }
 
-// As it stands: a script, JSON. A full disk or a closed pipe must not look like success.
+// As it stands: a script. A full disk or a closed pipe must not look like success.
 int print(const std::string& text, smp::ExitCode code) {
   if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
     return static_cast<int>(code);
@@ -81,8 +81,9 @@ int main(int argc, char** argv) {
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
     const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
-    return job.request.dry_run == smp::DryRun::kText ? show(result.text, code)
-                                                     : print(result.text, code);
+    const bool is_to_read = job.request.dry_run == smp::DryRun::kText ||
+                            job.request.dry_run == smp::DryRun::kJson;
+    return is_to_read ? show(result.text, code) : print(result.text, code);
   } catch (const smp::Information& information) {
     return print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {

@@ -258,12 +258,14 @@ std::string report_text(const Job& job, const JobResult& result) {
         "smp-launch: {} process{} of the ranks could not be ended: hung inside the kernel, or "
         "running as another user by now\n",
         result.not_ended, result.not_ended == 1 ? "" : "es");
+  // Where one could not be started, others may never have been either.
+  const bool all_ran = result.end != JobEnd::kLauncherError;
   const auto ended =
       static_cast<size_t>(std::count_if(result.ranks.begin(), result.ranks.end(),
                                         [](const RankState& state) { return state.ended; }));
   if (result.end != JobEnd::kSuccess && !result.ranks.empty())
     text += fmt::format("smp-launch: {}{} rank{} ended in {}; exit code {}\n",
-                        ended < result.ranks.size() ? fmt::format("{} of ", ended) : "",
+                        all_ran && ended < result.ranks.size() ? fmt::format("{} of ", ended) : "",
                         result.ranks.size(), result.ranks.size() == 1 ? "" : "s",
                         text_of(result.ending), result.exit_code);
   return text;
