@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
     const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
-    const bool is_to_read = job.request.dry_run == smp::DryRun::kText ||
-                            job.request.dry_run == smp::DryRun::kJson;
+    const bool is_to_read =
+        job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
     return is_to_read ? show(result.text, code) : print(result.text, code);
   } catch (const smp::Information& information) {
     return print(information.text, smp::ExitCode::kOk);
