@@ -25,6 +25,8 @@
 #include "smp/plan/environment.h"
 #include "smp/plan/environment_reader.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/printable.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/nccl_tests.h"
 #include "tables.h"
 
@@ -110,14 +112,13 @@ std::vector<BenchRank> places_of(Communicator& comm) {
   return ranks;
 }
 
-void write_or_print(const std::string& path, const std::string& text) {
-  if (path.empty() || path == "-") {
+// `edited`: the file that the text is an edition of, if any.
+void write_or_print(const std::string& path, const std::string& text,
+                    const std::string& edited = {}) {
+  if (path.empty() || path == "-")
     std::fputs(text.c_str(), stdout);
-    return;
-  }
-  std::ofstream file(path);
-  if (!(file << text << std::flush))
-    throw std::runtime_error(fmt::format("{} could not be written", path));
+  else
+    write_text_file(path, text, edited);
 }
 
 // Before anything is measured for it.
@@ -240,7 +241,8 @@ void calibrate(const CollectivesRequest& request, std::vector<std::vector<BenchR
       held.push_back({read_cluster({source.path, text}), std::move(between)});
     }
   }
-  write_or_print(request.output, with_links(source, medians_of(rounds), ranks, network));
+  write_or_print(request.output, with_links(source, medians_of(rounds), ranks, network),
+                 request.cluster);
   if (request.checks) compare(held, ranks);
 }
 
@@ -274,7 +276,7 @@ int run_rank_or_say(const CollectivesRequest& request, const JobEnvironment& job
   try {
     return run_rank(request, job);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "smp-bench: rank {}: {}\n", job.rank, error.what());
+    fmt::print(stderr, "smp-bench: rank {}: {}\n", job.rank, printable(error.what()));
     return 1;
   }
 }
@@ -289,6 +291,7 @@ int run_collectives(CollectivesRequest request) {
     (void)cluster_source(request.cluster);  // refused before anything is measured
   }
   if (!request.predictions.empty()) (void)read_cluster(cluster_source(request.predictions));
+  for (const std::string& path : {request.json, request.plot}) refuse_input(path);
   if (request.ranks > 0 || env::optional(env::kRank) == "0")
     for (const std::string& path : {request.json, request.plot, request.output})
       check_can_be_written(path);

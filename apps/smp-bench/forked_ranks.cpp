@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <vector>
@@ -13,6 +18,50 @@
 #include "smp/plan/random_hex.h"
 
 namespace smp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks that a failure reaches say so and end by themselves; there may be some that it never does.
+constexpr std::chrono::seconds kAfterFailure{3};
+constexpr timespec kLookEvery{0, 10'000'000};
+
+// Of one that ends by itself, itself has said why.
+void say_what_killed(size_t rank, int signal) {
+  const char* name = sigabbrev_np(signal);
+  fmt::print(stderr, "smp-bench: rank {} was killed by {}\n", rank,
+             name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name));
+}
+
+// 0, or the exit code of the first that failed. `ranks`: their processes, by rank.
+int wait_for_all(std::vector<pid_t> ranks) {
+  int first_failure = 0;
+  Clock::time_point kill_at{};
+  const auto is_left = [](pid_t process) { return process > 0; };
+  while (std::any_of(ranks.begin(), ranks.end(), is_left)) {
+    int status = 0;
+    const pid_t ended = waitpid(-1, &status, first_failure == 0 ? 0 : WNOHANG);
+    if (ended < 0 && errno != EINTR) break;
+    const auto found = std::find(ranks.begin(), ranks.end(), ended);
+    if (ended > 0 && found != ranks.end()) {
+      *found = 0;
+      const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      const int code = signal != 0 ? 128 + signal : WEXITSTATUS(status);
+      if (first_failure != 0 || code == 0) continue;
+      first_failure = code;
+      kill_at = Clock::now() + kAfterFailure;
+      if (signal != 0) say_what_killed(size_t(found - ranks.begin()), signal);
+    }
+    if (ended != 0) continue;
+    nanosleep(&kLookEvery, nullptr);
+    if (Clock::now() < kill_at) continue;
+    for (const pid_t process : ranks)
+      if (is_left(process)) kill(process, SIGKILL);
+  }
+  return first_failure;
+}
+
+}  // namespace
 
 int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& program) {
   JobEnvironment job;
@@ -39,12 +88,7 @@ int run_forked_ranks(int size, const std::function<int(const JobEnvironment&)>& 
     }
     ranks.push_back(child);
   }
-  int first_failure = 0;
-  for (int status; wait(&status) > 0;) {
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (first_failure == 0) first_failure = code;
-  }
-  return first_failure;
+  return wait_for_all(ranks);
 }
 
 }  // namespace smp

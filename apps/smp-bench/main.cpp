@@ -11,6 +11,7 @@
 #include "completion.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/printable.h"
 #include "smp/plan/suggest.h"
 
 namespace {
@@ -27,7 +28,7 @@ Examples:
 )";
 
 int say(const std::string& text, ExitCode code) {
-  fmt::print(stderr, "smp-bench: {}\n", text);
+  fmt::print(stderr, "smp-bench: {}\n", smp::printable(text));
   return static_cast<int>(code);
 }
 

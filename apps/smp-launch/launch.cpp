@@ -147,6 +147,8 @@ int launch(PreparedJob prepared) {
       !parse_rank_list(prepared.request.input_ranks, prepared.world_size).empty() &&
       isatty(STDIN_FILENO) == 1;
   files_to_push(prepared.request.hosts.push);  // what cannot be sent is an error now
+  refuse_input(prepared.request.watch.metrics_file);
+  if (!prepared.request.report_json.empty()) write_text_file(prepared.request.report_json, "");
   std::optional<RunFolder> folder;
   if (prepared.plan || !prepared.run_dir.empty()) folder = folder_for(prepared);
   if (prepared.plan) {
@@ -160,7 +162,6 @@ int launch(PreparedJob prepared) {
   }
   if (folder && !folder->note().empty())
     std::fprintf(stderr, "smp-launch: %s\n", folder->note().c_str());
-  if (!prepared.request.report_json.empty()) write_text(prepared.request.report_json, "");
   const ReservedPort port;
   return run_guarded(
       [&](int control_fd) {

@@ -23,6 +23,7 @@
 #include "smp/launcher/srun_transport.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/printable.h"
 
 namespace {
 
@@ -33,7 +34,7 @@ void open_standard_streams() {
   }
 }
 
-// A full disk or a closed pipe must not look like success.
+// As it stands: a script. A full disk or a closed pipe must not look like success.
 int print(const std::string& text, smp::ExitCode code) {
   if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
     return static_cast<int>(code);
@@ -41,8 +42,11 @@ int print(const std::string& text, smp::ExitCode code) {
   return static_cast<int>(smp::ExitCode::kFailure);
 }
 
+// For people to read, whoever wrote the names in it.
+int show(const std::string& text, smp::ExitCode code) { return print(smp::printable(text), code); }
+
 int say(const char* text, smp::ExitCode code) {
-  std::fprintf(stderr, "smp-launch: %s\n", text);
+  std::fprintf(stderr, "smp-launch: %s\n", smp::printable(text).c_str());
   return static_cast<int>(code);
 }
 
@@ -62,24 +66,27 @@ int main(int argc, char** argv) {
       return smp::run_agent_of_srun(argv[3], argv[5]);
     if (argc > 1 && std::string_view(argv[1]) == "doctor") {
       const smp::Report report = smp::doctor({argv + 2, argv + argc});
-      return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+      return show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     if (argc > 1 && std::string_view(argv[1]) == "report")
-      return print(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
+      return show(smp::report_run({argv + 2, argv + argc}), smp::ExitCode::kOk);
     const smp::LaunchRequest request = smp::parse_command_line(argc, argv);
     if (!request.status_of.empty())
-      return print(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
+      return show(smp::run_status_of(request.status_of), smp::ExitCode::kOk);
     if (request.hosts.meeting.order > 0 && request.dry_run == smp::DryRun::kNo)
       return smp::join_job(request);
     const smp::PreparedJob job = smp::prepare(request);
     if (job.request.build_only) smp::build_only(job);
     if (job.request.check) {
       const smp::Report report = smp::check_hosts(job);
-      return print(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
+      return show(report.text, report.ok ? smp::ExitCode::kOk : smp::ExitCode::kFailure);
     }
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
-    return print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
+    const smp::ExitCode code = result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig;
+    const bool is_to_read =
+        job.request.dry_run == smp::DryRun::kText || job.request.dry_run == smp::DryRun::kJson;
+    return is_to_read ? show(result.text, code) : print(result.text, code);
   } catch (const smp::Information& information) {
     return print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {

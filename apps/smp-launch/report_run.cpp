@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "command_line.h"
-#include "run_job.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/run_record.h"
 
 namespace smp {
@@ -41,7 +41,7 @@ std::string report_run(const std::vector<std::string>& words) {
     throw UsageError("report: which run? Its folder, as in smp-launch report runs/a");
   const RunRecord run = read_run_record(folder);
   if (page.empty()) return run_text(run);
-  write_text(page, run_page(run));
+  write_text_file(page, run_page(run));
   return fmt::format("wrote {}\n", page);
 }
 

@@ -1,13 +1,10 @@
 #include "run_job.h"
 
-#include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 
 #include "job_of.h"
@@ -27,6 +24,8 @@
 #include "smp/launcher/supervisor.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
+#include "smp/plan/printable.h"
+#include "smp/plan/text_file.h"
 #include "spares.h"
 
 namespace smp {
@@ -34,6 +33,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kForReader{2};  // of the console, where logs have it all
 
 std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
   try {
@@ -46,9 +47,9 @@ std::string summary_or_why_not(const Plan& plan, const std::string& run_dir) {
 // SageMaker shows what stands in this file as the reason of a failed job.
 void tell_sagemaker(const std::string& text, Console& console) {
   try {
-    write_text(sagemaker_folder(own_environment()) + "/output/failure", text);
+    write_text_file(sagemaker_folder(own_environment()) + "/output/failure", text);
   } catch (const ConfigError& error) {
-    console.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+    console.say(fmt::format("smp-launch: {}\n", error.what()));
   }
 }
 
@@ -76,6 +77,7 @@ class Run {
   bool wait(const RestartDecision& decision);
   JobResult without_ranks(JobResult result) const;
   Attempt next_attempt() const;
+  void wait_for_reader();
   int report();
   BoardPlaces places();
   void tell_trouble();
@@ -108,7 +110,7 @@ BoardPlaces Run::places() {
   places.columns = console_columns;  // it may be made wider or narrower meanwhile
   if (prepared_.plan && console_columns() > 0)
     places.show_line = [this](const std::string& line) {
-      console_.write(Stream::kOut, std::string(kEraseLine) + line);
+      console_.write(Stream::kOut, std::string(kEraseLine) + printable(line));
     };
   return places;
 }
@@ -116,15 +118,15 @@ BoardPlaces Run::places() {
 void Run::tell_trouble() {
   if (!board_) return;
   if (const std::string trouble = board_->take_trouble(); !trouble.empty())
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", trouble));
+    console_.say(fmt::format("smp-launch: {}\n", trouble));
 }
 
 // They count most where the hosts do not answer.
 void Run::tell_notes() {
   for (const std::string& note : prepared_.request.hosts.notes)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", note));
+    console_.say(fmt::format("smp-launch: {}\n", note));
   if (!prepared_.host_order.empty())
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", prepared_.host_order));
+    console_.say(fmt::format("smp-launch: {}\n", prepared_.host_order));
 }
 
 int Run::run() {
@@ -142,25 +144,22 @@ int Run::run() {
     }
     if (!decision.again) {
       if (!decision.why_not.empty())
-        console_.write(Stream::kErr,
-                       fmt::format("smp-launch: not started again: {}\n", decision.why_not));
+        console_.say(fmt::format("smp-launch: not started again: {}\n", decision.why_not));
       return report();
     }
-    console_.write(Stream::kErr, report_text(job_, result_));
+    console_.say(report_text(job_, result_));
     for (const std::string& line : replace_lost_hosts(prepared_, job_, result_))
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", line));
+      console_.say(fmt::format("smp-launch: {}\n", line));
     if (board_) board_->set_state("waiting");
     if (!wait(decision)) return report();
     try {
       attempt = next_attempt();
     } catch (const ConfigError& error) {  // what ended the last start stays the cause
-      console_.write(Stream::kErr,
-                     fmt::format("smp-launch: not started again: {}\n", error.what()));
+      console_.say(fmt::format("smp-launch: not started again: {}\n", error.what()));
       return report();
     }
-    console_.write(Stream::kErr,
-                   fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
-                               rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
+    console_.say(fmt::format("smp-launch: restart {} of {}, from {}\n", attempt.restarts,
+                             rules.most, attempt.from.empty() ? "the beginning" : attempt.from));
   }
 }
 
@@ -193,15 +192,16 @@ void Run::begin_ranks(const Attempt& attempt, const ReachedHosts& hosts) {
   if (!board_) board_.emplace(places(), prepared_.request.watch.restarts.most);
   job_ = job_of(prepared_, folder_, hosts, attempt);
   for (const std::string& warning : hosts.warnings)
-    console_.write(Stream::kErr, fmt::format("smp-launch: warning: {}\n", warning));
+    console_.say(fmt::format("smp-launch: warning: {}\n", warning));
   if (prepared_.request.report_bindings)
-    console_.write(Stream::kErr, text_of_bindings(job_, hosts.next_to));
+    console_.say(text_of_bindings(job_, hosts.next_to));
   if (prepared_.plan && attempt.restarts == 0)
-    console_.write(Stream::kErr,
-                   fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
+    console_.say(fmt::format("smp-launch: {} ranks on {}, run folder {}\n", job_.commands.size(),
                                hosts.host->name(), prepared_.run_dir));
+  port_.lend(!prepared_.plan);  // ranks of a plan on one host meet elsewhere
   board_->begin_start(job_.id, attempt.restarts + 1, prepared_.world_size);
   result_ = supervise(job_, *hosts.host, console_, control_fd_, &*board_);
+  port_.lend(false);
   if (result_.end == JobEnd::kTimeout) result_.timeout = *prepared_.request.timeout;
 }
 
@@ -272,30 +272,45 @@ std::string Run::how_to_go_on() const {
   }
 }
 
+// No rank is held up any more: what no log has waits for its reader, until a signal comes.
+void Run::wait_for_reader() {
+  const bool has_logs = logs_hold_output(job_);
+  const auto began = Clock::now();
+  pollfd control{control_fd_, POLLIN, 0};
+  while (!console_.flush(milliseconds(100))) {
+    if (has_logs ? Clock::now() - began > kForReader : poll(&control, 1, 0) > 0) return;
+  }
+  const auto loss = console_.loss();
+  if (has_logs || !loss || result_.exit_code != 0) return;
+  result_.end = JobEnd::kLauncherError;
+  result_.launcher_error = fmt::format("{}, and {}", loss->text(), kNoLogHoldsIt);
+  result_.exit_code = exit_code_of(result_);
+}
+
 // Standard output first: the report comes last.
 int Run::report() {
   const std::string& path = prepared_.request.report_json;
   const bool ended_well = result_.end == JobEnd::kSuccess ||
                           (result_.end == JobEnd::kCheckpointed && !result_.ranks.empty());
   if (prepared_.plan && ended_well)
-    console_.write(Stream::kOut, summary_or_why_not(*prepared_.plan, prepared_.run_dir));
-  console_.flush(std::chrono::seconds(2));
+    console_.say(summary_or_why_not(*prepared_.plan, prepared_.run_dir), Stream::kOut);
+  wait_for_reader();
   int exit_code = result_.exit_code;
   if (!path.empty()) {
     try {
-      write_text(path, report_json(job_, result_, starts_));
+      write_text_file(path, report_json(job_, result_, starts_));
     } catch (const ConfigError& error) {
-      console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", error.what()));
+      console_.say(fmt::format("smp-launch: {}\n", error.what()));
       if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kLauncherError);
     }
   }
   if (board_) board_->end(exit_code);
   tell_trouble();
   for (size_t i = 0; i + 1 < starts_.size(); ++i)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
+    console_.say(fmt::format("smp-launch: {}\n", text_of(starts_[i], i + 1)));
   const std::string text = report_text(job_, result_);
-  console_.write(Stream::kErr, text);
-  console_.write(Stream::kErr, how_to_go_on());
+  console_.say(text);
+  console_.say(how_to_go_on());
   if (prepared_.request.hosts.sagemaker && exit_code != 0) tell_sagemaker(text, console_);
   return exit_code;
 }
@@ -305,11 +320,6 @@ int Run::report() {
 int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
             int control_fd) {
   return Run(prepared, folder, port, control_fd).run();
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  if (!write_plain_file(path, text))
-    throw ConfigError(fmt::format("cannot write '{}': {}", path, strerror(errno)));
 }
 
 }  // namespace smp

@@ -14,7 +14,4 @@ class RunFolder;
 int run_job(const PreparedJob& prepared, const RunFolder* folder, const ReservedPort& port,
             int control_fd);
 
-// Throws ConfigError.
-void write_text(const std::string& path, const std::string& text);
-
 }  // namespace smp

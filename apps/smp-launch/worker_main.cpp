@@ -29,6 +29,7 @@
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 #include "smp/plan/plan.h"
+#include "smp/plan/printable.h"
 #include "smp/plan/run_files.h"
 #include "smp/plan/step_timeline.h"
 #include "smp/runtime/atomic_file.h"
@@ -230,7 +231,7 @@ int main() {
     describe(error, words);
   }
   std::fprintf(stderr, "smp-worker: rank %d failed (%s): %s\n", words.rank, words.phase.c_str(),
-               words.message.c_str());
+               printable(words.message).c_str());
   write_last_words(error_file, words);
   return static_cast<int>(words.exit_code);
 }

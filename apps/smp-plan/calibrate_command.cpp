@@ -8,10 +8,11 @@
 #include <memory>
 
 #include "commands.h"
-#include "files.h"
+#include "screen.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_reader.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/calibrate.h"
 
 namespace smp {
@@ -67,10 +68,8 @@ ExitCode run_calibrate(const CalibrateRequest& request) {
     std::fputs(yaml.c_str(), stdout);
     return ExitCode::kOk;
   }
-  write_file(request.output, yaml);
-  std::fputs(
-      fmt::format("{}written to {}\n", calibration_text(calibration), request.output).c_str(),
-      stdout);
+  write_text_file(request.output, yaml);
+  print(stdout, fmt::format("{}written to {}\n", calibration_text(calibration), request.output));
   return ExitCode::kOk;
 }
 

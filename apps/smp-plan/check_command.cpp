@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "files.h"
+#include "screen.h"
 #include "smp/planner/check_plan.h"
 
 namespace smp {
@@ -23,16 +24,14 @@ ExitCode run_check(const std::string& path) {
   const Plan plan = plan_of_file(path);
   const std::vector<std::string> problems = check(plan);
   for (const std::string& problem : problems) {
-    std::fputs(fmt::format("{}: {}\n", path, problem).c_str(), stderr);
+    print(stderr, fmt::format("{}: {}\n", path, problem));
   }
   if (!problems.empty()) return ExitCode::kBadConfig;
-  std::fputs(fmt::format("{}: proved: degrees, batch, memory of {} rank class{}, schedule of {} "
-                         "stage{}\n",
-                         path, plan.predictions.ranks.size(),
-                         plan.predictions.ranks.size() == 1 ? "" : "es", plan.degrees.pipeline,
-                         plan.degrees.pipeline == 1 ? "" : "s")
-                 .c_str(),
-             stdout);
+  print(stdout, fmt::format("{}: proved: degrees, batch, memory of {} rank class{}, schedule of {} "
+                            "stage{}\n",
+                            path, plan.predictions.ranks.size(),
+                            plan.predictions.ranks.size() == 1 ? "" : "es", plan.degrees.pipeline,
+                            plan.degrees.pipeline == 1 ? "" : "s"));
   return ExitCode::kOk;
 }
 

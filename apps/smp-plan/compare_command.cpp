@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "files.h"
+#include "screen.h"
 #include "smp/planner/compare.h"
 
 namespace smp {
@@ -49,8 +50,7 @@ ExitCode run_compare(const CompareRequest& request) {
                                 share_of("--max-time-error", request.time_error)};
   const Plan plan = read_plan(request.plan);
   const Comparison comparison = compare(plan, load_run_report(request.report), limits);
-  std::fputs((request.json ? comparison_json(comparison) : comparison_text(comparison)).c_str(),
-             stdout);
+  print(stdout, request.json ? comparison_json(comparison) : comparison_text(comparison));
   return comparison.problems.empty() ? ExitCode::kOk : ExitCode::kFailure;
 }
 

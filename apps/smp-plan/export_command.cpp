@@ -6,7 +6,9 @@
 
 #include "commands.h"
 #include "files.h"
+#include "screen.h"
 #include "smp/plan/suggest.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/export.h"
 
 namespace smp {
@@ -63,10 +65,10 @@ ExitCode run_export(const ExportRequest& request) {
   if (request.output.empty() || request.output == "-") {
     std::fputs(out.text.c_str(), stdout);
   } else {
-    write_file(request.output, out.text);
+    write_text_file(request.output, out.text);
   }
   for (const std::string& note : out.notes) {
-    std::fputs(fmt::format("note: {}\n", note).c_str(), stderr);
+    print(stderr, fmt::format("note: {}\n", note));
   }
   return ExitCode::kOk;
 }

@@ -1,11 +1,7 @@
 #include "files.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -35,27 +31,6 @@ std::string head_of(const std::string& path) {
 }
 
 }  // namespace
-
-void write_file(const std::string& path, const std::string& text) {
-  namespace fs = std::filesystem;
-  std::error_code none;
-  const fs::file_status status = fs::status(path, none);
-  // A device or a pipe is written to, not replaced; of a link, what it points to is replaced.
-  const bool replaced = !fs::exists(status) || fs::is_regular_file(status);
-  const std::string target = fs::is_symlink(path, none) && fs::is_regular_file(status)
-                                 ? fs::canonical(path, none).string()
-                                 : path;
-  const std::string unfinished =
-      replaced ? fmt::format("{}.{}.unfinished", target, getpid()) : target;
-  errno = 0;
-  std::ofstream file(unfinished, std::ios::binary);
-  file << text;
-  file.close();
-  if (file && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
-  const std::string reason = std::strerror(errno);
-  if (replaced) std::remove(unfinished.c_str());
-  throw ConfigError(fmt::format("{}: cannot be written: {}", path, reason));
-}
 
 Plan plan_of_file(const std::string& path) {
   if (is_plan(head_of(path))) return read_plan(path);

@@ -14,10 +14,6 @@ class NoFeasiblePlan : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Writes `text` to `path` whole or not at all; what is no regular file (a device, a pipe) is
-// written to as it is. Throws ConfigError with the reason.
-void write_file(const std::string& path, const std::string& text);
-
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
 // ConfigError, or NoFeasiblePlan.
 Plan plan_of_file(const std::string& path);

@@ -5,7 +5,9 @@
 #include <memory>
 
 #include "commands.h"
-#include "files.h"
+#include "screen.h"
+#include "smp/plan/job_reader.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/import.h"
 
 namespace smp {
@@ -59,13 +61,13 @@ ExitCode run_import(const ImportRequest& request) {
   const std::string text = imported_job_yaml(files);
   for (const Imported& file : files) {
     for (const std::string& warning : file.warnings) {
-      std::fputs(fmt::format("warning: {}\n", warning).c_str(), stderr);
+      print(stderr, fmt::format("warning: {}\n", warning));
     }
   }
   if (request.output.empty() || request.output == "-") {
     std::fputs(text.c_str(), stdout);
   } else {
-    write_file(request.output, text);
+    write_text_file(request.output, text);
   }
   return ExitCode::kOk;
 }

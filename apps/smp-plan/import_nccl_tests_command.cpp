@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "commands.h"
-#include "files.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/nccl_tests.h"
 
 namespace smp {
@@ -44,7 +44,7 @@ ExitCode run_import(const Request& request) {
   if (request.output.empty() || request.output == "-") {
     std::fputs(text.c_str(), stdout);
   } else {
-    write_file(request.output, text);
+    write_text_file(request.output, text, request.cluster);
   }
   return ExitCode::kOk;
 }

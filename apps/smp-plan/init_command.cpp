@@ -7,12 +7,13 @@
 #include <memory>
 
 #include "commands.h"
-#include "files.h"
+#include "screen.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/job_format.h"
 #include "smp/plan/model_catalog.h"
 #include "smp/plan/suggest.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/import.h"
 
 namespace smp {
@@ -86,9 +87,8 @@ ExitCode run_init(const InitRequest& request) {
   if (std::filesystem::exists(request.output, none)) {
     throw ConfigError(request.output + ": is there already; init writes no file over another");
   }
-  write_file(request.output, text);
-  std::fputs(fmt::format("written to {0}; plan it with smp-plan {0}\n", request.output).c_str(),
-             stdout);
+  write_text_file(request.output, text);
+  print(stdout, fmt::format("written to {0}; plan it with smp-plan {0}\n", request.output));
   return ExitCode::kOk;
 }
 

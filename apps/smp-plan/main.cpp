@@ -1,8 +1,12 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "command_line.h"
 #include "files.h"
+#include "screen.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/exit_code.h"
 
@@ -11,8 +15,8 @@ namespace {
 using smp::ExitCode;
 
 int run(int argc, char** argv) {
-  const auto say = [](const char* text, ExitCode code) {
-    std::fprintf(stderr, "smp-plan: %s\n", text);
+  const auto say = [](const std::string& text, ExitCode code) {
+    smp::print(stderr, text + "\n");
     return static_cast<int>(code);
   };
   try {
@@ -21,17 +25,14 @@ int run(int argc, char** argv) {
     std::fputs(information.text.c_str(), stdout);
     return static_cast<int>(ExitCode::kOk);
   } catch (const smp::UsageError& error) {
-    say(error.what(), ExitCode::kUsage);
-    std::fputs("smp-plan --help shows examples\n", stderr);
-    return static_cast<int>(ExitCode::kUsage);
+    return say(fmt::format("smp-plan: {}\nsmp-plan --help shows examples", error.what()),
+               ExitCode::kUsage);
   } catch (const smp::ConfigError& error) {
-    std::fprintf(stderr, "%s\n", error.what());  // begins with its file or its key
-    return static_cast<int>(ExitCode::kBadConfig);
+    return say(error.what(), ExitCode::kBadConfig);  // begins with its file or its key
   } catch (const smp::NoFeasiblePlan& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return static_cast<int>(ExitCode::kNoFeasiblePlan);
+    return say(error.what(), ExitCode::kNoFeasiblePlan);
   } catch (const std::exception& error) {
-    return say(error.what(), ExitCode::kFailure);
+    return say(fmt::format("smp-plan: {}", error.what()), ExitCode::kFailure);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "plan_request.h"
 #include "screen.h"
 #include "smp/plan/cluster_catalog.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/import.h"
 
 namespace smp {
@@ -52,6 +53,9 @@ void refuse_unheard(const PlanRequest& request) {
   if (request.step_s > 0 && request.solve.empty()) {
     throw UsageError("--step-time needs --solve, as in --solve hosts --step-time 10");
   }
+  if (!request.html.empty() && request.html == request.output) {
+    throw UsageError(fmt::format("-o and --html both write {}", request.html));
+  }
   const bool solves = !request.solve.empty();
   const bool asks = !request.what_if.empty();
   const bool ranks = request.clusters.size() > 1;
@@ -83,22 +87,22 @@ ExitCode run_plan(const PlanRequest& request) {
   if (!request.solve.empty()) return print_solution(request);
   if (!request.what_if.empty()) return print_what_if(request);
   if (request.clusters.size() > 1) return rank_clusters(request);
-  const SearchResult result =
-      plan_job(read_request(request, request.clusters.empty() ? "" : request.clusters.front()),
-               search_options(request));
+  const JobSpec job =
+      read_request(request, request.clusters.empty() ? "" : request.clusters.front());
+  for (const std::string* output : {&request.output, &request.html}) refuse_input(*output);
+  const SearchResult result = plan_job(job, search_options(request));
   const Plan* plan = std::get_if<Plan>(&result.best);
   std::optional<ScaledRun> scaled;
   if (plan != nullptr && !request.from.empty()) scaled = scaled_from(request, *plan);
   const bool plan_to_stdout = request.output == "-";
   if (plan != nullptr && plan_to_stdout) std::fputs(write_plan(*plan).c_str(), stdout);
   if (plan != nullptr && !request.output.empty() && !plan_to_stdout) {
-    write_file(request.output, write_plan(*plan));
+    write_text_file(request.output, write_plan(*plan));
   }
-  if (!request.html.empty()) write_file(request.html, report_html(result));
+  if (!request.html.empty()) write_text_file(request.html, report_html(result));
   std::FILE* out = plan_to_stdout || plan == nullptr ? stderr : stdout;
   if (request.json) {
-    std::fputs(report_json(result, request.report, scaled).c_str(),
-               plan_to_stdout ? stderr : stdout);
+    print(plan_to_stdout ? stderr : stdout, report_json(result, request.report, scaled));
     return plan != nullptr ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
   }
   const Terminal terminal = terminal_of(out, request.plain, request.width);

@@ -8,14 +8,13 @@
 #include "files.h"
 #include "plan_request.h"
 #include "screen.h"
+#include "smp/plan/text_file.h"
 #include "smp/planner/cases.h"
 #include "smp/planner/scale_run.h"
 #include "smp/planner/solve.h"
 
 namespace smp {
 namespace {
-
-void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 // Tables and answers for people, as wide as their terminal.
 void print_text(const PlanRequest& request, const std::string& text) {
@@ -48,7 +47,7 @@ ExitCode rank_clusters(const PlanRequest& request) {
   const std::vector<PlannedCase> cases =
       ranked_by_time(planned_cases(jobs, search_options(request)));
   if (request.json) {
-    print(cases_json(cases));
+    print(stdout, cases_json(cases));
   } else {
     print_text(request, cases_text("cluster", cases) + cost_order_text(cases));
   }
@@ -80,7 +79,7 @@ ExitCode print_what_if(const PlanRequest& request) {
       print_text(request, cases_text(key, cases) + "\n");
     }
   }
-  if (request.json) print(fmt::format("[{}]\n", json));
+  if (request.json) print(stdout, fmt::format("[{}]\n", json));
   return any ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 
@@ -97,11 +96,12 @@ ExitCode print_solution(const PlanRequest& request) {
   const SolveResult result = solve(
       read_request(request, request.clusters.empty() ? "" : request.clusters.front()), question);
   if (request.json) {
-    print(solve_json(question, result));
+    print(stdout, solve_json(question, result));
   } else {
     print_text(request, solve_text(question, result));
   }
-  if (result.found && !request.output.empty()) write_file(request.output, write_plan(result.plan));
+  if (result.found && !request.output.empty())
+    write_text_file(request.output, write_plan(result.plan));
   return result.found ? ExitCode::kOk : ExitCode::kNoFeasiblePlan;
 }
 

@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "files.h"
+#include "screen.h"
 #include "smp/planner/schedule_picture.h"
 
 namespace smp {
@@ -30,7 +31,7 @@ void add_schedule_command(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->callback([path, width, &run] {
     run = [path, width] {
-      std::fputs(picture_of_schedule(plan_of_file(*path), *width).c_str(), stdout);
+      print(stdout, picture_of_schedule(plan_of_file(*path), *width));
       return ExitCode::kOk;
     };
   });

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "screen.h"
 #include "smp/plan/job_names.h"
 #include "smp/planner/score.h"
 
@@ -40,7 +41,7 @@ ExitCode run_score(const ScoreRequest& request) {
   const std::optional<Profile> profile = profile_named(request.profile);
   std::vector<FileScore> files;
   for (const std::string& path : request.paths) files.push_back(score_file(path, profile));
-  std::fputs((request.json ? score_json(files) : score_text(files)).c_str(), stdout);
+  print(stdout, request.json ? score_json(files) : score_text(files));
   return ExitCode::kOk;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "smp/plan/printable.h"
+
 namespace smp {
 namespace {
 
@@ -33,8 +35,10 @@ Terminal terminal_of(std::FILE* file, bool plain, int64_t width) {
   return terminal;
 }
 
+void print(std::FILE* file, const std::string& text) { std::fputs(printable(text).c_str(), file); }
+
 void show(std::FILE* file, const std::string& text, const Terminal& terminal) {
-  const std::string folded = fold(text, terminal.columns);
+  const std::string folded = fold(printable(text), terminal.columns);
   std::fputs((terminal.colour ? paint(folded) : folded).c_str(), file);
 }
 

@@ -13,6 +13,8 @@ namespace smp {
 // wherever it goes; `plain` turns both off.
 Terminal terminal_of(std::FILE* file, bool plain, int64_t width);
 
+// What is for people to read, whoever wrote the names in it.
+void print(std::FILE* file, const std::string& text);
 void show(std::FILE* file, const std::string& text, const Terminal& terminal);
 
 }  // namespace smp

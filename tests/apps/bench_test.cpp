@@ -1,8 +1,12 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <signal.h>
 
+#include <chrono>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/busy_time.h"
@@ -257,6 +261,24 @@ TEST_CASE("busy time counts what runs at once only once, and what two kinds shar
   CHECK(ends(intersection_of(kernels, kernels)) == ends(kernels));
   CHECK(intersection_of(kernels, {}).empty());
   CHECK(length_ns(union_of({})) == 0);
+}
+
+TEST_CASE("smp-bench ends when a rank is killed, and names it") {
+  Program bench({SMP_BENCH, "collectives", "-n", "3", "-b", "4Ki", "-e", "4Ki", "--samples", "1000",
+                 "--sample-ms", "10000"});
+  const auto ranks = [&] {
+    const std::string pid = std::to_string(bench.pid());
+    std::istringstream children(read_file("/proc/" + pid + "/task/" + pid + "/children"));
+    std::vector<pid_t> pids;
+    for (pid_t child; children >> child;) pids.push_back(child);
+    return pids;
+  };
+  while (ranks().size() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(ranks()[1], SIGKILL);
+  const ProgramEnd end = bench.wait();
+  CHECK(end.code == 128 + SIGKILL);
+  CHECK(end.err.find("smp-bench: rank 1 was killed by SIGKILL\n") != std::string::npos);
+  CHECK(end.seconds < kSoonS);
 }
 
 TEST_CASE("smp-bench says what it cannot do") {

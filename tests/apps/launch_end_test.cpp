@@ -4,6 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <memory>
 
 #include "launching.h"
@@ -11,6 +14,7 @@
 // How a job ends, whoever ends it, and that nothing is left of it.
 
 using namespace smp;
+namespace fs = std::filesystem;
 
 TEST_CASE("ranks that ignore SIGTERM are killed after --grace") {
   ScratchFolder folder;
@@ -139,6 +143,49 @@ TEST_CASE("Ctrl-C once asks the ranks to end, twice kills them") {
     CHECK(program.wait().code == 143);
   }
   CHECK(all_gone(wait_for_lines(ready, 2)));
+}
+
+TEST_CASE("ranks that run as another user by now are said to, and are not waited for") {
+  if (geteuid() != 0 || access("/usr/bin/setpriv", X_OK) != 0) {
+    MESSAGE("needs root and setpriv: not tried");
+    return;
+  }
+  ScratchFolder folder;
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::copy_file(SMP_LAUNCH, folder / "smp-launch");
+  fs::copy_file("/usr/bin/python3", folder / "python3");
+  fs::permissions(folder / "python3", fs::perms(04755));
+  const std::string pids = folder / "pids";
+  std::ofstream(pids).close();
+  fs::permissions(pids, fs::perms(0666));
+  const auto run = [&](const std::vector<std::string>& rank) {
+    return run_program(
+        joined({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                folder / "smp-launch", "-n", "1", "--timeout", "3s", "--grace", "100ms", "--"},
+               rank));
+  };
+  const std::string becomes_root = fmt::format(
+      "import os, time; os.setuid(0); print(os.getpid(), file=open('{}', 'a')); time.sleep(60)",
+      pids);
+  const ProgramEnd rank = run({folder / "python3", "-I", "-c", becomes_root});
+  const ProgramEnd child =
+      run({"/bin/sh", "-c", "\"$0\" -I -c \"$1\" & wait", folder / "python3", becomes_root});
+  std::istringstream started(read_file(pids));
+  int count = 0;
+  for (pid_t pid; started >> pid; ++count) kill(pid, SIGKILL);
+  if (count == 0) {
+    MESSAGE("no program may become another user in ", folder.path(), ": not tried");
+    return;
+  }
+  CHECK(rank.code == 124);
+  CHECK(contains(rank.err,
+                 "  consequence: rank 0 did not end: running as another user by now "
+                 "(setuid, sudo), whom smp-launch may not signal\n"));
+  CHECK(contains(rank.err, "smp-launch: 0 of 1 rank ended in "));
+  CHECK(rank.seconds < 12);  // for one that hangs in the kernel it waits 20 s
+  CHECK(contains(child.err,
+                 "smp-launch: 1 process of the ranks could not be ended: hung inside the "
+                 "kernel, or running as another user by now\n"));
 }
 
 TEST_CASE("SIGUSR1, SIGUSR2 and SIGCONT are passed on to the ranks") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -93,15 +94,89 @@ TEST_CASE("--show-ranks chooses what reaches the console") {
         std::vector<std::string>{"[1] 1", "[2] 2", "[3] 3"});
 }
 
-TEST_CASE("a reader of the console that has gone does not end the ranks") {
+TEST_CASE("where the reader of the console has gone, a job goes on only if logs hold its output") {
   ScratchFolder folder;
-  const ProgramEnd end = run_program(
-      {"/bin/sh", "-c",
-       fmt::format("{} -n 1 -- sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); "
-                   "done; echo done > {}' | head -1",
-                   SMP_LAUNCH, folder / "done")});
-  CHECK(end.out == "[0] line 0\n");
-  CHECK(wait_for_lines(folder / "done", 1).front() == "done");
+  const auto piped = [&](const std::string& options, const std::string& then) {
+    return run_program(
+        {"/bin/sh", "-c",
+         fmt::format("{{ {} -n 1 {} -- sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i; "
+                     "i=$((i+1)); done; {}'; echo $? > {}; }} | head -1",
+                     SMP_LAUNCH, options, then, folder / "code")});
+  };
+  SUBCASE("logs") {
+    const ProgramEnd end =
+        piped("--run-dir " + (folder / "run"), "sleep 2; echo done > " + (folder / "done"));
+    CHECK(end.out == "[0] line 0\n");
+    CHECK(wait_for_lines(folder / "code", 1).front() == "0");
+    CHECK(wait_for_lines(folder / "done", 1).front() == "done");
+    CHECK(read_file(folder / "run/logs/rank-0.out").ends_with("line 19999\n"));
+    CHECK(end.err ==
+          "smp-launch: whoever read standard output has gone; the logs hold what ranks write\n");
+  }
+  SUBCASE("no logs") {
+    const ProgramEnd end = piped("", "sleep 300");
+    CHECK(end.out == "[0] line 0\n");
+    CHECK(wait_for_lines(folder / "code", 1).front() == "125");
+    CHECK(without_times(end.err) ==
+          "smp-launch: whoever read standard output has gone, and no log holds what ranks write "
+          "(see --run-dir)\n"
+          "smp-launch: 1 rank ended in T; exit code 125\n");
+  }
+}
+
+TEST_CASE("output that a full disk did not take is told, and no success without a log") {
+  ScratchFolder folder;
+  const auto full = [&](const std::string& options, const std::string& to) {
+    return run_program({"/bin/sh", "-c",
+                        fmt::format("exec {} -n 1 {} -- sh -c 'echo one; sleep 1; echo two' {}",
+                                    SMP_LAUNCH, options, to)});
+  };
+  const ProgramEnd lost = full("", "> /dev/full");
+  CHECK(lost.code == 125);
+  CHECK(
+      contains(lost.err, "smp-launch: standard output cannot be written: No space left on device"));
+  CHECK(contains(lost.err, "no log holds what ranks write"));
+  const ProgramEnd kept = full("--run-dir " + (folder / "run"), "> /dev/full");
+  CHECK(kept.code == 0);
+  CHECK(kept.err ==
+        "smp-launch: standard output cannot be written: No space left on device; the logs hold "
+        "what ranks write\n");
+  CHECK(read_file(folder / "run/logs/rank-0.out") == "one\ntwo\n");
+  CHECK(full("", "> /dev/full 2>&1").code == 125);  // nobody can be told
+}
+
+TEST_CASE("control characters of a status, and of a rank's last words, do not reach the terminal") {
+  ScratchFolder folder;
+  const std::string run = folder / "run";
+  CHECK(run_program(launch({"-n", "1", "--run-dir", run}, "true")).code == 0);
+  std::string status = read_file(run + "/status.json");
+  const std::string last = "\"last_event\": \"";
+  status.insert(status.find(last) + last.size(), "\\u001b]0;gone\\u0007\\u009b2J");
+  std::ofstream(run + "/status.json") << status;
+  const ProgramEnd shown = run_program({SMP_LAUNCH, "--status", run});
+  CHECK(shown.code == 0);
+  CHECK(contains(shown.out, "\\x1b]0;gone\\x07\\u009b2J"));
+  CHECK(!contains(shown.out, "\x1b"));
+  const ProgramEnd failed = run_program(
+      launch({"-n", "1", "--show-ranks", "none", "--run-dir", folder / "b"},
+             "printf '{\"rank\": 0, \"kind\": \"own\", \"message\": \"\\\\u001b[2J\"}' > "
+             "$SMP_ERROR_FILE; printf 'red \\033[31m\\n' >&2; exit 1"));
+  CHECK(failed.code == 1);
+  CHECK(contains(failed.err, "red \\x1b[31m\n"));
+  CHECK(contains(failed.err, "\\x1b[2J\n"));
+  CHECK(!contains(failed.err, "\x1b"));
+  const ProgramEnd hosts = run_program({SMP_LAUNCH, "--hosts", "a\x1b[2J,b", "--", "true"});
+  CHECK(!contains(hosts.err, "\x1b"));
+}
+
+TEST_CASE("what no log holds waits for a slow reader") {
+  const ProgramEnd end =
+      run_program({"/bin/sh", "-c",
+                   fmt::format("{} -n 1 -- sh -c 'head -c 300000 /dev/zero | tr \"\\0\" x; echo' | "
+                               "(sleep 4; wc -c)",
+                               SMP_LAUNCH)});
+  CHECK(std::stoi(end.out) > 300000);
+  CHECK(end.err == "");
 }
 
 TEST_CASE("a log that cannot be written ends the job") {

@@ -76,6 +76,7 @@ TEST_CASE("64 ranks that do nothing, again and again") {
 TEST_CASE("what cannot be started or written is said with its reason") {
   ScratchFolder folder;
   std::ofstream(folder / "text") << "no program";
+  std::ofstream(folder / "variables") << "A=1\n";
   std::ofstream(folder / "script") << "#!/no/such/shell\n";
   chmod((folder / "script").c_str(), 0755);
   const auto failure = [&](const std::vector<std::string>& arguments, int code,
@@ -107,7 +108,13 @@ TEST_CASE("what cannot be started or written is said with its reason") {
   failure({"-n", "2", "--run-dir", folder / "text/run", "--", "/bin/true"}, 3,
           "smp-launch: cannot create run folder '" + (folder / "text/run") + "': '" +
               (folder / "text") + "' is a file\n");
-  failure(
-      {"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
-      "smp-launch: cannot write '" + (folder / "none/r.json") + "': No such file or directory\n");
+  for (const char* option : {"--report", "--prometheus"})
+    failure({"-n", "2", "--env-file", folder / "variables", option, folder / "variables", "--",
+             "/bin/true"},
+            3,
+            "smp-launch: " + (folder / "variables") +
+                ": is read as an input, and would be lost; write to another file\n");
+  failure({"-n", "2", "--report", folder / "none/r.json", "--", "/bin/true"}, 3,
+          "smp-launch: " + (folder / "none/r.json") +
+              ": cannot be written: No such file or directory\n");
 }

@@ -103,6 +103,67 @@ TEST_CASE("what is no regular file is written to, not replaced") {
   CHECK(as_folder.err.find(": cannot be written: Is a directory\n") != std::string::npos);
 }
 
+TEST_CASE("what is read is never written over, by whatever name") {
+  ScratchFolder folder;
+  const std::string job = folder / "job.yaml", config = folder / "config.json";
+  const std::string text = read_file(kJob);
+  std::ofstream(job) << text;
+  fs::copy_file(SMP_SOURCE_DIR "/tests/golden/interchange/huggingface/gpt2.json", config);
+  const std::string config_text = read_file(config);
+  fs::create_symlink("job.yaml", folder / "link.yaml");
+  fs::create_hard_link(job, folder / "hard.yaml");
+  const std::string named = written(folder, "named.yaml", "model: {hf_config: config.json}\n");
+  const std::string cluster =
+      written(folder, "cluster.yaml", "cluster:\n  hosts: 1\n  processes_per_host: 2\n");
+  const std::string why = ": is read as an input, and would be lost; write to another file\n";
+  const struct {
+    std::vector<std::string> arguments;
+    std::string output;
+  } cases[] = {
+      {{job, "-o", job}, job},
+      {{job, "-o", folder / "./job.yaml"}, folder / "./job.yaml"},
+      {{job, "-o", folder / "link.yaml"}, folder / "link.yaml"},
+      {{job, "-o", folder / "hard.yaml"}, folder / "hard.yaml"},
+      {{folder / "link.yaml", "-o", job}, job},
+      {{job, "--html", job}, job},
+      {{job, "-o", folder / "plan.yaml", "--html", job}, job},
+      {{job, "--solve", "batch", "-o", job}, job},
+      {{job, "--cluster", cluster, "-o", cluster}, cluster},
+      {{named, "-o", config}, config},
+      {{"export", job, "--to", "torchrun", "-o", job}, job},
+      {{"import", config, "-o", config}, config},
+  };
+  for (const auto& refused : cases) {
+    CAPTURE(refused.output);
+    const ProgramEnd end = plan(refused.arguments);
+    CHECK(end.code == 3);
+    CHECK(end.err.ends_with(refused.output + why));
+  }
+  CHECK(read_file(job) == text);
+  CHECK(read_file(config) == config_text);
+  CHECK_FALSE(fs::exists(folder / "plan.yaml"));
+  CHECK(plan({job, "-o", "x", "--html", "x"}).err == usage("-o and --html both write x"));
+  // An edition of the file itself.
+  CHECK(plan({"import", "nccl-tests", SMP_SOURCE_DIR "/tests/fuzz/corpus/nccl/all_reduce.txt",
+              "--cluster", cluster, "-o", cluster})
+            .code == 0);
+  CHECK(read_file(cluster).find("bytes: ") != std::string::npos);
+}
+
+TEST_CASE("control characters of whoever wrote a file do not reach the terminal") {
+  ScratchFolder folder;
+  const std::string job =
+      written(folder, "m.yaml",
+              "model: {num_layers: 4, hidden_size: 128, num_heads: 4, vocab_size: 256}\n"
+              "\"\\x1b]0;gone\\a\\u009b2J\\u202e\": 1\n");
+  const ProgramEnd end = plan({job});
+  CHECK(end.code == 3);
+  for (const char* bad : {"\x1b", "\a", "\xc2\x9b", "\xe2\x80\xae"})
+    CHECK(end.err.find(bad) == std::string::npos);
+  CHECK(end.err.find("?]0;gone?\\u009b2J\\u202e") != std::string::npos);
+  CHECK(plan({folder / "\x1b[2J.yaml"}).err == (folder / "\\x1b[2J.yaml") + ": no such file\n");
+}
+
 TEST_CASE("options that would not be heard are refused") {
   const struct {
     std::vector<std::string> arguments;

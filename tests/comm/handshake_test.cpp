@@ -34,7 +34,8 @@ Shaken shake(const Participant& guest, uint64_t guest_greeting, const Participan
   std::thread answering(
       [&] { shaken.answered = Handshake(host, host_greeting).answer(there, host.deadline); });
   try {
-    Handshake(guest, guest_greeting).greet(here, host.rank);
+    const bool is_greeted = Handshake(guest, guest_greeting).greet(here, host.rank);
+    CHECK(is_greeted);
   } catch (const CommError& e) {
     shaken.said = text_of(e);
   }

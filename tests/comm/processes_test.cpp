@@ -1,6 +1,7 @@
 #include "comm/processes.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <thread>
 
 #include "comm/times.h"
+#include "handshake.h"
 #include "local_socket.h"
 
 using namespace smp;
@@ -129,20 +131,39 @@ TEST_CASE("processes: nothing is left in /tmp or among the sockets, however rank
   CHECK(abstract_sockets(options.job_id) == "");
 }
 
-TEST_CASE("processes: a stranger with another key is refused, and the job goes on") {
+TEST_CASE("processes: a stranger with another key finds nobody, and the job goes on") {
   const std::string job_id = fresh_job_id();
   Child zero([&] { return sum_to_text(*connect_shared_memory(options_of(0, 2, job_id)), 10); });
   Child stranger([&] {
     SharedMemoryOptions options = options_of(1, 2, job_id);
     options.job_key = "a guess";
+    options.timeout = std::chrono::milliseconds(200);
     connect_shared_memory(options);
     return std::string("was let in");
   });
   CHECK(stranger.join().said ==
-        "mismatch 1: rank 1: rank 0 of job '" + job_id + "' has another job key");
+        "timeout 0: rank 1: rank 0 of job '" + job_id + "' did not come within 0.2 s");
   Child one([&] { return sum_to_text(*connect_shared_memory(options_of(1, 2, job_id)), 10); });
   CHECK(one.join().said == "30");
   CHECK(zero.join().said == "30");
+}
+
+TEST_CASE("processes: who knows the job's name alone takes none of its sockets first") {
+  const std::string job_id = fresh_job_id();
+  std::vector<shm::Descriptor> taken;
+  for (int rank = 0; rank < 2; ++rank)
+    for (const char* door : {"", "/again"})
+      taken.push_back(shm::listen_at(fmt::format("smp/{}/{}{}", job_id, rank, door)));
+  for (const char* what : {"meeting", "again"})
+    for (int rank = 0; rank < 2; ++rank) {
+      const shm::Participant guess{rank, 2, job_id, "a guess", kNever, ""};
+      taken.push_back(shm::listen_at(guess.name_of_socket(what, rank)));
+    }
+  ProcessOptions options;
+  options.job_id = job_id;
+  for (const Outcome& outcome : run_processes(
+           2, [](Communicator& comm) { return sum_to_text(comm, 10); }, options))
+    CHECK(outcome.said == "30");
 }
 
 TEST_CASE("processes: a second process for the same rank is refused") {

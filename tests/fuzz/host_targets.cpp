@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <exception>
 
 #include "fuzz/target.h"
 #include "smp/launcher/batch_hosts.h"
 #include "smp/launcher/host_list.h"
+#include "smp/launcher/run_status.h"
 #include "smp/plan/errors.h"
 
 namespace smp::fuzz {
@@ -41,6 +43,16 @@ void require_back(const std::vector<HostSpec>& hosts) {
 }
 
 }  // namespace
+
+// What is read can be told in words, whatever it is.
+void read_status(const std::string& text) {
+  const RunStatus status = parse_status("status.json", text);
+  for (const Watcher watcher : {Watcher::kRuns, Watcher::kSilent, Watcher::kGone})
+    if (status_text(status, watcher, std::chrono::system_clock::now()).empty())
+      throw PropertyBroken{"a status without words"};
+  status_line(status, 80);
+  prometheus_text(status);
+}
 
 void read_hosts(const std::string& text) { require_back(parse_hosts(text)); }
 

@@ -191,6 +191,7 @@ const std::vector<Target>& targets() {
       {"hf-index", read_hf_index, {"tests/fuzz/corpus/hf-index"}},
       {"hosts", read_hosts, {"tests/fuzz/corpus/hosts"}},
       {"hostfile", read_host_file, {"tests/fuzz/corpus/hostfile"}},
+      {"status", read_status, {"tests/fuzz/corpus/status"}},
   };
   return kTargets;
 }

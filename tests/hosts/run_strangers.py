@@ -2,12 +2,13 @@
 """Strangers at the rendezvous of a start by hand: while a host waits for the second one, others connect who do not
 know the key. All of them are refused, and the job then runs as if nobody had come.
 
-  run_strangers.py SMP_LAUNCH [--strangers N] [--seed S]
+  run_strangers.py SMP_LAUNCH [--strangers N] [--silent N] [--seed S]
 """
 import argparse
 import os
 import pathlib
 import random
+import resource
 import socket
 import struct
 import subprocess
@@ -18,9 +19,11 @@ import time
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("launch")
 parser.add_argument("--strangers", type=int, default=100)
+parser.add_argument("--silent", type=int, default=1500, help="more of them that stay and say nothing")
 parser.add_argument("--seed", type=int, default=1)
 options = parser.parse_args()
 random.seed(options.seed)
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 OPEN_AT_ONCE = 200
 
 
@@ -86,11 +89,17 @@ with tempfile.TemporaryDirectory() as folder:
             stranger.close()
         if len(kept) > OPEN_AT_ONCE:
             kept.pop(random.randrange(len(kept))).close()
+    for _ in range(options.silent):
+        silent = socket.socket()
+        silent.settimeout(60)
+        silent.connect(("127.0.0.1", port))
+        kept.append(silent)
     began = time.monotonic()
     second = start(folder, 1, port, key)
     out, errors = first.communicate(timeout=200)
     second_out, second_errors = second.communicate(timeout=200)
     took = time.monotonic() - began
+    assert took < 15, f"silent strangers kept a host out for {took:.1f} s"
     assert first.returncode == 0 and second.returncode == 0, (first.returncode, errors, second.returncode, second_errors)
     assert sorted(out.splitlines()) == [f"[{rank}] {rank} of 4" for rank in range(4)], out
     for stranger in kept:
@@ -101,4 +110,4 @@ with tempfile.TemporaryDirectory() as folder:
         except OSError:
             pass
     assert answered == 0, "a stranger was told of the job"
-    print(f"{come} strangers were refused; then the job of 2 hosts ran in {took:.2f} s")
+    print(f"{come} strangers were refused, {options.silent} said nothing; then the job of 2 hosts ran in {took:.2f} s")

@@ -11,6 +11,7 @@
 
 #include "held_port.h"
 #include "scratch_folder.h"
+#include "smp/launcher/file_limit.h"
 #include "smp/launcher/outer_launcher.h"
 #include "smp/plan/errors.h"
 
@@ -85,6 +86,22 @@ TEST_CASE("hosts that know the key meet, in their order, whatever strangers do")
     texts.push_back(byte);
   }
   CHECK(texts == "120");  // of hosts 1, 2, 3
+}
+
+TEST_CASE("a host meets the others though thousands of strangers are there and say nothing") {
+  const RaisedFileLimit files;
+  Meeting meeting(kHere, kKey);
+  const MeetingPlace place{"127.0.0.1", meeting.port()};
+  std::vector<FileDescriptor> strangers;
+  std::thread crowd([&] {
+    for (int i = 0; i < 3000; ++i) strangers.push_back(connected_to(meeting.port()));
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(why_not_joined(place, kKey, {1, 0, 2}) == "joined");
+    // Where 1,024 of them at a time have 3 s for themselves it takes longer.
+    CHECK(std::chrono::steady_clock::now() - began < milliseconds(2'500));
+  });
+  CHECK(!meeting.gather(1, {0, 0, 2}, milliseconds(60'000), -1));
+  crowd.join();
 }
 
 TEST_CASE("nobody is listened to any more when the time is over") {

@@ -14,6 +14,7 @@
 #include "scratch_folder.h"
 #include "smp/launcher/status_board.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/json.h"
 
 using namespace smp;
 using std::chrono::milliseconds;
@@ -91,6 +92,28 @@ TEST_CASE("a run's status goes through its file, and is told in words") {
             .starts_with("job 0123abcd: ended 10.0 s ago, exit code 3\n"));
   CHECK_THROWS_AS(parse_status("x", "{}"), ConfigError);
   CHECK_THROWS_AS(parse_status("x", "no json"), ConfigError);
+}
+
+TEST_CASE("a status that somebody else has written is refused by its key, not by chance") {
+  const std::string good = status_json(RunStatus{});
+  CHECK(parse_status("s", good).start == 1);
+  const auto refused = [&](const char* key, const std::string& value) {
+    auto json = OrderedJson::parse(good);
+    json[key] = OrderedJson::parse(value);
+    CHECK_THROWS_WITH_AS(
+        parse_status("s", json.dump()),
+        doctest::Contains(fmt::format("'s' is no status of a run: '{}' is no whole number from 0 "
+                                      "to ",
+                                      key)
+                              .c_str()),
+        ConfigError);
+  };
+  refused("process", "-1");
+  refused("process", "4294967297");
+  refused("began_ms", "9223372036854775807");
+  refused("silent_ms", "-9223372036854775808");
+  refused("ranks", "1e300");
+  refused("start", "\"one\"");
 }
 
 TEST_CASE("a run's figures for Prometheus, and an event as a line") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include "launcher/scripted_host.h"
 #include "scratch_folder.h"
+#include "smp/launcher/duration.h"
 #include "smp/launcher/report.h"
 
 using namespace smp;
@@ -47,6 +49,52 @@ TEST_CASE_FIXTURE(SupervisedJob, "ranks that do not obey are killed after the gr
   CHECK(host.signals.back().number == SIGKILL);
   CHECK(result.ending >= milliseconds(50));
   CHECK(result.ranks[0].ended_by_launcher);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob, "a second signal kills, and the report says after what time") {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
+  const FileDescriptor control(ends[0]), told(ends[1]);
+  Job two = job(2);
+  two.grace = milliseconds(60'000);
+  host.obeyed_signal = SIGKILL;
+  const auto interrupt = [&](HostEvents&) {
+    const unsigned char number = SIGINT;
+    CHECK(write(told.number(), &number, 1) == 1);
+  };
+  host.then(interrupt);
+  host.later(milliseconds(120), interrupt);
+  const JobResult result = supervise(two, host, console, control.number());
+  REQUIRE(result.killed_after);
+  CHECK(*result.killed_after >= milliseconds(100));
+  CHECK(*result.killed_after < milliseconds(30'000));
+  CHECK(report_text(two, result)
+            .find(fmt::format("ranks 0, 1 killed by smp-launch, {} after being asked to end\n",
+                              text_of(*result.killed_after))) != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob,
+                  "a rank that somebody else kills meanwhile is not said to be killed") {
+  host.own_end = {{0, {0, SIGKILL, false}}};
+  host.then([](HostEvents& events) { events.on_ended(1, code(1)); });
+  const Job two = job(2);
+  const std::string text = report_text(two, supervise(two, host, console, -1));
+  CHECK(text.find("rank 0 was killed by SIGKILL (Killed) while smp-launch ended the job\n") !=
+        std::string::npos);
+}
+
+TEST_CASE_FIXTURE(SupervisedJob, "a rank that may not be signalled does not hang in the kernel") {
+  JobResult result;
+  result.end = JobEnd::kTimeout;
+  result.timeout = milliseconds(1000);
+  result.ranks.resize(2);
+  result.ranks[0].not_permitted = true;
+  const std::string text = report_text(job(2), result);
+  CHECK(text.find("rank 0 did not end: running as another user by now (setuid, sudo), whom "
+                  "smp-launch may not signal\n") != std::string::npos);
+  CHECK(text.find("rank 1 did not end even on SIGKILL: hung inside the kernel\n") !=
+        std::string::npos);
+  CHECK(text.find("smp-launch: 0 of 2 ranks ended in ") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(SupervisedJob, "a rank that cannot be started ends those that were") {

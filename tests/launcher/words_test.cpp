@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -132,6 +134,34 @@ TEST_CASE("job keys are 256 bits and differ; ports are reserved") {
   const ReservedPort a, b;
   CHECK(a.number() != b.number());
   CHECK(a.number() > 1023);
+}
+
+TEST_CASE("nobody shares a reserved port that is not lent, and whoever listens first has it then") {
+  const ReservedPort port;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port.number()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto try_to_listen = [&](FileDescriptor& socket, std::vector<int> options) {
+    socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    for (const int option : options)
+      CHECK(setsockopt(socket.number(), SOL_SOCKET, option, &on, sizeof on) == 0);
+    return bind(socket.number(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+           listen(socket.number(), 1) == 0;
+  };
+  FileDescriptor stranger, rank;
+  CHECK_FALSE(try_to_listen(stranger, {SO_REUSEADDR}));
+  CHECK_FALSE(try_to_listen(stranger, {SO_REUSEADDR, SO_REUSEPORT}));
+  port.lend(true);
+  CHECK_FALSE(try_to_listen(stranger, {}));
+  CHECK(try_to_listen(rank, {SO_REUSEADDR}));
+  CHECK_FALSE(try_to_listen(stranger, {SO_REUSEADDR}));
+  rank.reset();
+  port.lend(false);
+  CHECK_FALSE(try_to_listen(stranger, {SO_REUSEADDR}));
+  port.lend(true);
+  CHECK(try_to_listen(rank, {SO_REUSEADDR}));  // that of the next start
 }
 
 TEST_CASE("the summary of a run puts what was measured beside what was predicted") {

@@ -58,6 +58,30 @@ TEST_CASE("compare: a report of another layout, and JSON for programs") {
   CHECK(json.at("problems").empty());
 }
 
+TEST_CASE("compare: ranks that the plan does not have are named with their place") {
+  const Plan plan = small_plan();
+  const auto refused = [&](const Json& json, const std::string& why) {
+    CHECK_THROWS_WITH_AS(compare(plan, report(json), {}), why.c_str(), ConfigError);
+  };
+  Json json = report_of(plan, 1, 1);
+  json["ranks"][1]["rank"] = 7;
+  refused(json, "r.json: ranks[1]: rank 7: the plan has ranks 0 to 1");
+  json["ranks"][1]["rank"] = int64_t{1} << 60;
+  refused(json, "r.json: ranks[1]: rank 1152921504606846976: the plan has ranks 0 to 1");
+  json["ranks"][1]["rank"] = 0;
+  refused(json, "r.json: ranks[1]: rank 0: is there twice");
+  json = report_of(plan, 1, 1);
+  json["ranks"][1]["coordinates"]["pipeline"] = 0;
+  refused(json,
+          "r.json: ranks[1]: rank 1 is said to be stage 0, tensor rank 0; in the plan it is stage "
+          "1, tensor rank 0");
+  json["ranks"][1]["rank"] = -1;
+  CHECK(error_of(json.dump()) == "r.json: 'rank' is no whole number");
+  json = report_of(plan, 1, 1);
+  json["steps"] = int64_t{1} << 60;  // the bytes of so many steps are more than 2^63
+  CHECK(compare(plan, report(json), {}).ranks[0].wire[0].predicted > 0x1p60);
+}
+
 TEST_CASE("compare: what is no report of a run") {
   const Plan plan = small_plan();
   CHECK(error_of("{") == "r.json: no JSON: error at byte 2");

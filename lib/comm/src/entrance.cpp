@@ -21,9 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Others wait to be accepted until one of these is through or is dropped.
-constexpr size_t kMostCallers = 256;
-
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
@@ -49,8 +46,7 @@ std::optional<Entrance::Guest> Entrance::next(const Descriptor& listener, Deadli
     Deadline wake = until;
     for (const auto& [descriptor, caller] : callers_) wake = std::min(wake, caller.limit);
     const auto left = std::chrono::ceil<milliseconds>(wake - steady_clock::now());
-    pollfd events[] = {{callers_.size() < kMostCallers ? listener.get() : -1, POLLIN, 0},
-                       {news_.get(), POLLIN, 0}};
+    pollfd events[] = {{listener.get(), POLLIN, 0}, {news_.get(), POLLIN, 0}};
     const int ready = poll(events, 2, int(std::clamp<int64_t>(left.count(), 0, 1 << 30)));
     if (ready < 0 && errno != EINTR) throw_errno("cannot wait for who comes");
     if (ready > 0 && events[0].revents != 0) admit(listener);
@@ -70,6 +66,7 @@ void Entrance::admit(const Descriptor& listener) {
     prepare(caller.socket, self_.deadline);
     caller.origin = remote_address_of(caller.socket);
   }
+  if (callers_.size() >= kMostCallers) drop_oldest();
   const int descriptor = caller.socket.get();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
@@ -116,6 +113,14 @@ std::optional<Entrance::Guest> Entrance::hear_next() {
                  std::move(letter)};
   }
   return std::nullopt;
+}
+
+void Entrance::drop_oldest() {
+  const auto oldest = std::min_element(
+      callers_.begin(), callers_.end(),
+      [](const auto& a, const auto& b) { return a.second.limit < b.second.limit; });
+  strangers_.refuse(oldest->second.origin);
+  callers_.erase(oldest);
 }
 
 void Entrance::drop_late() {

@@ -14,6 +14,8 @@ namespace smp::shm {
 // side by side, so that a stranger who says nothing, or half of it, holds nobody up. One thread.
 class Entrance {
  public:
+  static constexpr size_t kMostCallers = 256;  // that have proved nothing, at once
+
   struct Guest {
     Descriptor socket;
     Handshake handshake;
@@ -26,7 +28,9 @@ class Entrance {
   Entrance(const Participant& self, uint64_t greeting, const char* what);
 
   // The next who has proved that it belongs here; nothing when nobody has until then. Who does not
-  // prove it within kHandshakeLimit is dropped, and counted.
+  // prove it within kHandshakeLimit is dropped, and counted; of more than kMostCallers who have
+  // not, the oldest is, so that those who say nothing keep nobody out. Who is dropped and belongs
+  // here comes again.
   std::optional<Guest> next(const Descriptor& listener, Deadline until);
   void refuse(const std::string& origin) { strangers_.refuse(origin); }
   const Strangers& strangers() const { return strangers_; }
@@ -45,6 +49,7 @@ class Entrance {
   Heard hear(Caller& caller, std::string& letter);
   std::optional<Guest> hear_next();
   void drop_late();
+  void drop_oldest();
 
   const Participant& self_;
   const uint64_t greeting_;

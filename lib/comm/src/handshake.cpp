@@ -38,6 +38,11 @@ void Participant::check(int most_ranks, const char* place) const {
   if (job_key.empty()) throw std::invalid_argument("the job key is empty");
 }
 
+std::string Participant::name_of_socket(const char* what, int of_rank) const {
+  const Mac mac = authenticate(job_key, fmt::format("socket {} {} {}", what, job_id, of_rank));
+  return fmt::format("smp/{}/{:02x}", job_id, fmt::join(mac, ""));
+}
+
 void Participant::fail(CommError::Kind kind, int culprit, const std::string& text) const {
   throw CommError(kind, culprit, fmt::format("rank {}: {}", rank, text));
 }
@@ -64,11 +69,11 @@ void Participant::is_taken() const {
 Handshake::Handshake(const Participant& self, uint64_t greeting)
     : self_(&self), greeting_(greeting) {}
 
-void Handshake::greet(const Descriptor& socket, int other) {
+bool Handshake::greet(const Descriptor& socket, int other) {
   hello_ = {greeting_, self_->rank, self_->size, make_nonce()};
   if (!send_all(socket, &hello_, sizeof(hello_)) ||
       !receive_all(socket, &answer_, sizeof(answer_), self_->deadline))
-    self_->lost(other);
+    return false;
   if (answer_.greeting != greeting_ || answer_.rank != other)
     self_->fail(
         CommError::Kind::kMismatch, other,
@@ -80,6 +85,7 @@ void Handshake::greet(const Descriptor& socket, int other) {
   if (!equal(answer_.proof, proof("answer")))
     self_->fail(CommError::Kind::kMismatch, self_->rank,
                 fmt::format("rank {} of job '{}' has another job key", other, self_->job_id));
+  return true;
 }
 
 bool Handshake::answer(const Descriptor& socket, Deadline deadline) {

@@ -33,6 +33,9 @@ struct Participant {
 
   // Throws std::invalid_argument. `place`: "" or " on one host".
   void check(int most_ranks, const char* place) const;
+  // Of the abstract Unix socket at which a rank of this job waits on its host, `what` for. Who does
+  // not know the key cannot tell it, and so cannot take it first.
+  std::string name_of_socket(const char* what, int of_rank) const;
   bool is_late() const { return std::chrono::steady_clock::now() > deadline; }
 
   // CommErrors that begin with who says it.
@@ -58,9 +61,9 @@ class Handshake {
   // Both sides give the same `greeting`: it says which meeting this is, and its version.
   Handshake(const Participant& self, uint64_t greeting);
 
-  // Of the rank that connects to `other`. Throws CommError when the other end is somebody else, was
-  // told something else or goes away.
-  void greet(const Descriptor& socket, int other);
+  // Of the rank that connects to `other`. False when the other end goes away, or it is late. Throws
+  // CommError when it is somebody else, or was told something else.
+  [[nodiscard]] bool greet(const Descriptor& socket, int other);
   // Of the rank that is connected to. False when nobody asks who knows what this is about.
   bool answer(const Descriptor& socket, Deadline deadline);
 

@@ -221,24 +221,34 @@ class MeetHosts {
     return ranks;
   }
 
+  // What rank 0 says to this rank's card, by a socket that stays open. It hangs up on who has not
+  // proved yet that it belongs here when too many strangers come: then this rank comes again, as
+  // long as somebody listens there.
+  std::string show(const std::string& card, Descriptor& socket) const {
+    for (bool has_come = false;; std::this_thread::sleep_for(milliseconds(20))) {
+      bool is_refused = false;
+      socket = try_connect_tcp(options_.master_address, options_.master_port, self_.deadline,
+                               &is_refused);
+      if (self_.is_late()) self_.timed_out({0});
+      if (has_come && is_refused) self_.lost(0);
+      if (!socket) continue;
+      has_come = true;
+      prepare(socket, self_.deadline);
+      Handshake handshake(self_, kGreeting);
+      if (!handshake.greet(socket, 0) || !send_letter(socket, "card", handshake, card)) continue;
+      if (auto letter = receive_letter(socket, "table", handshake, self_.deadline))
+        return std::move(*letter);
+    }
+  }
+
   // The other ranks. Opening the network takes a moment, in which rank 0 shall not wait for one of
   // them alone.
   void join() {
     const std::string card =
         pack(own_card(local_address_towards(options_.master_address, options_.master_port)));
     Descriptor socket;
-    while (!(socket =
-                 try_connect_tcp(options_.master_address, options_.master_port, self_.deadline))) {
-      if (self_.is_late()) self_.timed_out({0});
-      std::this_thread::sleep_for(milliseconds(20));
-    }
-    prepare(socket, self_.deadline);
-    Handshake handshake(self_, kGreeting);
-    handshake.greet(socket, 0);
-    if (!send_letter(socket, "card", handshake, card)) self_.lost(0);
-    const auto letter = receive_letter(socket, "table", handshake, self_.deadline);
-    if (!letter) self_.lost(0);
-    Unpacker unpacker(*letter);
+    const std::string letter = show(card, socket);
+    Unpacker unpacker(letter);
     if (unpacker.text() == "no") {
       const auto kind = CommError::Kind(unpacker.number());
       const auto culprit = int(uint32_t(unpacker.number()));

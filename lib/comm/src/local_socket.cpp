@@ -1,5 +1,6 @@
 #include "local_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -48,11 +49,17 @@ Descriptor listen_at(const std::string& name) {
   return fd;
 }
 
-Descriptor try_connect(const std::string& name) {
+Descriptor try_connect(const std::string& name, bool* is_full) {
   Descriptor fd = stream_socket();
+  fcntl(fd.get(), F_SETFL, O_NONBLOCK);  // or it waited for a listener that takes no more
   sockaddr_un address;
   const socklen_t length = fill(address, name);
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
+  const bool is_open = connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
+  if (is_full != nullptr) *is_full = !is_open && (errno == EAGAIN || errno == EINTR);
+  if (is_open) {
+    fcntl(fd.get(), F_SETFL, 0);
+    return fd;
+  }
   if (errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return {};
   throw_errno("cannot connect to the Unix socket @" + name);
 }

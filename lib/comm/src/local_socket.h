@@ -14,8 +14,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 // Fails with std::system_error; EADDRINUSE when a live process has the name.
 Descriptor listen_at(const std::string& name);
-// An empty descriptor when nobody listens there.
-Descriptor try_connect(const std::string& name);
+// An empty descriptor when nobody listens there, or, as `is_full` tells, so many wait there already
+// that it takes no more for now.
+Descriptor try_connect(const std::string& name, bool* is_full = nullptr);
 // An empty one when whoever came has gone; std::system_error when this process may open no more.
 Descriptor accept_one(const Descriptor& listener);
 

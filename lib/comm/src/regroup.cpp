@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "letter.h"
@@ -21,6 +22,7 @@ constexpr uint64_t kGreeting = 0x31474552454d4d53;  // "SMMEREG1"
 constexpr int kParts = 4;
 constexpr milliseconds kLookEvery{200};
 constexpr milliseconds kKnockFor{50};
+constexpr milliseconds kKnockAgain{20};
 
 // Of the job that these ranks make of another one.
 std::string id_of(const Participant& old, const std::vector<int>& members) {
@@ -58,21 +60,21 @@ Survivors Regroup::run(milliseconds limit) {
 
 // What the rank says that lets others in, if this one does.
 std::optional<std::string> Regroup::ask(int rank, Deadline answer_by, Deadline end) {
-  Knock door = knock(rank, answer_by);
-  if (door.is_gone) gone_.insert(rank);
-  if (!door.socket) return std::nullopt;
   Participant self = self_;
   self.deadline = answer_by;
-  Handshake handshake(self, kGreeting);
-  try {
-    handshake.greet(door.socket, rank);
-  } catch (const CommError& error) {
-    if (error.kind == CommError::Kind::kMismatch) throw;
-    return std::nullopt;
+  for (;;) {
+    Knock door = knock(rank, answer_by);
+    if (door.is_gone) gone_.insert(rank);
+    if (!door.socket) return std::nullopt;
+    Handshake handshake(self, kGreeting);
+    if (handshake.greet(door.socket, rank) && send_letter(door.socket, "here", handshake, ""))
+      // It may wait for others to the end.
+      if (auto said = receive_letter(door.socket, "who goes on", handshake, end + self_.timeout))
+        return said;
+    // Hung up: for strangers who came later, or because it has ended.
+    if (steady_clock::now() >= answer_by) return std::nullopt;
+    std::this_thread::sleep_for(kKnockAgain);
   }
-  if (!send_letter(door.socket, "here", handshake, "")) return std::nullopt;
-  // It may wait for others to the end.
-  return receive_letter(door.socket, "who goes on", handshake, end + self_.timeout);
 }
 
 // Of the lowest rank. Whoever it has asked in vain is not waited for any more.

@@ -39,6 +39,7 @@ class Regroup {
   };
 
   Regroup(const Participant& self, Descriptor door) : self_(self), door_(std::move(door)) {}
+  const Participant& self() const { return self_; }
 
   virtual Knock knock(int rank, Deadline deadline) = 0;
   virtual Place place() = 0;  // of this rank's door, which is closed before anybody comes

@@ -53,13 +53,9 @@ class Meet {
   }
 
  private:
-  std::string name_of_socket(int rank) const {
-    return fmt::format("smp/{}/{}", self_.job_id, rank);
-  }
-
   Descriptor listen() const {
     try {
-      return listen_at(name_of_socket(self_.rank));
+      return listen_at(self_.name_of_socket("meeting", self_.rank));
     } catch (const std::system_error& e) {
       if (e.code() != std::errc::address_in_use) throw;
       self_.is_taken();
@@ -70,7 +66,7 @@ class Meet {
 
   void connect_to(int rank) {
     Descriptor socket;
-    while (!(socket = try_connect(name_of_socket(rank)))) {
+    while (!(socket = try_connect(self_.name_of_socket("meeting", rank)))) {
       check_connected();
       if (self_.is_late()) self_.timed_out({rank});
       std::this_thread::sleep_for(milliseconds(2));
@@ -79,7 +75,7 @@ class Meet {
       self_.fail(CommError::Kind::kMismatch, rank,
                  fmt::format("rank {} of job '{}' belongs to another user", rank, self_.job_id));
     Handshake handshake(self_, kGreeting);
-    handshake.greet(socket, rank);
+    if (!handshake.greet(socket, rank)) self_.lost(rank);
     Verdict verdict;
     if (!send_letter(socket, "hello", handshake, "") ||
         !receive_all(socket, &verdict, sizeof(verdict), self_.deadline, &received_))

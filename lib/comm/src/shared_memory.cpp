@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,12 @@ namespace {
 
 using namespace shm;
 
-std::string door_of(const std::string& job_id, int rank) {
-  return fmt::format("smp/{}/{}/again", job_id, rank);
-}
+constexpr const char* kDoor = "again";
+constexpr std::chrono::milliseconds kBetweenKnocks{2};
 
 Descriptor make_door(const Participant& self) {
   try {
-    return listen_at(door_of(self.job_id, self.rank));
+    return listen_at(self.name_of_socket(kDoor, self.rank));
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::address_in_use) throw;
     self.is_taken();
@@ -48,8 +48,14 @@ class RegroupHere final : public Regroup {
       : Regroup(self, make_door(self)), options_(options) {}
 
  private:
-  Knock knock(int rank, Deadline) override {
-    Knock door{try_connect(door_of(options_.job_id, rank))};
+  Knock knock(int rank, Deadline deadline) override {
+    Knock door;
+    const std::string name = self().name_of_socket(kDoor, rank);
+    bool is_full = false;  // of others who have connected there
+    while (!(door.socket = try_connect(name, &is_full)) && is_full &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(kBetweenKnocks);
+    if (is_full && !door.socket) return {};
     if (door.socket && user_of_peer(door.socket) != geteuid()) return {};
     door.is_gone = !door.socket || has_ended(door.socket);
     if (door.is_gone) door.socket = Descriptor();

@@ -96,6 +96,7 @@ void AgentLink::on_process_frame(FrameType type, PayloadReader& reader, HostEven
       const int process = running_process(reader);
       return events.on_stopped(process, reader.number() != 0);
     }
+    case FrameType::kNotPermitted: return events.on_not_permitted(running_process(reader));
     case FrameType::kStartFailed: {
       const int process = running_process(reader);
       running_.erase(process);

@@ -354,6 +354,7 @@ Host& AgentSession::host_of(int process) {
 
 void AgentSession::start(StartMessage message) {
   before_ = std::move(message.command);
+  if (port_) port_->lend(true);
   if (message.place != 0) return start_below(message.process, message.place);
   if (before_.error_file.empty()) return start_here(message.process);
   beside(
@@ -455,6 +456,11 @@ void AgentSession::on_ended(int process, const ProcessEnd& end) {
 
 void AgentSession::on_stacks_shown(int process) {
   channel_.send(FrameType::kStacksShown,
+                PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
+}
+
+void AgentSession::on_not_permitted(int process) {
+  channel_.send(FrameType::kNotPermitted,
                 PayloadWriter().number(static_cast<uint64_t>(process)).bytes());
 }
 

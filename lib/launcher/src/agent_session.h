@@ -44,6 +44,7 @@ class AgentSession : public HostEvents {
   void on_ended(int process, const ProcessEnd& end) override;
   void on_stopped(int process, bool stopped) override;
   void on_stacks_shown(int process) override;
+  void on_not_permitted(int process) override;
   void on_start_failed(int process, const std::string& why) override;
   void on_lost(int process, const Loss& loss) override;
   void on_still_finishing() override;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "smp/launcher/output.h"
+#include "smp/plan/printable.h"
 #include "smp/plan/signals_blocked.h"
 
 namespace smp {
@@ -28,6 +30,7 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
     if (gone_) return;
     if (bytes_ + lines.size() > kQueueBytes && stalled(Clock::now())) {
       dropped_ += std::count(lines.begin(), lines.end(), '\n');
+      if (!loss_) loss_ = 0;
       return;
     }
     if (bytes_ < kQueueBytes / 2) admit_drops(file);
@@ -40,6 +43,11 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
   bool full() const {
     const std::lock_guard lock(mutex_);
     return bytes_ > kQueueBytes;
+  }
+
+  std::optional<int> loss() const {
+    const std::lock_guard lock(mutex_);
+    return loss_;
   }
 
   bool stalled() const {
@@ -115,9 +123,11 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
         poll(&ready, 1, -1);
         continue;
       }
+      const int error = errno;
       const std::lock_guard lock(mutex_);
-      if (size < 0) {  // the reader has gone (a closed pipe): the ranks go on without it
+      if (size < 0) {  // the reader has gone (a closed pipe), or the disk is full
         gone_ = true;
+        loss_ = error;
         waiting_.clear();
         bytes_ = 0;
         return;
@@ -138,6 +148,7 @@ class Console::Queue : public std::enable_shared_from_this<Queue> {
   bool started_ = false;
   bool closed_ = false;
   bool gone_ = false;
+  std::optional<int> loss_;  // 0: dropped; else the error of write(2)
 };
 
 namespace {
@@ -173,6 +184,25 @@ void Console::write(Stream stream, std::string_view lines) {
     out_->push(out_fd_, lines);
   else
     err_->push(err_fd_, lines);
+}
+
+void Console::say(std::string_view lines, Stream stream) { write(stream, printable(lines)); }
+
+std::optional<Console::Loss> Console::loss() const {
+  if (const auto out = out_->loss()) return Loss{Stream::kOut, *out};
+  if (const auto err = err_->loss()) return Loss{Stream::kErr, *err};
+  return std::nullopt;
+}
+
+bool Console::Loss::reader_has_gone() const { return error == EPIPE; }
+
+std::string Console::Loss::text() const {
+  const char* const name = stream == Stream::kOut ? "standard output" : "standard error";
+  if (error == 0)
+    return fmt::format("lines of {} were dropped, for nobody read them for {} s", name,
+                       kPatience.count());
+  if (reader_has_gone()) return fmt::format("whoever read {} has gone", name);
+  return fmt::format("{} cannot be written: {}", name, strerror(error));
 }
 
 bool Console::full() const { return out_->full() || err_->full(); }

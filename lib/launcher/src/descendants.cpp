@@ -94,16 +94,17 @@ Sweep end_descendants(const std::set<pid_t>& spared, std::chrono::milliseconds p
     bool found = false;
     for (pid_t pid : children_of_this_process()) {
       if (spared.count(pid) != 0) continue;
-      found = true;
       // A child stays ours until we wait for it, so its number cannot belong to anybody else.
-      if (waitpid(pid, nullptr, WNOHANG) != 0) continue;
-      kill(pid, SIGKILL);
-      killed.insert(pid);
-      sweep.left.push_back(pid);
+      const bool has_ended = waitpid(pid, nullptr, WNOHANG) != 0;
+      if (!has_ended) sweep.left.push_back(pid);
+      if (!has_ended && kill(pid, SIGKILL) != 0 && errno == EPERM) continue;  // another user's now
+      found = true;
+      if (!has_ended) killed.insert(pid);
     }
-    if (!found && !spared.empty()) break;
-    if (std::chrono::steady_clock::now() > deadline) {
-      sweep.ended = static_cast<int>(killed.size() - sweep.left.size());
+    const bool none_can_be_ended = !found && !(spared.empty() && sweep.left.empty());
+    if (none_can_be_ended || std::chrono::steady_clock::now() > deadline) {
+      for (const pid_t pid : sweep.left) killed.erase(pid);
+      sweep.ended = static_cast<int>(killed.size());
       return sweep;
     }
     on_wait();

@@ -16,6 +16,14 @@ std::vector<int> local_ranks_of(const Job& job) {
   return local_ranks;
 }
 
+bool logs_hold_output(const Job& job) {
+  if (!job.output.host_logs.empty()) return true;
+  return std::all_of(job.output.shown_ranks.begin(), job.output.shown_ranks.end(), [&](int rank) {
+    const auto place = static_cast<size_t>(rank);
+    return place < job.files.size() && !job.files[place].out_log.empty();
+  });
+}
+
 int exit_code_of(const JobResult& result) {
   switch (result.end) {
     case JobEnd::kSuccess: return static_cast<int>(ExitCode::kOk);

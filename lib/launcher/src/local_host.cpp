@@ -20,6 +20,7 @@
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "input_pipe.h"
 #include "oom_watch.h"
@@ -209,10 +210,9 @@ void LocalHost::signal(int process, int signal, SignalScope scope) {
   // Not yet waited for, so neither the number nor its group can be anybody else's.
   const pid_t pid = pid_of(process);
   if (pid <= 0) return;
-  if (scope == SignalScope::kGroup)
-    signal_group(pid, signal);
-  else
-    kill(pid, signal);
+  const bool is_permitted = scope == SignalScope::kGroup ? signal_group(pid, signal)
+                                                         : kill(pid, signal) == 0 || errno != EPERM;
+  if (!is_permitted) not_permitted_.emplace(process, false);
 }
 
 void LocalHost::give_input(int process, std::string_view bytes) {
@@ -285,6 +285,8 @@ void LocalHost::hold_output(bool hold) {
 }
 
 void LocalHost::dispatch(HostEvents& events) {
+  for (auto& [process, is_told] : not_permitted_)
+    if (!std::exchange(is_told, true)) events.on_not_permitted(process);
   if (!held_) read_ready_pipes(events);
   for (const int process : std::set<int>(full_inputs_)) {
     inputs_.at(process)->pass_on();
@@ -410,9 +412,10 @@ void LocalHost::reap(HostEvents& events) {
 int LocalHost::finish(HostEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + kPatience;
-  for (const auto& [process, pid] : pid_of_process_) signal_group(pid, SIGKILL);
+  size_t others = 0;  // that belong to another user by now
+  for (const auto& [process, pid] : pid_of_process_) others += signal_group(pid, SIGKILL) ? 0 : 1;
   reap(events);
-  while (!process_of_pid_.empty() && Clock::now() < deadline) {
+  while (process_of_pid_.size() > others && Clock::now() < deadline) {
     pollfd child{child_signals_.number(), POLLIN, 0};
     poll(&child, 1, 10);
     events.on_still_finishing();
@@ -428,6 +431,9 @@ int LocalHost::finish(HostEvents& events) {
   const int in_group = group_->kill();
   const Sweep sweep = end_descendants(spared, process_of_pid_.empty() ? kPatience : kPatience / 10,
                                       [&] { events.on_still_finishing(); });
+  const auto not_ended = std::count_if(sweep.left.begin(), sweep.left.end(),
+                                       [&](pid_t pid) { return process_of_pid_.count(pid) == 0; });
+  if (not_ended > 0) events.on_not_ended(static_cast<int>(not_ended));
   std::vector<int> open;
   for (const auto& [number, pipe] : pipes_) open.push_back(number);
   for (int number : open) {

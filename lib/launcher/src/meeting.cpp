@@ -24,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kForHandshake{3'000};
-constexpr size_t kMostStrangers = 1024;  // at once; further ones wait in the kernel's queue
+constexpr size_t kMostStrangers = 1024;  // at once; of more the oldest is dropped
+constexpr int kAcceptedAtOnce = 128;     // then those are heard who are here
 
 std::string numeric(const sockaddr* address, socklen_t size, int& port) {
   char host[NI_MAXHOST] = "", service[NI_MAXSERV] = "";
@@ -72,10 +73,15 @@ Meeting::Meeting(const MeetingPlace& place, std::string key) : key_(std::move(ke
 Meeting::~Meeting() = default;
 Meeting::Meeting(Meeting&&) noexcept = default;
 
-void Meeting::accept_all() {
-  while (strangers_.size() < kMostStrangers) {
+// Those who say nothing keep nobody out, however many they are.
+void Meeting::accept_some() {
+  for (int left = kAcceptedAtOnce; left > 0; --left) {
     const int number = accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (number < 0) return;
+    const bool is_full = number < 0 && (errno == EMFILE || errno == ENFILE);
+    if (number < 0 && !is_full) return;
+    if (!strangers_.empty() && (is_full || strangers_.size() >= kMostStrangers))
+      strangers_.erase(strangers_.begin());
+    if (is_full) return;
     const int on = 1;
     setsockopt(number, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     auto stranger = std::make_unique<Stranger>();
@@ -152,7 +158,7 @@ std::optional<int> Meeting::gather(size_t count, const MeetingGuest& self, milli
     }
     strangers_ = std::move(left);
     close_old();
-    if (ready[0].revents != 0) accept_all();
+    if (ready[0].revents != 0) accept_some();
   }
   std::sort(arrived_.begin(), arrived_.end(),
             [](const auto& a, const auto& b) { return a.guest.order < b.guest.order; });

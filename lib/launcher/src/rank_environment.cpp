@@ -45,8 +45,6 @@ std::system_error no_port() {
 
 ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   if (!socket_.is_open()) throw no_port();
-  const int on = 1;
-  setsockopt(socket_.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -55,6 +53,11 @@ ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
       getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
     throw no_port();
   number_ = ntohs(address.sin_port);
+}
+
+void ReservedPort::lend(bool lent) const {
+  const int on = lent ? 1 : 0;
+  setsockopt(socket_.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 }
 
 int available_cpus() {

@@ -129,11 +129,17 @@ std::string evidence_text(const Job& job, const JobResult& result) {
   return text;
 }
 
-std::string consequence_of(const Job& job, const RankState& state) {
+std::string consequence_of(const JobResult& result, const RankState& state) {
+  if (!state.ended && state.not_permitted)
+    return "did not end: running as another user by now (setuid, sudo), whom smp-launch may not "
+           "signal";
   if (!state.ended) return "did not end even on SIGKILL: hung inside the kernel";
   if (!state.lost.empty()) return text_of_loss(state);
+  if (state.ended_by_launcher && state.end.signal == SIGKILL && result.killed_after)
+    return fmt::format("killed by smp-launch, {} after being asked to end",
+                       text_of(*result.killed_after));
   if (state.ended_by_launcher && state.end.signal == SIGKILL)
-    return fmt::format("killed by smp-launch, {} after being asked to end", text_of(job.grace));
+    return text_of(state.end) + " while smp-launch ended the job";
   if (state.ended_by_launcher) return "ended by smp-launch";
   if (!state.end.failed()) return "had ended well";
   if (!state.error)
@@ -152,7 +158,7 @@ std::string consequences_text(const Job& job, const JobResult& result) {
     if (result.cause && static_cast<int>(rank) == result.cause->rank) continue;
     if (result.cause && lost_together(job, result, result.cause->rank, static_cast<int>(rank)))
       continue;  // named in the cause
-    const std::string what = consequence_of(job, result.ranks[rank]);
+    const std::string what = consequence_of(result, result.ranks[rank]);
     if (ranks[what].empty()) order.push_back(what);
     ranks[what].push_back(static_cast<int>(rank));
   }
@@ -249,10 +255,21 @@ std::string report_text(const Job& job, const JobResult& result) {
   if (result.end == JobEnd::kSuccess && result.left_behind > 0)
     text += fmt::format("smp-launch: killed {} process{} that the ranks had left behind\n",
                         result.left_behind, result.left_behind == 1 ? "" : "es");
+  if (result.not_ended > 0)
+    text += fmt::format(
+        "smp-launch: {} process{} of the ranks could not be ended: hung inside the kernel, or "
+        "running as another user by now\n",
+        result.not_ended, result.not_ended == 1 ? "" : "es");
+  // Where one could not be started, others may never have been either.
+  const bool all_ran = result.end != JobEnd::kLauncherError;
+  const auto ended =
+      static_cast<size_t>(std::count_if(result.ranks.begin(), result.ranks.end(),
+                                        [](const RankState& state) { return state.ended; }));
   if (result.end != JobEnd::kSuccess && !result.ranks.empty())
-    text +=
-        fmt::format("smp-launch: {} rank{} ended in {}; exit code {}\n", result.ranks.size(),
-                    result.ranks.size() == 1 ? "" : "s", text_of(result.ending), result.exit_code);
+    text += fmt::format("smp-launch: {}{} rank{} ended in {}; exit code {}\n",
+                        all_ran && ended < result.ranks.size() ? fmt::format("{} of ", ended) : "",
+                        result.ranks.size(), result.ranks.size() == 1 ? "" : "s",
+                        text_of(result.ending), result.exit_code);
   return text;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "smp/launcher/duration.h"
 #include "smp/plan/errors.h"
@@ -20,7 +21,25 @@ int64_t ms_of(SystemTime time) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
-SystemTime time_of(int64_t ms) { return SystemTime(milliseconds(ms)); }
+// Longest time, from 1970 on or from now, that a status may name.
+constexpr int64_t kMostMs = int64_t{1} << 42;  // year 2109
+constexpr int64_t kMostSteps = int64_t{1} << 60;
+
+int64_t count_of(const OrderedJson& json, const char* key, int64_t most) {
+  const OrderedJson& value = json.at(key);
+  if (!value.is_number_integer() || value.get<double>() < 0 ||
+      value.get<double>() > static_cast<double>(most))
+    throw ConfigError(fmt::format("'{}' is no whole number from 0 to {}", key, most));
+  return value.get<int64_t>();
+}
+
+int small_count_of(const OrderedJson& json, const char* key) {
+  return static_cast<int>(count_of(json, key, std::numeric_limits<int>::max()));
+}
+
+SystemTime time_of(const OrderedJson& json, const char* key) {
+  return SystemTime(milliseconds(count_of(json, key, kMostMs)));
+}
 
 milliseconds between(SystemTime earlier, SystemTime later) {
   return std::max(std::chrono::duration_cast<milliseconds>(later - earlier), milliseconds(0));
@@ -28,7 +47,8 @@ milliseconds between(SystemTime earlier, SystemTime later) {
 
 milliseconds time_left(const RankProgress& progress) {
   const auto steps = static_cast<double>(progress.steps - progress.steps_done);
-  return milliseconds(std::llround(1000 * steps * progress.step_s));
+  const double ms = 1000 * steps * progress.step_s;
+  return milliseconds(std::llround(std::clamp(ms, 0.0, static_cast<double>(kMostMs))));
 }
 
 // "step 20/200", "loss 2.7312": what is known of the training.
@@ -81,23 +101,23 @@ RunStatus parse_status(const std::string& path, std::string_view text) {
     json.at("job_id").get_to(status.job_id);
     json.at("state").get_to(status.state);
     json.at("host").get_to(status.host);
-    json.at("process").get_to(status.process);
-    status.began = time_of(json.at("began_ms"));
-    status.updated = time_of(json.at("updated_ms"));
-    json.at("start").get_to(status.start);
-    json.at("max_restarts").get_to(status.max_restarts);
-    json.at("ranks").get_to(status.view.ranks);
-    json.at("running").get_to(status.view.running);
-    json.at("slowest_step").get_to(status.view.slowest_step);
-    status.view.silent = milliseconds(json.at("silent_ms").get<int64_t>());
+    status.process = small_count_of(json, "process");
+    status.began = time_of(json, "began_ms");
+    status.updated = time_of(json, "updated_ms");
+    status.start = small_count_of(json, "start");
+    status.max_restarts = small_count_of(json, "max_restarts");
+    status.view.ranks = small_count_of(json, "ranks");
+    status.view.running = small_count_of(json, "running");
+    status.view.slowest_step = count_of(json, "slowest_step", kMostSteps);
+    status.view.silent = milliseconds(count_of(json, "silent_ms", kMostMs));
     json.at("last_event").get_to(status.last_event);
-    json.at("exit_code").get_to(status.exit_code);
+    status.exit_code = small_count_of(json, "exit_code");
     if (const auto found = json.find("progress"); found != json.end()) {
       RankProgress progress;
-      found->at("step").get_to(progress.step);
+      progress.step = count_of(*found, "step", kMostSteps);
       found->at("phase").get_to(progress.phase);
-      found->at("steps_done").get_to(progress.steps_done);
-      found->at("steps").get_to(progress.steps);
+      progress.steps_done = count_of(*found, "steps_done", kMostSteps);
+      progress.steps = count_of(*found, "steps", kMostSteps);
       // A loss that is not finite has no number in JSON.
       progress.loss = found->at("loss").is_number() ? found->at("loss").get<double>() : NAN;
       found->at("tokens_per_s").get_to(progress.tokens_per_s);
@@ -105,7 +125,7 @@ RunStatus parse_status(const std::string& path, std::string_view text) {
       status.view.progress = progress;
     }
     return status;
-  } catch (const OrderedJson::exception& error) {
+  } catch (const std::exception& error) {
     throw ConfigError(fmt::format("'{}' is no status of a run: {}", path, error.what()));
   }
 }

@@ -193,8 +193,9 @@ std::optional<int> Spawner::take_error(pid_t pid) {
 }
 
 // Before its first step the child leads no group, so there is nobody else to tell either.
-void signal_group(pid_t pid, int signal) {
-  if (kill(-pid, signal) != 0 && errno == ESRCH) kill(pid, signal);
+bool signal_group(pid_t pid, int signal) {
+  if (kill(-pid, signal) == 0) return true;
+  return (errno == ESRCH && kill(pid, signal) == 0) || errno != EPERM;
 }
 
 }  // namespace smp

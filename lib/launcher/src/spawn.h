@@ -54,7 +54,8 @@ class Spawner {
   std::deque<std::unique_ptr<Child>> children_;  // the oldest first
 };
 
-// To the process that a Spawner began, which nobody has waited for yet, and to its group.
-void signal_group(pid_t pid, int signal);
+// To the process that a Spawner began, which nobody has waited for yet, and to its group. False:
+// all of them belong to another user by now.
+bool signal_group(pid_t pid, int signal);
 
 }  // namespace smp

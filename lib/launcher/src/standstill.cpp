@@ -53,8 +53,7 @@ void Standstill::look(const std::vector<RankState>& ranks, Clock::time_point now
   // Nor is it one that a rank ends of what was asked of it.
   if (!stood || (hang_ && hang_->by_output)) return;
   hang_.reset();
-  console_.write(Stream::kErr,
-                 fmt::format("smp-launch: the ranks go on, after {}\n", text_of(*stood)));
+  console_.say(fmt::format("smp-launch: the ranks go on, after {}\n", text_of(*stood)));
 }
 
 std::optional<Hang> Standstill::ends_job(Clock::time_point now) {
@@ -66,8 +65,7 @@ std::optional<Hang> Standstill::found(const std::vector<RankState>& ranks, Clock
   std::optional<Hang> hang = progress_.hang(now);
   if (!hang) hang = silence_.hang(now);
   if (!hang) return std::nullopt;
-  if (!job_.ends_on_hang)
-    console_.write(Stream::kErr, fmt::format("smp-launch: {}\n", text_of(*hang)));
+  if (!job_.ends_on_hang) console_.say(fmt::format("smp-launch: {}\n", text_of(*hang)));
   dump_.begin(ranks, now);
   if (job_.ends_on_hang) hang_ = hang;
   return hang;

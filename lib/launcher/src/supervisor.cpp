@@ -59,6 +59,9 @@ class Supervisor : public HostEvents {
                  std::chrono::system_clock::time_point time) override;
   void on_ended(int rank, const ProcessEnd& end) override;
   void on_stopped(int rank, bool stopped) override;
+  void on_not_permitted(int rank) override { result_.ranks[rank].not_permitted = true; }
+  void on_not_ended(int count) override { result_.not_ended += count; }
+  bool only_others_are_left() const;
   void on_stacks_shown(int rank) override { standstill_->has_shown(rank); }
   void on_start_failed(int rank, const std::string& why) override;
   void on_lost(int rank, const Loss& loss) override;
@@ -80,7 +83,7 @@ class Supervisor : public HostEvents {
   }
   void decide();
   void begin_ending(JobEnd end, int signal);
-  void kill_ranks();
+  void kill_ranks(milliseconds after);
   void signal_ranks(int number, SignalScope scope);
   milliseconds time_to_next(Clock::time_point now) const;
   milliseconds since(Clock::time_point start) const {
@@ -89,6 +92,7 @@ class Supervisor : public HostEvents {
   Clock::time_point settled_at(Clock::time_point now) const;
   void finish_output();
   void with_output(const std::function<void()>& act);
+  void look_at_console();
   void launcher_failed(const std::string& text);
   bool ending() const { return phase_ == Phase::kEnding || phase_ == Phase::kKilling; }
 
@@ -105,6 +109,7 @@ class Supervisor : public HostEvents {
   int alive_ = 0;
   int ended_count_ = 0;
   bool saved_on_request_ = false;
+  bool told_of_loss_ = false;
   SaveRequest save_request_;
   bool finished_ = false;  // give up waiting for those that are still alive
   Clock::time_point started_, first_failure_, ending_since_, killing_since_;
@@ -186,6 +191,7 @@ void Supervisor::loop() {
       output_->release(now);
       output_->check_logs();
     });
+    look_at_console();
     if (now >= standstill_->next_look()) look(now);
     check_clock(now);
   }
@@ -216,6 +222,20 @@ void Supervisor::with_output(const std::function<void()>& act) {
   } catch (const std::system_error& error) {
     launcher_failed(error.what());
   }
+}
+
+// What ranks write without any log is of no use to anybody once its reader has gone. A full disk
+// is told as well; the ranks may still do what they are for.
+void Supervisor::look_at_console() {
+  if (told_of_loss_) return;
+  const auto loss = console_.loss();
+  if (!loss) return;
+  told_of_loss_ = true;
+  if (!logs_hold_output(job_) && loss->reader_has_gone())
+    return launcher_failed(fmt::format("{}, and {}", loss->text(), kNoLogHoldsIt));
+  console_.say(
+      fmt::format("smp-launch: {}; {}\n", loss->text(),
+                  logs_hold_output(job_) ? "the logs hold what ranks write" : kNoLogHoldsIt));
 }
 
 void Supervisor::on_start_failed(int rank, const std::string& why) {
@@ -299,7 +319,7 @@ void Supervisor::on_signal(int number) {
   } else if (phase_ == Phase::kSettling) {
     decide();
   } else if (phase_ == Phase::kEnding) {
-    kill_ranks();
+    kill_ranks(since(ending_since_));
   }
 }
 
@@ -339,6 +359,7 @@ Clock::time_point Supervisor::settled_at(Clock::time_point now) const {
 void Supervisor::check_clock(Clock::time_point now) {
   if (phase_ == Phase::kRunning && alive_ == 0) return;
   if (phase_ == Phase::kSettling && alive_ == 0) return decide();
+  if (phase_ == Phase::kKilling && only_others_are_left()) finished_ = true;
   if (time_to_next(now).count() != 0) return;
   const auto save_ends = save_request_.ends_at();
   if (phase_ == Phase::kRunning && save_ends && now >= *save_ends) {
@@ -350,10 +371,16 @@ void Supervisor::check_clock(Clock::time_point now) {
   } else if (phase_ == Phase::kSettling) {
     decide();
   } else if (phase_ == Phase::kEnding) {
-    kill_ranks();
+    kill_ranks(job_.grace);
   } else {
     finished_ = true;
   }
+}
+
+// Ranks that belong to another user by now: nothing that is sent reaches them.
+bool Supervisor::only_others_are_left() const {
+  return std::all_of(result_.ranks.begin(), result_.ranks.end(),
+                     [](const RankState& state) { return state.ended || state.not_permitted; });
 }
 
 void Supervisor::look(Clock::time_point now) {
@@ -381,7 +408,8 @@ void Supervisor::begin_ending(JobEnd end, int signal) {
   signal_ranks(SIGCONT, SignalScope::kGroup);
 }
 
-void Supervisor::kill_ranks() {
+void Supervisor::kill_ranks(milliseconds after) {
+  result_.killed_after = after;
   phase_ = Phase::kKilling;
   killing_since_ = Clock::now();
   signal_ranks(SIGKILL, SignalScope::kGroup);

@@ -11,6 +11,7 @@
 #include "job_builder.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/text_file.h"
 
 namespace smp {
 
@@ -69,6 +70,7 @@ JobSource load_job_source(const std::string& path) {
     throw ConfigError(
         fmt::format("{}: larger than {} bytes; this is no job file", path, YamlLimits{}.bytes));
   }
+  remember_input(path);
   return source;
 }
 

@@ -1,20 +1,52 @@
 #include "smp/plan/text_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/random_hex.h"
 #include "smp/plan/unreadable.h"
 
 namespace smp {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Inode = std::pair<dev_t, ino_t>;
+
+// The same by every name: a link, another path.
+std::optional<Inode> inode_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return Inode{status.st_dev, status.st_ino};
+}
+
+struct Inputs {
+  std::mutex mutex;
+  std::set<Inode> files;
+};
+
+Inputs& inputs() {
+  static Inputs all;
+  return all;
+}
+
+}  // namespace
 
 std::string read_text_file(const std::string& path, std::string_view what) {
   constexpr size_t kMostBytes = size_t{256} << 20;
   std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) {
+  if (fs::is_directory(path, unknown)) {
     throw ConfigError(fmt::format("{}: this is a folder; name the {} in it", path, what));
   }
   std::ifstream file(path, std::ios::binary);
@@ -28,7 +60,49 @@ std::string read_text_file(const std::string& path, std::string_view what) {
     }
   }
   if (file.bad()) throw_unreadable(path, EIO);
+  remember_input(path);
   return text;
+}
+
+void remember_input(const std::string& path) {
+  const auto inode = inode_of(path);
+  if (!inode) return;
+  const std::lock_guard lock(inputs().mutex);
+  inputs().files.insert(*inode);
+}
+
+void refuse_input(const std::string& path) {
+  const auto inode = inode_of(path);
+  if (!inode) return;
+  const std::lock_guard lock(inputs().mutex);
+  if (inputs().files.count(*inode) != 0) {
+    throw ConfigError(
+        fmt::format("{}: is read as an input, and would be lost; write to another file", path));
+  }
+}
+
+void write_text_file(const std::string& path, std::string_view text, const std::string& edited) {
+  if (edited.empty() || inode_of(path) != inode_of(edited)) refuse_input(path);
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  // A device or a pipe is written to, not replaced; of a link, what it points to is replaced.
+  const bool replaced = !fs::exists(status) || fs::is_regular_file(status);
+  const std::string target = fs::is_symlink(path, none) && fs::is_regular_file(status)
+                                 ? fs::canonical(path, none).string()
+                                 : path;
+  // A name that nobody else can tell, and that is not there: others may write to the folder, too.
+  const std::string unfinished =
+      replaced ? fmt::format("{}.{}.unfinished", target, random_hex(8)) : target;
+  errno = 0;
+  std::FILE* const file = std::fopen(unfinished.c_str(), replaced ? "wxe" : "we");
+  bool is_whole = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) is_whole = std::fclose(file) == 0 && is_whole;
+  if (is_whole && replaced && fs::exists(status))
+    fs::permissions(unfinished, status.permissions(), none);
+  if (is_whole && (!replaced || std::rename(unfinished.c_str(), target.c_str()) == 0)) return;
+  const std::string reason = std::strerror(errno);
+  if (replaced && file != nullptr) std::remove(unfinished.c_str());
+  throw ConfigError(fmt::format("{}: cannot be written: {}", path, reason));
 }
 
 }  // namespace smp

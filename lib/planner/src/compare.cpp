@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "smp/plan/errors.h"
 #include "smp/plan/json.h"
+#include "smp/plan/mesh.h"
 #include "smp/plan/traffic.h"
 #include "smp/planner/units.h"
 
@@ -16,6 +18,26 @@ namespace {
 std::string words(const Degrees& degrees) {
   return fmt::format("pipeline {} x tensor {} x shard {} x replica {}", degrees.pipeline,
                      degrees.tensor, degrees.shard, degrees.replica);
+}
+
+// What a report says of its ranks, each of which has one place in the plan.
+void check_ranks(const Plan& plan, const RunReport& report) {
+  const Mesh mesh(plan.degrees, plan.job.parallel.placement_strategy);
+  std::set<int64_t> seen;
+  for (size_t i = 0; i < report.ranks.size(); ++i) {
+    const MeasuredRank& rank = report.ranks[i];
+    const std::string place = fmt::format("{}: ranks[{}]: rank {}", report.path, i, rank.rank);
+    if (rank.rank >= plan.degrees.world())
+      throw ConfigError(
+          fmt::format("{}: the plan has ranks 0 to {}", place, plan.degrees.world() - 1));
+    if (!seen.insert(rank.rank).second) throw ConfigError(place + ": is there twice");
+    const Coord at = mesh.coord_of(rank.rank);
+    if (at.pipeline != rank.stage || at.tensor != rank.tensor)
+      throw ConfigError(
+          fmt::format("{} is said to be stage {}, tensor rank {}; in the plan it is "
+                      "stage {}, tensor rank {}",
+                      place, rank.stage, rank.tensor, at.pipeline, at.tensor));
+  }
 }
 
 const RankPrediction& prediction_of(const Plan& plan, const MeasuredRank& rank,
@@ -52,7 +74,8 @@ ComparedRank compare_rank(const Plan& plan, const RunReport& report, const Measu
                                double(measured.by_category[static_cast<size_t>(i)])});
   }
   for (const Traffic& traffic : step_traffic(plan, measured.rank)) {
-    row_for(rank.wire, traffic.label).predicted += double(traffic.wire_bytes * report.steps);
+    row_for(rank.wire, traffic.label).predicted +=
+        double(traffic.wire_bytes) * double(report.steps);
   }
   for (const MeasuredWire& wire : measured.wire) {
     row_for(rank.wire, wire.label).measured += double(wire.bytes);
@@ -94,6 +117,7 @@ Comparison compare(const Plan& plan, const RunReport& report, const ComparisonLi
     throw ConfigError(
         fmt::format("{}: a run of {}; the plan is {}", report.path, words(theirs), words(ours)));
   }
+  check_ranks(plan, report);
   Comparison comparison;
   comparison.limits = limits;
   for (const MeasuredRank& rank : report.ranks) {

@@ -20,10 +20,11 @@ struct SharedMemoryOptions {
 };
 
 // The communicator of all ranks of a job whose processes run on this host, as one user. They meet
-// at abstract Unix sockets named after the job, hand each other one memfd and watch over each
-// other: a process that ends without destroying its communicators counts as dead. Nothing is left
-// on the host, however a process ends. It starts threads; a process that is forked afterwards may
-// only leave alone or destroy what this one holds of the job.
+// at abstract Unix sockets whose names are made of the job's key, so one with another key finds
+// nobody, hand each other one memfd and watch over each other: a process that ends without
+// destroying its communicators counts as dead. Nothing is left on the host, however a process ends.
+// It starts threads; a process that is forked afterwards may only leave alone or destroy what this
+// one holds of the job.
 //
 // Throws CommError if the ranks cannot meet, and std::system_error without memory.
 std::unique_ptr<Communicator> connect_shared_memory(const SharedMemoryOptions& options);

@@ -18,6 +18,7 @@ struct RankState {
   ProcessEnd end;
   bool ended_by_launcher = false;      // it ended after the launcher had begun to end the ranks
   bool stopped = false;                // by SIGSTOP or the like
+  bool not_permitted = false;          // it belongs to another user, and may not be signalled
   std::string lost;                    // why its host was lost, and its own end with it
   bool lost_through_other = false;     // that one may be well (Loss)
   bool way_lost = false;               // the way to all hosts ended

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "smp/launcher/host.h"
@@ -21,9 +23,24 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  // What was written and nobody has: of which stream, and why.
+  struct Loss {
+    Stream stream = Stream::kOut;
+    int error = 0;  // of write(2); 0: it was dropped while nobody read
+
+    bool reader_has_gone() const;
+    std::string text() const;  // "standard output cannot be written: No space left on device"
+  };
+
   // Whole lines, or on a terminal a line that starts with kEraseLine and goes on later. While the
-  // reader is stalled they are dropped and counted.
+  // reader is stalled they are dropped and counted. The bytes are the ranks' own.
   void write(Stream stream, std::string_view lines);
+  // Words of smp-launch itself, in which others may have chosen names: on standard error, or where
+  // it is said.
+  void say(std::string_view lines, Stream stream = Stream::kErr);
+
+  // The first, from then on.
+  std::optional<Loss> loss() const;
 
   // More than kQueueBytes wait for the reader: time to hold the ranks' output.
   bool full() const;

@@ -16,32 +16,33 @@
 namespace smp {
 
 enum class FrameType : uint8_t {
-  kAlive = 1,         // nothing to say; both ways
-  kHello = 2,         // agent: who it is
-  kWelcome = 3,       // launcher: who it is, and what the agent has to know before it starts ranks
-  kReady = 4,         // agent: what there is on its host
-  kRefused = 5,       // agent: why it cannot
-  kStart = 6,         // launcher: a rank
-  kSignal = 7,        // launcher: to a rank
-  kHold = 8,          // launcher: leave output in the pipes, or do not
-  kFinish = 9,        // launcher: end everything
-  kOutput = 10,       // agent: of a rank
-  kEnded = 11,        // agent: a rank has
-  kStopped = 12,      // agent: a rank was stopped or continued
-  kStartFailed = 13,  // agent: a rank could not be started
-  kFinished = 14,     // agent: nothing is left
-  kProgress = 15,     // agent: what a rank has posted
-  kUsage = 16,        // agent: what the ranks have used
-  kBelow = 17,        // agent: what there is on a host that it has reached
-  kUnreached = 18,    // agent: why it has not reached one, or not any more
-  kLost = 19,         // agent: a rank of a host that it does not reach any more
-  kShowStacks = 20,   // launcher: of a rank, and by which debugger
-  kStacksShown = 21,  // agent: that was all
-  kPush = 22,         // launcher: of a file for its host and those below
-  kPushed = 23,       // agent: so many of these have been taken by all
-  kInput = 24,        // launcher: standard input of a rank; without bytes: its end
-  kInputTaken = 25,   // agent: so many bytes of it have been
-  kSignalled = 26,    // agent: its host has been told that ranks shall save a checkpoint
+  kAlive = 1,          // nothing to say; both ways
+  kHello = 2,          // agent: who it is
+  kWelcome = 3,        // launcher: who it is, and what the agent has to know before it starts ranks
+  kReady = 4,          // agent: what there is on its host
+  kRefused = 5,        // agent: why it cannot
+  kStart = 6,          // launcher: a rank
+  kSignal = 7,         // launcher: to a rank
+  kHold = 8,           // launcher: leave output in the pipes, or do not
+  kFinish = 9,         // launcher: end everything
+  kOutput = 10,        // agent: of a rank
+  kEnded = 11,         // agent: a rank has
+  kStopped = 12,       // agent: a rank was stopped or continued
+  kStartFailed = 13,   // agent: a rank could not be started
+  kFinished = 14,      // agent: nothing is left
+  kProgress = 15,      // agent: what a rank has posted
+  kUsage = 16,         // agent: what the ranks have used
+  kBelow = 17,         // agent: what there is on a host that it has reached
+  kUnreached = 18,     // agent: why it has not reached one, or not any more
+  kLost = 19,          // agent: a rank of a host that it does not reach any more
+  kShowStacks = 20,    // launcher: of a rank, and by which debugger
+  kStacksShown = 21,   // agent: that was all
+  kPush = 22,          // launcher: of a file for its host and those below
+  kPushed = 23,        // agent: so many of these have been taken by all
+  kInput = 24,         // launcher: standard input of a rank; without bytes: its end
+  kInputTaken = 25,    // agent: so many bytes of it have been
+  kSignalled = 26,     // agent: its host has been told that ranks shall save a checkpoint
+  kNotPermitted = 27,  // agent: a rank may not be signalled
 };
 
 // The other side does not keep to the above.

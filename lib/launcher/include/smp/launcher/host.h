@@ -66,6 +66,10 @@ class HostEvents {
                          std::chrono::system_clock::time_point time) = 0;
   virtual void on_ended(int process, const ProcessEnd& end) = 0;
   virtual void on_stopped(int process, bool stopped) = 0;  // false: it was continued
+  // signal() was refused: the process belongs to another user by now (setuid, sudo). Told once.
+  virtual void on_not_permitted(int /*process*/) {}
+  // So many processes that others had started outlive finish(): they too belong to another user.
+  virtual void on_not_ended(int /*count*/) {}
   // What show_stacks() had to show has come, as output.
   virtual void on_stacks_shown(int /*process*/) {}
   // A host that is not this one says only later that start() failed, in the words of StartError.

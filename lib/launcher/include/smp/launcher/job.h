@@ -65,6 +65,10 @@ struct Job {
   std::string requeue;  // command by which the scheduler starts the job again; empty: not known
 };
 
+// Whether a log has all that the ranks write to the console.
+bool logs_hold_output(const Job& job);
+inline constexpr const char* kNoLogHoldsIt = "no log holds what ranks write (see --run-dir)";
+
 // By rank: which of its host's it is, from 0.
 std::vector<int> local_ranks_of(const Job& job);
 
@@ -96,7 +100,10 @@ struct JobResult {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds elapsed{0};
   std::chrono::milliseconds ending{0};  // from the decision to end the ranks until all had ended
-  int left_behind = 0;                  // processes that the ranks had started and not ended
+  // From asking the ranks to end until they were killed; none: they were not.
+  std::optional<std::chrono::milliseconds> killed_after;
+  int left_behind = 0;  // processes that the ranks had started and not ended
+  int not_ended = 0;    // of them, that smp-launch could not end either
 };
 
 // smp-launch's own, of what else is in `result`.

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -88,7 +89,8 @@ class LocalHost : public ProcessHost {
   std::unordered_map<int, pid_t> pid_of_process_;
   std::unordered_map<int, Pipe> pipes_;                         // by file descriptor
   std::unordered_map<int, std::unique_ptr<InputPipe>> inputs_;  // by process
-  std::set<int> full_inputs_;  // processes that do not read what they are given
+  std::map<int, bool> not_permitted_;  // processes that may not be signalled; whether that is told
+  std::set<int> full_inputs_;          // processes that do not read what they are given
   FileDescriptor null_;
   FileDescriptor child_signals_;  // signalfd
   FileDescriptor output_;         // epoll over the pipes

@@ -84,7 +84,7 @@ class Meeting {
  private:
   struct Stranger;
 
-  void accept_all();
+  void accept_some();
   bool hear(Stranger& stranger, const MeetingGuest& self);
   void close_old();
   void stop_listening();

@@ -10,12 +10,14 @@
 
 namespace smp {
 
-// A TCP port of this host that nobody else is given while this object lives. It is bound but does
-// not listen, so a rank can bind it with SO_REUSEADDR, as torch's TCPStore does.
+// A TCP port of this host that nobody else is given while this object lives, and nobody else can
+// bind. While it is lent, whoever sets SO_REUSEADDR can, as torch's TCPStore does, and the first to
+// listen has it: Linux does not tell a rank from a stranger there.
 class ReservedPort {
  public:
   ReservedPort();  // throws std::system_error when there is none
   int number() const { return number_; }
+  void lend(bool lent) const;
 
  private:
   FileDescriptor socket_;
