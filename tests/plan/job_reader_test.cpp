@@ -176,6 +176,19 @@ TEST_CASE("more than 50 errors are counted") {
   CHECK(message.ends_with("\nand 10 more errors"));
 }
 
+TEST_CASE("a Git LFS pointer is no job file and no config.json") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path / "config.json";
+  std::ofstream(path) << "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 660\n";
+  CHECK(error_of([&] { load_job_source(path); }) ==
+        path + ": this is a Git LFS pointer to 660 bytes, not the file itself; run git lfs pull");
+}
+
+TEST_CASE("an expert degree of 1 is what dense layers have") {
+  const JobSpec job = read(kModel + "parallel:\n  expert_parallel_degree: 1\n");
+  CHECK(job.parallel.expert_parallel_degree == 1);
+}
+
 TEST_CASE("a job file is read from disk, or the reason is named") {
   const TemporaryFolder folder;
   const std::string file = folder.path / "small.yaml";

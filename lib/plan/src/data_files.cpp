@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 
 namespace smp {
 namespace {
@@ -50,6 +51,9 @@ void add_file(DataFiles& found, const fs::path& path) {
   if (error || ::access(path.c_str(), R_OK) != 0) {
     throw ConfigError(fmt::format("training.data.path: cannot read {}: {}", path.string(),
                                   error ? error.message() : "Permission denied"));
+  }
+  if (const std::string lfs = git_lfs_complaint_of(path.string()); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.data.path: {}: {}", path.string(), lfs));
   }
   if (bytes > 0) found.files.push_back({path.string(), static_cast<int64_t>(bytes)});
 }

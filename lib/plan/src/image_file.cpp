@@ -12,6 +12,7 @@
 
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 
 namespace smp {
 namespace {
@@ -49,6 +50,9 @@ std::ifstream open(const std::string& path) {
   if (!file) {
     throw ConfigError(
         fmt::format("training.data.path: cannot read {}: {}", path, std::strerror(errno)));
+  }
+  if (const std::string lfs = git_lfs_complaint_of(path); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.data.path: {}: {}", path, lfs));
   }
   return file;
 }

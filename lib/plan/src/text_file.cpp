@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 
 namespace smp {
 
@@ -28,6 +29,9 @@ std::string read_text_file(const std::string& path, std::string_view what) {
     }
   }
   if (file.bad()) throw ConfigError(path + ": cannot be read");
+  if (const std::string lfs = git_lfs_complaint(text); !lfs.empty()) {
+    throw ConfigError(fmt::format("{}: {}", path, lfs));
+  }
   return text;
 }
 

@@ -23,6 +23,7 @@
 #include "gpu.h"
 #include "gpu_ledger.h"
 #include "gpu_ways.h"
+#include "kept_files.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/data_files.h"
@@ -265,7 +266,12 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   model.layers.clear();
   model.optimizer.reset();
   model.parameters->drop_gradients();
-  save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
+  const std::string dir = options.run_dir + "/weights";
+  save_weights(plan, *model.parameters, model.groups->world(), dir);
+  const std::string& origin = plan.job.training.init_from;
+  if (ledger.rank() > 0 || origin.empty()) return;
+  const std::string note = keep_files(origin, dir);
+  if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);
 }
 
 // Throws where NCCL cannot: ranks of a group would share a GPU.
