@@ -94,6 +94,7 @@ TEST_CASE("tokens that the engine does not know are refused where a job shall ru
   const auto lacks = [](void (*change)(JobSpec&)) {
     Plan plan = sample_plan(small_llama(), {});
     plan.job.training.steps = 10;
+    plan.job.training.data_tokens = {};
     change(plan.job);
     return what_engine_lacks(plan);
   };

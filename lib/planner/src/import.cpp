@@ -51,7 +51,8 @@ size_t keys_in(const YamlNode& root, const std::vector<ForeignKey>& table) {
 // Python that says what SageMaker shall start; JSON has no names to assign to, and YAML no calls.
 bool is_sagemaker_script(std::string_view text) {
   const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  return says("smdistributed") || says("modelparallel") || says("SMP(") ||
+  return says("smdistributed") || says("modelparallel") || says("smp_options") || says("SMP(") ||
+         says("_parallel_degree\"") || says("_parallel_degree'") ||
          (says("distribution") && says("instance_type"));
 }
 

@@ -363,6 +363,20 @@ const HuggingFaceType* type_of(const YamlNode& root, Diagnostics& diagnostics) {
   return nullptr;
 }
 
+// transformers 5 can give kinds of layers their own: {"full_attention": {...}, ...}.
+void refuse_rope_by_layers(const YamlNode& root, Diagnostics& diagnostics) {
+  for (const std::string_view group : {"rope_parameters", "rope_scaling"}) {
+    const YamlEntry* entry = root.find(group);
+    if (entry == nullptr) continue;
+    for (const YamlEntry& part : entry->value.entries) {
+      if (part.value.kind != YamlNode::Kind::kMap) continue;
+      diagnostics.error(part.place, fmt::format("{}.{}: a job file has one rotary embedding for all "
+                                                "layers",
+                                                group, part.key));
+    }
+  }
+}
+
 std::string name_from(const ForeignReader& reader, const HuggingFaceType& type) {
   std::string name = reader.text("_name_or_path").value_or("");
   name = name.substr(name.find_last_of("/\\") + 1);
@@ -385,6 +399,7 @@ void read_huggingface(const YamlNode& root, Diagnostics& diagnostics, Imported& 
   }
   const HuggingFaceType* type = type_of(root, diagnostics);
   if (type == nullptr) return;
+  refuse_rope_by_layers(root, diagnostics);
   YamlNode known = root;
   std::erase_if(known.entries, [](const YamlEntry& entry) {
     return std::ranges::count(huggingface_words(), entry.key) > 0;

@@ -41,6 +41,12 @@ bool is_map_with(const PythonValue* value, std::initializer_list<std::string_vie
          std::ranges::any_of(keys, [&](const auto key) { return value->find(key) != nullptr; });
 }
 
+std::string why_unread(const PythonValue& value) {
+  if (value.kind == Kind::kUnknown) return value.text;
+  return value.kind == Kind::kCall ? value.text + "(...), which is not read"
+                                   : "not what is read here";
+}
+
 YamlNode map_of(Place place, std::vector<YamlEntry> entries) {
   YamlNode node;
   node.kind = YamlNode::Kind::kMap;
@@ -105,7 +111,7 @@ class SageMakerScript {
   void read_estimator(const PythonValue& call, SageMakerJob& job) {
     if (const PythonValue* others = call.find("**")) {
       diagnostics_.error(others->place, fmt::format("arguments of {}(): {}: write them in its place",
-                                                    call.text, others->text));
+                                                    call.text, why_unread(*others)));
     }
     if (const PythonValue* groups = call.find("instance_groups")) {
       diagnostics_.error(groups->place,
@@ -132,7 +138,7 @@ class SageMakerScript {
   void refuse(std::string_view name, const PythonValue& value) {
     diagnostics_.error(value.place,
                        fmt::format("{}: {}: write the value itself in its place", name,
-                                   value.text.empty() ? "not what is read here" : value.text));
+                                   why_unread(value)));
   }
 
   void read_torchrun(const PythonValue& value, SageMakerJob& job) {
@@ -228,6 +234,19 @@ YamlNode dictionary_of(const SageMakerJob& job, Diagnostics& diagnostics) {
   return document;
 }
 
+// Says so where the dictionary enables something else.
+void require_modelparallel(const YamlNode& document, Diagnostics& diagnostics) {
+  if (document.reported || document.kind != YamlNode::Kind::kMap) return;
+  const YamlEntry* around = document.find("smdistributed");
+  const YamlNode& inner = around != nullptr ? around->value : document;
+  const bool wrapped = around != nullptr || document.find("torch_distributed") != nullptr ||
+                       document.find("pytorchddp") != nullptr || document.find("mpi") != nullptr;
+  if (!wrapped || inner.reported || inner.find("modelparallel") != nullptr) return;
+  diagnostics.error(inner.place,
+                    "the distribution has no modelparallel, and so no degrees to import: a job "
+                    "file without the section parallel leaves them to the planner");
+}
+
 std::optional<int64_t> count_of(const PythonValue* value, const char* name,
                                 Diagnostics& diagnostics) {
   if (value == nullptr) return std::nullopt;
@@ -305,6 +324,7 @@ void read_sagemaker(const JobSource& source, int number, Diagnostics& diagnostic
   const auto job = SageMakerScript(script, number, diagnostics).find();
   if (!job) return;
   const YamlNode document = dictionary_of(*job, diagnostics);
+  require_modelparallel(document, diagnostics);
   ImportContext known = context;
   const auto hosts = count_of(job->instance_count, "instance_count", diagnostics);
   const auto processes = count_of(job->processes, "process_count_per_node", diagnostics);
