@@ -104,8 +104,8 @@ YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<Fore
 
 void note_profile(ForeignReader& reader, std::string_view profile) {
   reader.note(
-      fmt::format("this engine runs the job, once it has training.steps and training.data.path; "
-                  "smp-plan --set parallel.profile={} prices it as SMP itself would run",
+      fmt::format("priced as this engine runs it, which takes training.steps and "
+                  "training.data.path; smp-plan --set parallel.profile={} prices it as SMP",
                   profile));
 }
 

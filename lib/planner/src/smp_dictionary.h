@@ -27,7 +27,7 @@ YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<Fore
                               const std::vector<ForeignKey>& other, std::string_view other_name,
                               Diagnostics& diagnostics);
 
-// That the job is this engine's, to run, and how it is priced as SMP's own.
+// That the job is priced as this engine's, which can run it, and how it is priced as SMP's own.
 void note_profile(ForeignReader& reader, std::string_view profile);
 
 // `sharding` over all data-parallel ranks: with their number where the world is known, else the
