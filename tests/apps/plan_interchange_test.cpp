@@ -60,7 +60,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
       {{"import", config, "--from", "keras"},
        2,
-       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, not 'keras'")},
+       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, not "
+             "'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,
@@ -121,9 +122,12 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
   const ProgramEnd imported = plan({"import", script, config, "-o", job});
   CHECK(imported.code == 0);
   CHECK(imported.err.find("prescaled_batch") == std::string::npos);
-  const std::vector<std::string> run = {job,     "--cluster",
-                                        "cpu-4", "--set",
-                                        "training.steps=2", "--set",
+  const std::vector<std::string> run = {job,
+                                        "--cluster",
+                                        "cpu-4",
+                                        "--set",
+                                        "training.steps=2",
+                                        "--set",
                                         "training.data.path=" + text};
   const ProgramEnd planned = plan(run);
   CHECK(planned.code == 0);
@@ -137,11 +141,12 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
   large.insert(large.end(), {"--set", "model.vocab_size=50257"});
   const ProgramEnd refused = plan(large);
   CHECK(refused.code == 3);
-  CHECK(refused.err ==
-        "device cpu is run by the engine of this version, which lacks\n"
-        "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data "
-        "as a token, of which there are 256: train from scratch with vocab_size: 256, or say "
-        "training.data.tokens: bytes)\n");
+  CHECK(
+      refused.err ==
+      "device cpu is run by the engine of this version, which lacks\n"
+      "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data "
+      "as a token, of which there are 256: train from scratch with vocab_size: 256, or say "
+      "training.data.tokens: bytes)\n");
   large.insert(large.end(), {"--set", "training.data.tokens=bytes"});
   CHECK(plan(large).code == 0);
 }

@@ -37,8 +37,8 @@ const With kExperts = {{"model.num_experts", "8"},
                        {"model.experts_per_token", "2"},
                        {"model.expert_ffn_hidden_size", "1024"}};
 const With kSharedExpert = {{"model.num_experts", "8"},
-                       {"model.experts_per_token", "2"},
-                       {"model.expert_ffn_hidden_size", "1024"},
+                            {"model.experts_per_token", "2"},
+                            {"model.expert_ffn_hidden_size", "1024"},
                             {"model.shared_expert_ffn_hidden_size", "512"}};
 const With kTwoExpertRanks = {{"model.num_experts", "8"},
                               {"model.experts_per_token", "2"},

@@ -162,9 +162,9 @@ TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and to
     });
   };
   const ScratchFolder one, two, gone;
-  train_from({"t2 ZeRO-3", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved,
-              Sharding::kParameters},
-             Precision::kBf16, one.path(), false);
+  train_from(
+      {"t2 ZeRO-3", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved, Sharding::kParameters},
+      Precision::kBf16, one.path(), false);
   CHECK((tensors_of(one / "weights") == tensors_of(dir)));  // to the bit
   const OrderedJson saved = OrderedJson::parse(text_of(one / "weights/config.json"));
   CHECK(saved.at("dtype") == "bfloat16");

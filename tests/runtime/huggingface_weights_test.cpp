@@ -393,8 +393,12 @@ TEST_CASE("prefixes of PyTorch's wrappers are taken off") {
     folder.write("model.safetensors", folder.names());
     CHECK(folder.is_read(model, "llama"));
   };
-  SUBCASE("DDP") { reads([](const std::string& name) { return "module." + name; }); }
-  SUBCASE("torch.compile") { reads([](const std::string& name) { return "_orig_mod." + name; }); }
+  SUBCASE("DDP") {
+    reads([](const std::string& name) { return "module." + name; });
+  }
+  SUBCASE("torch.compile") {
+    reads([](const std::string& name) { return "_orig_mod." + name; });
+  }
   SUBCASE("both") {
     reads([](const std::string& name) { return "module._orig_mod.module." + name; });
   }
@@ -407,9 +411,8 @@ TEST_CASE("prefixes of PyTorch's wrappers are taken off") {
     });
   }
   SUBCASE("the body's own names") {
-    reads([](const std::string& name) {
-      return name.starts_with("model.") ? name.substr(6) : name;
-    });
+    reads(
+        [](const std::string& name) { return name.starts_with("model.") ? name.substr(6) : name; });
   }
   SUBCASE("one that only some have is refused") {
     folder.copy_as("model.norm.weight", "module.model.norm.weight");
@@ -442,8 +445,9 @@ TEST_CASE("Git LFS pointers are told from the files that they stand for") {
                            "oid sha256:4d7a2146\nsize 1503300328\n";
     const std::string error = folder.error(model);
     CHECK(error.ends_with(
-        path + ": this is a Git LFS pointer to 1503300328 bytes, not the file itself; run git lfs "
-               "pull"));
+        path +
+        ": this is a Git LFS pointer to 1503300328 bytes, not the file itself; run git lfs "
+        "pull"));
     std::ofstream(path, std::ios::binary) << before;
   }
   CHECK(folder.is_read(model, "gpt2"));

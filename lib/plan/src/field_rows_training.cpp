@@ -104,7 +104,8 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "init_from",
        SMP_AT(training.init_from),
-       "a folder of Hugging Face weights (config.json, safetensors) to start from; its tokenizer is "
+       "a folder of Hugging Face weights (config.json, safetensors) to start from; its tokenizer "
+       "is "
        "kept with the saved weights, and data.tokens must be said",
        {.condition = kTransformerModel}},
       {kTraining,

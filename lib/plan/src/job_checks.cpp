@@ -81,8 +81,8 @@ void JobBuilder::check_conditions() {
     const std::string path = path_of(field);
     if (!condition.holds || !given(path) || !usable({condition.key})) continue;
     // 1 says what holds of dense layers anyway; other programs' files spell it out.
-    const bool is_neutral = path == "parallel.expert_parallel_degree" &&
-                            spec_.parallel.expert_parallel_degree == 1;
+    const bool is_neutral =
+        path == "parallel.expert_parallel_degree" && spec_.parallel.expert_parallel_degree == 1;
     if (is_neutral) continue;
     if (!condition.holds(spec_)) {
       error({path}, fmt::format("{} needs {}", field.key, condition.words));

@@ -10,8 +10,8 @@
 
 #include "job_builder.h"
 #include "smp/plan/cluster_catalog.h"
-#include "smp/plan/git_lfs.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 
 namespace smp {
 

@@ -35,8 +35,8 @@ class RopeReader {
 
   void theta() {
     const std::string_view own = neox() ? "rotary_emb_base" : "rope_theta";
-    const std::string_view key = one_of({"rope_parameters.rope_theta", own, "rope_theta",
-                                         "rope_scaling.rope_theta"});
+    const std::string_view key =
+        one_of({"rope_parameters.rope_theta", own, "rope_theta", "rope_scaling.rope_theta"});
     const bool moe = type_.name == "mixtral";  // the one type with another default
     set(key.empty() ? own : key, "rope_theta",
         fmt::format("{}", reader_.number(key).value_or(moe ? 1e6 : 1e4)));
@@ -61,9 +61,9 @@ class RopeReader {
   void share(int64_t head_dim) {
     const bool phi = type_.blocks == HuggingFaceBlocks::kPhi;
     const std::string_view four = neox() ? "rotary_pct" : "partial_rotary_factor";
-    const std::string_view given = one_of({"rope_parameters.partial_rotary_factor", four,
-                                           "partial_rotary_factor",
-                                           "rope_scaling.partial_rotary_factor"});
+    const std::string_view given =
+        one_of({"rope_parameters.partial_rotary_factor", four, "partial_rotary_factor",
+                "rope_scaling.partial_rotary_factor"});
     const std::string_view key = given.empty() ? four : given;
     const double factor = reader_.number(key).value_or(neox() ? 0.25 : phi ? 0.5 : 1.0);
     if (factor == 1.0 || !reader_.usable(key)) return;
@@ -93,8 +93,8 @@ class RopeReader {
       reader_.error(five, fmt::format("keys disagree: {} is {}, but {} is {}", five,
                                       *reader_.text(five), four, *reader_.text(four)));
     }
-    for (const std::string_view number : {"factor", "low_freq_factor", "high_freq_factor",
-                                          "original_max_position_embeddings"}) {
+    for (const std::string_view number :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
       const std::string a = fmt::format("rope_parameters.{}", number);
       const std::string b = fmt::format("rope_scaling.{}", number);
       one_of({a, b});
@@ -124,7 +124,8 @@ class RopeReader {
     }
     set(key, "rope_scaling", kind);
     const bool stretches = kind == "yarn" || kind == "dynamic";
-    copy(from + ".factor", "rope_scaling_factor", kind == "linear" || kind == "llama3" || stretches);
+    copy(from + ".factor", "rope_scaling_factor",
+         kind == "linear" || kind == "llama3" || stretches);
     if (stretches) reach(from);
     if (kind != "llama3") return;
     copy(from + ".low_freq_factor", "rope_low_freq_factor", true);
@@ -137,8 +138,8 @@ class RopeReader {
   void reach(const std::string& from) {
     const std::string original = from + ".original_max_position_embeddings";
     const auto factor = reader_.number(from + ".factor");
-    const double said = static_cast<double>(
-        reader_.whole(type_.positions).value_or(type_.positions_default));
+    const double said =
+        static_cast<double>(reader_.whole(type_.positions).value_or(type_.positions_default));
     if (!factor) return;
     const double reached = reader_.number(original).value_or(said) * *factor;
     constexpr double kMost = 1 << 28;

@@ -74,16 +74,17 @@ ForeignFormat json_format(const JobSource& source) {
     Diagnostics of_python;
     const PythonScript script =
         read_python(source.text, of_python.add_source(source.path, source.text), of_python);
-    const bool is_python = !of_python.any() && script.last != nullptr &&
-                           script.last->kind == PythonValue::Kind::kMap;
+    const bool is_python =
+        !of_python.any() && script.last != nullptr && script.last->kind == PythonValue::Kind::kMap;
     if (is_python && is_smp_dictionary(*script.last)) return ForeignFormat::kSageMaker;
     diagnostics.raise_if_any();
   }
   const YamlNode& root = tree.root;
   if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
-    throw ConfigError(source.path +
-                      ": this is a notebook: write its cells to a script, as jupyter nbconvert --to "
-                      "script does, and import that");
+    throw ConfigError(
+        source.path +
+        ": this is a notebook: write its cells to a script, as jupyter nbconvert --to "
+        "script does, and import that");
   }
   if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
   if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;

@@ -200,8 +200,10 @@ class HuggingFaceModel {
     const bool qwen2_moe = type_.name == "qwen2_moe";
     const bool qwen2 =
         type_.name == "qwen2" || (qwen2_moe && reader_.boolean("qkv_bias").value_or(true));
-    flag(has_bias_key ? "attention_bias" : qwen2_moe ? "qkv_bias" : "", "qkv_bias",
-         biased || qwen2);
+    flag(has_bias_key ? "attention_bias"
+         : qwen2_moe  ? "qkv_bias"
+                      : "",
+         "qkv_bias", biased || qwen2);
     flag(has_bias_key ? "attention_bias" : "", "attention_output_bias", biased);
     flag(type_.name == "llama" ? "mlp_bias" : "", "mlp_bias", mlp_bias);
     flag("", "head_bias", phi);
@@ -220,7 +222,10 @@ class HuggingFaceModel {
         mixtral && reader_.has("num_local_experts") ? "num_local_experts" : "num_experts";
     set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : qwen2 ? 60 : 128));
     set("num_experts_per_tok", "experts_per_token",
-        reader_.whole("num_experts_per_tok").value_or(mixtral ? 2 : qwen2 ? 4 : 8));
+        reader_.whole("num_experts_per_tok")
+            .value_or(mixtral ? 2
+                      : qwen2 ? 4
+                              : 8));
     if (mixtral) {
       set("intermediate_size", "expert_ffn_hidden_size",
           reader_.whole("intermediate_size").value_or(type_.ffn_default));
@@ -370,9 +375,10 @@ void refuse_rope_by_layers(const YamlNode& root, Diagnostics& diagnostics) {
     if (entry == nullptr) continue;
     for (const YamlEntry& part : entry->value.entries) {
       if (part.value.kind != YamlNode::Kind::kMap) continue;
-      diagnostics.error(part.place, fmt::format("{}.{}: a job file has one rotary embedding for all "
-                                                "layers",
-                                                group, part.key));
+      diagnostics.error(part.place,
+                        fmt::format("{}.{}: a job file has one rotary embedding for all "
+                                    "layers",
+                                    group, part.key));
     }
   }
 }

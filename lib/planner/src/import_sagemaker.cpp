@@ -31,8 +31,8 @@ struct SageMakerJob {
 
 // `x = {...},` cut out of a call is no tuple that anyone means.
 const PythonValue* single(const PythonValue* value) {
-  const bool alone = value != nullptr && value->kind == Kind::kList && value->is_tuple &&
-                     value->items.size() == 1;
+  const bool alone =
+      value != nullptr && value->kind == Kind::kList && value->is_tuple && value->items.size() == 1;
   return alone ? value->items[0] : value;
 }
 
@@ -103,15 +103,16 @@ class SageMakerScript {
     return found != script_.names.end() ? single(found->second) : nullptr;
   }
   const PythonValue* call_of(const char* name) const {
-    const auto found = std::ranges::find_if(
-        script_.calls, [&](const auto* call) { return call->text == name; });
+    const auto found =
+        std::ranges::find_if(script_.calls, [&](const auto* call) { return call->text == name; });
     return found != script_.calls.end() ? *found : nullptr;
   }
 
   void read_estimator(const PythonValue& call, SageMakerJob& job) {
     if (const PythonValue* others = call.find("**")) {
-      diagnostics_.error(others->place, fmt::format("arguments of {}(): {}: write them in its place",
-                                                    call.text, why_unread(*others)));
+      diagnostics_.error(others->place,
+                         fmt::format("arguments of {}(): {}: write them in its place", call.text,
+                                     why_unread(*others)));
     }
     if (const PythonValue* groups = call.find("instance_groups")) {
       diagnostics_.error(groups->place,
@@ -136,9 +137,8 @@ class SageMakerScript {
   }
 
   void refuse(std::string_view name, const PythonValue& value) {
-    diagnostics_.error(value.place,
-                       fmt::format("{}: {}: write the value itself in its place", name,
-                                   why_unread(value)));
+    diagnostics_.error(value.place, fmt::format("{}: {}: write the value itself in its place", name,
+                                                why_unread(value)));
   }
 
   void read_torchrun(const PythonValue& value, SageMakerJob& job) {
@@ -212,9 +212,9 @@ YamlNode dictionary_of(const SageMakerJob& job, Diagnostics& diagnostics) {
     PythonValue parameters = *job.smp;
     parameters.kind = Kind::kMap;
     const Place place = job.smp->place;
-    YamlNode modelparallel =
-        map_of(place, {{"enabled", place, word(place, "true")},
-                       {"parameters", place, document_of(parameters, "smp", kUnread, diagnostics)}});
+    YamlNode modelparallel = map_of(
+        place, {{"enabled", place, word(place, "true")},
+                {"parameters", place, document_of(parameters, "smp", kUnread, diagnostics)}});
     return map_of(place, {{"torch_distributed", place,
                            map_of(place, {{"enabled", place, word(place, "true")}})},
                           {"smdistributed", place,
@@ -310,9 +310,10 @@ void note_hyperparameters(const SageMakerJob& job, Imported& out) {
   for (const PythonEntry& entry : value->entries) {
     names += (names.empty() ? "" : ", ") + entry.key;
   }
-  out.notes.push_back(fmt::format("hyperparameters ({}) are the script's own to read: batch, steps, "
-                                  "precision and sequence length are for the section training",
-                                  names));
+  out.notes.push_back(
+      fmt::format("hyperparameters ({}) are the script's own to read: batch, steps, "
+                  "precision and sequence length are for the section training",
+                  names));
 }
 
 }  // namespace
@@ -341,8 +342,8 @@ void read_sagemaker(const JobSource& source, int number, Diagnostics& diagnostic
   }
   if (processes) {
     known.processes_per_host = processes;
-    out.keys.push_back({"cluster.processes_per_host", fmt::format("{}", *processes),
-                        "process_count_per_node"});
+    out.keys.push_back(
+        {"cluster.processes_per_host", fmt::format("{}", *processes), "process_count_per_node"});
   }
   const ForeignFormat version = smp_version(document, source.path);
   out.format = version;  // whose dictionary messages name

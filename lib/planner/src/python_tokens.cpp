@@ -136,7 +136,8 @@ class PythonLexer {
 
   size_t prefix_length() const {
     size_t length = 0;
-    while (length < 2 && std::string_view("rRbBuUfF").find(peek(length)) != std::string_view::npos &&
+    while (length < 2 &&
+           std::string_view("rRbBuUfF").find(peek(length)) != std::string_view::npos &&
            peek(length) != '\0') {
       ++length;
     }
@@ -210,8 +211,8 @@ class PythonLexer {
     const auto known = std::ranges::find_if(
         kSigns, [&](const std::string_view sign) { return rest.starts_with(sign); });
     const std::string sign(known != kSigns.end() ? *known : rest.substr(0, 1));
-    if (sign.size() == 1 && std::string_view("+-*/%&|^~<>()[]{},:.=@;").find(sign) ==
-                                std::string_view::npos) {
+    if (sign.size() == 1 &&
+        std::string_view("+-*/%&|^~<>()[]{},:.=@;").find(sign) == std::string_view::npos) {
       return fail(token.place, fmt::format("{} is no Python", quoted_for_message(sign)));
     }
     if (sign == ";" && open_.empty()) {

@@ -14,9 +14,9 @@ struct PythonToken {
 
   Kind kind = Kind::kSign;
   Place place;
-  std::string text;        // of a text: what it stands for
-  bool computed = false;   // an f-string, or bytes
-  size_t begin = 0;        // in the source
+  std::string text;       // of a text: what it stands for
+  bool computed = false;  // an f-string, or bytes
+  size_t begin = 0;       // in the source
   size_t end = 0;
 };
 

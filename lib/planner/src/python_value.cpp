@@ -16,19 +16,19 @@ namespace {
 using Kind = PythonValue::Kind;
 using Token = PythonToken;
 
-constexpr std::array<std::string_view, 12> kBlocks = {
-    "if",   "elif",   "else", "for",   "while", "def",
-    "class", "try", "except", "finally", "with", "async"};
-constexpr std::array<std::string_view, 12> kSkipped = {
-    "import", "from",  "pass",  "return", "raise",    "assert",
-    "global", "break", "yield", "await",  "continue", "nonlocal"};
+constexpr std::array<std::string_view, 12> kBlocks = {"if",     "elif",    "else",  "for",
+                                                      "while",  "def",     "class", "try",
+                                                      "except", "finally", "with",  "async"};
+constexpr std::array<std::string_view, 12> kSkipped = {"import", "from",   "pass",     "return",
+                                                       "raise",  "assert", "global",   "break",
+                                                       "yield",  "await",  "continue", "nonlocal"};
 // Words that go on with an expression in ways that are not read, or begin one.
 constexpr std::array<std::string_view, 12> kExpressionWords = {
     "if", "else", "and", "or", "not", "in", "is", "for", "lambda", "await", "yield", "async"};
 // What changes a dictionary or a list, beside update().
-constexpr std::array<std::string_view, 10> kChanges = {
-    "pop",    "popitem", "setdefault", "clear", "append",
-    "extend", "insert",  "remove",     "sort",  "reverse"};
+constexpr std::array<std::string_view, 10> kChanges = {"pop",    "popitem", "setdefault", "clear",
+                                                       "append", "extend",  "insert",     "remove",
+                                                       "sort",   "reverse"};
 
 template <size_t n>
 bool is_among(const std::array<std::string_view, n>& words, std::string_view word) {
@@ -123,9 +123,10 @@ class PythonReader {
   PythonValue* expression(bool stops_at_colon = false) {
     const size_t begin = at_;
     if (ends()) return unknown({}, "nothing");
-    PythonValue* value = is_name(at_) && is_among(kExpressionWords, token(at_).text) ? nullptr : sum();
-    const bool whole = value != nullptr && (ends() || is_sign(",") || closes(at_) ||
-                                            (stops_at_colon && is_sign(":")));
+    PythonValue* value =
+        is_name(at_) && is_among(kExpressionWords, token(at_).text) ? nullptr : sum();
+    const bool whole = value != nullptr &&
+                       (ends() || is_sign(",") || closes(at_) || (stops_at_colon && is_sign(":")));
     if (whole) return value;
     skip(stops_at_colon);
     return unread(begin);
@@ -145,7 +146,8 @@ class PythonReader {
     return chain(std::array<std::string_view, 2>{"+", "-"}, [&] { return product(); });
   }
   PythonValue* product() {
-    return chain(std::array<std::string_view, 4>{"*", "/", "//", "%"}, [&] { return signed_value(); });
+    return chain(std::array<std::string_view, 4>{"*", "/", "//", "%"},
+                 [&] { return signed_value(); });
   }
   PythonValue* signed_value() {
     const Place place = token(at_).place;
@@ -284,8 +286,8 @@ class PythonReader {
     if (defined_.count(call->text) > 0) {
       for (PythonValue* item : arguments_of(*call)) {
         if (holds_values(*item)) {
-          forget(item, fmt::format("{}() on line {} may have changed it", call->text,
-                                   call->place.line));
+          forget(item,
+                 fmt::format("{}() on line {} may have changed it", call->text, call->place.line));
         }
       }
       return unread(begin);
@@ -293,8 +295,8 @@ class PythonReader {
     if (!dotted && call->text == "dict") {
       const bool from_map = call->items.size() == 1 && call->items[0]->kind == Kind::kMap;
       if (!call->items.empty() && !from_map) return unread(begin);
-      PythonValue* map = from_map ? copy_of(call->items[0], call->place)
-                                  : make(Kind::kMap, call->place);
+      PythonValue* map =
+          from_map ? copy_of(call->items[0], call->place) : make(Kind::kMap, call->place);
       for (const PythonEntry& entry : call->entries) put(*map, entry);
       return map;
     }
@@ -676,8 +678,8 @@ class DocumentWriter {
 
   void refuse(const PythonValue& value, const std::string& name, const std::string& why,
               YamlNode& node) {
-    diagnostics_.error(value.place, fmt::format("{}: {}: write the value itself in its place", name,
-                                                why));
+    diagnostics_.error(value.place,
+                       fmt::format("{}: {}: write the value itself in its place", name, why));
     node.reported = true;
   }
 

@@ -292,8 +292,7 @@ void save_weights(const Plan& plan, const FlatParameters& parameters, Communicat
   }
   if (!writer) return;
   writer->finish();
-  write_file_atomically(dir + "/config.json",
-                        huggingface_config(plan.job.model, dtype));
+  write_file_atomically(dir + "/config.json", huggingface_config(plan.job.model, dtype));
 }
 
 }  // namespace smp

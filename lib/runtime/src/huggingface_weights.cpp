@@ -168,9 +168,10 @@ void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
     if (is_body && wanted.count(body + name) > 0) name = body + name;
     const auto [first, is_new] = stored_.emplace(name, stored);
     if (is_new) continue;
-    throw ConfigError(fmt::format("training.init_from: {}: tensors '{}' and '{}' are both '{}' of "
-                                  "the model",
-                                  folder_, first->second.entry->name, stored.entry->name, name));
+    throw ConfigError(
+        fmt::format("training.init_from: {}: tensors '{}' and '{}' are both '{}' of "
+                    "the model",
+                    folder_, first->second.entry->name, stored.entry->name, name));
   }
 }
 
@@ -254,9 +255,9 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
   }
   for (const auto& [name, stored] : stored_) {
     if (wanted.count(name) != 0 || is_buffer(name)) continue;
-    throw ConfigError(
-        fmt::format("training.init_from: {} has a tensor '{}', and this model has none of that name",
-                    folder_, stored.entry->name));
+    throw ConfigError(fmt::format(
+        "training.init_from: {} has a tensor '{}', and this model has none of that name", folder_,
+        stored.entry->name));
   }
 }
 

@@ -33,8 +33,8 @@ constexpr std::array kFiles = {"tokenizer.json",
                                "chat_template.jinja",
                                "chat_template.json",
                                "generation_config.json"};
-constexpr std::array kTokenIds = {"bos_token_id", "eos_token_id", "pad_token_id",
-                                  "sep_token_id", "unk_token_id"};
+constexpr std::array kTokenIds = {"bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id",
+                                  "unk_token_id"};
 
 std::string kept_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -76,8 +76,8 @@ std::string keep_files(const std::string& folder, const std::string& dir) {
     return "";
   } catch (const std::exception& error) {
     return fmt::format(
-        "note: {} holds the weights, but not all of the tokenizer and the settings of {}: {}\n", dir,
-        folder, error.what());
+        "note: {} holds the weights, but not all of the tokenizer and the settings of {}: {}\n",
+        dir, folder, error.what());
   }
 }
 

@@ -9,9 +9,9 @@
 #include "smp/plan/job_reader.h"
 
 // Reads what users have - a Hugging Face config.json, SMP dictionaries and the scripts that hold
-// them, DeepSpeed JSON, a Megatron command line, accelerate YAML - into keys of a job file. Each format is one table of its keys
-// (what each becomes, or why it cannot), which drives the reader, docs/interchange.md and the
-// tests. Pure functions of (name, text); safe from any thread.
+// them, DeepSpeed JSON, a Megatron command line, accelerate YAML - into keys of a job file. Each
+// format is one table of its keys (what each becomes, or why it cannot), which drives the reader,
+// docs/interchange.md and the tests. Pure functions of (name, text); safe from any thread.
 namespace smp {
 
 enum class ForeignFormat {

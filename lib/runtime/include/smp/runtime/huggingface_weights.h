@@ -14,8 +14,9 @@
 // A folder of Hugging Face weights (config.json and model.safetensors, or its shards with
 // model.safetensors.index.json) as our parameters: the names of huggingface_export.h, backwards.
 // Strict: the config must describe this very model, and the files hold its tensors, all of them, in
-// their shapes, and no others; but prefixes that wrappers of PyTorch leave are taken off, and a tied
-// head may be there again, equal. Only what is asked for is read, and such a head. No torch; one thread at a time.
+// their shapes, and no others; but prefixes that wrappers of PyTorch leave are taken off, and a
+// tied head may be there again, equal. Only what is asked for is read, and such a head. No torch;
+// one thread at a time.
 namespace smp {
 
 class HuggingFaceWeights {
@@ -52,9 +53,9 @@ class HuggingFaceWeights {
 
   std::string folder_;
   std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;  // by name
-  std::map<std::string, Stored> stored_;  // by their name, once read by the model's
-  std::map<std::string, std::string> file_of_;                       // tensor to file
-  std::map<std::string, Source> sources_;                            // by our name
+  std::map<std::string, Stored> stored_;        // by their name, once read by the model's
+  std::map<std::string, std::string> file_of_;  // tensor to file
+  std::map<std::string, Source> sources_;       // by our name
 };
 
 // The file of each tensor, as model.safetensors.index.json says it. Throws ConfigError for what is
