@@ -164,7 +164,7 @@ std::string check_data(const Plan& plan) {
                        file.images() - file.trained);
   }
   const DataFiles files = find_data_files(plan.job.training, sequences_per_sample(plan.job.model));
-  return fmt::format("{:.1f} MiB of text in {} file{} under {}",
+  return fmt::format("{:.1f} MiB of text in {} file{} under {}; each byte is a token, of 256",
                      static_cast<double>(files.total_bytes) / kMiB, files.files.size(),
                      files.files.size() == 1 ? "" : "s", files.path);
 }

@@ -19,6 +19,7 @@ constexpr const char* kImportDescription =
 Examples:
   smp-plan import config.json -o job.yaml              a Hugging Face model
   smp-plan import config.json ds_config.json           a model and its DeepSpeed configuration
+  smp-plan import train.py                             a script with a SageMaker estimator
   smp-plan import distribution.json --from smp-v1      a SageMaker model parallel dictionary
   smp-plan import pretrain.sh --hosts 4 --processes-per-host 8     a Megatron command line
   smp-plan import accelerate.yaml

@@ -60,7 +60,8 @@ TEST_CASE("import, export, init and completion answer broken command lines") {
       {{"import"}, 2, usage("import needs a file, as in smp-plan import config.json")},
       {{"import", config, "--from", "keras"},
        2,
-       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate, not 'keras'")},
+       usage("--from is one of hf|smp-v1|smp-v2|deepspeed|megatron|accelerate|sagemaker, not "
+             "'keras'")},
       {{"import", "/no/such.json"}, 3, "/no/such.json: no such file\n"},
       {{"export", "plan.yaml"},
        2,
@@ -106,6 +107,48 @@ TEST_CASE("a config.json is imported, planned and exported") {
   CHECK(refused.code == 3);
   CHECK(refused.out.empty());
   CHECK(refused.err.starts_with(export_job + ": torchtitan cannot say a model of 48 layers"));
+}
+
+TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
+  const ScratchFolder folder;
+  const std::string script = kGolden + "import/sagemaker-options.txt";
+  const std::string config = folder.path() + "/config.json";
+  const std::string job = folder.path() + "/job.yaml";
+  const std::string text = folder.path() + "/text.txt";
+  std::ofstream(config) << R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256,
+    "max_position_embeddings": 32})";
+  std::ofstream(text) << std::string(5000, 'x');
+  const ProgramEnd imported = plan({"import", script, config, "-o", job});
+  CHECK(imported.code == 0);
+  CHECK(imported.err.find("prescaled_batch") == std::string::npos);
+  const std::vector<std::string> run = {job,
+                                        "--cluster",
+                                        "cpu-4",
+                                        "--set",
+                                        "training.steps=2",
+                                        "--set",
+                                        "training.data.path=" + text};
+  const ProgramEnd planned = plan(run);
+  CHECK(planned.code == 0);
+  CHECK(planned.err.empty());
+  CHECK(planned.out.find("pipeline 2 x tensor 2") != std::string::npos);
+  CHECK(planned.out.find("what the engine runs on CPUs") != std::string::npos);
+  CHECK(planned.out.find(text + ": each byte is a token, of 256\n") != std::string::npos);
+
+  // Bytes fill next to nothing of a tokenizer's vocabulary; who means it says so.
+  std::vector<std::string> large = run;
+  large.insert(large.end(), {"--set", "model.vocab_size=50257"});
+  const ProgramEnd refused = plan(large);
+  CHECK(refused.code == 3);
+  CHECK(
+      refused.err ==
+      "device cpu is run by the engine of this version, which lacks\n"
+      "  model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data "
+      "as a token, of which there are 256: train from scratch with vocab_size: 256, or say "
+      "training.data.tokens: bytes)\n");
+  large.insert(large.end(), {"--set", "training.data.tokens=bytes"});
+  CHECK(plan(large).code == 0);
 }
 
 TEST_CASE("a job file may name a config.json, relative to itself") {

@@ -65,6 +65,21 @@ TEST_CASE("one file is a text of its own, whatever its suffix") {
   CHECK(found.files.size() == 1);
 }
 
+TEST_CASE("a Git LFS pointer is no text to train on") {
+  const ScratchFolder folder;
+  write(folder / "a.txt", "some text that is long enough");
+  write(folder / "b.txt",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n");
+  for (const std::string& path : {folder.path(), folder / "b.txt"}) {
+    CHECK_THROWS_WITH_AS(find(path),
+                         ("training.data.path: " + (folder / "b.txt") +
+                          ": this is a Git LFS pointer to 12345 bytes, not the file itself; run "
+                          "git lfs pull")
+                             .c_str(),
+                         ConfigError);
+  }
+}
+
 TEST_CASE("data that cannot be trained on are refused by name") {
   const ScratchFolder folder;
   const std::string path = folder.path();

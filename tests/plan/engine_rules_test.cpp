@@ -90,6 +90,38 @@ TEST_CASE("a host holds 256 groups of ranks at most, the world's included") {
   CHECK(what_engine_cannot_run(hosts).size() == 1);
 }
 
+TEST_CASE("tokens that the engine does not know are refused where a job shall run") {
+  const auto lacks = [](void (*change)(JobSpec&)) {
+    Plan plan = sample_plan(small_llama(), {});
+    plan.job.training.steps = 10;
+    plan.job.training.data_tokens = {};
+    change(plan.job);
+    return what_engine_lacks(plan);
+  };
+  const Texts of_vocabulary = {
+      "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data as "
+      "a token, of which there are 256: train from scratch with vocab_size: 256, or say "
+      "training.data.tokens: bytes)"};
+  const Texts of_start = {
+      "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
+      "reads each byte of the data as a token: train from scratch with vocab_size: 256; where the "
+      "weights were trained on bytes, say training.data.tokens: bytes)"};
+  CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 50257; }) == of_vocabulary);
+  CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 513; }) == of_vocabulary);
+  CHECK(lacks([](JobSpec& j) { j.model.vocab_size = 512; }).empty());
+  CHECK(lacks([](JobSpec& j) { j.training.init_from = "gpt2"; }) == of_start);
+  CHECK(lacks([](JobSpec& j) {
+          j.model.vocab_size = 50257;
+          j.training.init_from = "gpt2";
+          j.training.data_tokens = TokenKind::kBytes;
+        }).empty());
+  // What is only planned may have any vocabulary.
+  CHECK(lacks([](JobSpec& j) {
+          j.model.vocab_size = 50257;
+          j.training.steps = 0;
+        }).empty());
+}
+
 TEST_CASE("every setting that the engine lacks is refused by its name") {
   const auto refused = [](void (*change)(JobSpec&)) {
     Plan plan = sample_plan(small_llama(), {});

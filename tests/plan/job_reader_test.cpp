@@ -97,7 +97,7 @@ TEST_CASE("errors of --set name the key and suggest as those of files do") {
        "  steps=3\n"
        "  ^"},
       {"training.data=x",
-       "--set: 'training.data' is a section; set one of its keys: path, suffixes, images\n"
+       "--set: 'training.data' is a section; set one of its keys: path, suffixes, tokens, images\n"
        "  training.data=x\n"
        "  ^"},
       {"training.steps",
@@ -174,6 +174,19 @@ TEST_CASE("more than 50 errors are counted") {
   for (int i = 0; i < 60; ++i) text += "zzzz_" + std::to_string(i) + ": 1\n";
   const std::string message = error_of([&] { read(text); });
   CHECK(message.ends_with("\nand 10 more errors"));
+}
+
+TEST_CASE("a Git LFS pointer is no job file and no config.json") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path / "config.json";
+  std::ofstream(path) << "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 660\n";
+  CHECK(error_of([&] { load_job_source(path); }) ==
+        path + ": this is a Git LFS pointer to 660 bytes, not the file itself; run git lfs pull");
+}
+
+TEST_CASE("an expert degree of 1 is what dense layers have") {
+  const JobSpec job = read(kModel + "parallel:\n  expert_parallel_degree: 1\n");
+  CHECK(job.parallel.expert_parallel_degree == 1);
 }
 
 TEST_CASE("a job file is read from disk, or the reason is named") {

@@ -51,6 +51,7 @@ model:
   experts_per_token: 2
   expert_ffn_hidden_size: 50
   shared_expert_ffn_hidden_size: 60
+  shared_expert_gate: true
   first_dense_layers: 1
   moe_layer_period: 2
   num_mtp_layers: 1
@@ -109,6 +110,7 @@ training:
   steps: 100
   seed: 18446744073709551615
   init_from: /models/gpt2
+  save_weights_as: bf16
   optimizer:
     kind: adamw
     schedule: wsd
@@ -124,6 +126,7 @@ training:
   data:
     path: "/data/my text"
     suffixes: [.py, "a b", "true"]
+    tokens: bytes
   checkpoint:
     every_steps: 50
     every_minutes: 12.5

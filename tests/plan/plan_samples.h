@@ -34,6 +34,7 @@ inline Plan sample_plan(const ModelSpec& model, const SampleLayout& layout) {
   job.training.precision = layout.precision;
   job.training.steps = 50;
   job.training.data_path = "python-stdlib";
+  job.training.data_tokens = TokenKind::kBytes;  // whatever vocabulary the model has
   job.parallel.pipeline_parallel_degree = layout.pipeline;
   job.parallel.tensor_parallel_degree = layout.tensor;
   job.parallel.sharded_data_parallel_degree = layout.shard;

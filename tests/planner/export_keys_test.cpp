@@ -36,6 +36,10 @@ const With kLlama3 = {{"model.rope_scaling", "llama3"}};
 const With kExperts = {{"model.num_experts", "8"},
                        {"model.experts_per_token", "2"},
                        {"model.expert_ffn_hidden_size", "1024"}};
+const With kSharedExpert = {{"model.num_experts", "8"},
+                            {"model.experts_per_token", "2"},
+                            {"model.expert_ffn_hidden_size", "1024"},
+                            {"model.shared_expert_ffn_hidden_size", "512"}};
 const With kTwoExpertRanks = {{"model.num_experts", "8"},
                               {"model.experts_per_token", "2"},
                               {"model.expert_ffn_hidden_size", "1024"},
@@ -95,6 +99,7 @@ const std::vector<Change>& changes() {
       {"model.experts_per_token", "4", kExperts},
       {"model.expert_ffn_hidden_size", "512", kExperts},
       {"model.shared_expert_ffn_hidden_size", "512", kExperts},
+      {"model.shared_expert_gate", "true", kSharedExpert},
       {"model.first_dense_layers", "1", kExperts},
       {"model.moe_layer_period", "2", kExperts},
       {"model.num_mtp_layers", "1"},
@@ -194,6 +199,7 @@ const std::map<std::string_view, std::string_view> kNobodys = {
     {"training.deterministic", "no number of the training changes"},
     {"training.fused_optimizer", "no number of the training changes"},
     {"training.init_from", "files are the script's"},
+    {"training.save_weights_as", "files are the script's"},
     {"training.data.", "files are the script's"},
     {"training.checkpoint.", "files are the script's"},
     {"training.evaluation.", "files are the script's"},

@@ -81,6 +81,7 @@ constexpr Return kReturns[] = {
     {ExportTarget::kAccelerate, ForeignFormat::kAccelerate},
     {ExportTarget::kSageMakerV1, ForeignFormat::kSmpV1},
     {ExportTarget::kSageMakerV2, ForeignFormat::kSmpV2},
+    {ExportTarget::kSageMakerSdk3, ForeignFormat::kSageMaker},
 };
 
 std::string value_of(const Imported& file, std::string_view path, std::string_view absent) {

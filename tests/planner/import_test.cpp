@@ -72,8 +72,10 @@ const std::vector<ForeignKey>& keys_of(ForeignFormat format) {
     case ForeignFormat::kDeepSpeed: return deepspeed_keys();
     case ForeignFormat::kMegatron: return megatron_keys();
     case ForeignFormat::kAccelerate: return accelerate_keys();
+    case ForeignFormat::kSageMaker: break;  // its dictionaries have those of SMP
   }
-  return huggingface_keys();
+  static const std::vector<ForeignKey> kNone;
+  return kNone;
 }
 
 }  // namespace

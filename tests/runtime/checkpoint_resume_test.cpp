@@ -225,6 +225,7 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
     const ScratchFolder second;
     Plan plan = bench.plan({"", degrees}, Precision::kFp32);
     plan.job.training.init_from = first / "weights";
+    plan.job.training.data_tokens = TokenKind::kBytes;
     OptimizerSpec& optimizer = plan.job.training.optimizer;
     optimizer.learning_rate = optimizer.min_learning_rate = 0;  // one step that changes nothing
     bench.run(plan, options_of(second.path(), 1));
@@ -232,6 +233,7 @@ TEST_CASE("a run starts from Hugging Face weights in any layout, to the bit") {
   }
   Plan other = bench.plan({"", {}}, Precision::kFp32);
   other.job.training.init_from = first / "weights";
+  other.job.training.data_tokens = TokenKind::kBytes;
   other.job.model.num_layers = 4;
   const ScratchFolder none;
   CHECK(bench.error(other, options_of(none.path(), 1)) ==

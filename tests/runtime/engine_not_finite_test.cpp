@@ -99,6 +99,7 @@ class SpoiltRuns {
   Plan plan(const Technique& technique, const std::string& weights) const {
     Plan plan = runs_.plan(technique.layout, technique.precision);
     plan.job.training.init_from = folder_ / weights;
+    plan.job.training.data_tokens = TokenKind::kBytes;
     return plan;
   }
 

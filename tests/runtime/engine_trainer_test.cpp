@@ -151,6 +151,7 @@ TEST_CASE("a run that fits in its memory saves there too, however large the voca
   const Bench bench;
   Plan plan = bench.plan({.tensor = 4}, Precision::kFp32);
   plan.job.model.vocab_size = 50257;
+  plan.job.training.data_tokens = TokenKind::kBytes;
   plan.job.training.sequence_length = 8;
   plan.job.training.micro_batch = plan.job.training.microbatches = 1;
   plan.job.training.global_batch = 1;

@@ -4,14 +4,17 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "files_and_errors.h"
 #include "huggingface_golden.h"
+#include "number_formats.h"
 #include "parity/layouts.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
+#include "smp/plan/json.h"
 #include "smp/plan/layers.h"
 #include "smp/runtime/huggingface_weights.h"
 #include "smp/runtime/safetensors.h"
@@ -53,6 +56,7 @@ double loss_from(const std::string& dir, const LayoutCase& layout, const std::st
                  const std::string& run_dir) {
   Plan plan = parity::plan_of(test::model_of_folder(dir), layout, Precision::kFp32, text);
   plan.job.training.init_from = dir;
+  plan.job.training.data_tokens = TokenKind::kBytes;
   OptimizerSpec& optimizer = plan.job.training.optimizer;
   optimizer.learning_rate = optimizer.min_learning_rate = 0;
   double loss = 0;
@@ -99,6 +103,83 @@ TEST_CASE("training starts from each model of transformers in any layout, and sa
     const ModelSpec again = test::model_of_folder(folder.path());
     CHECK(huggingface_config(again, DType::kF32) == saved);
   }
+}
+
+TEST_CASE("weights that came as bf16 go as bf16, with tokenizer, settings and token ids") {
+  namespace fs = std::filesystem;
+  const ScratchFolder folder;
+  const std::string dir = folder / "start";
+  fs::create_directory(dir);
+  const std::string golden = test::golden_folder("qwen3");
+  const std::string text = folder / "text.txt";
+  std::ofstream(text) << parity::sample_text(4000);
+  OrderedJson config = OrderedJson::parse(text_of(golden + "/config.json"));
+  config["bos_token_id"] = 151643;
+  config["eos_token_id"] = {151645, 151643};
+  std::ofstream(dir + "/config.json") << config.dump();
+  {
+    const SafetensorsReader reader(golden + "/model.safetensors");
+    std::vector<SafetensorsEntry> entries = reader.header().entries;
+    for (SafetensorsEntry& entry : entries) entry.dtype = DType::kBF16;
+    SafetensorsWriter writer(dir + "/model.safetensors", entries);
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      std::vector<std::byte> whole(static_cast<size_t>(entry.bytes()));
+      reader.read(entry, whole.data());
+      const int64_t count = entry.bytes() / bytes_of(entry.dtype);
+      std::vector<std::byte> half(static_cast<size_t>(2 * count));
+      convert_numbers(entry.dtype, whole.data(), count, DType::kBF16, half.data(), 1);
+      writer.append(entry.name, half.data(), 2 * count);
+    }
+    writer.finish();
+  }
+  const std::map<std::string, std::string> beside = {
+      {"tokenizer.json", "{\"version\": \"1.0\"}"},
+      {"tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}"},
+      {"merges.txt", "a b\n"},
+      {"vocab.json", "{}"},
+      {"special_tokens_map.json", "{}"},
+      {"added_tokens.json", "{}"},
+      {"chat_template.jinja", "{{ messages }}"},
+      {"generation_config.json", "{\"temperature\": 0.6}"}};
+  for (const auto& [name, content] : beside) std::ofstream(dir + "/" + name) << content;
+
+  const auto train_from = [&](const LayoutCase& layout, std::optional<Precision> as,
+                              const std::string& run_dir, bool forget_start) {
+    Plan plan = parity::plan_of(test::model_of_folder(dir), layout, Precision::kFp32, text);
+    plan.job.training.init_from = dir;
+    plan.job.training.data_tokens = TokenKind::kBytes;
+    plan.job.training.save_weights_as = as;
+    plan.job.training.optimizer.learning_rate = plan.job.training.optimizer.min_learning_rate = 0;
+    run_ranks(static_cast<int>(plan.degrees.world()), [&](Communicator& world) {
+      TrainOptions options;
+      options.run_dir = run_dir;
+      options.steps = 1;
+      options.threads = 1;
+      if (forget_start && world.rank() == 0) {
+        options.on_step = [&](const StepMetrics&) { fs::rename(dir, dir + ".away"); };
+      }
+      train(plan, world, options);
+    });
+  };
+  const ScratchFolder one, two, gone;
+  train_from(
+      {"t2 ZeRO-3", {.tensor = 2, .shard = 2}, PipelineKind::kInterleaved, Sharding::kParameters},
+      Precision::kBf16, one.path(), false);
+  CHECK((tensors_of(one / "weights") == tensors_of(dir)));  // to the bit
+  const OrderedJson saved = OrderedJson::parse(text_of(one / "weights/config.json"));
+  CHECK(saved.at("dtype") == "bfloat16");
+  CHECK(saved.at("torch_dtype") == "bfloat16");
+  CHECK(saved.at("bos_token_id") == 151643);
+  CHECK(saved.at("eos_token_id") == config.at("eos_token_id"));
+  for (const auto& [name, content] : beside) {
+    CHECK(text_of(one / ("weights/" + name)) == content);
+  }
+  train_from({"one rank", {}}, std::nullopt, two.path(), false);
+  CHECK(OrderedJson::parse(text_of(two / "weights/config.json")).at("dtype") == "float32");
+  // Whoever moves the folder away in the meantime keeps the trained weights.
+  train_from({"one rank", {}}, std::nullopt, gone.path(), true);
+  CHECK((tensors_of(gone / "weights") == tensors_of(two / "weights")));
+  CHECK(!fs::exists(gone / "weights/tokenizer.json"));
 }
 
 }  // namespace smp

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 
+#include "number_formats.h"
 #include "scratch_folder.h"
 #include "smp/comm/thread_group.h"
 #include "smp/plan/json.h"
@@ -116,6 +117,30 @@ TEST_CASE("saving needs two blocks beside the weights, however large a tensor is
     save_weights(plan, parameters, world, folder.path());
     CHECK(ledger.peak().bytes - ledger.live().bytes <= 2 * (256 << 10));
   });
+}
+
+TEST_CASE("weights are saved in the type that is asked for, rounded to nearest") {
+  const ScratchFolder folder;
+  Plan plan = small_plan(ModelFamily::kGpt2, {.tensor = 2});
+  save_initial_weights(plan, folder / "as-trained");
+  plan.job.training.save_weights_as = Precision::kBf16;
+  save_initial_weights(plan, folder / "bf16");
+  const SafetensorsReader wide(folder / "as-trained/model.safetensors");
+  const SafetensorsReader half(folder / "bf16/model.safetensors");
+  for (const SafetensorsEntry& entry : wide.header().entries) {
+    const SafetensorsEntry* saved = half.find(entry.name);
+    REQUIRE(saved != nullptr);
+    CHECK(saved->dtype == DType::kBF16);
+    CHECK(saved->shape == entry.shape);
+    const int64_t count = entry.bytes() / bytes_of(entry.dtype);
+    std::vector<std::byte> trained(static_cast<size_t>(entry.bytes()));
+    std::vector<std::byte> expected(static_cast<size_t>(2 * count)), found(expected.size());
+    wide.read(entry, trained.data());
+    half.read(*saved, found.data());
+    convert_numbers(entry.dtype, trained.data(), count, DType::kBF16, expected.data(), 1);
+    CHECK((found == expected));
+  }
+  CHECK(Json::parse(read_text(folder / "bf16/config.json")).at("dtype") == "bfloat16");
 }
 
 TEST_CASE("names and shapes are those of GPT2LMHeadModel") {

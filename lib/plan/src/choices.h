@@ -80,6 +80,10 @@ struct Choices<OptimizerKind> {
   static constexpr std::array<std::string_view, 2> kNames = {"adamw", "sgd"};
 };
 template <>
+struct Choices<TokenKind> {
+  static constexpr std::array<std::string_view, 1> kNames = {"bytes"};
+};
+template <>
 struct Choices<LearningRateSchedule> {
   static constexpr std::array<std::string_view, 4> kNames = {"constant", "linear", "cosine", "wsd"};
 };

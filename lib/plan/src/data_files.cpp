@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/plan/unreadable.h"
 
 namespace smp {
@@ -52,6 +53,9 @@ void add_file(DataFiles& found, const fs::path& path) {
   if (error || ::access(path.c_str(), R_OK) != 0) {
     throw_unreadable(fmt::format("training.data.path: cannot read {}", path.string()),
                      error ? error.value() : errno);
+  }
+  if (const std::string lfs = git_lfs_complaint_of(path.string()); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.data.path: {}: {}", path.string(), lfs));
   }
   if (bytes > 0) found.files.push_back({path.string(), static_cast<int64_t>(bytes)});
 }

@@ -57,6 +57,14 @@ struct EngineRule {
   Concerns concerns = Concerns::kShare;
 };
 
+// A run whose job does not say itself that tokens are bytes.
+bool reads_bytes_unsaid(const JobSpec& job) {
+  return job.training.steps > 0 && !is_list(job.model) && !job.training.data_tokens;
+}
+
+// Of a text read as bytes, with room for a few special tokens and padding.
+constexpr int64_t kMostByteVocabulary = 512;
+
 constexpr const char* kDrawsItsOwn =
     "parallel.delayed_parameter_initialization: false (a rank draws the weights that it holds, "
     "never the whole model)";
@@ -66,6 +74,20 @@ const EngineRule kRules[] = {
        return plan.job.cluster.device == DeviceKind::kCuda && is_list(plan.job.model);
      },
      "cluster.device: cuda with model.layers (the engine runs lists of layers on cpu)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return reads_bytes_unsaid(plan.job) && plan.job.model.vocab_size > kMostByteVocabulary;
+     },
+     "model.vocab_size: above 512 (the engine has no tokenizer and reads each byte of the data as "
+     "a token, of which there are 256: train from scratch with vocab_size: 256, or say "
+     "training.data.tokens: bytes)",
+     Concerns::kPlace},
+    {[](const Plan& plan) {
+       return reads_bytes_unsaid(plan.job) && !plan.job.training.init_from.empty();
+     },
+     "training.init_from: weights that know the tokens of a tokenizer (the engine has none and "
+     "reads each byte of the data as a token: train from scratch with vocab_size: 256; where the "
+     "weights were trained on bytes, say training.data.tokens: bytes)",
      Concerns::kPlace},
     {[](const Plan& plan) { return plan.job.training.precision == Precision::kFp8; },
      "training.precision: fp8 (the engine runs fp64, fp32, bf16 and fp16)"},

@@ -104,8 +104,16 @@ void add_training_fields(std::vector<Field>& out) {
       {kTraining,
        "init_from",
        SMP_AT(training.init_from),
-       "a folder of Hugging Face weights (config.json, safetensors) to start from",
+       "a folder of Hugging Face weights (config.json, safetensors) to start from; its tokenizer "
+       "is "
+       "kept with the saved weights, and data.tokens must be said",
        {.condition = kTransformerModel}},
+      {kTraining,
+       "save_weights_as",
+       SMP_AT(training.save_weights_as),
+       "type of the weights that are saved at the end: fp32, fp64, bf16 or fp16, rounded to "
+       "nearest, ties to even; auto = the type in which they are trained",
+       {.also = {"save_dtype", "weights_dtype", "torch_dtype"}}},
       {kData, "path", SMP_AT(training.data_path),
        "a text file or a folder of them, or a file of images; python-stdlib = the source of the "
        "standard library of the "
@@ -115,6 +123,13 @@ void add_training_fields(std::vector<Field>& out) {
        SMP_AT(training.data_suffixes),
        "files of a folder that count, e.g. [.py, .md]; [] = all",
        {.example = "[.py, .md]"}},
+      {kData,
+       "tokens",
+       SMP_AT(training.data_tokens),
+       "bytes = each byte of the text is a token, of which there are 256: the engine has no "
+       "tokenizer; auto = bytes, where model.vocab_size is at most 512 and there is no init_from, "
+       "else it must be said",
+       {.condition = kTransformerModel}},
       {kImageFile,
        "channels",
        SMP_AT(training.images.channels),

@@ -11,6 +11,7 @@
 
 #include "smp/plan/data_files.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/plan/unreadable.h"
 
 namespace smp {
@@ -50,6 +51,9 @@ std::ifstream open(const std::string& path) {
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_unreadable(fmt::format("training.data.path: cannot read {}", path), errno);
+  if (const std::string lfs = git_lfs_complaint_of(path); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.data.path: {}: {}", path, lfs));
+  }
   return file;
 }
 

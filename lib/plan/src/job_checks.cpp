@@ -80,6 +80,10 @@ void JobBuilder::check_conditions() {
     const Condition& condition = field.rule.condition;
     const std::string path = path_of(field);
     if (!condition.holds || !given(path) || !usable({condition.key})) continue;
+    // 1 says what holds of dense layers anyway; other programs' files spell it out.
+    const bool is_neutral =
+        path == "parallel.expert_parallel_degree" && spec_.parallel.expert_parallel_degree == 1;
+    if (is_neutral) continue;
     if (!condition.holds(spec_)) {
       error({path}, fmt::format("{} needs {}", field.key, condition.words));
     }
@@ -152,6 +156,11 @@ void JobBuilder::check_blocks() {
       error({"model.experts_per_token"},
             fmt::format("experts_per_token ({}) is above num_experts ({})", model.experts_per_token,
                         model.num_experts));
+    }
+    if (model.shared_expert_gate && model.shared_expert_ffn_hidden_size == 0 &&
+        usable({"model.shared_expert_ffn_hidden_size"})) {
+      error({"model.shared_expert_gate"},
+            "shared_expert_gate: true needs shared_expert_ffn_hidden_size above 0");
     }
     if (usable({"model.first_dense_layers", "model.num_layers"}) &&
         model.first_dense_layers > model.num_layers) {
@@ -285,6 +294,10 @@ void JobBuilder::check_rates() {
 }
 
 void JobBuilder::check_precision() {
+  if (spec_.training.save_weights_as == Precision::kFp8) {
+    error({"training.save_weights_as"},
+          "save_weights_as must be fp32, fp64, bf16 or fp16: weights have no fp8 files");
+  }
   if (spec_.training.fp8_parameters && spec_.training.precision != Precision::kFp8) {
     error({"training.fp8_parameters"}, "fp8_parameters needs precision: fp8");
   }

@@ -11,6 +11,7 @@
 #include "job_builder.h"
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/plan/text_file.h"
 
 namespace smp {
@@ -66,6 +67,9 @@ JobSource load_job_source(const std::string& path) {
   file.read(source.text.data(), static_cast<std::streamsize>(source.text.size()));
   if (file.bad()) throw ConfigError(path + ": cannot be read");
   source.text.resize(static_cast<size_t>(file.gcount()));
+  if (const std::string lfs = git_lfs_complaint(source.text); !lfs.empty()) {
+    throw ConfigError(fmt::format("{}: {}", path, lfs));
+  }
   if (source.text.size() > YamlLimits{}.bytes) {
     throw ConfigError(
         fmt::format("{}: larger than {} bytes; this is no job file", path, YamlLimits{}.bytes));

@@ -79,8 +79,8 @@ parallel:
 - `tensor_parallel` has one of `attention`, `mlp` and `embedding` true where `tensor_parallel_degree` is above 1.
 - `context_parallel_degree` c above 1 divides `sequence_length`, and so does 2c in a decoder: each rank takes
   an early and a late slice, which balances causal attention.
-- `expert_parallel_degree` divides `num_experts`; keys of experts need `num_experts`, those of latent attention
-  `kv_lora_rank`.
+- `expert_parallel_degree` divides `num_experts`; keys of experts need `num_experts` (a degree of 1 does not), those
+  of latent attention `kv_lora_rank`. `shared_expert_gate: true` needs `shared_expert_ffn_hidden_size`.
 - `batch_ramp_start` and `batch_ramp_increment` stand together and reach `global_batch` exactly.
 - `forbid` holds comparisons of a key of the layout (those of `parallel`, `micro_batch`, `microbatches`,
   `precision`) with values: `tensor_parallel_degree=8`, `micro_batch>=4`, `pipeline=simple|zb_v`, or several
@@ -94,6 +94,18 @@ parallel:
 - `model.layers` replaces all other keys of `model` but `name`, `input` and `loss`; the job then reads images, and
   has no `sequence_length` (it counts as 1: tokens are samples).
 - `device: cuda` needs `memory_per_process`; see [GPUs](gpu.md).
+
+## Text and tokens
+
+The engine has no tokenizer: each byte of the text is a token, of which there are 256, and the plan and the dry run say so.
+Two jobs are therefore refused where they are to run (`steps` above 0), as their losses would mean nothing:
+
+- a `vocab_size` above 512 (256, and room for special tokens and padding), as bytes fill next to nothing of it: train from
+  scratch with `vocab_size: 256`;
+- `init_from`, as those weights know the tokens of a tokenizer.
+
+`training.data.tokens: bytes` says that bytes are meant: for weights that were trained on bytes, such as those of an earlier
+run, or to measure a large vocabulary on whatever text there is. Jobs that are only planned may have any vocabulary.
 )";
 
 // 26214400 -> 25MiB, where that is exact.

@@ -140,6 +140,9 @@ void add_experts(ParameterList& list, const ModelSpec& model) {
   list.matrix("mlp.router.weight", model.num_experts, model.hidden_size, TensorSplit::kReplicated);
   if (model.shared_expert_ffn_hidden_size > 0) {
     add_mlp(list, model, "mlp.shared_expert", model.shared_expert_ffn_hidden_size);
+    if (model.shared_expert_gate) {
+      list.matrix("mlp.shared_expert_gate.weight", 1, model.hidden_size, TensorSplit::kReplicated);
+    }
   }
   const size_t first = list.size();
   add_mlp(list, model, "mlp.experts", model.expert_ffn_hidden_size, model.num_experts);

@@ -153,6 +153,7 @@ ParameterCounts parameter_counts(const ModelSpec& model, const TensorKinds& kind
     counts.moe_block.whole += h * static_cast<double>(model.num_experts);
     if (model.shared_expert_ffn_hidden_size > 0) {
       counts.moe_block = counts.moe_block + mlp_of(model.shared_expert_ffn_hidden_size);
+      if (model.shared_expert_gate) counts.moe_block.whole += h;
     }
     const int64_t rest = model.num_layers - model.first_dense_layers;
     counts.moe_blocks = rest > 0 ? (rest + model.moe_layer_period - 1) / model.moe_layer_period : 0;

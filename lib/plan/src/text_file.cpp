@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/plan/random_hex.h"
 #include "smp/plan/unreadable.h"
 
@@ -60,6 +61,9 @@ std::string read_text_file(const std::string& path, std::string_view what) {
     }
   }
   if (file.bad()) throw_unreadable(path, EIO);
+  if (const std::string lfs = git_lfs_complaint(text); !lfs.empty()) {
+    throw ConfigError(fmt::format("{}: {}", path, lfs));
+  }
   remember_input(path);
   return text;
 }

@@ -166,6 +166,7 @@ void model_flags(const ModelSpec& model, Flags& flags) {
     flags.value("moe-ffn-hidden-size", model.expert_ffn_hidden_size);
     if (model.shared_expert_ffn_hidden_size > 0) {
       flags.value("moe-shared-expert-intermediate-size", model.shared_expert_ffn_hidden_size);
+      if (model.shared_expert_gate) flags.flag("moe-shared-expert-gate");
     }
     if (model.first_dense_layers > 0) {
       flags.value("moe-layer-freq", fmt::format("'([0]*{}+[1]*{})'", model.first_dense_layers,

@@ -123,6 +123,8 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
                     Imported& out);
 void read_accelerate(const YamlNode& root, Diagnostics& diagnostics, const ImportContext& context,
                      Imported& out);
+void read_sagemaker(const JobSource& source, int number, Diagnostics& diagnostics,
+                    const ImportContext& context, Imported& out);
 void read_megatron(const JobSource& source, int number, Diagnostics& diagnostics,
                    const ImportContext& context, Imported& out);
 

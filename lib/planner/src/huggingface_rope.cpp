@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string>
 
 #include "smp/plan/suggest.h"
@@ -15,10 +16,12 @@ class RopeReader {
  public:
   RopeReader(const HuggingFaceType& type, ForeignReader& reader) : type_(type), reader_(reader) {}
 
-  void read(int64_t head_dim) {
+  // The positions that scaling reaches; 0 = no others than the file says.
+  int64_t read(int64_t head_dim) {
     theta();
     share(head_dim);
     scaling();
+    return positions_;
   }
 
  private:
@@ -31,17 +34,26 @@ class RopeReader {
   }
 
   void theta() {
-    const std::string_view four = neox() ? "rotary_emb_base" : "rope_theta";
-    const auto before = reader_.has(four) ? reader_.number(four) : reader_.number("rope_theta");
-    const auto after = reader_.number("rope_parameters.rope_theta");
-    if (before && after && *before != *after) {
-      reader_.error("rope_parameters.rope_theta",
-                    fmt::format("keys disagree: rope_parameters.rope_theta is {}, but {} is {}",
-                                *after, four, *before));
-    }
+    const std::string_view own = neox() ? "rotary_emb_base" : "rope_theta";
+    const std::string_view key =
+        one_of({"rope_parameters.rope_theta", own, "rope_theta", "rope_scaling.rope_theta"});
     const bool moe = type_.name == "mixtral";  // the one type with another default
-    set(after ? "rope_parameters.rope_theta" : four, "rope_theta",
-        fmt::format("{}", after.value_or(before.value_or(moe ? 1e6 : 1e4))));
+    set(key.empty() ? own : key, "rope_theta",
+        fmt::format("{}", reader_.number(key).value_or(moe ? 1e6 : 1e4)));
+  }
+
+  // The first of several keys for one number that is given; they must agree. "" for none.
+  std::string_view one_of(std::initializer_list<std::string_view> keys) {
+    std::string_view first;
+    for (const std::string_view key : keys) {
+      if (!reader_.has(key)) continue;
+      if (first.empty()) first = key;
+      if (reader_.number(key) == reader_.number(first)) continue;
+      reader_.error(first, fmt::format("keys disagree: {} is {}, but {} is {}", first,
+                                       *reader_.number(first), key, *reader_.number(key)));
+      break;
+    }
+    return first;
   }
 
   // int(head_dim * factor), as transformers computes it; defaults of configuration_gpt_neox.py and
@@ -49,8 +61,10 @@ class RopeReader {
   void share(int64_t head_dim) {
     const bool phi = type_.blocks == HuggingFaceBlocks::kPhi;
     const std::string_view four = neox() ? "rotary_pct" : "partial_rotary_factor";
-    const std::string_view five = "rope_parameters.partial_rotary_factor";
-    const std::string_view key = reader_.has(five) ? five : four;
+    const std::string_view given =
+        one_of({"rope_parameters.partial_rotary_factor", four, "partial_rotary_factor",
+                "rope_scaling.partial_rotary_factor"});
+    const std::string_view key = given.empty() ? four : given;
     const double factor = reader_.number(key).value_or(neox() ? 0.25 : phi ? 0.5 : 1.0);
     if (factor == 1.0 || !reader_.usable(key)) return;
     if (!neox() && !phi) {
@@ -69,6 +83,23 @@ class RopeReader {
     }
     return "";
   }
+
+  // A file of both dialects says the same in both.
+  void check_both_groups() {
+    const std::string four = kind_key("rope_scaling");
+    const std::string five = kind_key("rope_parameters");
+    if (four.empty() || five.empty()) return;
+    if (reader_.text(four) != reader_.text(five)) {
+      reader_.error(five, fmt::format("keys disagree: {} is {}, but {} is {}", five,
+                                      *reader_.text(five), four, *reader_.text(four)));
+    }
+    for (const std::string_view number :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+      const std::string a = fmt::format("rope_parameters.{}", number);
+      const std::string b = fmt::format("rope_scaling.{}", number);
+      one_of({a, b});
+    }
+  }
   std::string kind_key(const std::string& group) const {
     for (const std::string_view name : {".rope_type", ".type"}) {
       const std::string key = group + std::string(name);
@@ -80,6 +111,7 @@ class RopeReader {
   void scaling() {
     const std::string from = group();
     if (from.empty()) return;
+    check_both_groups();
     const std::string key = kind_key(from);
     const std::string kind = *reader_.text(key);
     if (kind == "default") return;
@@ -91,11 +123,28 @@ class RopeReader {
       return;
     }
     set(key, "rope_scaling", kind);
-    copy(from + ".factor", "rope_scaling_factor", kind == "linear" || kind == "llama3");
+    const bool stretches = kind == "yarn" || kind == "dynamic";
+    copy(from + ".factor", "rope_scaling_factor",
+         kind == "linear" || kind == "llama3" || stretches);
+    if (stretches) reach(from);
     if (kind != "llama3") return;
     copy(from + ".low_freq_factor", "rope_low_freq_factor", true);
     copy(from + ".high_freq_factor", "rope_high_freq_factor", true);
     copy(from + ".original_max_position_embeddings", "rope_original_positions", true);
+  }
+
+  // yarn and dynamic make positions that the weights know from the original ones: some files give
+  // these as max_position_embeddings, others what they reach.
+  void reach(const std::string& from) {
+    const std::string original = from + ".original_max_position_embeddings";
+    const auto factor = reader_.number(from + ".factor");
+    const double said =
+        static_cast<double>(reader_.whole(type_.positions).value_or(type_.positions_default));
+    if (!factor) return;
+    const double reached = reader_.number(original).value_or(said) * *factor;
+    constexpr double kMost = 1 << 28;
+    if (reached <= said || reached > kMost) return;
+    positions_ = static_cast<int64_t>(reached);
   }
 
   void copy(const std::string& key, std::string_view path, bool needed) {
@@ -108,12 +157,14 @@ class RopeReader {
 
   const HuggingFaceType& type_;
   ForeignReader& reader_;
+  int64_t positions_ = 0;
 };
 
 }  // namespace
 
-void read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim, ForeignReader& reader) {
-  RopeReader(type, reader).read(head_dim);
+int64_t read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim,
+                              ForeignReader& reader) {
+  return RopeReader(type, reader).read(head_dim);
 }
 
 }  // namespace smp

@@ -8,7 +8,8 @@
 namespace smp {
 
 // Sets what a config.json says of rotary positions, in the spelling of transformers 4 or 5: base,
-// share of each head that is turned, and how the frequencies are stretched.
-void read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim, ForeignReader& reader);
+// share of each head that is turned, and how the frequencies are stretched. Returns the positions
+// that stretching reaches, where they are more than the file says; else 0.
+int64_t read_huggingface_rope(const HuggingFaceType& type, int64_t head_dim, ForeignReader& reader);
 
 }  // namespace smp

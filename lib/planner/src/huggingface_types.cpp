@@ -2,8 +2,8 @@
 
 namespace smp {
 
-const std::array<HuggingFaceType, 10>& huggingface_types() {
-  static const std::array<HuggingFaceType, 10> kTypes = {{
+const std::array<HuggingFaceType, 11>& huggingface_types() {
+  static const std::array<HuggingFaceType, 11> kTypes = {{
       {.name = "gpt2",
        .blocks = HuggingFaceBlocks::kGpt2,
        .hidden = "n_embd",
@@ -103,6 +103,19 @@ const std::array<HuggingFaceType, 10>& huggingface_types() {
        .kv_default = 32,
        .head_dim_default = 0,
        .ffn_default = 22016,
+       .vocab_default = 151936,
+       .positions_default = 32768,
+       .epsilon_default = 1e-6,
+       .activation_default = "silu",
+       .tied_default = false},
+      {.name = "qwen2_moe",
+       .blocks = HuggingFaceBlocks::kLlama,
+       .hidden_default = 2048,
+       .layers_default = 24,
+       .heads_default = 16,
+       .kv_default = 16,
+       .head_dim_default = 0,
+       .ffn_default = 5632,
        .vocab_default = 151936,
        .positions_default = 32768,
        .epsilon_default = 1e-6,

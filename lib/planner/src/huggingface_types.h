@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-// The ten types of Hugging Face models that are read. Immutable.
+// The eleven types of Hugging Face models that are read. Immutable.
 namespace smp {
 
 enum class HuggingFaceBlocks { kLlama, kGpt2, kNeoX, kPhi, kT5 };
@@ -29,6 +29,6 @@ struct HuggingFaceType {
   bool tied_default;
 };
 
-const std::array<HuggingFaceType, 10>& huggingface_types();  // by name
+const std::array<HuggingFaceType, 11>& huggingface_types();  // by name
 
 }  // namespace smp

@@ -6,10 +6,12 @@
 #include <array>
 
 #include "foreign_keys.h"
+#include "python_value.h"
 #include "shell_words.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json_tree.h"
 #include "smp/plan/suggest.h"
+#include "smp_dictionary.h"
 
 namespace smp {
 namespace {
@@ -25,6 +27,7 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"deepspeed", "a DeepSpeed configuration"},
     {"megatron", "a Megatron command line"},
     {"accelerate", "an accelerate configuration"},
+    {"sagemaker", "a SageMaker script"},
 }};
 
 bool is_json(std::string_view text) {
@@ -45,7 +48,60 @@ size_t keys_in(const YamlNode& root, const std::vector<ForeignKey>& table) {
   }));
 }
 
-// v1 or v2, by the keys that only one of them has.
+// Python that says what SageMaker shall start; JSON has no names to assign to, and YAML no calls.
+bool is_sagemaker_script(std::string_view text) {
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  return says("smdistributed") || says("modelparallel") || says("smp_options") || says("SMP(") ||
+         says("_parallel_degree\"") || says("_parallel_degree'") ||
+         (says("distribution") && says("instance_type"));
+}
+
+// SMP's dictionary by its wrapping, or its parameters alone.
+bool is_smp_dictionary(const PythonValue& value) {
+  return std::ranges::any_of(value.entries, [](const PythonEntry& entry) {
+    if (entry.key == "smdistributed" || entry.key == "modelparallel") return true;
+    const auto is = [&](const ForeignKey& row) { return row.key == entry.key; };
+    return std::ranges::any_of(smp_v1_keys(), is) || std::ranges::any_of(smp_v2_keys(), is);
+  });
+}
+
+ForeignFormat json_format(const JobSource& source) {
+  Diagnostics diagnostics;
+  const YamlTree tree =
+      parse_json(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
+  if (!tree.complete) {
+    // A dictionary as it stands in a script: 'x', True, or a comma too many.
+    Diagnostics of_python;
+    const PythonScript script =
+        read_python(source.text, of_python.add_source(source.path, source.text), of_python);
+    const bool is_python =
+        !of_python.any() && script.last != nullptr && script.last->kind == PythonValue::Kind::kMap;
+    if (is_python && is_smp_dictionary(*script.last)) return ForeignFormat::kSageMaker;
+    diagnostics.raise_if_any();
+  }
+  const YamlNode& root = tree.root;
+  if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
+    throw ConfigError(
+        source.path +
+        ": this is a notebook: write its cells to a script, as jupyter nbconvert --to "
+        "script does, and import that");
+  }
+  if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
+  if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;
+  const size_t smp = std::max(keys_in(root, smp_v1_keys()), keys_in(root, smp_v2_keys()));
+  const size_t deepspeed = keys_in(root, deepspeed_keys());
+  const size_t huggingface = keys_in(root, huggingface_keys());
+  if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
+  if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
+  if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
+  throw ConfigError(
+      fmt::format("{}: what this JSON is cannot be told by its keys: say --from hf, "
+                  "smp-v1, smp-v2 or deepspeed",
+                  source.path));
+}
+
+}  // namespace
+
 ForeignFormat smp_version(const YamlNode& root, const std::string& path) {
   if (has_any(root, {"torch_distributed"})) return ForeignFormat::kSmpV2;
   if (has_any(root, {"mpi"})) return ForeignFormat::kSmpV1;
@@ -66,28 +122,6 @@ ForeignFormat smp_version(const YamlNode& root, const std::string& path) {
       fmt::format("{}: an SMP dictionary {}: say --from smp-v1 or --from smp-v2", path,
                   one ? "with keys of both versions" : "whose keys are in both versions"));
 }
-
-ForeignFormat json_format(const JobSource& source) {
-  Diagnostics diagnostics;
-  const YamlTree tree =
-      parse_json(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
-  if (!tree.complete) diagnostics.raise_if_any();
-  const YamlNode& root = tree.root;
-  if (has_any(root, {"smdistributed", "modelparallel"})) return smp_version(root, source.path);
-  if (has_any(root, {"model_type", "architectures"})) return ForeignFormat::kHuggingFace;
-  const size_t smp = std::max(keys_in(root, smp_v1_keys()), keys_in(root, smp_v2_keys()));
-  const size_t deepspeed = keys_in(root, deepspeed_keys());
-  const size_t huggingface = keys_in(root, huggingface_keys());
-  if (smp > deepspeed && smp > huggingface) return smp_version(root, source.path);
-  if (deepspeed > smp && deepspeed > huggingface) return ForeignFormat::kDeepSpeed;
-  if (huggingface > smp && huggingface > deepspeed) return ForeignFormat::kHuggingFace;
-  throw ConfigError(
-      fmt::format("{}: what this JSON is cannot be told by its keys: say --from hf, "
-                  "smp-v1, smp-v2 or deepspeed",
-                  source.path));
-}
-
-}  // namespace
 
 std::string_view name_of(ForeignFormat format) {
   return kNames.at(static_cast<size_t>(format)).word;
@@ -115,6 +149,9 @@ std::optional<int64_t> ImportContext::world() const {
 
 ForeignFormat recognise(const JobSource& source) {
   if (is_json(source.text)) return json_format(source);
+  if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
+    return ForeignFormat::kSageMaker;
+  }
   for (const ShellWord& word : shell_words(source.text, 0)) {
     if (!word.text.starts_with("--")) continue;
     const std::string flag = word.text.substr(2, word.text.find('=') - 2);
@@ -150,8 +187,9 @@ Imported import_source(const JobSource& source, ForeignFormat format,
   out.file = source.path;
   Diagnostics diagnostics;
   const int number = diagnostics.add_source(source.path, source.text);
-  if (format == ForeignFormat::kMegatron) {
-    read_megatron(source, number, diagnostics, context, out);
+  if (format == ForeignFormat::kMegatron || format == ForeignFormat::kSageMaker) {
+    (format == ForeignFormat::kMegatron ? read_megatron : read_sagemaker)(
+        source, number, diagnostics, context, out);
     diagnostics.raise_if_any();
     return out;
   }
@@ -165,7 +203,8 @@ Imported import_source(const JobSource& source, ForeignFormat format,
     case ForeignFormat::kSmpV2: read_smp_v2(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kDeepSpeed: read_deepspeed(tree.root, diagnostics, context, out); break;
     case ForeignFormat::kAccelerate: read_accelerate(tree.root, diagnostics, context, out); break;
-    case ForeignFormat::kMegatron: break;
+    case ForeignFormat::kMegatron:
+    case ForeignFormat::kSageMaker: break;
   }
   diagnostics.raise_if_any();
   return out;

@@ -6,7 +6,6 @@
 #include "foreign_keys.h"
 #include "huggingface_rope.h"
 #include "huggingface_types.h"
-#include "smp/plan/suggest.h"
 
 // A Hugging Face config.json as the model section of a job file.
 namespace smp {
@@ -29,9 +28,8 @@ class HuggingFaceModel {
     refuse_names_of_others();
     blocks();
     const int64_t head_dim = sizes();
-    if (type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5) {
-      read_huggingface_rope(type_, head_dim, reader_);
-    }
+    const bool rotary = type_.blocks != Blocks::kGpt2 && type_.blocks != Blocks::kT5;
+    set_positions(rotary ? read_huggingface_rope(type_, head_dim, reader_) : 0);
     experts();
     dropout();
     windows();
@@ -78,6 +76,18 @@ class HuggingFaceModel {
     return value;
   }
 
+  int64_t positions() const {
+    return reader_.whole(type_.positions).value_or(type_.positions_default);
+  }
+  // `scaled`: what scaled rotary frequencies reach, or 0.
+  void set_positions(int64_t scaled) {
+    const int64_t value = scaled > 0 ? scaled : positions();
+    if (value == 0) return;
+    reader_.set("model.max_positions", fmt::format("{}", value),
+                scaled > 0 ? "the original positions x the factor of the rope scaling"
+                           : origin(type_.positions));
+  }
+
   // The width of a head, or 0.
   int64_t sizes() {
     const int64_t hidden = size(type_.hidden, "hidden_size", type_.hidden_default);
@@ -107,8 +117,6 @@ class HuggingFaceModel {
     const int64_t ffn_default = type_.ffn_default > 0 ? type_.ffn_default : 4 * hidden;
     set(type_.ffn, "ffn_hidden_size", reader_.whole(type_.ffn).value_or(ffn_default));
     size("vocab_size", "vocab_size", type_.vocab_default);
-    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
-    if (positions > 0) set(type_.positions, "max_positions", positions);
     set_word(
         "tie_word_embeddings", "tied_embeddings",
         reader_.boolean("tie_word_embeddings").value_or(type_.tied_default) ? "true" : "false");
@@ -188,7 +196,14 @@ class HuggingFaceModel {
     set_word(type_.activation, "mlp", activation);
     set_word("", "norm", llama || t5 ? "rmsnorm" : "layernorm");
     set_word("", "position_embedding", t5 ? "relative" : "rotary");
-    flag(has_bias_key ? "attention_bias" : "", "qkv_bias", biased || type_.name == "qwen2");
+    // qwen2 always has them; qwen2_moe unless it says otherwise.
+    const bool qwen2_moe = type_.name == "qwen2_moe";
+    const bool qwen2 =
+        type_.name == "qwen2" || (qwen2_moe && reader_.boolean("qkv_bias").value_or(true));
+    flag(has_bias_key ? "attention_bias"
+         : qwen2_moe  ? "qkv_bias"
+                      : "",
+         "qkv_bias", biased || qwen2);
     flag(has_bias_key ? "attention_bias" : "", "attention_output_bias", biased);
     flag(type_.name == "llama" ? "mlp_bias" : "", "mlp_bias", mlp_bias);
     flag("", "head_bias", phi);
@@ -201,19 +216,28 @@ class HuggingFaceModel {
 
   void experts() {
     const bool mixtral = type_.name == "mixtral";
-    if (!mixtral && type_.name != "qwen3_moe") return;
+    const bool qwen2 = type_.name == "qwen2_moe";
+    if (!mixtral && !qwen2 && type_.name != "qwen3_moe") return;
     const std::string_view key =
         mixtral && reader_.has("num_local_experts") ? "num_local_experts" : "num_experts";
-    set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : 128));
+    set(key, "num_experts", reader_.whole(key).value_or(mixtral ? 8 : qwen2 ? 60 : 128));
     set("num_experts_per_tok", "experts_per_token",
-        reader_.whole("num_experts_per_tok").value_or(mixtral ? 2 : 8));
+        reader_.whole("num_experts_per_tok")
+            .value_or(mixtral ? 2
+                      : qwen2 ? 4
+                              : 8));
     if (mixtral) {
       set("intermediate_size", "expert_ffn_hidden_size",
           reader_.whole("intermediate_size").value_or(type_.ffn_default));
       return;
     }
     set("moe_intermediate_size", "expert_ffn_hidden_size",
-        reader_.whole("moe_intermediate_size").value_or(768));
+        reader_.whole("moe_intermediate_size").value_or(qwen2 ? 1408 : 768));
+    if (qwen2) {
+      set("shared_expert_intermediate_size", "shared_expert_ffn_hidden_size",
+          reader_.whole("shared_expert_intermediate_size").value_or(5632));
+      set_word("", "shared_expert_gate", "true");
+    }
     const int64_t period = reader_.whole("decoder_sparse_step").value_or(1);
     set("decoder_sparse_step", "moe_layer_period", period);
     // Block i has experts where (i + 1) % step = 0: the first of each `step` begin dense.
@@ -270,12 +294,11 @@ class HuggingFaceModel {
     const bool by_type = type_.name == "mistral" || type_.name == "mixtral";
     const bool used = reader_.boolean("use_sliding_window").value_or(false) || by_type;
     const auto window = reader_.whole("sliding_window");
-    const int64_t positions = reader_.whole(type_.positions).value_or(type_.positions_default);
     const int64_t layers = reader_.whole(type_.layers).value_or(type_.layers_default);
     const int64_t windowed = windowed_layers(by_type, layers);
     if (!window || !used || windowed == 0) return;
     set("sliding_window", "sliding_window", *window);
-    if (windowed == layers || *window >= positions) return;
+    if (windowed == layers || *window >= positions()) return;
     reader_.error(reader_.has("layer_types")         ? "layer_types"
                   : reader_.has("max_window_layers") ? "max_window_layers"
                                                      : "use_sliding_window",
@@ -334,17 +357,30 @@ const HuggingFaceType* type_of(const YamlNode& root, Diagnostics& diagnostics) {
   for (const HuggingFaceType& type : huggingface_types()) {
     if (entry->value.text == type.name) return &type;
   }
-  std::vector<std::string> names;
-  for (const HuggingFaceType& type : huggingface_types()) names.emplace_back(type.name);
-  const auto near = nearest(entry->value.text, names);
+  // No type is suggested: programs write this key, and a name that is nearly another one's (phi3,
+  // qwen3_next) is that of another architecture.
   diagnostics.error(
       entry->value.place,
-      fmt::format("model_type {} is not read{} The types are {}. The sizes of any other can be "
+      fmt::format("model_type {} is not read. The types are {}. The sizes of any other can be "
                   "given by hand, as in model: {{family: transformer, num_layers: 32, hidden_size: "
                   "4096, ...}} (docs/job-file.md)",
-                  described(entry->value), near ? fmt::format(", did you mean '{}'?", *near) : ".",
-                  type_list()));
+                  described(entry->value), type_list()));
   return nullptr;
+}
+
+// transformers 5 can give kinds of layers their own: {"full_attention": {...}, ...}.
+void refuse_rope_by_layers(const YamlNode& root, Diagnostics& diagnostics) {
+  for (const std::string_view group : {"rope_parameters", "rope_scaling"}) {
+    const YamlEntry* entry = root.find(group);
+    if (entry == nullptr) continue;
+    for (const YamlEntry& part : entry->value.entries) {
+      if (part.value.kind != YamlNode::Kind::kMap) continue;
+      diagnostics.error(part.place,
+                        fmt::format("{}.{}: a job file has one rotary embedding for all "
+                                    "layers",
+                                    group, part.key));
+    }
+  }
 }
 
 std::string name_from(const ForeignReader& reader, const HuggingFaceType& type) {
@@ -369,6 +405,7 @@ void read_huggingface(const YamlNode& root, Diagnostics& diagnostics, Imported& 
   }
   const HuggingFaceType* type = type_of(root, diagnostics);
   if (type == nullptr) return;
+  refuse_rope_by_layers(root, diagnostics);
   YamlNode known = root;
   std::erase_if(known.entries, [](const YamlEntry& entry) {
     return std::ranges::count(huggingface_words(), entry.key) > 0;

@@ -63,6 +63,7 @@ const std::vector<ForeignKey>& megatron_keys() {
        "the same; ffn-hidden-size by default", "", "", 1, 1 << 20},
       {"moe-shared-expert-intermediate-size", Form::kWhole, Use::kCopied,
        "model.shared_expert_ffn_hidden_size", kSame, "", "", 1, 1 << 20},
+      {"moe-shared-expert-gate", Form::kBool, Use::kCopied, "model.shared_expert_gate", kSame},
       {"moe-layer-freq", Form::kText, Use::kRead,
        "model.moe_layer_period, model.first_dense_layers",
        "a number, or ([0]*a+[1]*b) for dense layers that come first"},

@@ -281,7 +281,7 @@ void read_smp_v1(const YamlNode& root, Diagnostics& diagnostics, const ImportCon
       refuse_other_version(*parameters, smp_v1_keys(), smp_v2_keys(), "SMP v2", diagnostics), "",
       UnknownKeys::kError);
   reader.copy_all();
-  reader.set("parallel.profile", "smp_v1", "SMP v1");
+  note_profile(reader, "smp_v1");
   if (const auto processes = smp_processes_per_host(root, diagnostics, out)) {
     reader.set("cluster.processes_per_host", fmt::format("{}", *processes),
                "mpi.processes_per_host");

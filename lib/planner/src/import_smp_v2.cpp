@@ -45,7 +45,7 @@ void read_smp_v2(const YamlNode& root, Diagnostics& diagnostics, const ImportCon
       refuse_other_version(*parameters, smp_v2_keys(), smp_v1_keys(), "SMP v1", diagnostics), "",
       UnknownKeys::kError);
   reader.copy_all();
-  reader.set("parallel.profile", "smp_v2", "SMP v2");
+  note_profile(reader, "smp_v2");
   reader.set("parallel.pipeline_parallel_degree", "1", "SMP v2 has no pipeline");
   const std::optional<int64_t> processes = smp_processes_per_host(root, diagnostics, out);
   if (processes) {

@@ -13,6 +13,7 @@
 #include "resolve.h"
 #include "smp/plan/job_names.h"
 #include "smp/plan/layers.h"
+#include "smp/plan/operators.h"
 #include "smp/plan/schedule.h"
 #include "smp/planner/fit.h"
 #include "smp/planner/memory_model.h"
@@ -61,6 +62,13 @@ std::string layout_line(const Plan& plan) {
     }
   }
   return line;
+}
+
+// What a run of the plan reads; nothing where the plan is not for a run.
+std::string data_line(const Plan& plan) {
+  const std::string& path = plan.job.training.data_path;
+  if (path.empty() || is_list(plan.job.model)) return "";
+  return fmt::format("data     {}: each byte is a token, of 256\n", path);
 }
 
 std::array<int64_t, kMemoryCategories> by_category(const RankPrediction& rank) {
@@ -296,6 +304,7 @@ std::string report_text(const SearchResult& result, const ReportOptions& options
                       batch_equation({*training.micro_batch, *training.microbatches},
                                      degrees.data(), training.sequence_length),
                       with_commas(training.max_tokens_per_batch));
+  text += data_line(plan);
   for (size_t i = 0; i < plan.reasons.size(); ++i) {
     text += fmt::format("{}{}\n", i == 0 ? "why      " : "         ", plan.reasons[i]);
   }

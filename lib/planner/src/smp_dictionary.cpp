@@ -102,6 +102,13 @@ YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<Fore
   return rest;
 }
 
+void note_profile(ForeignReader& reader, std::string_view profile) {
+  reader.note(
+      fmt::format("priced as this engine runs it, which takes training.steps and "
+                  "training.data.path; smp-plan --set parallel.profile={} prices it as SMP",
+                  profile));
+}
+
 void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
                         const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
                         int64_t pipeline_degree, std::string_view origin,

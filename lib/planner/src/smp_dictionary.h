@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -8,6 +9,9 @@
 
 // What the dictionaries of SMP v1 and v2 share: where their parameters stand. Pure.
 namespace smp {
+
+// v1 or v2, by the keys that only one of them has. Throws ConfigError where that is not clear.
+ForeignFormat smp_version(const YamlNode& root, const std::string& path);
 
 // The map of parameters: the document itself, or what stands under smdistributed.modelparallel or
 // modelparallel (the `distribution` of the SageMaker SDK). nullptr, and a report, where it is
@@ -22,6 +26,9 @@ std::optional<int64_t> smp_processes_per_host(const YamlNode& root, Diagnostics&
 YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<ForeignKey>& own,
                               const std::vector<ForeignKey>& other, std::string_view other_name,
                               Diagnostics& diagnostics);
+
+// That the job is priced as this engine's, which can run it, and how it is priced as SMP's own.
+void note_profile(ForeignReader& reader, std::string_view profile);
 
 // `sharding` over all data-parallel ranks: with their number where the world is known, else the
 // note that it is not. `model_ranks` = p x t.

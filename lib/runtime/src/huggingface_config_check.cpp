@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 
 #include "json_depth.h"
@@ -165,18 +166,31 @@ class ConfigCheck {
     return theirs_.at(key).get<int64_t>();
   }
 
-  // Their rotary embedding as one object, under the names of transformers 5.
+  // Their rotary embedding as one object, under the names of transformers 5. What is said in
+  // several places must be the same.
   OrderedJson their_rope() const {
     OrderedJson rope = OrderedJson::object();
-    for (const char* key : {"rope_scaling", "rope_parameters"}) {
-      if (!has(key)) continue;
-      if (!theirs_.at(key).is_object())
-        refuse(fmt::format("{} is {}", key, theirs_.at(key).dump()));
-      rope.update(theirs_.at(key));
+    std::map<std::string, std::string> places;
+    const auto say = [&](std::string key, const std::string& place, const OrderedJson& value) {
+      if (key == "type") key = "rope_type";
+      const auto [first, is_new] = places.try_emplace(key, place);
+      if (!is_new && rope.at(key) != value) {
+        refuse(fmt::format("keys disagree: {} is {}, but {} is {}", first->second,
+                           rope.at(key).dump(), place, value.dump()));
+      }
+      rope[key] = value;
+    };
+    for (const char* group : {"rope_scaling", "rope_parameters"}) {
+      if (!has(group)) continue;
+      if (!theirs_.at(group).is_object())
+        refuse(fmt::format("{} is {}", group, theirs_.at(group).dump()));
+      for (const auto& [key, value] : theirs_.at(group).items()) {
+        say(key, fmt::format("{}.{}", group, key), value);
+      }
     }
-    if (!rope.contains("rope_type")) rope["rope_type"] = rope.value("type", OrderedJson("default"));
+    if (!rope.contains("rope_type")) rope["rope_type"] = "default";
     for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
-      if (!rope.contains(key) && has(key)) rope[key] = theirs_.at(key);
+      if (has(key)) say(key, key, theirs_.at(key));
     }
     if (!rope.contains("rope_theta")) rope["rope_theta"] = kRopeTheta;
     if (!rope.contains("partial_rotary_factor")) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "new_tensors.h"
+#include "number_formats.h"
 #include "owned_part.h"
 #include "smp/comm/communicator.h"
 #include "smp/plan/check.h"
@@ -243,15 +244,40 @@ class WeightGatherer {
 
 }  // namespace
 
+namespace {
+
+DType saved_dtype(const Plan& plan, DType trained) {
+  switch (plan.job.training.save_weights_as.value_or(Precision::kFp8)) {
+    case Precision::kFp32: return DType::kF32;
+    case Precision::kFp64: return DType::kF64;
+    case Precision::kBf16: return DType::kBF16;
+    case Precision::kFp16: return DType::kF16;
+    case Precision::kFp8: return trained;  // not said
+  }
+  check_failed(__FILE__, __LINE__, "unknown precision");
+}
+
+// The block as the file's type, rounded to nearest.
+at::Tensor as_saved(const at::Tensor& block, DType from, DType to) {
+  if (from == to) return block;
+  const at::Tensor out = empty_tensor(block.sizes(), scalar_type_of(to));
+  convert_numbers(from, static_cast<const std::byte*>(block.const_data_ptr()), block.numel(), to,
+                  static_cast<std::byte*>(out.mutable_data_ptr()), 1);
+  return out;
+}
+
+}  // namespace
+
 void save_weights(const Plan& plan, const FlatParameters& parameters, Communicator& world,
                   const std::string& dir) {
+  const DType dtype = saved_dtype(plan, parameters.dtype());
   const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(plan.job.model);
   std::unique_ptr<SafetensorsWriter> writer;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir);
     std::vector<SafetensorsEntry> entries;
     for (const HuggingFaceTensor& tensor : tensors) {
-      entries.push_back({tensor.name, parameters.dtype(), tensor.shape});
+      entries.push_back({tensor.name, dtype, tensor.shape});
     }
     writer = std::make_unique<SafetensorsWriter>(dir + "/model.safetensors", std::move(entries));
   }
@@ -259,16 +285,14 @@ void save_weights(const Plan& plan, const FlatParameters& parameters, Communicat
   for (const HuggingFaceTensor& tensor : tensors) {
     for (const Box& block : blocks_of(tensor, bytes_of(parameters.dtype()))) {
       const at::Tensor stored = gatherer.gather(tensor, block);
-      if (writer) {
-        writer->append(tensor.name, stored.const_data_ptr(),
-                       stored.numel() * bytes_of(parameters.dtype()));
-      }
+      if (!writer) continue;
+      const at::Tensor saved = as_saved(stored, parameters.dtype(), dtype);
+      writer->append(tensor.name, saved.const_data_ptr(), saved.numel() * bytes_of(dtype));
     }
   }
   if (!writer) return;
   writer->finish();
-  write_file_atomically(dir + "/config.json",
-                        huggingface_config(plan.job.model, parameters.dtype()));
+  write_file_atomically(dir + "/config.json", huggingface_config(plan.job.model, dtype));
 }
 
 }  // namespace smp

@@ -4,16 +4,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "json_depth.h"
+#include "kept_files.h"
 #include "number_formats.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/plan/json.h"
 #include "smp/plan/unreadable.h"
 
@@ -24,13 +28,32 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-constexpr std::string_view kGpt2Prefix = "transformer.";
+// What torch.compile, FSDP and activation checkpointing put into names, anywhere.
+constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                                       "_checkpoint_wrapped_module."};
 constexpr int64_t kReadBytes = 1 << 20;
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_unreadable(fmt::format("training.init_from: cannot read {}", path), errno);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (const std::string lfs = git_lfs_complaint(text); !lfs.empty()) {
+    throw ConfigError(fmt::format("training.init_from: {}: {}", path, lfs));
+  }
+  return text;
+}
+
+std::string without_wrappers(std::string name) {
+  for (const std::string_view wrapper : kWrappers) {
+    for (size_t at = name.find(wrapper); at != name.npos; at = name.find(wrapper, at)) {
+      if (at == 0 || name[at - 1] == '.') {
+        name.erase(at, wrapper.size());
+      } else {
+        ++at;
+      }
+    }
+  }
+  return name;
 }
 
 // Buffers that older files carry beside the weights: masks and rotary frequencies.
@@ -73,7 +96,9 @@ HuggingFaceWeights::HuggingFaceWeights(std::string folder, const ModelSpec& mode
     : folder_(std::move(folder)) {
   const std::string config = folder_ + "/config.json";
   check_huggingface_config(config, text_of(config), model);
+  files_to_keep(folder_);
   open_files();
+  name_as_models_do(model);
   check_tensors(model);
   look_at_all();
 }
@@ -138,28 +163,113 @@ void HuggingFaceWeights::add_file(const std::string& name) {
   }
 }
 
-// GPT-2's own files are those of its body, without the name of the body in front.
-std::string HuggingFaceWeights::their_name(const std::string& name, const ModelSpec& model) const {
-  const bool is_body = model.family == ModelFamily::kGpt2 && stored_.count("wte.weight") != 0;
-  return is_body && name.starts_with(kGpt2Prefix) ? name.substr(kGpt2Prefix.size()) : name;
+// Under the names that the model's class gives: without what wrappers of PyTorch put in front, and
+// with the name of the body where the file is that of a body alone, as GPT-2's own are.
+void HuggingFaceWeights::name_as_models_do(const ModelSpec& model) {
+  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  std::set<std::string> wanted;
+  for (const HuggingFaceTensor& tensor : tensors) wanted.insert(tensor.name);
+  std::vector<std::pair<std::string, Stored>> named;
+  for (const auto& [name, stored] : stored_) named.emplace_back(without_wrappers(name), stored);
+  const auto has = [&](const std::string& name) {
+    return std::ranges::any_of(named, [&](const auto& item) { return item.first == name; });
+  };
+  const auto all_begin = [&](std::string_view prefix) {
+    return std::ranges::all_of(named,
+                               [&](const auto& item) { return item.first.starts_with(prefix); });
+  };
+  const std::string& table = tensors.front().name;
+  for (const std::string_view prefix : {"module.", "model.", "transformer."}) {
+    while (!named.empty() && !has(table) && all_begin(prefix)) {
+      for (auto& [name, stored] : named) name.erase(0, prefix.size());
+    }
+  }
+  const std::string body = table.substr(0, table.find('.') + 1);
+  const bool is_body = !has(table) && has(table.substr(body.size()));
+  stored_.clear();
+  for (auto& [name, stored] : named) {
+    if (is_body && wanted.count(body + name) > 0) name = body + name;
+    const auto [first, is_new] = stored_.emplace(name, stored);
+    if (is_new) continue;
+    throw ConfigError(
+        fmt::format("training.init_from: {}: tensors '{}' and '{}' are both '{}' of "
+                    "the model",
+                    folder_, first->second.entry->name, stored.entry->name, name));
+  }
+}
+
+// Where a model's head or its stacks have the token table too, files may hold it again: it must be
+// the same.
+void HuggingFaceWeights::take_copies_of_table(const std::string& table, const ModelSpec& model) {
+  for (const char* copy :
+       {"lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
+    const bool of_head = copy == std::string_view("lm_head.weight");
+    const auto again = stored_.find(copy);
+    if (again == stored_.end() || (of_head && !model.tied_embeddings)) continue;
+    const auto first = stored_.find(table);
+    if (first == stored_.end()) {
+      stored_[table] = again->second;
+    } else if (!equal(first->second, again->second)) {
+      throw ConfigError(fmt::format(
+          "training.init_from: {}: tensors '{}' and '{}' differ, but {}", folder_,
+          again->second.entry->name, first->second.entry->name,
+          of_head ? "the model is tied, which makes one of them: where its head is another "
+                    "matrix, set tie_word_embeddings in config.json and model.tied_embeddings to "
+                    "false"
+                  : "this model has one table for both stacks"));
+    }
+    stored_.erase(copy);
+  }
+}
+
+bool HuggingFaceWeights::equal(const Stored& a, const Stored& b) {
+  if (a.entry->shape != b.entry->shape || a.entry->dtype != b.entry->dtype) return false;
+  std::vector<std::byte> of_a, of_b;
+  for (int64_t at = 0; at < a.entry->bytes(); at += kReadBytes) {
+    const int64_t bytes = std::min(kReadBytes, a.entry->bytes() - at);
+    of_a.resize(static_cast<size_t>(bytes));
+    of_b.resize(static_cast<size_t>(bytes));
+    a.file->read(*a.entry, at, bytes, of_a.data());
+    b.file->read(*b.entry, at, bytes, of_b.data());
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+// Why a tensor may be missing.
+std::string HuggingFaceWeights::hint_of_missing(const std::string& name) const {
+  if (name == "lm_head.weight") {
+    return ": tie_word_embeddings in config.json and model.tied_embeddings are false; where the "
+           "head is the embedding's own matrix, set both to true";
+  }
+  for (const auto& [stored, where] : stored_) {
+    if (!stored.ends_with("." + name)) continue;
+    return fmt::format(
+        ", but '{}': of the prefixes module., model. and transformer. those are taken off that all "
+        "tensors have",
+        where.entry->name);
+  }
+  return "";
 }
 
 void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
-  std::map<std::string, bool> wanted;
-  for (const HuggingFaceTensor& tensor : huggingface_tensors(model)) {
-    const std::string name = their_name(tensor.name, model);
-    const auto found = stored_.find(name);
+  const std::vector<HuggingFaceTensor> tensors = huggingface_tensors(model);
+  take_copies_of_table(tensors.front().name, model);
+  std::set<std::string> wanted;
+  for (const HuggingFaceTensor& tensor : tensors) {
+    const auto found = stored_.find(tensor.name);
     if (found == stored_.end()) {
-      throw ConfigError(fmt::format("training.init_from: {} has no tensor '{}'", folder_, name));
+      throw ConfigError(fmt::format("training.init_from: {} has no tensor '{}'{}", folder_,
+                                    tensor.name, hint_of_missing(tensor.name)));
     }
     const SafetensorsEntry& entry = *found->second.entry;
     if (entry.shape != tensor.shape || !is_floating(entry.dtype)) {
       throw ConfigError(fmt::format(
           "training.init_from: {}: tensor '{}' is {} [{}], the model needs floating-point [{}]",
-          folder_, name, safetensors_name_of(entry.dtype), fmt::join(entry.shape, ", "),
+          folder_, entry.name, safetensors_name_of(entry.dtype), fmt::join(entry.shape, ", "),
           fmt::join(tensor.shape, ", ")));
     }
-    wanted[name] = true;
+    wanted.insert(tensor.name);
     int64_t row = 0;
     for (const ParameterSpec& source : tensor.sources) {
       sources_[source.name] = {found->second, row, tensor.transposed};
@@ -169,10 +279,8 @@ void HuggingFaceWeights::check_tensors(const ModelSpec& model) {
   for (const auto& [name, stored] : stored_) {
     if (wanted.count(name) != 0 || is_buffer(name)) continue;
     throw ConfigError(fmt::format(
-        "training.init_from: {} has a tensor '{}', and this model has none of that name{}", folder_,
-        name,
-        name == "lm_head.weight" ? ": model.tied_embeddings is true, set it to false to use it"
-                                 : ""));
+        "training.init_from: {} has a tensor '{}', and this model has none of that name", folder_,
+        stored.entry->name));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "smp/plan/check.h"
+#include "smp/plan/git_lfs.h"
 #include "smp/runtime/atomic_file.h"
 
 namespace smp {
@@ -39,6 +40,9 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
     throw SafetensorsError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
   }
   try {
+    if (const std::string lfs = git_lfs_complaint_of(path); !lfs.empty()) {
+      throw SafetensorsError(fmt::format("{}: {}", path, lfs));
+    }
     std::string head(static_cast<size_t>(std::min<int64_t>(info.st_size, 8)), '\0');
     read_exactly(fd_, path_, 0, static_cast<int64_t>(head.size()), head.data());
     uint64_t length = 0;

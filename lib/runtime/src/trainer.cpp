@@ -24,6 +24,7 @@
 #include "gpu.h"
 #include "gpu_ledger.h"
 #include "gpu_ways.h"
+#include "kept_files.h"
 #include "smp/comm/fabric.h"
 #include "smp/comm/staged_communicator.h"
 #include "smp/plan/build_id.h"
@@ -299,10 +300,15 @@ void save(const Plan& plan, const TrainOptions& options, ParallelModel& model, M
   model.layers.clear();
   model.optimizer.reset();
   model.parameters->drop_gradients();
-  save_weights(plan, *model.parameters, model.groups->world(), options.run_dir + "/weights");
+  const std::string dir = options.run_dir + "/weights";
+  save_weights(plan, *model.parameters, model.groups->world(), dir);
+  if (ledger.rank() > 0) return;
+  if (const std::string& origin = plan.job.training.init_from; !origin.empty()) {
+    const std::string note = keep_files(origin, dir);
+    if (options.progress != nullptr) std::fputs(note.c_str(), options.progress);
+  }
   const int64_t steps = result.first_step + static_cast<int64_t>(result.losses.size());
-  if (ledger.rank() == 0)
-    write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
+  write_file_atomically(state, fmt::format("{{\"global_step\": {}}}\n", steps));
 }
 
 // Throws where NCCL cannot: ranks of a group would share a GPU.

@@ -36,6 +36,8 @@ enum class AttentionKind { kFlash, kUnfused };
 // Whose habits are priced: the same layout occupies other bytes in each framework.
 enum class Profile { kSmp, kMegatron, kDeepSpeed, kInternEvo, kFsdp, kSmpV1, kSmpV2 };
 enum class OptimizerKind { kAdamW, kSgd };
+// What a token of the text is: the engine has no tokenizer.
+enum class TokenKind { kBytes };
 // After the warm-up; wsd = stable, then a decay.
 enum class LearningRateSchedule { kConstant, kLinear, kCosine, kWsd };
 enum class CollectivesKind { kNccl, kSmddp };  // among GPUs; by their hosts, as SMDDP does
@@ -86,6 +88,7 @@ struct ModelSpec {
   int64_t experts_per_token = 0;
   int64_t expert_ffn_hidden_size = 0;         // = ffn_hidden_size unless given
   int64_t shared_expert_ffn_hidden_size = 0;  // 0 = no shared expert
+  bool shared_expert_gate = false;            // its output is weighed by a row of its own (Qwen)
   int64_t first_dense_layers = 0;
   int64_t moe_layer_period = 1;
   int64_t num_mtp_layers = 0;  // layers that predict further tokens (DeepSeek-V3)
@@ -241,9 +244,11 @@ struct TrainingSpec {
   std::string data_path;  // file or folder of text; "python-stdlib" = the source of
                           // the standard library of the python3 on PATH
   std::vector<std::string> data_suffixes;  // files of a folder that count, e.g. [".py"]
+  std::optional<TokenKind> data_tokens;    // auto: bytes, of a model whose vocabulary is theirs
   ImageFileSpec images;                    // of a model that reads images
   CheckpointSpec checkpoint;
   std::string init_from;  // folder of Hugging Face weights to start from; empty = drawn from `seed`
+  std::optional<Precision> save_weights_as;  // type of the saved weights; auto: the trained ones'
 };
 
 // Whose matrices the tensor ranks share. Those of the other kinds are whole on each of them, which

@@ -8,14 +8,22 @@
 
 #include "smp/plan/job_reader.h"
 
-// Reads what users have - a Hugging Face config.json, SMP dictionaries, DeepSpeed JSON, a Megatron
-// command line, accelerate YAML - into keys of a job file. Each format is one table of its keys
-// (what each becomes, or why it cannot), which drives the reader, docs/interchange.md and the
-// tests. Pure functions of (name, text); safe from any thread.
+// Reads what users have - a Hugging Face config.json, SMP dictionaries and the scripts that hold
+// them, DeepSpeed JSON, a Megatron command line, accelerate YAML - into keys of a job file. Each
+// format is one table of its keys (what each becomes, or why it cannot), which drives the reader,
+// docs/interchange.md and the tests. Pure functions of (name, text); safe from any thread.
 namespace smp {
 
-enum class ForeignFormat { kHuggingFace, kSmpV1, kSmpV2, kDeepSpeed, kMegatron, kAccelerate };
-inline constexpr int kForeignFormats = 6;
+enum class ForeignFormat {
+  kHuggingFace,
+  kSmpV1,
+  kSmpV2,
+  kDeepSpeed,
+  kMegatron,
+  kAccelerate,
+  kSageMaker
+};
+inline constexpr int kForeignFormats = 7;
 std::string_view name_of(ForeignFormat format);   // the word of --from: "hf", "smp-v1", ...
 std::string_view title_of(ForeignFormat format);  // for people: "Hugging Face config.json"
 std::optional<ForeignFormat> foreign_format_named(std::string_view name);

@@ -28,7 +28,8 @@ struct HuggingFaceTensor {
 std::vector<HuggingFaceTensor> huggingface_tensors(const ModelSpec& model);
 std::string huggingface_config(const ModelSpec& model, DType dtype);  // config.json
 
-// Writes <dir>/model.safetensors and <dir>/config.json, each atomically, on rank 0. Collective over
+// Writes <dir>/model.safetensors, in the type that training.save_weights_as says, and
+// <dir>/config.json, each atomically, on rank 0. Collective over
 // `world`: the tensors travel to rank 0 in blocks (traffic "save.weights") and from there into the
 // file, so that a rank holds two blocks of 256 KiB (a tensor's row, if that is longer) at a time
 // beside its weights, charged as workspace.

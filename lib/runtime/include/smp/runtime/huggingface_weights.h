@@ -15,7 +15,9 @@
 // A folder of Hugging Face weights (config.json and model.safetensors, or its shards with
 // model.safetensors.index.json) as our parameters: the names of huggingface_export.h, backwards.
 // Strict: the config must describe this very model, and the files hold its tensors, all of them, in
-// their shapes, and no others. Only what is asked for is read. No torch; one thread at a time.
+// their shapes, and no others; but prefixes that wrappers of PyTorch leave are taken off, and a
+// tied head may be there again, equal. Only what is asked for is read, and such a head. No torch;
+// one thread at a time.
 namespace smp {
 
 class HuggingFaceWeights {
@@ -50,15 +52,18 @@ class HuggingFaceWeights {
   void open_files();
   void look_at_all();
   void add_file(const std::string& name);
+  void name_as_models_do(const ModelSpec& model);
+  void take_copies_of_table(const std::string& table, const ModelSpec& model);
+  static bool equal(const Stored& a, const Stored& b);
+  std::string hint_of_missing(const std::string& name) const;
   void check_tensors(const ModelSpec& model);
-  std::string their_name(const std::string& name, const ModelSpec& model) const;
 
   std::string folder_;
   std::vector<KnownFile> known_;  // all of its files that are read
   std::map<std::string, std::unique_ptr<SafetensorsReader>> files_;  // by name
-  std::map<std::string, Stored> stored_;                             // by their name
-  std::map<std::string, std::string> file_of_;                       // tensor to file
-  std::map<std::string, Source> sources_;                            // by our name
+  std::map<std::string, Stored> stored_;        // by their name, once read by the model's
+  std::map<std::string, std::string> file_of_;  // tensor to file
+  std::map<std::string, Source> sources_;       // by our name
 };
 
 // The file of each tensor, as model.safetensors.index.json says it. Throws ConfigError for what is
