@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "foreign_keys.h"
-#include "shell_words.h"
+#include "shell_script.h"
 #include "smp/plan/diagnostics.h"
 #include "smp/planner/import.h"
 
