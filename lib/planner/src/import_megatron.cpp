@@ -269,7 +269,7 @@ void read_megatron(const JobSource& source, int number, Diagnostics& diagnostics
   const std::vector<ShellWord> words = megatron_command(script, number, diagnostics, out);
   if (diagnostics.any()) return;
   ForeignReader reader(megatron_keys(), diagnostics, out);
-  read_megatron_flags(words, reader, diagnostics, out);
+  read_megatron_flags(words, context, reader, diagnostics, out);
   MegatronLine(reader, context).read();
 }
 

@@ -60,8 +60,9 @@ std::string one_name(std::string flag) {
 
 class FlagScan {
  public:
-  FlagScan(ForeignReader& reader, Diagnostics& diagnostics, Imported& out)
-      : reader_(reader), diagnostics_(diagnostics), out_(out) {}
+  FlagScan(const ImportContext& context, ForeignReader& reader, Diagnostics& diagnostics,
+           Imported& out)
+      : context_(context), reader_(reader), diagnostics_(diagnostics), out_(out) {}
 
   void scan(const std::vector<ShellWord>& words) {
     for (size_t i = 0; i < words.size(); ++i) {
@@ -148,13 +149,21 @@ class FlagScan {
     }
     for (size_t i = 0; row.use != Use::kIgnored && i < used; ++i) {
       const ShellWord& value = values[i];
+      const bool doubtful = value.only_if || value.unknown;
+      const bool hosts = flag == "nnodes", processes = flag == "nproc-per-node";
+      if (doubtful && ((hosts && context_.hosts) || (processes && context_.processes_per_host))) {
+        return;  // the call says it
+      }
       if (value.only_if || (value.unknown && value.unknown->choice)) {
         refuse_choice(flag, value.only_if ? *value.only_if : *value.unknown, false);
         return;
       }
       if (!value.unknown) continue;
-      diagnostics_.error(value.place, fmt::format("the value of --{} is {}: write the value there",
-                                                  flag, value.unknown->what));
+      diagnostics_.error(value.place, fmt::format("the value of --{} is {}: {}", flag,
+                                                  value.unknown->what,
+                                                  hosts       ? "give --hosts N"
+                                                  : processes ? "give --processes-per-host N"
+                                                              : "write the value there"));
       return;
     }
     if (reader_.has(flag)) {
@@ -185,6 +194,7 @@ class FlagScan {
         fmt::format("{}:{}:{}: unknown flag '--{}'", out_.file, place.line, place.column, flag));
   }
 
+  const ImportContext& context_;
   ForeignReader& reader_;
   Diagnostics& diagnostics_;
   Imported& out_;
@@ -193,9 +203,9 @@ class FlagScan {
 
 }  // namespace
 
-void read_megatron_flags(const std::vector<ShellWord>& words, ForeignReader& reader,
-                         Diagnostics& diagnostics, Imported& out) {
-  FlagScan(reader, diagnostics, out).scan(words);
+void read_megatron_flags(const std::vector<ShellWord>& words, const ImportContext& context,
+                         ForeignReader& reader, Diagnostics& diagnostics, Imported& out) {
+  FlagScan(context, reader, diagnostics, out).scan(words);
 }
 
 }  // namespace smp

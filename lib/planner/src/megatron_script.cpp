@@ -127,7 +127,7 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
   std::string defaults;
   for (const auto& [name, text] : script.defaults) {
     if (text.find('/') != std::string::npos) continue;  // a path is no part of a plan
-    defaults += fmt::format("{}{} = {}", defaults.empty() ? "" : ", ", name, text);
+    defaults += fmt::format("{}${} = {}", defaults.empty() ? "" : ", ", name, text);
   }
   if (!defaults.empty()) {
     out.notes.push_back("not set in this text, and read as their defaults: " + defaults);

@@ -119,7 +119,11 @@ ShellText ShellExpansion::expanded(const std::vector<ShellPart>& parts) {
 }
 
 void ShellExpansion::put_unknown(int32_t doubt, const ShellPart& part, ShellText& out) {
-  out.push_back({.kind = ShellChar::Kind::kUnknown, .quoted = part.quoted, .doubt = doubt, .at = part.at});
+  // "${A[@]}" may be any number of words.
+  out.push_back({.kind = ShellChar::Kind::kUnknown,
+                 .quoted = part.quoted && !is_all(part),
+                 .doubt = doubt,
+                 .at = part.at});
 }
 
 void ShellExpansion::put(const std::vector<ShellItem>& items, const ShellPart& part,
@@ -185,6 +189,7 @@ std::optional<std::vector<ShellItem>> ShellExpansion::lookup(const ShellPart& pa
   const auto found = variables_.find(part.name);
   if (found == variables_.end()) {
     doubt = add_doubt(fmt::format("${}, which this text does not set", part.name), part.at, true);
+    doubts_[static_cast<size_t>(doubt)].name = part.name;
     return std::nullopt;
   }
   const std::vector<ShellItem>& items = found->second.items;
@@ -263,7 +268,7 @@ void ShellExpansion::variable(const ShellPart& part, ShellText& out) {
     out.insert(out.end(), stands.begin(), stands.end());
     return;
   }
-  if (unset) defaults_.push_back({part.name, plain_text(other)});
+  if (unset) add_default(part.name, plain_text(other));
   if (part.op.ends_with('=')) {
     ShellText value = other;
     for (ShellChar& c : value) c.quoted = false;

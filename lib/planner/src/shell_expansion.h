@@ -43,6 +43,9 @@ class ShellExpansion {
     arguments_ = std::move(arguments);
   }
   const std::optional<std::vector<ShellText>>& arguments() const { return arguments_; }
+  void add_default(std::string name, std::string text) {
+    defaults_.push_back({std::move(name), std::move(text)});
+  }
   const std::vector<ShellDefault>& defaults() const { return defaults_; }
 
  private:

@@ -227,6 +227,7 @@ void ShellLexer::part(std::vector<ShellPart>& parts, bool quoted) {
   } else if (c.c == '`') {
     const size_t begin = at_;
     skip_backquotes();
+    if (text_[begin + 1].c == '#') return;  // a comment inside a line
     parts.push_back({.kind = ShellPart::Kind::kCommand,
                      .quoted = quoted,
                      .at = c.at,

@@ -11,8 +11,8 @@ namespace smp {
 namespace {
 
 constexpr int kMostDeepSyntax = 40;
-constexpr std::array<std::string_view, 10> kClosingWords = {
-    "then", "fi", "else", "elif", "do", "done", "esac", "}", ")", ";;"};
+constexpr std::array<std::string_view, 12> kClosingWords = {
+    "then", "fi", "else", "elif", "do", "done", "esac", "}", ")", ";;", ";&", ";;&"};
 
 
 

@@ -171,7 +171,7 @@ class ShellReader {
   }
 
   ShellVerdict unknown(std::string what, uint32_t at) {
-    return {ShellVerdict::Is::kUnknown, expansion_.add_doubt(std::move(what), at)};
+    return {ShellVerdict::Is::kUnknown, expansion_.add_doubt(std::move(what), at), false};
   }
 
   // What a subshell sets, and that it ends, stays in it.
@@ -196,8 +196,8 @@ class ShellReader {
       const bool on_true = command.operators[i] == "&&";
       if (verdict.is == ShellVerdict::Is::kUnknown) {
         const int32_t doubt = verdict.doubt;
-        fork(doubt, command.at, [&] { exec(next); }, [] {});
-        verdict = {ShellVerdict::Is::kUnknown, doubt};
+        fork(verdict, command.at, [&] { exec(next); }, [] {});
+        verdict = {ShellVerdict::Is::kUnknown, doubt, false};
       } else if ((verdict.is == ShellVerdict::Is::kTrue) == on_true) {
         verdict = exec(next);
       }
@@ -212,9 +212,9 @@ class ShellReader {
   }
 
   // Both branches of a test that is not known, and what holds behind either.
-  void fork(int32_t doubt, uint32_t at, const std::function<void()>& yes, const std::function<void()>& no) {
+  void fork(const ShellVerdict& verdict, uint32_t at, const std::function<void()>& yes, const std::function<void()>& no) {
     if (++depth_ > kMostNestedRuns) throw ShellError{at, "nested too deep to be read"};
-    const int32_t test = derived_doubt(doubts_, doubt);
+    const int32_t test = derived_doubt(doubts_, verdict.doubt);
     doubts_[static_cast<size_t>(test)].at = at;
     doubts_[static_cast<size_t>(test)].choice = true;
     guards_.push_back(test);
@@ -231,8 +231,18 @@ class ShellReader {
     } else if (second != Ended::kNo) {
       variables_ = std::move(there);
     } else if (first == Ended::kNo) {
+      if (verdict.asks_empty) take_default(doubts_[static_cast<size_t>(verdict.doubt)].name, there);
       variables_ = joined_variables(there, variables_, test, doubts_);
     }
+  }
+
+  // if [ -z "$TP" ]; then TP=4; fi: what the branch sets is the default, as with ${TP:-4}.
+  void take_default(const std::string& name, ShellVariables& other) {
+    if (name.empty() || variables_.contains(name) == other.contains(name)) return;
+    const ShellVariable value = variables_.contains(name) ? variables_[name] : other[name];
+    if (value.array || value.items.size() != 1 || doubt_in(value.items[0].text)) return;
+    variables_[name] = other[name] = value;
+    expansion_.add_default(name, plain_text(value.items[0].text));
   }
 
   ShellVerdict exec_if(const ShellCommand& command, size_t at) {
@@ -241,7 +251,7 @@ class ShellReader {
     const ShellVerdict verdict = exec(command.children[at]);
     if (verdict.is == ShellVerdict::Is::kTrue) return exec(command.children[at + 1]);
     if (verdict.is == ShellVerdict::Is::kFalse) return exec_if(command, at + 2);
-    fork(verdict.doubt, command.children[at].at, [&] { exec(command.children[at + 1]); },
+    fork(verdict, command.children[at].at, [&] { exec(command.children[at + 1]); },
          [&] { exec_if(command, at + 2); });
     return verdict;
   }
@@ -261,9 +271,9 @@ class ShellReader {
       if (word_doubt) doubt = *word_doubt;
       if (all || (doubt < 0 && matches)) return exec(command.children[arm]);
       if (doubt < 0) continue;
-      fork(doubt, command.at, [&] { exec(command.children[arm]); },
+      fork({ShellVerdict::Is::kUnknown, doubt, false}, command.at, [&] { exec(command.children[arm]); },
            [&, next = arm + 1] { exec_case(command, next); });
-      return {ShellVerdict::Is::kUnknown, doubt};
+      return {ShellVerdict::Is::kUnknown, doubt, false};
     }
     return ShellVerdict::of(true);
   }
@@ -273,7 +283,7 @@ class ShellReader {
     std::set<std::string> names;
     if (!command.name.empty()) names.insert(command.name);
     for (const ShellCommand& child : command.children) collect(child, names, 0);
-    const std::string what = fmt::format("the loop on line {}, which is not run", place_of(command.at).line);
+    const std::string what = fmt::format("what the loop on line {} leaves, which is not run", place_of(command.at).line);
     const bool of_arguments = command.children.size() == 2 && reads_arguments(command.children[0]);
     const ShellVariables before = variables_;
     const int32_t doubt = expansion_.add_doubt(what, command.at);
@@ -365,7 +375,7 @@ class ShellReader {
     }
     int32_t doubt = -1;
     const auto value = expansion_.arithmetic(part, doubt);
-    if (!value) return {ShellVerdict::Is::kUnknown, doubt};
+    if (!value) return {ShellVerdict::Is::kUnknown, doubt, false};
     return ShellVerdict::of(*value != 0);
   }
 
@@ -378,8 +388,8 @@ class ShellReader {
   void warn(uint32_t at, std::string message) { out_.warnings.emplace_back(place_of(at), std::move(message)); }
 
   void assign(const ShellWordSyntax& word, const Assigned& to, bool exports) {
-    ShellVariable& variable = variables_[to.name];
-    exports = exports || variable.exported;
+    const auto before = variables_.find(to.name);
+    exports = exports || (before != variables_.end() && before->second.exported);
     if (to.item) {
       forget({to.name}, fmt::format("{}[...]=, which is not read", to.name), word.at);
     } else if (word.is_array) {

@@ -47,7 +47,7 @@ class TestReader {
 
  private:
   ShellVerdict unread() { return unknown(expansion_.add_doubt(shown_ + ", which is not read", place_)); }
-  static ShellVerdict unknown(int32_t doubt) { return {ShellVerdict::Is::kUnknown, doubt}; }
+  static ShellVerdict unknown(int32_t doubt) { return {ShellVerdict::Is::kUnknown, doubt, false}; }
 
   bool is(size_t at, std::string_view word) const {
     return at < operands_.size() && operands_[at].doubt < 0 && operands_[at].word == word;
@@ -112,7 +112,8 @@ class TestReader {
       return c.kind == ShellChar::Kind::kPlain;
     });
     if (plain) return ShellVerdict::of(true);
-    return operand.doubt >= 0 ? unknown(operand.doubt) : ShellVerdict::of(false);
+    if (operand.doubt < 0) return ShellVerdict::of(false);
+    return {ShellVerdict::Is::kUnknown, operand.doubt, operands_.size() <= 2};
   }
 
   ShellVerdict about(char flag, const Operand& operand) {
@@ -183,7 +184,7 @@ ShellVerdict verdict_of_test(const std::vector<ShellField>& fields, const std::s
                              uint32_t at, ShellExpansion& expansion) {
   std::vector<Operand> operands;
   for (const ShellField& field : fields) {
-    if (field.doubt >= 0) return {ShellVerdict::Is::kUnknown, field.doubt};
+    if (field.doubt >= 0) return {ShellVerdict::Is::kUnknown, field.doubt, false};
     Operand operand{field.text, doubt_in(field.text).value_or(-1), "", plain_text(field.text)};
     operands.push_back(std::move(operand));
   }

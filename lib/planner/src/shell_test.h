@@ -12,8 +12,9 @@ struct ShellVerdict {
   enum class Is { kFalse, kTrue, kUnknown };
   Is is = Is::kTrue;
   int32_t doubt = -1;
+  bool asks_empty = false;  // -z or -n of a text that is not known
 
-  static ShellVerdict of(bool value) { return {value ? Is::kTrue : Is::kFalse, -1}; }
+  static ShellVerdict of(bool value) { return {value ? Is::kTrue : Is::kFalse, -1, false}; }
 };
 
 ShellVerdict negated(ShellVerdict verdict);

@@ -27,6 +27,7 @@ struct ShellDoubt {
   std::string what;     // "$LAYERS, which this text does not set"
   uint32_t at = 0;      // where it is decided
   bool unset = false;   // a variable that nothing sets: ${NAME:-default} has its default
+  std::string name;     // of that variable
   bool choice = false;  // one of several, by a test that is not known
   std::vector<ShellText> choices;
 };
