@@ -55,10 +55,12 @@ TEST_CASE("nccl-tests: sizes and times out of place, ranks and hosts from the li
   CHECK(table.points[1].ranks == 2);
 }
 
-TEST_CASE("nccl-tests: the marks of mpirun and srun are taken off, and other lines between are passed over") {
+TEST_CASE(
+    "nccl-tests: the marks of mpirun and srun are taken off, and other lines between are passed "
+    "over") {
   const NcclTable plain = parse_nccl_tests("reduce.txt", kHead + kRows);
-  for (const std::string mark :
-       {"[1,0]<stdout>:", "[1,0]<stdout>: ", "[prterun-host-81@1,0]<stdout>:", "0: ", "00: ", " 0: ", "[0] "}) {
+  for (const std::string mark : {"[1,0]<stdout>:", "[1,0]<stdout>: ",
+                                 "[prterun-host-81@1,0]<stdout>:", "0: ", "00: ", " 0: ", "[0] "}) {
     INFO(mark);
     std::string text;
     std::istringstream lines(kHead + kRows);
@@ -73,6 +75,7 @@ TEST_CASE("nccl-tests: the marks of mpirun and srun are taken off, and other lin
       CHECK(table.points[i].seconds == plain.points[i].seconds);
     }
   }
+  CHECK(error_of("[\n") == "reduce.txt:1: a measured size before the line of column names");
   CHECK(error_of("[1,0]<stdout>:hello\n") ==
         "reduce.txt:1: a measured size before the line of column names");
 }

@@ -111,9 +111,10 @@ std::string read_v6(HostCursor& cursor) {
 // fd00::1 without brackets: its colons would be a port's and the slots'.
 void refuse_bare_v6(const HostCursor& cursor) {
   const std::string word = cursor.word(", \t\r@");
-  const bool hex = word.substr(0, word.find('%')).find_first_not_of("0123456789abcdefABCDEF:.") ==
-                   word.npos;
-  const bool address = word.find("::") != word.npos || std::count(word.begin(), word.end(), ':') > 2;
+  const bool hex =
+      word.substr(0, word.find('%')).find_first_not_of("0123456789abcdefABCDEF:.") == word.npos;
+  const bool address =
+      word.find("::") != word.npos || std::count(word.begin(), word.end(), ':') > 2;
   if (hex && address)
     throw HostSyntaxError{cursor.at(),
                           "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8"};

@@ -45,10 +45,14 @@ void say_autos(ForeignReader& reader, const Imported& out) {
     }
   }
   if (!taken.empty()) {
-    reader.warn_of_file("\"auto\" is filled in by a script; where no other file says it, a job has its defaults: " + taken);
+    reader.warn_of_file(
+        "\"auto\" is filled in by a script; where no other file says it, a job has its defaults: " +
+        taken);
   }
   if (!planned.empty()) {
-    reader.warn_of_file("\"auto\" is filled in by a script; where no other file says it, the planner chooses: " + planned);
+    reader.warn_of_file(
+        "\"auto\" is filled in by a script; where no other file says it, the planner chooses: " +
+        planned);
   }
 }
 

@@ -51,8 +51,8 @@ bool has_megatron_flag(std::string_view text) {
   for (size_t at = text.find("--"); at != text.npos; at = text.find("--", at + 2)) {
     if (at > 0 && std::string_view(" \t\r\n\"'(=").find(text[at - 1]) == text.npos) continue;
     const std::string_view rest = text.substr(at + 2);
-    const std::string_view flag = rest.substr(
-        0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_"));
+    const std::string_view flag =
+        rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_"));
     if (std::ranges::any_of(megatron_keys(), [&](const auto& row) { return row.key == flag; })) {
       return true;
     }
@@ -187,12 +187,12 @@ Imported import_source(const JobSource& source, ForeignFormat format,
     diagnostics.raise_if_any();
     return out;
   }
-  const YamlTree tree = format == ForeignFormat::kAccelerate
-                            ? parse_yaml(source.text, number, diagnostics)
-                            : parse_json(format == ForeignFormat::kDeepSpeed
-                                             ? json_of_hjson(source.text)
-                                             : source.text,
-                                         number, diagnostics);
+  const YamlTree tree =
+      format == ForeignFormat::kAccelerate
+          ? parse_yaml(source.text, number, diagnostics)
+          : parse_json(
+                format == ForeignFormat::kDeepSpeed ? json_of_hjson(source.text) : source.text,
+                number, diagnostics);
   diagnostics.raise_if_any();
   switch (format) {
     case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;

@@ -233,7 +233,8 @@ YamlNode of_today(YamlNode root) {
                                                                       : "";
     if (word.empty()) continue;
     for (YamlEntry& inner : entry.value.entries) {
-      if (inner.key.find(word) == std::string::npos) inner.key = fmt::format("{}_{}", word, inner.key);
+      if (inner.key.find(word) == std::string::npos)
+        inner.key = fmt::format("{}_{}", word, inner.key);
     }
   }
   return root;

@@ -145,8 +145,9 @@ void read_sharding(ForeignReader& reader, const Layout& layout, const ImportCont
                         reader.boolean(zero("cpu_offload_params")).value_or(false) ||
                         reader.boolean(zero("cpu_offload_param")).value_or(false);
   if (mics == 1 && offloads) {
-    reader.error(zero("mics_shard_size"),
-                 "mics_shard_size: 1 leaves parameters whole, and parameters are offloaded by shards");
+    reader.error(
+        zero("mics_shard_size"),
+        "mics_shard_size: 1 leaves parameters whole, and parameters are offloaded by shards");
     return;
   }
   set_shard_over_all(reader, mics == 1 ? "none" : sharding, context, 1, layout.tensor,
@@ -249,10 +250,12 @@ void read_sizes(ForeignReader& reader, const ImportContext& context) {
   const auto width = context.hidden_size;
   const std::string bucket = zero("reduce_bucket_size");
   if (const auto elements = reader.whole(bucket)) {
-    reader.set_from(bucket, "parallel.bucket_bytes",
-                    fmt::format("{}", product_of({std::max<int64_t>(*elements, 1), kGradientBytes})));
+    reader.set_from(
+        bucket, "parallel.bucket_bytes",
+        fmt::format("{}", product_of({std::max<int64_t>(*elements, 1), kGradientBytes})));
   } else if (reader.is_auto(bucket) && width) {
-    reader.set("parallel.bucket_bytes", fmt::format("{}", product_of({*width, *width, kGradientBytes})),
+    reader.set("parallel.bucket_bytes",
+               fmt::format("{}", product_of({*width, *width, kGradientBytes})),
                fmt::format("{} = auto = hidden_size squared", bucket));
   }
   for (const std::string_view name :

@@ -8,7 +8,8 @@ namespace smp {
 const std::vector<ForeignKey>& deepspeed_keys() {
   constexpr std::string_view kBuckets = "when parameters are gathered; the profile's own";
   constexpr std::string_view kPersistence =
-      "the same; auto = 10 x hidden size, as the Trainer has it; not given: 0 here, 100000 there; a tensor of just as many elements stays gathered "
+      "the same; auto = 10 x hidden size, as the Trainer has it; not given: 0 here, 100000 there; "
+      "a tensor of just as many elements stays gathered "
       "there only";
   constexpr std::string_view kLive =
       "the same; 0 keeps nothing gathered but the running layer there, which is 1 here";
@@ -35,7 +36,8 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.zero_hpz_partition_size", Form::kWhole, Use::kRead,
        "parallel.sharded_data_parallel_degree",
        "the nearest that there is: hybrid shard. hpZ keeps a second copy of the 16-bit weights in "
-       "each group and the optimizer's state over all ranks, so the plan asks for more memory; 0 = 1",
+       "each group and the optimizer's state over all ranks, so the plan asks for more memory; 0 = "
+       "1",
        "", "", 0},
       {"zero_optimization.offload_optimizer.device", Form::kText, Use::kRead,
        "parallel.offload_optimizer", "cpu = true; nvme cannot be had", "", "none cpu nvme"},
@@ -57,8 +59,10 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.cpu_offload_use_pin_memory", Form::kBool, Use::kIgnored, "",
        "how the host's memory is used"},
       {"zero_optimization.reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
-       "elements there, bytes here: x 4, gradients being fp32; 0 = 1; auto = hidden size squared, as "
-       "the Trainer has it", "", "", 0},
+       "elements there, bytes here: x 4, gradients being fp32; 0 = 1; auto = hidden size squared, "
+       "as "
+       "the Trainer has it",
+       "", "", 0},
       {"zero_optimization.allgather_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.sub_group_size", Form::kWhole, Use::kIgnored, "",
        "parameters that one step of the optimizer takes"},

@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kSections = {
     "model", "cluster", "training", "training.optimizer", "training.loss_scale", "parallel"};
 constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
-                                                    "model.num_heads", "model.vocab_size"};
+                                                         "model.num_heads", "model.vocab_size"};
 
 // What stands in where no file gives it, to have the rest read: a model, and a cluster that has
 // every precision.
@@ -146,14 +146,17 @@ std::string in_terms_of(const std::vector<Imported>& files, std::string_view com
   std::vector<std::string_view> lines;
   while (!text.empty()) lines.push_back(cut_line(text));
   std::string out;
-  const auto add = [&](std::string_view line) { out += (out.empty() ? "" : "\n") + std::string(line); };
+  const auto add = [&](std::string_view line) {
+    out += (out.empty() ? "" : "\n") + std::string(line);
+  };
   const std::string head = fmt::format("{}:", kImportedJob);
   while (!complaint.empty()) {
     const std::string_view line = cut_line(complaint);
     const size_t message = line.starts_with(head) ? line.find(": ") : line.npos;
-    const auto number = whole_value(line.substr(0, line.rfind(':', message - 1)).substr(
-        std::min(line.size(), head.size())));
-    if (message == line.npos || !number || *number < 1 || static_cast<size_t>(*number) > lines.size()) {
+    const auto number = whole_value(
+        line.substr(0, line.rfind(':', message - 1)).substr(std::min(line.size(), head.size())));
+    if (message == line.npos || !number || *number < 1 ||
+        static_cast<size_t>(*number) > lines.size()) {
       add(line);
       continue;
     }
@@ -162,7 +165,8 @@ std::string in_terms_of(const std::vector<Imported>& files, std::string_view com
     const auto sets = [&](const Imported& file) {
       return std::ranges::any_of(file.keys, [&](const ImportedKey& key) {
         return origin.substr(std::min<size_t>(4, origin.size())) == one_line(key.origin) &&
-               at.find(fmt::format("{}: {}", key.path.substr(key.path.rfind('.') + 1), key.value)) != at.npos;
+               at.find(fmt::format("{}: {}", key.path.substr(key.path.rfind('.') + 1),
+                                   key.value)) != at.npos;
       });
     };
     const auto file = std::ranges::find_if(files, sets);
@@ -232,7 +236,8 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
   });
   if (has_model) {
     require_sizes(files);
-    check_job(files, {{"a cluster", std::string(kClusterStandIn)}, {std::string(kImportedJob), text}});
+    check_job(files,
+              {{"a cluster", std::string(kClusterStandIn)}, {std::string(kImportedJob), text}});
     return text;
   }
   const bool has_experts = std::ranges::any_of(files, [](const Imported& file) {

@@ -158,7 +158,7 @@ void MegatronLine::sharding() {
     reader_.warn("deepspeed_config",
                  fmt::format("what {} says is not in this command line: import it by itself, and "
                              "compare",
-                             *file));
+                             file->empty() ? "that file" : *file));
   }
   const std::string origin = has(flag) ? fmt::format("--{}", flag) : fmt::format("no --{}", flag);
   const int64_t instances = whole("num-distributed-optimizer-instances").value_or(1);

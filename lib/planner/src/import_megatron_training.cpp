@@ -54,10 +54,11 @@ std::optional<int64_t> MegatronLine::steps_of(std::string_view flag) {
   if (!has("rampup-batch-size")) return *samples / *batch;
   const auto steps = ramped_steps(*samples, *batch);
   if (!steps) {
-    reader_.error("rampup-batch-size",
-                  fmt::format("--rampup-batch-size does not lead to --global-batch-size {} in whole "
-                              "increments",
-                              *batch));
+    reader_.error(
+        "rampup-batch-size",
+        fmt::format("--rampup-batch-size does not lead to --global-batch-size {} in whole "
+                    "increments",
+                    *batch));
   }
   return steps;
 }
@@ -82,8 +83,9 @@ std::optional<int64_t> MegatronLine::ramped_steps(int64_t samples, int64_t batch
     const auto done = static_cast<int64_t>(static_cast<double>(consumed) / share);
     const int64_t own = *start + std::min(done, increments) * *increment;
     // As many steps as have this batch.
-    const auto end = std::min({static_cast<int64_t>(std::ceil(share * static_cast<double>(done + 1))),
-                               *ramped + 1, samples + 1});
+    const auto end =
+        std::min({static_cast<int64_t>(std::ceil(share * static_cast<double>(done + 1))),
+                  *ramped + 1, samples + 1});
     const int64_t more = std::max<int64_t>((end - consumed + own - 1) / own, 1);
     steps += more;
     consumed += more * own;

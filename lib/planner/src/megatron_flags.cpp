@@ -46,9 +46,8 @@ size_t values_of(const std::string& flag, const ForeignKey* row, size_t given) {
   if (row != nullptr && row->form == Form::kList) return given;
   constexpr std::array<std::string_view, 4> kSwitches = {"no-", "use-", "mock-", "async-"};
   const bool is_switch =
-      row == nullptr && std::ranges::any_of(kSwitches, [&](std::string_view head) {
-        return flag.starts_with(head);
-      });
+      row == nullptr &&
+      std::ranges::any_of(kSwitches, [&](std::string_view head) { return flag.starts_with(head); });
   return is_switch ? 0 : std::min<size_t>(given, 1);
 }
 
@@ -113,8 +112,8 @@ class FlagScan {
                                                    "one branch",
                                                    reason.what));
     } else if (!reason.unset) {
-      diagnostics_.error(word.place, fmt::format("flags may come from {}: write them there",
-                                                 reason.what));
+      diagnostics_.error(word.place,
+                         fmt::format("flags may come from {}: write them there", reason.what));
     } else {
       out_.warnings.push_back(fmt::format("{}:{}:{}: flags that it may hold are not read: {}",
                                           out_.file, word.place.line, word.place.column,
@@ -123,10 +122,9 @@ class FlagScan {
   }
 
   void refuse_choice(const std::string& flag, const ShellReason& reason, bool whether) {
-    const std::string message =
-        fmt::format("{} --{}{} depends on {}: set it above, or leave one branch",
-                    whether ? "whether" : "the value of", flag, whether ? " is given" : "",
-                    reason.what);
+    const std::string message = fmt::format(
+        "{} --{}{} depends on {}: set it above, or leave one branch",
+        whether ? "whether" : "the value of", flag, whether ? " is given" : "", reason.what);
     if (std::ranges::count(refused_, message) > 0) return;
     refused_.push_back(message);
     diagnostics_.error(reason.place, message);
@@ -154,16 +152,17 @@ class FlagScan {
       if (doubtful && ((hosts && context_.hosts) || (processes && context_.processes_per_host))) {
         return;  // the call says it
       }
+      if (flag == "deepspeed_config") continue;  // only a warning names it
       if (value.only_if || (value.unknown && value.unknown->choice)) {
         refuse_choice(flag, value.only_if ? *value.only_if : *value.unknown, false);
         return;
       }
       if (!value.unknown) continue;
-      diagnostics_.error(value.place, fmt::format("the value of --{} is {}: {}", flag,
-                                                  value.unknown->what,
-                                                  hosts       ? "give --hosts N"
-                                                  : processes ? "give --processes-per-host N"
-                                                              : "write the value there"));
+      diagnostics_.error(value.place,
+                         fmt::format("the value of --{} is {}: {}", flag, value.unknown->what,
+                                     hosts       ? "give --hosts N"
+                                     : processes ? "give --processes-per-host N"
+                                                 : "write the value there"));
       return;
     }
     if (reader_.has(flag)) {

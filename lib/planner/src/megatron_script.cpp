@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "foreign_keys.h"
 
@@ -44,10 +45,24 @@ bool document_trains(const std::string& text) {
   });
 }
 
-bool same_words(const ShellLine& a, const ShellLine& b) {
-  return std::ranges::equal(a.words, b.words, [](const ShellWord& x, const ShellWord& y) {
-    return x.text == y.text && !x.unknown && !y.unknown && !x.only_if && !y.only_if;
+bool same_words(std::span<const ShellWord> a, std::span<const ShellWord> b) {
+  const auto what = [](const std::optional<ShellReason>& reason) {
+    return reason ? reason->what : std::string();
+  };
+  return std::ranges::equal(a, b, [&](const ShellWord& x, const ShellWord& y) {
+    return x.text == y.text && what(x.unknown) == what(y.unknown) &&
+           what(x.only_if) == what(y.only_if);
   });
+}
+
+// From the Python program on: what torchrun has before it is left out.
+std::span<const ShellWord> own_words(const ShellLine& line) {
+  const auto program = std::ranges::find_if(
+      line.words, [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  const std::span<const ShellWord> words(line.words);
+  return program != line.words.end()
+             ? words.subspan(static_cast<size_t>(program - line.words.begin()) + 1)
+             : words;
 }
 
 bool is_program(const ShellWord& word) {
@@ -63,13 +78,33 @@ std::vector<ShellWord> from_program(std::vector<ShellWord> words) {
   return words;
 }
 
+// A text that no command stands in, but variables with flags, as one that others source.
+ShellLine flags_in_variables(const ShellScript& script, Imported& out) {
+  ShellLine all;
+  std::string names;
+  for (const auto& [name, line] : script.variables) {
+    if (!has_flags(line)) continue;
+    names += (names.empty() ? "$" : ", $") + name;
+    all.words.insert(all.words.end(), line.words.begin(), line.words.end());
+    all.place = line.place;
+  }
+  if (!names.empty()) {
+    out.warnings.push_back(fmt::format(
+        "{}: no command of this text has flags: those of {} are read, and what else the run has is "
+        "not known",
+        out.file, names));
+  }
+  return all;
+}
+
 void refuse_second(const ShellLine& first, const ShellLine& second, Diagnostics& diagnostics) {
   const auto& guard = second.only_if ? second.only_if : first.only_if;
   if (guard && guard->choice) {
-    diagnostics.error(guard->place,
-                      fmt::format("whether the command on line {} or that on line {} trains depends "
-                                  "on {}: set it above, or leave one branch",
-                                  first.place.line, second.place.line, guard->what));
+    diagnostics.error(
+        guard->place,
+        fmt::format("whether the command on line {} or that on line {} trains depends "
+                    "on {}: set it above, or leave one branch",
+                    first.place.line, second.place.line, guard->what));
     return;
   }
   diagnostics.error(second.place,
@@ -96,8 +131,14 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
       if (line.here_document.empty() && has_flags(line)) found.push_back(&line);
     }
   }
+  ShellLine held;
+  if (found.empty() && !script.end) {
+    held = flags_in_variables(script, out);
+    if (!held.words.empty()) found.push_back(&held);
+  }
   if (found.empty() && script.end) {
-    diagnostics.error(*script.end, "the script ends here, before any command with flags of Megatron");
+    diagnostics.error(*script.end,
+                      "the script ends here, before any command with flags of Megatron");
     return {};
   }
   if (found.empty()) {
@@ -105,10 +146,19 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
     return {};
   }
   const ShellLine& line = *found.front();
+  std::vector<ShellWord> words = from_program(line.words);
   for (const ShellLine* other : found) {
-    if (other == &line || same_words(line, *other)) continue;
-    refuse_second(line, *other, diagnostics);
-    return {};
+    if (same_words(line.words, other->words)) continue;
+    if (!same_words(own_words(line), own_words(*other))) {
+      refuse_second(line, *other, diagnostics);
+      return {};
+    }
+    // Started in two ways, by ranks that differ.
+    words.assign(own_words(line).begin(), own_words(line).end());
+    out.warnings.push_back(fmt::format(
+        "{}:{}:{}: the training of line {} is started in another way here: its hosts and processes "
+        "are not read",
+        out.file, other->place.line, other->place.column, line.place.line));
   }
   if (line.in_loop) {
     diagnostics.error(line.place,
@@ -132,7 +182,7 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
   if (!defaults.empty()) {
     out.notes.push_back("not set in this text, and read as their defaults: " + defaults);
   }
-  return from_program(line.words);
+  return words;
 }
 
 }  // namespace smp

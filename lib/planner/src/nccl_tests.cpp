@@ -50,11 +50,13 @@ std::optional<std::string> own_text(const std::string& line) {
     constexpr std::string_view kTag = "]<stdout>:";
     if (const size_t tag = line.find(kTag); tag != line.npos) return line.substr(tag + kTag.size());
     const size_t close = line.find_first_not_of("0123456789", begin + 1);
-    if (close > begin + 1 && line.compare(close, 2, "] ") == 0) return line.substr(close + 2);
+    if (close != line.npos && close > begin + 1 && line.compare(close, 2, "] ") == 0)
+      return line.substr(close + 2);
     return line;
   }
   const size_t end = line.find_first_not_of("0123456789", begin);
-  if (end != line.npos && end > begin && line.compare(end, 2, ": ") == 0) return line.substr(end + 2);
+  if (end != line.npos && end > begin && line.compare(end, 2, ": ") == 0)
+    return line.substr(end + 2);
   return line;
 }
 

@@ -13,7 +13,8 @@ bool has_any_key(const YamlNode& node, std::initializer_list<std::string_view> k
          std::ranges::any_of(keys, [&](const auto key) { return node.find(key) != nullptr; });
 }
 
-bool has_map(const YamlNode& node, std::string_view key, std::initializer_list<std::string_view> keys) {
+bool has_map(const YamlNode& node, std::string_view key,
+             std::initializer_list<std::string_view> keys) {
   const YamlEntry* entry = node.kind == YamlNode::Kind::kMap ? node.find(key) : nullptr;
   return entry != nullptr && has_any_key(entry->value, keys);
 }
@@ -40,7 +41,8 @@ constexpr std::string_view kWrite = "write a job file (smp-plan init begins one)
 }  // namespace
 
 std::string other_format(std::string_view text, const YamlNode& root) {
-  if (has_section(text, "parallelism") || (has_section(text, "training") && has_section(text, "optimizer"))) {
+  if (has_section(text, "parallelism") ||
+      (has_section(text, "training") && has_section(text, "optimizer"))) {
     return fmt::format(
         "torchtitan's TOML, which is not read: {}: training.local_batch_size is "
         "training.micro_batch, training.seq_len training.sequence_length, and the degrees of "
@@ -68,7 +70,8 @@ std::string other_format(std::string_view text, const YamlNode& root) {
         "training.microbatches, sequence_len training.sequence_length",
         file_at(root, "deepspeed", "the DeepSpeed or accelerate file that it runs with"));
   }
-  if (has_any_key(root, {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
+  if (has_any_key(root,
+                  {"device_train_microbatch_size", "global_train_batch_size", "max_duration"}) &&
       has_any_key(root, {"max_seq_len", "fsdp_config", "train_loader", "parallelism_config"})) {
     return fmt::format(
         "a configuration of Composer or LLM Foundry, which is not read: {}: "
@@ -91,7 +94,8 @@ std::string other_format(std::string_view text, const YamlNode& root) {
         kWrite);
   }
   if (has_any_key(root, {"apiVersion"}) && has_any_key(root, {"kind"})) {
-    return "a Kubernetes manifest, which is not read: import the command that it runs, as a text of "
+    return "a Kubernetes manifest, which is not read: import the command that it runs, as a text "
+           "of "
            "its own";
   }
   return "";
@@ -109,9 +113,10 @@ std::string python_program(std::string_view text) {
     break;
   }
   const bool recipe = text.find("nemo") != text.npos || text.find("megatron.bridge") != text.npos;
-  return fmt::format("a Python program{}, which is not read: import the command line that starts "
-                     "it, or {}",
-                     recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
+  return fmt::format(
+      "a Python program{}, which is not read: import the command line that starts "
+      "it, or {}",
+      recipe ? " (a recipe of NeMo or Megatron Bridge)" : "", kWrite);
 }
 
 }  // namespace smp

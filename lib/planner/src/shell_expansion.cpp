@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "shell_arithmetic.h"
 #include "shell_lexer.h"
@@ -11,11 +12,9 @@
 namespace smp {
 namespace {
 
-
-
 constexpr size_t kMostProduced = size_t{1} << 22;  // cells, of all expansions of a script
 constexpr size_t kMostValue = size_t{1} << 17;
-constexpr int kMostNames = 16;      // of names that stand for names in arithmetic
+constexpr int kMostNames = 16;    // of names that stand for names in arithmetic
 constexpr int kMostChoices = 64;  // of choices in choices
 
 bool is_all(const ShellPart& part) {
@@ -23,13 +22,15 @@ bool is_all(const ShellPart& part) {
 }
 
 bool is_argument(const std::string& name) {
-  return name.size() == 1 && (std::isdigit(static_cast<unsigned char>(name[0])) != 0 ||
-                              std::string_view("@*#?$!-").find(name[0]) != std::string_view::npos);
+  return name.find_first_not_of("0123456789") == std::string::npos ||
+         (name.size() == 1 && std::string_view("@*#?$!-").find(name[0]) != std::string_view::npos);
 }
 
 // Whether a text is there at all: unknown where all of it is unknown.
 std::optional<bool> is_filled(const ShellText& text) {
-  if (std::ranges::any_of(text, [](const ShellChar& c) { return c.kind == ShellChar::Kind::kPlain; })) return true;
+  if (std::ranges::any_of(text,
+                          [](const ShellChar& c) { return c.kind == ShellChar::Kind::kPlain; }))
+    return true;
   return doubt_in(text) ? std::nullopt : std::optional(false);
 }
 
@@ -37,7 +38,8 @@ std::optional<bool> is_filled(const ShellText& text) {
 
 void ShellExpansion::count(size_t cells) {
   produced_ += cells;
-  if (produced_ > kMostProduced) throw ShellError{0, "the values of this script grow too long to be read"};
+  if (produced_ > kMostProduced)
+    throw ShellError{0, "the values of this script grow too long to be read"};
 }
 
 int32_t ShellExpansion::add_doubt(std::string what, uint32_t at, bool unset) {
@@ -65,7 +67,9 @@ ShellText ShellExpansion::value(const ShellWordSyntax& word) {
       c = {.c = ' ', .at = c.at};
       if (absent >= 0) {
         out.push_back(c);
-        out.push_back({.kind = ShellChar::Kind::kUnknown, .doubt = derived_doubt(doubts_, absent), .at = c.at});
+        out.push_back({.kind = ShellChar::Kind::kUnknown,
+                       .doubt = derived_doubt(doubts_, absent),
+                       .at = c.at});
       }
     }
     if (absent >= 0) continue;
@@ -91,7 +95,8 @@ ShellText ShellExpansion::expanded(const std::vector<ShellPart>& parts) {
     switch (part.kind) {
       case ShellPart::Kind::kText:
         out.insert(out.end(), part.text.begin(), part.text.end());
-        if (part.text.empty()) out.push_back({.kind = ShellChar::Kind::kEmpty, .quoted = true, .at = part.at});
+        if (part.text.empty())
+          out.push_back({.kind = ShellChar::Kind::kEmpty, .quoted = true, .at = part.at});
         break;
       case ShellPart::Kind::kVariable: variable(part, out); break;
       case ShellPart::Kind::kArithmetic: {
@@ -107,7 +112,11 @@ ShellText ShellExpansion::expanded(const std::vector<ShellPart>& parts) {
       }
       case ShellPart::Kind::kCommand: {
         const bool runs = part.shown.starts_with("$(") || part.shown.starts_with('`');
-        put_unknown(add_doubt(fmt::format("{}, which is not {}", part.shown, runs ? "run" : "read"),
+        const bool blank = part.shown.starts_with('<') && !part.shown.starts_with("<(");
+        put_unknown(add_doubt(fmt::format("{}, which is {}", part.shown,
+                                          runs    ? "not run"
+                                          : blank ? "to be filled in"
+                                                  : "not read"),
                               part.at),
                     part, out);
         break;
@@ -159,9 +168,9 @@ std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& 
   const bool counts = part.name == "#", all = is_all(part);
   const bool digit = std::isdigit(static_cast<unsigned char>(part.name[0])) != 0;
   if (!arguments_ || part.name == "0" || (!counts && !all && !digit)) {
-    const std::string_view what = all      ? ", the script's arguments"
-                                  : digit  ? ", an argument of the script"
-                                           : ", which only a run would say";
+    const std::string_view what = all     ? ", the script's arguments"
+                                  : digit ? ", an argument of the script"
+                                          : ", which only a run would say";
     doubt = add_doubt(part.shown + std::string(what), part.at, all || (digit && part.name != "0"));
     return {};
   }
@@ -173,8 +182,10 @@ std::vector<ShellItem> ShellExpansion::argument(const ShellPart& part, int32_t& 
   } else if (all) {
     for (const ShellText& text : *arguments_) out.push_back({text, -1});
   } else {
-    const auto number = static_cast<size_t>(part.name[0] - '0');
-    out.push_back({number <= arguments_->size() ? (*arguments_)[number - 1] : ShellText{}, -1});
+    size_t number = 0;
+    std::from_chars(part.name.data(), part.name.data() + part.name.size(), number);
+    out.push_back(
+        {number > 0 && number <= arguments_->size() ? (*arguments_)[number - 1] : ShellText{}, -1});
   }
   return out;
 }
@@ -221,9 +232,7 @@ void ShellExpansion::put_length(const std::optional<std::vector<ShellItem>>& fou
     if (doubt < 0) doubt = doubt_in(item.text).value_or(-1);
   }
   if (doubt >= 0) return put_unknown(derived_doubt(doubts_, doubt), part, out);
-  const size_t length = is_all(part)       ? found->size()
-                        : found->empty() ? 0
-                                         : (*found)[0].text.size();
+  const size_t length = is_all(part) ? found->size() : found->empty() ? 0 : (*found)[0].text.size();
   for (const char c : fmt::format("{}", length)) {
     out.push_back({.quoted = part.quoted, .c = c, .at = part.at});
   }
@@ -263,7 +272,8 @@ void ShellExpansion::variable(const ShellPart& part, ShellText& out) {
     return;
   }
   // A default that is empty says no more than $NAME does.
-  const bool unset = !filled && doubts_[static_cast<size_t>(*unknown)].unset && !plain_text(other).empty();
+  const bool unset =
+      !filled && doubts_[static_cast<size_t>(*unknown)].unset && !plain_text(other).empty();
   if (filled != false && !unset) {
     out.insert(out.end(), stands.begin(), stands.end());
     return;
@@ -300,8 +310,9 @@ void ShellExpansion::split(const ShellText& text, int32_t doubt, uint32_t at,
       continue;
     }
     if (!there) field.at = c.at;
-    const bool alone = !there && (i + 1 == text.size() || text[i + 1].kind == ShellChar::Kind::kEdge ||
-                                  (!text[i + 1].quoted && is_shell_blank(text[i + 1])));
+    const bool alone =
+        !there && (i + 1 == text.size() || text[i + 1].kind == ShellChar::Kind::kEdge ||
+                   (!text[i + 1].quoted && is_shell_blank(text[i + 1])));
     if (c.kind == ShellChar::Kind::kUnknown && !c.quoted && alone &&
         !doubts_[static_cast<size_t>(c.doubt)].choices.empty()) {
       const std::vector<ShellText> choices = doubts_[static_cast<size_t>(c.doubt)].choices;

@@ -26,9 +26,7 @@ bool begins_assignment(const std::vector<ShellPart>& parts) {
 
 }  // namespace
 
-char ShellLexer::peek(size_t ahead) const {
-  return done(ahead) ? '\0' : text_[at_ + ahead].c;
-}
+char ShellLexer::peek(size_t ahead) const { return done(ahead) ? '\0' : text_[at_ + ahead].c; }
 
 bool ShellLexer::at(std::string_view word) const {
   for (size_t i = 0; i < word.size(); ++i) {
@@ -123,8 +121,8 @@ ShellToken ShellLexer::newline(bool cut_short) {
 
 ShellToken ShellLexer::operator_token() {
   static constexpr std::array<std::string_view, 20> kOperators = {
-      ";;&", "<<<", "<<-", "&>>", ";;", ";&", "&&", "||", "|&", "<<", ">>",
-      "<&",  ">&",  "&>",  "<>",  ">|", ";",  "&",  "|",  "("};
+      ";;&", "<<<", "<<-", "&>>", ";;", ";&", "&&", "||", "|&", "<<",
+      ">>",  "<&",  ">&",  "&>",  "<>", ">|", ";",  "&",  "|",  "("};
   ShellToken token{.kind = ShellToken::Kind::kOperator, .at = place()};
   for (const std::string_view op : kOperators) {
     if (!at(op)) continue;
@@ -143,7 +141,8 @@ void ShellLexer::begin_here_document(ShellToken& token) {
   const ShellWordSyntax end = word();
   std::string text;
   for (const ShellPart& part : end.parts) {
-    if (part.kind != ShellPart::Kind::kText) refuse(begin, "the end of this here-document is no plain word");
+    if (part.kind != ShellPart::Kind::kText)
+      refuse(begin, "the end of this here-document is no plain word");
     text += plain_text(part.text);
   }
   if (text.empty()) refuse(begin, "a here-document without a word that ends it");
@@ -177,11 +176,11 @@ ShellWordSyntax ShellLexer::word() {
       if ((c == '<' || c == '>') && peek(1) == '(' && out.parts.empty()) {
         const size_t begin = at_++;
         skip_parentheses();
-        out.parts.push_back({.kind = ShellPart::Kind::kCommand,
-                             .at = text_[begin].at,
-                             .shown = shown(begin)});
+        out.parts.push_back(
+            {.kind = ShellPart::Kind::kCommand, .at = text_[begin].at, .shown = shown(begin)});
         continue;
       }
+      if (c == '<' && begins_assignment(out.parts) && placeholder(out.parts)) continue;
       if (c == '(' && begins_assignment(out.parts)) {
         array(out);
         break;
@@ -195,6 +194,18 @@ ShellWordSyntax ShellLexer::word() {
     part(out.parts, false);
   }
   return out;
+}
+
+// NAME=<path of the data>, as examples have it for their readers to fill in.
+bool ShellLexer::placeholder(std::vector<ShellPart>& parts) {
+  size_t end = at_;
+  while (end < text_.size() && text_[end].c != '>' && text_[end].c != '\n') ++end;
+  if (end == text_.size() || text_[end].c != '>') return false;
+  const size_t begin = at_;
+  at_ = end + 1;
+  parts.push_back(
+      {.kind = ShellPart::Kind::kCommand, .at = text_[begin].at, .shown = shown(begin)});
+  return true;
 }
 
 void ShellLexer::append(std::vector<ShellPart>& parts, ShellChar c, bool quoted) const {
@@ -228,10 +239,8 @@ void ShellLexer::part(std::vector<ShellPart>& parts, bool quoted) {
     const size_t begin = at_;
     skip_backquotes();
     if (text_[begin + 1].c == '#') return;  // a comment inside a line
-    parts.push_back({.kind = ShellPart::Kind::kCommand,
-                     .quoted = quoted,
-                     .at = c.at,
-                     .shown = shown(begin)});
+    parts.push_back(
+        {.kind = ShellPart::Kind::kCommand, .quoted = quoted, .at = c.at, .shown = shown(begin)});
   } else if (!quoted && (c.c == '\'' || c.c == '"')) {
     quotes(parts);
   } else {
@@ -303,7 +312,8 @@ void ShellLexer::dollar(std::vector<ShellPart>& parts, bool quoted) {
 // Behind "${": a name, an index, an operator and its word.
 void ShellLexer::braces(ShellPart& part) {
   const size_t begin = at_ - 2;
-  if (++depth_ > kMostNestedWords) refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
+  if (++depth_ > kMostNestedWords)
+    refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
   if (peek() == '#' && (is_name_char(peek(1)))) {
     part.op = "#";
     ++at_;
@@ -385,7 +395,8 @@ void ShellLexer::skip_backquotes() {
 
 void ShellLexer::array(ShellWordSyntax& word) {
   const size_t begin = at_++;
-  if (++depth_ > kMostNestedWords) refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
+  if (++depth_ > kMostNestedWords)
+    refuse(begin, fmt::format("nested more than {} deep", kMostNestedWords));
   word.is_array = true;
   while (true) {
     skip_blanks();

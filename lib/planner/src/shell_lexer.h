@@ -15,7 +15,7 @@ struct ShellToken {
   uint32_t at = 0;
   std::string op = {};
   ShellWordSyntax word = {};
-  int here_document = -1;    // of << and <<-
+  int here_document = -1;  // of << and <<-
   bool cut_short = false;  // a newline: a comment ended a line that a backslash had continued
 };
 
@@ -54,6 +54,7 @@ class ShellLexer {
   ShellWordSyntax word();
   void part(std::vector<ShellPart>& parts, bool quoted);
   void append(std::vector<ShellPart>& parts, ShellChar c, bool quoted) const;
+  bool placeholder(std::vector<ShellPart>& parts);
   void quotes(std::vector<ShellPart>& parts);
   void dollar(std::vector<ShellPart>& parts, bool quoted);
   void braces(ShellPart& part);

@@ -14,16 +14,14 @@ constexpr int kMostDeepSyntax = 40;
 constexpr std::array<std::string_view, 12> kClosingWords = {
     "then", "fi", "else", "elif", "do", "done", "esac", "}", ")", ";;", ";&", ";;&"};
 
-
-
-
 class ShellParser {
  public:
   explicit ShellParser(const ShellText& text) : lexer_(text) { advance(); }
 
   ShellCommand parse() {
     ShellCommand list = parse_list();
-    if (token_.kind != ShellToken::Kind::kEnd) refuse(fmt::format("'{}' is not expected here", described()));
+    if (token_.kind != ShellToken::Kind::kEnd)
+      refuse(fmt::format("'{}' is not expected here", described()));
     fill(list);
     return list;
   }
@@ -34,7 +32,9 @@ class ShellParser {
     if (token_.here_document >= 0) here_documents_ = true;
   }
 
-  [[noreturn]] void refuse(std::string message) const { throw ShellError{token_.at, std::move(message)}; }
+  [[noreturn]] void refuse(std::string message) const {
+    throw ShellError{token_.at, std::move(message)};
+  }
 
   bool is_operator(std::string_view op) const {
     return token_.kind == ShellToken::Kind::kOperator && token_.op == op;
@@ -42,7 +42,9 @@ class ShellParser {
 
   // A word without quotes and expansions, as reserved words are.
   std::string bare() const {
-    if (token_.kind != ShellToken::Kind::kWord || token_.word.is_array || token_.word.parts.size() != 1) return "";
+    if (token_.kind != ShellToken::Kind::kWord || token_.word.is_array ||
+        token_.word.parts.size() != 1)
+      return "";
     const ShellPart& part = token_.word.parts[0];
     return part.kind == ShellPart::Kind::kText && !part.quoted && !doubt_in(part.text)
                ? plain_text(part.text)
@@ -73,7 +75,8 @@ class ShellParser {
   }
 
   void expect(std::string_view word, std::string_view of) {
-    if (!take(word)) refuse(fmt::format("{} has no '{}': '{}' stands there", of, word, described()));
+    if (!take(word))
+      refuse(fmt::format("{} has no '{}': '{}' stands there", of, word, described()));
   }
 
   void skip_newlines() {
@@ -81,7 +84,8 @@ class ShellParser {
   }
 
   ShellCommand parse_list() {
-    if (++depth_ > kMostDeepSyntax) refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+    if (++depth_ > kMostDeepSyntax)
+      refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
     ShellCommand list{.kind = ShellCommand::Kind::kList, .at = token_.at};
     while (true) {
       bool cut_short = false;
@@ -104,17 +108,22 @@ class ShellParser {
 
   // No command begins with "--": flags on lines of their own go on with the command before them.
   bool join(ShellCommand& list, bool cut_short) {
-    if (token_.kind != ShellToken::Kind::kWord || token_.word.parts.empty() || list.children.empty()) return false;
+    if (token_.kind != ShellToken::Kind::kWord || token_.word.parts.empty() ||
+        list.children.empty())
+      return false;
     const ShellPart& first = token_.word.parts[0];
-    if (first.kind != ShellPart::Kind::kText || !plain_text(first.text).starts_with("--")) return false;
+    if (first.kind != ShellPart::Kind::kText || !plain_text(first.text).starts_with("--"))
+      return false;
     ShellCommand* last = &list.children.back();
-    while (last->kind == ShellCommand::Kind::kAndOr || last->kind == ShellCommand::Kind::kPipeline) {
+    while (last->kind == ShellCommand::Kind::kAndOr ||
+           last->kind == ShellCommand::Kind::kPipeline) {
       last = &last->children.back();
     }
     if (last->kind != ShellCommand::Kind::kSimple) return false;
     if (cut_short) {
-      refuse("a comment in a continued line ended the command above: a shell does not pass it what "
-             "stands from here on. Move the comment");
+      refuse(
+          "a comment in a continued line ended the command above: a shell does not pass it what "
+          "stands from here on. Move the comment");
     }
     last->joined = true;
     ShellCommand more = parse_simple();
@@ -145,7 +154,8 @@ class ShellParser {
   ShellCommand parse_pipeline() {
     if (bare() == "time") advance();
     if (bare() == "!") {
-      if (++depth_ > kMostDeepSyntax) refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+      if (++depth_ > kMostDeepSyntax)
+        refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
       ShellCommand out{.kind = ShellCommand::Kind::kNot, .at = token_.at};
       advance();
       out.children.push_back(parse_pipeline());
@@ -207,14 +217,16 @@ class ShellParser {
   ShellCommand parse_body(ShellCommand function) {
     if (function.name.empty()) refuse("a function without a name");
     skip_newlines();
-    if (++depth_ > kMostDeepSyntax) refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
+    if (++depth_ > kMostDeepSyntax)
+      refuse(fmt::format("nested more than {} deep", kMostDeepSyntax));
     function.children.push_back(parse_command());
     --depth_;
     return function;
   }
 
   bool is_redirection() const {
-    return token_.kind == ShellToken::Kind::kOperator && token_.op.find_first_of("<>") != std::string::npos;
+    return token_.kind == ShellToken::Kind::kOperator &&
+           token_.op.find_first_of("<>") != std::string::npos;
   }
 
   // Where a command reads and writes does not matter; here-documents are kept.

@@ -18,21 +18,20 @@
 namespace smp {
 namespace {
 
-
-
-
-constexpr int kMostSteps = 20000;   // commands that are followed
-constexpr int kMostNestedRuns = 32;     // tests, calls, and scripts in scripts
+constexpr int kMostSteps = 20000;    // commands that are followed
+constexpr int kMostNestedRuns = 32;  // tests, calls, and scripts in scripts
 constexpr size_t kMostWords = 100000;
 
 // Commands that are passed over, and taken to succeed.
-constexpr std::array kPassed = {
-    "cd",     "mkdir", "echo",  "printf", "module", "ml",    "sleep", "conda", "pip",   "pip3", "set",
-    "ulimit", "pushd", "popd",  "true",   ":",      "cp",    "rm",    "mv",    "ln",    "touch", "chmod",
-    "wait",   "date",  "tee",   "shopt",  "trap",   "umask", "cat",   "hash",  "alias"};
+constexpr std::array kPassed = {"cd",    "mkdir", "echo", "printf", "module", "ml",    "sleep",
+                                "conda", "pip",   "pip3", "set",    "ulimit", "pushd", "popd",
+                                "true",  ":",     "cp",   "rm",     "mv",     "ln",    "touch",
+                                "chmod", "wait",  "date", "tee",    "shopt",  "trap",  "umask",
+                                "cat",   "hash",  "alias"};
 // Files that set up a user's surroundings.
-constexpr std::array kSurroundings = {"activate", ".bashrc", ".bash_profile", ".profile", "modules.sh",
-                                      "conda.sh", "bash",    "setvars.sh",    "profile"};
+constexpr std::array kSurroundings = {"activate", ".bashrc",    ".bash_profile",
+                                      ".profile", "modules.sh", "conda.sh",
+                                      "bash",     "setvars.sh", "profile"};
 
 enum class Ended { kNo, kLoop, kFunction, kScript };
 
@@ -98,6 +97,15 @@ class ShellReader {
       const std::pair<std::string, std::string> taken(each.name, each.text);
       if (std::ranges::count(out_.defaults, taken) == 0) out_.defaults.push_back(taken);
     }
+    guards_.clear();
+    loops_ = 0;
+    for (const auto& [name, variable] : variables_) {
+      ShellPart part{.kind = ShellPart::Kind::kVariable, .name = name, .index = "@"};
+      const std::vector<ShellField> fields = expansion_.fields({{.parts = {std::move(part)}}});
+      if (!has_options(fields)) continue;
+      count_words(fields.size(), fields[0].at);
+      out_.variables.emplace_back(name, line_of(fields, fields[0].at));
+    }
     return std::move(out_);
   }
 
@@ -109,7 +117,8 @@ class ShellReader {
 
  private:
   void run(const ShellText& text) {
-    if (++depth_ > kMostNestedRuns) throw ShellError{text.empty() ? 0 : text[0].at, "nested too deep to be read"};
+    if (++depth_ > kMostNestedRuns)
+      throw ShellError{text.empty() ? 0 : text[0].at, "nested too deep to be read"};
     programs_.push_back(parse_shell(text));
     const ShellCommand& program = programs_.back();
     exec(program);
@@ -126,7 +135,8 @@ class ShellReader {
            {std::pair{"--nodes", std::vector{"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
             std::pair{"-N", std::vector{"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}},
             std::pair{"--ntasks-per-node", std::vector{"SLURM_NTASKS_PER_NODE"}},
-            std::pair{"--gpus-per-node", std::vector{"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}}}) {
+            std::pair{"--gpus-per-node",
+                      std::vector{"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}}}) {
         const std::string_view word = option;
         const size_t at = line.find(word);
         if (at == line.npos || at == 0 || (line[at - 1] != ' ' && line[at - 1] != '\t')) continue;
@@ -147,7 +157,8 @@ class ShellReader {
 
   ShellVerdict exec(const ShellCommand& command) {
     if (ended_ != Ended::kNo) return ShellVerdict::of(true);
-    if (++steps_ > kMostSteps) throw ShellError{command.at, "this script has too many steps to be read"};
+    if (++steps_ > kMostSteps)
+      throw ShellError{command.at, "this script has too many steps to be read"};
     switch (command.kind) {
       case ShellCommand::Kind::kSimple: return exec_simple(command);
       case ShellCommand::Kind::kList: return exec_list(command);
@@ -196,7 +207,8 @@ class ShellReader {
       const bool on_true = command.operators[i] == "&&";
       if (verdict.is == ShellVerdict::Is::kUnknown) {
         const int32_t doubt = verdict.doubt;
-        fork(verdict, command.at, [&] { exec(next); }, [] {});
+        fork(
+            verdict, command.at, [&] { exec(next); }, [] {});
         verdict = {ShellVerdict::Is::kUnknown, doubt, false};
       } else if ((verdict.is == ShellVerdict::Is::kTrue) == on_true) {
         verdict = exec(next);
@@ -212,7 +224,8 @@ class ShellReader {
   }
 
   // Both branches of a test that is not known, and what holds behind either.
-  void fork(const ShellVerdict& verdict, uint32_t at, const std::function<void()>& yes, const std::function<void()>& no) {
+  void fork(const ShellVerdict& verdict, uint32_t at, const std::function<void()>& yes,
+            const std::function<void()>& no) {
     if (++depth_ > kMostNestedRuns) throw ShellError{at, "nested too deep to be read"};
     const int32_t test = derived_doubt(doubts_, verdict.doubt);
     doubts_[static_cast<size_t>(test)].at = at;
@@ -240,7 +253,7 @@ class ShellReader {
   void take_default(const std::string& name, ShellVariables& other) {
     if (name.empty() || variables_.contains(name) == other.contains(name)) return;
     const ShellVariable value = variables_.contains(name) ? variables_[name] : other[name];
-    if (value.array || value.items.size() != 1 || doubt_in(value.items[0].text)) return;
+    if (value.array || value.items.size() != 1) return;
     variables_[name] = other[name] = value;
     expansion_.add_default(name, plain_text(value.items[0].text));
   }
@@ -251,8 +264,9 @@ class ShellReader {
     const ShellVerdict verdict = exec(command.children[at]);
     if (verdict.is == ShellVerdict::Is::kTrue) return exec(command.children[at + 1]);
     if (verdict.is == ShellVerdict::Is::kFalse) return exec_if(command, at + 2);
-    fork(verdict, command.children[at].at, [&] { exec(command.children[at + 1]); },
-         [&] { exec_if(command, at + 2); });
+    fork(
+        verdict, command.children[at].at, [&] { exec(command.children[at + 1]); },
+        [&] { exec_if(command, at + 2); });
     return verdict;
   }
 
@@ -271,8 +285,9 @@ class ShellReader {
       if (word_doubt) doubt = *word_doubt;
       if (all || (doubt < 0 && matches)) return exec(command.children[arm]);
       if (doubt < 0) continue;
-      fork({ShellVerdict::Is::kUnknown, doubt, false}, command.at, [&] { exec(command.children[arm]); },
-           [&, next = arm + 1] { exec_case(command, next); });
+      fork(
+          {ShellVerdict::Is::kUnknown, doubt, false}, command.at,
+          [&] { exec(command.children[arm]); }, [&, next = arm + 1] { exec_case(command, next); });
       return {ShellVerdict::Is::kUnknown, doubt, false};
     }
     return ShellVerdict::of(true);
@@ -283,7 +298,8 @@ class ShellReader {
     std::set<std::string> names;
     if (!command.name.empty()) names.insert(command.name);
     for (const ShellCommand& child : command.children) collect(child, names, 0);
-    const std::string what = fmt::format("what the loop on line {} leaves, which is not run", place_of(command.at).line);
+    const std::string what =
+        fmt::format("what the loop on line {} leaves, which is not run", place_of(command.at).line);
     const bool of_arguments = command.children.size() == 2 && reads_arguments(command.children[0]);
     const ShellVariables before = variables_;
     const int32_t doubt = expansion_.add_doubt(what, command.at);
@@ -306,7 +322,8 @@ class ShellReader {
     if (!of_arguments) {
       mark();
     } else if (!names.empty()) {
-      warn(command.at, "this loop reads the script's arguments: what it sets from them is not read");
+      warn(command.at,
+           "this loop reads the script's arguments: what it sets from them is not read");
     }
     return ShellVerdict::of(true);
   }
@@ -316,8 +333,10 @@ class ShellReader {
     for (const ShellWordSyntax& word : command.words) {
       if (bare_word(word) == "getopts") return true;
       for (const ShellPart& part : word.parts) {
-        if (part.kind == ShellPart::Kind::kVariable && (part.name == "#" || part.name == "1")) return true;
-        if (part.kind == ShellPart::Kind::kArithmetic && plain_text(part.text).find('#') != std::string::npos)
+        if (part.kind == ShellPart::Kind::kVariable && (part.name == "#" || part.name == "1"))
+          return true;
+        if (part.kind == ShellPart::Kind::kArithmetic &&
+            plain_text(part.text).find('#') != std::string::npos)
           return true;
       }
     }
@@ -326,9 +345,10 @@ class ShellReader {
 
   // Names that a command may set.
   void collect(const ShellCommand& command, std::set<std::string>& names, int calls) const {
-    if (command.kind == ShellCommand::Kind::kLoop && !command.name.empty()) names.insert(command.name);
+    if (command.kind == ShellCommand::Kind::kLoop && !command.name.empty())
+      names.insert(command.name);
     const std::string first = command.words.empty() ? "" : bare_word(command.words[0]);
-    static const std::set<std::string> kSetters = {"read", "mapfile", "readarray", "getopts",
+    static const std::set<std::string> kSetters = {"read",  "mapfile", "readarray", "getopts",
                                                    "unset", "printf",  "let"};
     for (const ShellWordSyntax& word : command.words) {
       if (const auto name = assigned(word)) names.insert(name->name);
@@ -354,7 +374,8 @@ class ShellReader {
       const char next = i + 1 < text.size() ? text[i + 1] : ' ';
       const char last = i > 0 ? text[i - 1] : ' ';
       assigns = assigns || (c == '+' && next == '+') || (c == '-' && next == '-') ||
-                (c == '=' && next != '=' && std::string_view("=!<>").find(last) == std::string_view::npos);
+                (c == '=' && next != '=' &&
+                 std::string_view("=!<>").find(last) == std::string_view::npos);
     }
     if (!assigns) return;
     for (const char c : text + " ") {
@@ -381,11 +402,14 @@ class ShellReader {
 
   ShellVerdict forget(const std::set<std::string>& names, std::string what, uint32_t at) {
     const ShellVerdict verdict = unknown(std::move(what), at);
-    for (const std::string& name : names) variables_[name] = scalar_variable(unknown_text(verdict.doubt, at));
+    for (const std::string& name : names)
+      variables_[name] = scalar_variable(unknown_text(verdict.doubt, at));
     return verdict;
   }
 
-  void warn(uint32_t at, std::string message) { out_.warnings.emplace_back(place_of(at), std::move(message)); }
+  void warn(uint32_t at, std::string message) {
+    out_.warnings.emplace_back(place_of(at), std::move(message));
+  }
 
   void assign(const ShellWordSyntax& word, const Assigned& to, bool exports) {
     const auto before = variables_.find(to.name);
@@ -400,8 +424,9 @@ class ShellReader {
       std::ranges::move(items, std::back_inserter(now.items));
     } else {
       ShellWordSyntax value = word;
-      value.parts[0].text.erase(value.parts[0].text.begin(),
-                                value.parts[0].text.begin() + static_cast<std::ptrdiff_t>(to.length));
+      value.parts[0].text.erase(
+          value.parts[0].text.begin(),
+          value.parts[0].text.begin() + static_cast<std::ptrdiff_t>(to.length));
       if (value.parts[0].text.empty()) value.parts.erase(value.parts.begin());
       ShellText text = expansion_.value(value);
       ShellVariable& now = variables_[to.name];
@@ -413,7 +438,8 @@ class ShellReader {
         if (now.items.empty()) now.items.emplace_back();
         ShellText& first = now.items[0].text;
         first.insert(first.end(), text.begin(), text.end());
-        if (first.size() > kMostWords) throw ShellError{word.at, "this value grows too long to be read"};
+        if (first.size() > kMostWords)
+          throw ShellError{word.at, "this value grows too long to be read"};
       }
     }
     variables_[to.name].exported = exports;
@@ -432,7 +458,8 @@ class ShellReader {
       } else if (const auto to = assigned(word)) {
         keep_for_caller(builtin, to->name);
         if (odd) {
-          forget({to->name}, fmt::format("{}, which is not read", shown_words(command.words)), word.at);
+          forget({to->name}, fmt::format("{}, which is not read", shown_words(command.words)),
+                 word.at);
         } else {
           assign(word, *to, exports);
         }
@@ -449,7 +476,8 @@ class ShellReader {
   void keep_for_caller(const std::string& builtin, const std::string& name) {
     if (locals_.empty() || builtin == "export" || builtin == "readonly") return;
     const auto found = variables_.find(name);
-    locals_.back().try_emplace(name, found != variables_.end() ? std::optional(found->second) : std::nullopt);
+    locals_.back().try_emplace(
+        name, found != variables_.end() ? std::optional(found->second) : std::nullopt);
   }
 
   ShellVerdict exec_simple(const ShellCommand& command) {
@@ -460,9 +488,8 @@ class ShellReader {
       ++first;
     }
     const auto has_command = [](const ShellWordSyntax& word) {
-      return std::ranges::any_of(word.parts, [](const ShellPart& part) {
-        return part.kind == ShellPart::Kind::kCommand;
-      });
+      return std::ranges::any_of(
+          word.parts, [](const ShellPart& part) { return part.kind == ShellPart::Kind::kCommand; });
     };
     if (first == command.words.size()) {
       for (const ShellWordSyntax& word : command.words) {
@@ -470,16 +497,17 @@ class ShellReader {
         runs = runs || has_command(word);
       }
       here_documents(command, {});
-      return runs ? unknown(fmt::format("{}, which is not run", shown_words(command.words)), command.at)
+      return runs ? unknown(fmt::format("{}, which is not run", shown_words(command.words)),
+                            command.at)
                   : ShellVerdict::of(true);
     }
     const std::string builtin = bare_word(command.words[first]);
-    if (builtin == "export" || builtin == "readonly" || builtin == "local" || builtin == "declare" ||
-        builtin == "typeset") {
+    if (builtin == "export" || builtin == "readonly" || builtin == "local" ||
+        builtin == "declare" || builtin == "typeset") {
       return declare(command, first, builtin);
     }
-    const std::vector<ShellWordSyntax> words(command.words.begin() + static_cast<std::ptrdiff_t>(first),
-                                             command.words.end());
+    const std::vector<ShellWordSyntax> words(
+        command.words.begin() + static_cast<std::ptrdiff_t>(first), command.words.end());
     std::string shown = shown_words(words);
     if (builtin == "eval") return nested_eval(words, command.at);
     std::vector<ShellField> fields = expansion_.fields(words);
@@ -491,7 +519,8 @@ class ShellReader {
 
   void count_words(size_t more, uint32_t at) {
     words_ += more;
-    if (words_ > kMostWords) throw ShellError{at, "this script calls its commands with too many words"};
+    if (words_ > kMostWords)
+      throw ShellError{at, "this script calls its commands with too many words"};
   }
 
   ShellVerdict exec_fields(const ShellCommand& command, std::vector<ShellField>& fields,
@@ -504,7 +533,8 @@ class ShellReader {
     if (name == "[" || name == "test") {
       std::vector<ShellField> inside(fields.begin() + 1, fields.end());
       if (name == "[") {
-        if (inside.empty() || plain_text(inside.back().text) != "]") throw ShellError{command.at, "this [ has no ]"};
+        if (inside.empty() || plain_text(inside.back().text) != "]")
+          throw ShellError{command.at, "this [ has no ]"};
         inside.pop_back();
       }
       return verdict_of_test(inside, shown, command.at, expansion_);
@@ -522,8 +552,10 @@ class ShellReader {
     }
     if (name == "false") return ShellVerdict::of(false);
     if (name == "source" || name == ".") return sourced(fields, command.at);
-    static const std::set<std::string> kSetters = {"read", "mapfile", "readarray", "getopts", "unset", "let"};
-    const bool prints_to = name == "printf" && fields.size() > 2 && plain_text(fields[1].text) == "-v";
+    static const std::set<std::string> kSetters = {"read",    "mapfile", "readarray",
+                                                   "getopts", "unset",   "let"};
+    const bool prints_to =
+        name == "printf" && fields.size() > 2 && plain_text(fields[1].text) == "-v";
     if (kSetters.contains(name) || prints_to) {
       std::set<std::string> names;
       for (const ShellField& field : fields) {
@@ -612,7 +644,8 @@ class ShellReader {
   }
 
   ShellVerdict call(const ShellCommand& body, const std::vector<ShellField>& fields, uint32_t at) {
-    if (++depth_ > kMostNestedRuns) throw ShellError{at, "functions call each other too deep to be read"};
+    if (++depth_ > kMostNestedRuns)
+      throw ShellError{at, "functions call each other too deep to be read"};
     std::vector<ShellText> arguments;
     bool certain = true;
     for (size_t i = 1; i < fields.size(); ++i) {
@@ -647,16 +680,24 @@ class ShellReader {
     return {of.what, place_of(of.at), of.choice, of.unset};
   }
 
-  void emit(const ShellCommand& command, const std::vector<ShellField>& fields, std::string document) {
-    const bool has_options = std::ranges::any_of(fields, [](const ShellField& field) {
-      return plain_text(field.text).starts_with("--");
-    });
-    if (!has_options && document.empty()) return;
-    ShellLine line;
-    line.place = place_of(command.at);
-    line.in_loop = loops_ > 0;
+  void emit(const ShellCommand& command, const std::vector<ShellField>& fields,
+            std::string document) {
+    if (!has_options(fields) && document.empty()) return;
+    ShellLine line = line_of(fields, command.at);
     line.joined = command.joined;
     line.here_document = std::move(document);
+    out_.lines.push_back(std::move(line));
+  }
+
+  static bool has_options(const std::vector<ShellField>& fields) {
+    return std::ranges::any_of(
+        fields, [](const ShellField& field) { return plain_text(field.text).starts_with("--"); });
+  }
+
+  ShellLine line_of(const std::vector<ShellField>& fields, uint32_t at) const {
+    ShellLine line;
+    line.place = place_of(at);
+    line.in_loop = loops_ > 0;
     if (!guards_.empty()) line.only_if = reason_of(guards_.back());
     for (const ShellField& field : fields) {
       ShellWord word;
@@ -667,7 +708,7 @@ class ShellReader {
       word.alone = field.text.size() == 1 && word.unknown && !field.text[0].quoted;
       line.words.push_back(std::move(word));
     }
-    out_.lines.push_back(std::move(line));
+    return line;
   }
 
   std::string_view text_;

@@ -15,8 +15,8 @@ namespace smp {
 
 // Why a word, or its text, is not certain.
 struct ShellReason {
-  std::string what;  // "$LAYERS, which this text does not set"
-  Place place;       // of the test, or of the word
+  std::string what;     // "$LAYERS, which this text does not set"
+  Place place;          // of the test, or of the word
   bool choice = false;  // by a test, whose branches differ
   bool unset = false;   // a variable or argument that nothing sets
 };
@@ -26,7 +26,7 @@ struct ShellWord {
   Place place;
   std::optional<ShellReason> unknown = {};  // some of the text is not known
   std::optional<ShellReason> only_if = {};  // there in a branch alone
-  bool alone = false;  // all of it is unknown, and no quotes keep it one word
+  bool alone = false;                       // all of it is unknown, and no quotes keep it one word
 };
 
 struct ShellLine {
@@ -34,7 +34,7 @@ struct ShellLine {
   Place place;
   std::optional<ShellReason> only_if;
   bool in_loop = false;
-  bool joined = false;         // flags on lines of their own, without a backslash
+  bool joined = false;        // flags on lines of their own, without a backslash
   std::string here_document;  // what it reads there
 };
 
@@ -42,6 +42,7 @@ struct ShellScript {
   std::vector<ShellLine> lines;  // of commands with options, or with a here-document
   std::vector<std::pair<Place, std::string>> warnings;
   std::vector<std::pair<std::string, std::string>> defaults;  // NAME, text of ${NAME:-text} taken
+  std::vector<std::pair<std::string, ShellLine>> variables;   // those that hold options
   std::optional<Place> end;  // where the script ends before its last line
 };
 

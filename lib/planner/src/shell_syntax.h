@@ -23,12 +23,12 @@ struct ShellPart {
   Kind kind = Kind::kText;
   bool quoted = false;
   uint32_t at = 0;
-  ShellText text = {};    // of kText; of kArithmetic: the expression
-  std::string name = {};  // of a variable: "TP", "1", "@"
-  std::string op = {};    // "", ":-", "-", ":=", "=", ":+", "+", ":?", "?", or "#": its length
-  std::string index = {};           // "" or "@", "*", "0"
+  ShellText text = {};     // of kText; of kArithmetic: the expression
+  std::string name = {};   // of a variable: "TP", "1", "@"
+  std::string op = {};     // "", ":-", "-", ":=", "=", ":+", "+", ":?", "?", or "#": its length
+  std::string index = {};  // "" or "@", "*", "0"
   std::vector<ShellPart> word = {};  // behind the operator
-  std::string shown = {};           // as it stands, for messages
+  std::string shown = {};            // as it stands, for messages
 };
 
 struct ShellWordSyntax {
@@ -57,7 +57,7 @@ struct ShellCommand {
   uint32_t at = 0;
   std::vector<ShellWordSyntax> words = {};
   std::vector<ShellCommand> children = {};
-  std::vector<std::string> operators = {};                    // of kAndOr: "&&", "||"
+  std::vector<std::string> operators = {};                  // of kAndOr: "&&", "||"
   std::vector<std::vector<ShellWordSyntax>> patterns = {};  // of kCase, one list a child
   std::string name = {};
   std::vector<ShellText> here_documents = {};

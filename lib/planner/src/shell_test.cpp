@@ -10,8 +10,6 @@
 namespace smp {
 namespace {
 
-
-
 constexpr int kMostDeepTest = 32;
 constexpr std::array<std::string_view, 13> kComparisons = {
     "=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "=~", "-ef"};
@@ -24,12 +22,14 @@ struct Operand {
 };
 
 ShellVerdict both(ShellVerdict a, ShellVerdict b) {
-  if (a.is == ShellVerdict::Is::kFalse || b.is == ShellVerdict::Is::kFalse) return ShellVerdict::of(false);
+  if (a.is == ShellVerdict::Is::kFalse || b.is == ShellVerdict::Is::kFalse)
+    return ShellVerdict::of(false);
   return a.is == ShellVerdict::Is::kUnknown ? a : b;
 }
 
 ShellVerdict either(ShellVerdict a, ShellVerdict b) {
-  if (a.is == ShellVerdict::Is::kTrue || b.is == ShellVerdict::Is::kTrue) return ShellVerdict::of(true);
+  if (a.is == ShellVerdict::Is::kTrue || b.is == ShellVerdict::Is::kTrue)
+    return ShellVerdict::of(true);
   return a.is == ShellVerdict::Is::kUnknown ? a : b;
 }
 
@@ -37,7 +37,11 @@ class TestReader {
  public:
   TestReader(std::vector<Operand> operands, bool brackets, const std::string& shown, uint32_t at,
              ShellExpansion& expansion)
-      : operands_(std::move(operands)), brackets_(brackets), shown_(shown), place_(at), expansion_(expansion) {}
+      : operands_(std::move(operands)),
+        brackets_(brackets),
+        shown_(shown),
+        place_(at),
+        expansion_(expansion) {}
 
   ShellVerdict read() {
     if (operands_.empty()) return ShellVerdict::of(false);
@@ -46,7 +50,9 @@ class TestReader {
   }
 
  private:
-  ShellVerdict unread() { return unknown(expansion_.add_doubt(shown_ + ", which is not read", place_)); }
+  ShellVerdict unread() {
+    return unknown(expansion_.add_doubt(shown_ + ", which is not read", place_));
+  }
   static ShellVerdict unknown(int32_t doubt) { return {ShellVerdict::Is::kUnknown, doubt, false}; }
 
   bool is(size_t at, std::string_view word) const {
@@ -95,9 +101,9 @@ class TestReader {
     } else if (take("(")) {
       verdict = any();
       if (!take(")")) verdict = failed();
-    } else if (const std::string& word = operands_[at_].word;
-               operands_[at_].doubt < 0 && word.size() == 2 && word[0] == '-' &&
-               at_ + 1 < operands_.size()) {
+    } else if (const std::string& word = operands_[at_].word; operands_[at_].doubt < 0 &&
+                                                              word.size() == 2 && word[0] == '-' &&
+                                                              at_ + 1 < operands_.size()) {
       at_ += 2;
       verdict = about(word[1], operands_[at_ - 1]);
     } else {
@@ -108,9 +114,8 @@ class TestReader {
   }
 
   ShellVerdict filled(const Operand& operand) {
-    const bool plain = std::ranges::any_of(operand.text, [](const ShellChar& c) {
-      return c.kind == ShellChar::Kind::kPlain;
-    });
+    const bool plain = std::ranges::any_of(
+        operand.text, [](const ShellChar& c) { return c.kind == ShellChar::Kind::kPlain; });
     if (plain) return ShellVerdict::of(true);
     if (operand.doubt < 0) return ShellVerdict::of(false);
     return {ShellVerdict::Is::kUnknown, operand.doubt, operands_.size() <= 2};
@@ -150,7 +155,10 @@ class TestReader {
 
   std::optional<int64_t> number(const Operand& operand, int32_t& doubt) {
     if (brackets_) {
-      ShellPart part{.kind = ShellPart::Kind::kArithmetic, .at = place_, .text = operand.text, .shown = shown_};
+      ShellPart part{.kind = ShellPart::Kind::kArithmetic,
+                     .at = place_,
+                     .text = operand.text,
+                     .shown = shown_};
       for (ShellChar& c : part.text) {
         if (c.c == '$' || c.c == '`') return std::nullopt;
       }

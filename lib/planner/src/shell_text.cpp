@@ -36,8 +36,8 @@ bool same_text(const ShellText& a, const ShellText& b) {
 
 bool is_shell_name(std::string_view text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) != 0) return false;
-  return std::ranges::all_of(
-      text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return std::ranges::all_of(text,
+                             [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
 }
 
 }  // namespace smp

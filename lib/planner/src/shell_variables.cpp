@@ -39,7 +39,8 @@ ShellText joined_text(const ShellText& a, const ShellText& b, int32_t test,
   ShellText out(a.begin(), a.begin() + offset);
   const uint32_t at = doubts[static_cast<size_t>(test)].at;
   if (common > 0) out.push_back({.c = ' ', .at = at});
-  const int32_t choice = add_choice(doubts, test, {a.begin() + offset, a.end()}, {b.begin() + offset, b.end()});
+  const int32_t choice =
+      add_choice(doubts, test, {a.begin() + offset, a.end()}, {b.begin() + offset, b.end()});
   out.push_back({.kind = ShellChar::Kind::kUnknown, .doubt = choice, .at = at});
   return out;
 }
@@ -95,11 +96,13 @@ ShellVariables joined_variables(const ShellVariables& a, const ShellVariables& b
     const ShellVariable none = scalar_variable({});
     const ShellVariable& left = in_a != a.end() ? in_a->second : none;
     const ShellVariable& right = in_b != b.end() ? in_b->second : none;
-    if (std::ranges::equal(left.items, right.items, same_item) && in_a != a.end() && in_b != b.end()) {
+    if (std::ranges::equal(left.items, right.items, same_item) && in_a != a.end() &&
+        in_b != b.end()) {
       out[name] = left;
     } else if (left.array || right.array) {
       const ShellVariable empty{.array = true};
-      out[name] = joined_arrays(in_a != a.end() ? left : empty, in_b != b.end() ? right : empty, test);
+      out[name] =
+          joined_arrays(in_a != a.end() ? left : empty, in_b != b.end() ? right : empty, test);
     } else {
       const ShellText no_text;
       const auto text_of = [&](const ShellVariable& variable) -> const ShellText& {
