@@ -97,6 +97,9 @@ TEST_CASE("a script's command has the words that bash gives it") {
       "$GPUS_PER_NODE --w=$WORLD --r=\"$WORLD\"/2\n",
       "function g { torchrun --a $1; }; g 5; return_me() { return; torchrun --never 1; }; "
       "return_me; torchrun --b 6\n",
+      "A=1; A=2 torchrun --a $A; export A; A=3 bash -c 'torchrun --b $A'; f() { torchrun --c $A; "
+      "}; A=4 f; torchrun --d $A\n",
+      "A=(1 2); A[1]=3; torchrun --x; B=1 A=$B eval 'torchrun --a $A'\n",
       "A=(); torchrun --a ${A[@]} \"${A[@]}\" --b \"$NOTHING\"x; unset A; torchrun --c ${A:-3}\n",
   };
   for (const std::string& script : scripts) {
@@ -156,6 +159,10 @@ TEST_CASE(
   CHECK(words_of("A=<path of the data>/x\nrun --a \"$A\" --b ${10}\n") ==
         "--a\n/x<<path of the data>, which is to be filled in>\n--b\n<${10}, an argument of the "
         "script>\n");
+  CHECK(words_of("A=(1 2)\nunset 'A[0]'\nrun --a ${A[@]}\n") ==
+        "--a\n<unset A[0], which is not read>\n");
+  CHECK(words_of("A=1\nssh host 'cd x && run --a $A'\n") ==
+        "--a\n<$A, which this text sets and does not export>\n");
   CHECK(words_of("declare -A M=([a]=1)\nrun --a ${M[a]} --b ${M[@]}\n") ==
         "--a\n<${M[a]}, which is not read>\n--b\n<declare -A M=, which is not read>\n");
 }

@@ -78,6 +78,19 @@ std::vector<ShellWord> from_program(std::vector<ShellWord> words) {
   return words;
 }
 
+// torchrun pretrain.py $(cat flags.txt)
+bool refuse_unknown_flags(const ShellScript& script, Diagnostics& diagnostics) {
+  for (const ShellLine& line : script.lines) {
+    const auto word = std::ranges::find_if(
+        line.words, [](const ShellWord& each) { return each.alone && !each.unknown->unset; });
+    if (word == line.words.end() || std::ranges::none_of(line.words, is_program)) continue;
+    diagnostics.error(word->place,
+                      fmt::format("flags may come from {}: write them there", word->unknown->what));
+    return true;
+  }
+  return false;
+}
+
 // A text that no command stands in, but variables with flags, as one that others source.
 ShellLine flags_in_variables(const ShellScript& script, Imported& out) {
   ShellLine all;
@@ -141,6 +154,7 @@ std::vector<ShellWord> megatron_command(const ShellScript& script, int source,
                       "the script ends here, before any command with flags of Megatron");
     return {};
   }
+  if (found.empty() && refuse_unknown_flags(script, diagnostics)) return {};
   if (found.empty()) {
     diagnostics.error({source, 1, 1}, "no command of this text has flags of Megatron");
     return {};

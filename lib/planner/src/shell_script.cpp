@@ -509,12 +509,38 @@ class ShellReader {
     const std::vector<ShellWordSyntax> words(
         command.words.begin() + static_cast<std::ptrdiff_t>(first), command.words.end());
     std::string shown = shown_words(words);
-    if (builtin == "eval") return nested_eval(words, command.at);
+    if (builtin == "eval") {
+      return with_prefix(command, first, [&] { return nested_eval(words, command.at); });
+    }
     std::vector<ShellField> fields = expansion_.fields(words);
     here_documents(command, fields);
     if (fields.empty()) return ShellVerdict::of(true);
     count_words(fields.size(), command.at);
-    return exec_fields(command, fields, shown);
+    return with_prefix(command, first, [&] { return exec_fields(command, fields, shown); });
+  }
+
+  // A=1 command: the command has it, and what stands behind the command has not.
+  ShellVerdict with_prefix(const ShellCommand& command, size_t count,
+                           const std::function<ShellVerdict()>& run) {
+    std::map<std::string, std::optional<ShellVariable>> before;
+    for (size_t i = 0; i < count; ++i) {
+      const auto to = assigned(command.words[i]);
+      const auto found = variables_.find(to->name);
+      before.try_emplace(to->name,
+                         found != variables_.end() ? std::optional(found->second) : std::nullopt);
+      assign(command.words[i], *to, true);
+    }
+    const ShellVerdict verdict = run();
+    for (const auto& [name, value] : before) restore(name, value);
+    return verdict;
+  }
+
+  void restore(const std::string& name, const std::optional<ShellVariable>& value) {
+    if (value) {
+      variables_[name] = *value;
+    } else {
+      variables_.erase(name);
+    }
   }
 
   void count_words(size_t more, uint32_t at) {
@@ -561,6 +587,10 @@ class ShellReader {
       for (const ShellField& field : fields) {
         const std::string word = plain_text(field.text);
         if (is_shell_name(word)) names.insert(word);
+        const std::string array = word.substr(0, word.find('['));
+        if (array.size() < word.size() && is_shell_name(array)) {
+          forget({array}, fmt::format("{}, which is not read", shown), field.at);
+        }
         if (name == "let") names_in(word, names);
       }
       names.erase(name);
@@ -599,7 +629,7 @@ class ShellReader {
     return unknown(fmt::format("{}, which is not run", shown), command.at);
   }
 
-  // bash -c '...', wherever it stands in a command.
+  // bash -c '...', wherever it stands in a command, and ssh host '...'.
   static const ShellText* script_of(const std::vector<ShellField>& fields) {
     for (size_t i = 0; i + 2 < fields.size(); ++i) {
       const std::string name = base_name(plain_text(fields[i].text));
@@ -610,7 +640,9 @@ class ShellReader {
         if (!option.starts_with("--") && option.ends_with('c')) return &fields[j + 1].text;
       }
     }
-    return nullptr;
+    const bool remote = base_name(plain_text(fields[0].text)) == "ssh" && fields.size() > 2;
+    const bool script = remote && std::ranges::any_of(fields.back().text, is_shell_blank);
+    return script ? &fields.back().text : nullptr;
   }
 
   void hide_what_is_not_exported() {
@@ -657,13 +689,7 @@ class ShellReader {
     expansion_.set_arguments(certain ? std::optional(std::move(arguments)) : std::nullopt);
     locals_.emplace_back();
     const ShellVerdict verdict = exec(body);
-    for (const auto& [name, value] : locals_.back()) {
-      if (value) {
-        variables_[name] = *value;
-      } else {
-        variables_.erase(name);
-      }
-    }
+    for (const auto& [name, value] : locals_.back()) restore(name, value);
     locals_.pop_back();
     if (ended_ == Ended::kFunction) ended_ = Ended::kNo;
     expansion_.set_arguments(before);
@@ -682,7 +708,8 @@ class ShellReader {
 
   void emit(const ShellCommand& command, const std::vector<ShellField>& fields,
             std::string document) {
-    if (!has_options(fields) && document.empty()) return;
+    const bool doubtful = std::ranges::any_of(fields, is_alone);
+    if (!has_options(fields) && !doubtful && document.empty()) return;
     ShellLine line = line_of(fields, command.at);
     line.joined = command.joined;
     line.here_document = std::move(document);
@@ -692,6 +719,12 @@ class ShellReader {
   static bool has_options(const std::vector<ShellField>& fields) {
     return std::ranges::any_of(
         fields, [](const ShellField& field) { return plain_text(field.text).starts_with("--"); });
+  }
+
+  // All of it is unknown, and no quotes keep it one word.
+  static bool is_alone(const ShellField& field) {
+    return field.text.size() == 1 && field.text[0].kind == ShellChar::Kind::kUnknown &&
+           !field.text[0].quoted;
   }
 
   ShellLine line_of(const std::vector<ShellField>& fields, uint32_t at) const {
@@ -705,7 +738,7 @@ class ShellReader {
       word.place = place_of(field.at);
       if (const auto doubt = doubt_in(field.text)) word.unknown = reason_of(*doubt);
       if (field.doubt >= 0) word.only_if = reason_of(field.doubt);
-      word.alone = field.text.size() == 1 && word.unknown && !field.text[0].quoted;
+      word.alone = is_alone(field);
       line.words.push_back(std::move(word));
     }
     return line;
