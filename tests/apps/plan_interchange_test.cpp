@@ -151,6 +151,24 @@ TEST_CASE("a script of SageMaker becomes a job that the engine runs") {
   CHECK(plan(large).code == 0);
 }
 
+TEST_CASE(
+    "a launch script is imported as far as it says what it runs, and refused by line where not") {
+  const ProgramEnd good = plan({"import", kGolden + "import/megatron-shell-dtype.sh"});
+  CHECK(good.code == 0);
+  CHECK(good.out.find("  precision: bf16 ") != std::string::npos);
+  CHECK(good.err.empty());
+  const std::string branch = kGolden + "bad/megatron-shell-branch.sh";
+  const ProgramEnd bad = plan({"import", branch});
+  CHECK(bad.code == 3);
+  CHECK(bad.out.empty());
+  CHECK(bad.err.starts_with(branch + ":3:4: the value of --num-layers depends on $HOSTNAME, which "
+                                     "this text does not set"));
+  const ProgramEnd open = plan({"import", kGolden + "import/deepspeed-auto-precision.json"});
+  CHECK(open.code == 0);
+  CHECK(open.err.find("\"auto\" is filled in by a script; where no other file says it, the planner "
+                      "chooses: training.precision (bf16.enabled)") != std::string::npos);
+}
+
 TEST_CASE("a job file may name a config.json, relative to itself") {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/model");

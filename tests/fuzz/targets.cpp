@@ -4,6 +4,7 @@
 #include "fuzz/target.h"
 #include "host_targets.h"
 #include "plan_file.h"
+#include "shell_script.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/forbid.h"
 #include "smp/plan/job_format.h"
@@ -141,6 +142,20 @@ void import_file(const std::string& text) {
   require(!job.empty(), "an import without a text");
 }
 
+// What a script calls its commands with; whatever it says, each word is certain or has a reason.
+void read_script(const std::string& text) {
+  Diagnostics diagnostics;
+  const int source = diagnostics.add_source("x.sh", text);
+  const ShellScript script = read_shell_script(text, source, diagnostics);
+  diagnostics.raise_if_any();
+  for (const ShellLine& line : script.lines) {
+    for (const ShellWord& word : line.words) {
+      require(!word.unknown || !word.unknown->what.empty(), "a doubt without a reason");
+      require(word.place.line >= 1 && word.place.column >= 1, "a word without a place");
+    }
+  }
+}
+
 void import_any(const std::string& text) { recognise({"foreign", text}); }
 
 }  // namespace
@@ -176,6 +191,10 @@ const std::vector<Target>& targets() {
       {"megatron",
        import_file<ForeignFormat::kMegatron>,
        {"tests/fuzz/corpus/megatron", "tests/golden/interchange/import",
+        "tests/golden/interchange/bad"}},
+      {"shell",
+       read_script,
+       {"tests/fuzz/corpus/shell", "tests/fuzz/corpus/megatron", "tests/golden/interchange/import",
         "tests/golden/interchange/bad"}},
       {"accelerate",
        import_file<ForeignFormat::kAccelerate>,

@@ -99,6 +99,19 @@ TEST_CASE("--hosts: what is wrong is shown with its place") {
         "--hosts: this is no IPv6 address\n  [fe80::x y]\n          ^");
 }
 
+TEST_CASE("an IPv6 address without brackets is told to have some") {
+  const std::string advice = "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8";
+  CHECK(hosts_error("a,fd00::1") == "--hosts: " + advice + "\n  a,fd00::1\n    ^");
+  CHECK(hosts_error("bob@fe80:0:0:0:0:0:0:1:8") ==
+        "--hosts: " + advice + "\n  bob@fe80:0:0:0:0:0:0:1:8\n      ^");
+  CHECK(error_of([] { parse_host_file("hosts", "fd00::1 slots=2\nfe80::2%eth0:4\n"); }) ==
+        "hosts:1:1: " + advice + "\n  fd00::1 slots=2\n  ^\n" + "hosts:2:1: " + advice +
+            "\n  fe80::2%eth0:4\n  ^");
+  CHECK(error_of([] { without_hosts(parse_hosts("[fd00::1],b"), "fd00::1"); }) ==
+        "--exclude: " + advice + "\n  fd00::1\n  ^");
+  CHECK(file("[fd00::1] slots=2\n[fd00::2]:4\n") == "fd00::1 x 2, fd00::2 x 4");
+}
+
 TEST_CASE("host files of Open MPI, MPICH, DeepSpeed, and plain ones") {
   CHECK(file("# all of them\nn1 slots=4 max_slots=8\n\n  n2 slots=2 # two\r\n") ==
         "n1 x 4, n2 x 2");

@@ -163,6 +163,28 @@ TEST_CASE("what a file is, is seen by its content") {
         "deepspeed");
   CHECK(refused("model: {}\n") ==
         "x: this is a job file of smp already; there is nothing to import");
+  const auto says = [&](const std::string& text, const std::string& head) {
+    const std::string message = refused(text);
+    INFO(message);
+    CHECK(message.starts_with("x: this is " + head + ", which"));
+  };
+  says("trainer: {devices: 8, num_nodes: 2}\nmodel: {tensor_model_parallel_size: 4}\n",
+       "a NeMo configuration");
+  says("exp_manager: {}\nmodel: {}\n", "a NeMo configuration");
+  says("base_model: x\nsequence_len: 4096\nfsdp_config: {}\n", "an axolotl configuration");
+  says("max_seq_len: 2048\nfsdp_config: {}\nmax_duration: 1ep\n",
+       "a configuration of Composer or LLM Foundry");
+  says("per_device_train_batch_size: 1\noutput_dir: x\n", "arguments of a Hugging Face Trainer");
+  says(R"({"per_device_train_batch_size": 1})", "arguments of a Hugging Face Trainer");
+  says("pipe_parallel_size: 1\n", "a GPT-NeoX configuration");
+  says("apiVersion: v1\nkind: Pod\n", "a Kubernetes manifest");
+  says("[job]\n[training]\nseq_len = 1\n[parallelism]\n", "torchtitan's TOML");
+  says("# recipe\nimport torch\nfrom nemo.collections import llm\n",
+       "a Python program (a recipe of NeMo or Megatron Bridge)");
+  CHECK(
+      refused("per_device_train_batch_size: 1\ndeepspeed: ds/z3.json\n").find("with ds/z3.json;") !=
+      std::string::npos);
+  CHECK(format("// x\n# y\n{ # z\n \"zero_optimization\": {},}") == ForeignFormat::kDeepSpeed);
   CHECK(refused("smp_plan: 2\n") == "x: this is a plan of smp already; there is nothing to import");
   CHECK(refused("hello\n") ==
         "x: neither JSON, nor a Megatron command line, nor accelerate's YAML; --from says what it "
@@ -202,6 +224,45 @@ TEST_CASE("hosts and processes turn 'over all ranks' into a degree") {
   REQUIRE(files.front().find("parallel.sharded_data_parallel_degree") != nullptr);
   CHECK(files.front().find("parallel.sharded_data_parallel_degree")->value == "32");
   CHECK(files.front().find("cluster.hosts")->value == "4");
+}
+
+TEST_CASE("hosts and processes stand for torchrun's values that a script does not say") {
+  const JobSource script{"run.sh",
+                         "torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS pretrain.py "
+                         "--tensor-model-parallel-size 2\n"};
+  CHECK(error_of([&] { import_sources({script}, std::nullopt); }) ==
+        "run.sh:1:19: the value of --nnodes is $SLURM_NNODES, which this text does not set: give "
+        "--hosts N\n"
+        "  torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS pretrain.py "
+        "--tensor-model-parallel-size 2\n"
+        "                    ^\n"
+        "run.sh:1:50: the value of --nproc-per-node is $GPUS, which this text does not set: give "
+        "--processes-per-host N\n"
+        "  torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS pretrain.py "
+        "--tensor-model-parallel-size 2\n"
+        "                                                   ^");
+  ImportContext context;
+  context.hosts = 4;
+  context.processes_per_host = 8;
+  const auto files = import_sources({script}, std::nullopt, context);
+  CHECK(files.front().find("cluster.hosts")->value == "4");
+}
+
+TEST_CASE("a DeepSpeed file's auto sizes follow the model's width, as the Trainer has them") {
+  const JobSource model{"config.json", contents(kFolder + "huggingface/llama2-7b.json")};
+  const JobSource deepspeed{"ds.json", contents(kFolder + "import/deepspeed-auto.json")};
+  const auto files = import_sources({deepspeed, model}, std::nullopt);
+  CHECK(files.back().find("parallel.bucket_bytes")->value == "67108864");  // 4096 x 4096 x 4
+  CHECK(files.back().find("parallel.param_persistence_threshold")->value == "40960");
+}
+
+TEST_CASE(
+    "a contradiction of the imported job is told in the words of the file that it comes from") {
+  const JobSource deepspeed{
+      "d.json", R"({"fp16": {"enabled": true, "initial_scale_power": 0, "min_loss_scale": 4}})"};
+  CHECK(error_of([&] {
+          imported_job_yaml(import_sources({deepspeed}, ForeignFormat::kDeepSpeed));
+        }) == "d.json: fp16.min_loss_scale: min_scale (4) is above init_scale (1)");
 }
 
 TEST_CASE("hf_config of a job file gives its model; keys beside it replace what it says") {

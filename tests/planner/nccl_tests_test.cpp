@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sstream>
+
 #include "smp/plan/cluster_catalog.h"
 #include "smp/plan/errors.h"
 
@@ -51,6 +53,31 @@ TEST_CASE("nccl-tests: sizes and times out of place, ranks and hosts from the li
   CHECK(table.points[0].bytes == 1048576);
   CHECK(table.points[0].seconds == doctest::Approx(50e-6));
   CHECK(table.points[1].ranks == 2);
+}
+
+TEST_CASE(
+    "nccl-tests: the marks of mpirun and srun are taken off, and other lines between are passed "
+    "over") {
+  const NcclTable plain = parse_nccl_tests("reduce.txt", kHead + kRows);
+  for (const std::string mark : {"[1,0]<stdout>:", "[1,0]<stdout>: ",
+                                 "[prterun-host-81@1,0]<stdout>:", "0: ", "00: ", " 0: ", "[0] "}) {
+    INFO(mark);
+    std::string text;
+    std::istringstream lines(kHead + kRows);
+    for (std::string line; std::getline(lines, line);) text += mark + line + "\n";
+    text += "[1,1]<stderr>:a warning\nhost-a:100:100 [0] NCCL INFO Bootstrap : Using eth0\n";
+    const NcclTable table = parse_nccl_tests("reduce.txt", text);
+    CHECK(table.ranks == 2);
+    CHECK(table.hosts == 1);
+    REQUIRE(table.points.size() == plain.points.size());
+    for (size_t i = 0; i < table.points.size(); ++i) {
+      CHECK(table.points[i].bytes == plain.points[i].bytes);
+      CHECK(table.points[i].seconds == plain.points[i].seconds);
+    }
+  }
+  CHECK(error_of("[\n") == "reduce.txt:1: a measured size before the line of column names");
+  CHECK(error_of("[1,0]<stdout>:hello\n") ==
+        "reduce.txt:1: a measured size before the line of column names");
 }
 
 TEST_CASE("nccl-tests: points go into the cluster file, its other lines stay") {

@@ -108,6 +108,18 @@ std::string read_v6(HostCursor& cursor) {
   return std::string(inside);
 }
 
+// fd00::1 without brackets: its colons would be a port's and the slots'.
+void refuse_bare_v6(const HostCursor& cursor) {
+  const std::string word = cursor.word(", \t\r@");
+  const bool hex =
+      word.substr(0, word.find('%')).find_first_not_of("0123456789abcdefABCDEF:.") == word.npos;
+  const bool address =
+      word.find("::") != word.npos || std::count(word.begin(), word.end(), ':') > 2;
+  if (hex && address)
+    throw HostSyntaxError{cursor.at(),
+                          "an IPv6 address stands in brackets, as in [fd00::1] or [fd00::1]:8"};
+}
+
 std::string read_user(HostCursor& cursor) {
   const std::string_view rest = cursor.rest();
   const size_t end = rest.find_first_of("@,:[ \t");
@@ -183,6 +195,7 @@ std::vector<int> HostCursor::gpu_list() {
 std::vector<HostSpec> read_host_names(HostCursor& cursor) {
   HostSpec pattern;
   pattern.user = read_user(cursor);
+  refuse_bare_v6(cursor);
   std::vector<std::string> names;
   if (std::string address = read_v6(cursor); !address.empty())
     names.push_back(std::move(address));

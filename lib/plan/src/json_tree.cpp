@@ -98,6 +98,12 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     if (rest.starts_with("NaN") || rest.starts_with("Infinity") || rest.starts_with("inf")) {
       return "JSON has no NaN and no infinity";
     }
+    const size_t name =
+        rest.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    const size_t colon = rest.find_first_not_of(" \t", name);
+    if (name > 0 && colon != rest.npos && rest[colon] == ':') {
+      return fmt::format("a name stands in double quotes: \"{}\"", rest.substr(0, name));
+    }
     return fmt::format("not valid JSON at {}", quoted_for_message(rest.substr(0, rest.find('\n'))));
   }
 

@@ -227,6 +227,12 @@ bool ForeignReader::is_auto(std::string_view key) const {
   return std::ranges::count(autos_, key) > 0;
 }
 
+std::vector<std::pair<std::string, std::string_view>> ForeignReader::autos() const {
+  std::vector<std::pair<std::string, std::string_view>> out;
+  for (const std::string& key : autos_) out.emplace_back(key, row_of(key)->target);
+  return out;
+}
+
 Place ForeignReader::place(std::string_view key) const {
   const Given* given = find(key);
   return given != nullptr ? given->place : Place{0, 1, 1};
@@ -265,6 +271,10 @@ void ForeignReader::error(std::string_view key, std::string message) {
 void ForeignReader::warn(std::string_view key, std::string message) {
   const Place at = place(key);
   out_.warnings.push_back(fmt::format("{}:{}:{}: {}", out_.file, at.line, at.column, message));
+}
+
+void ForeignReader::warn_of_file(std::string message) {
+  out_.warnings.push_back(fmt::format("{}: {}", out_.file, message));
 }
 
 void ForeignReader::set(std::string path, std::string value, std::string origin) {

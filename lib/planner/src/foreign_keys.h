@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "smp/plan/diagnostics.h"
@@ -67,7 +68,9 @@ class ForeignReader {
   bool usable(std::string_view key) const;   // not given wrongly
   bool is_null(std::string_view key) const;  // given as null
   bool is_auto(std::string_view key) const;  // given as "auto"
-  Place place(std::string_view key) const;   // of the key's value; of the file where it is absent
+  // Keys given as "auto", with the keys of a job file that they would set.
+  std::vector<std::pair<std::string, std::string_view>> autos() const;
+  Place place(std::string_view key) const;  // of the key's value; of the file where it is absent
   std::optional<int64_t> whole(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -77,6 +80,7 @@ class ForeignReader {
   void error(std::string_view key, std::string message);  // at the key's place
   void error_at(Place at, std::string message) { diagnostics_.error(at, std::move(message)); }
   void warn(std::string_view key, std::string message);  // with file:line:column
+  void warn_of_file(std::string message);                // with the file alone
   void note(std::string message) { out_.notes.push_back(std::move(message)); }
 
   // Sets a key of the job; `origin` is what stood in the file.

@@ -6,8 +6,9 @@
 #include <array>
 
 #include "foreign_keys.h"
+#include "hjson.h"
+#include "other_formats.h"
 #include "python_value.h"
-#include "shell_words.h"
 #include "smp/plan/errors.h"
 #include "smp/plan/json_tree.h"
 #include "smp/plan/suggest.h"
@@ -30,9 +31,36 @@ constexpr std::array<FormatName, kForeignFormats> kNames = {{
     {"sagemaker", "a SageMaker script"},
 }};
 
+// Comments may stand before it, as DeepSpeed's Hjson has them; those of # begin other files too.
 bool is_json(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
-  return first != std::string_view::npos && text[first] == '{';
+  const auto begins = [](std::string_view of) {
+    const size_t first = of.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+    return first != std::string_view::npos && of[first] == '{';
+  };
+  if (begins(text)) return true;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool comment = first != std::string_view::npos &&
+                       (text[first] == '#' || text.substr(first).starts_with("//") ||
+                        text.substr(first).starts_with("/*"));
+  if (!comment) return false;
+  const std::string json = json_of_hjson(text);
+  const size_t brace = json.find_first_not_of(" \t\r\n");
+  const size_t next = brace != json.npos ? json.find_first_not_of(" \t\r\n", brace + 1) : json.npos;
+  return begins(json) && next != json.npos && json[next] == '"';
+}
+
+// --FLAG of Megatron, wherever a word begins.
+bool has_megatron_flag(std::string_view text) {
+  for (size_t at = text.find("--"); at != text.npos; at = text.find("--", at + 2)) {
+    if (at > 0 && std::string_view(" \t\r\n\"'(=").find(text[at - 1]) == text.npos) continue;
+    const std::string_view rest = text.substr(at + 2);
+    const std::string_view flag =
+        rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_"));
+    if (std::ranges::any_of(megatron_keys(), [&](const auto& row) { return row.key == flag; })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool has_any(const YamlNode& root, std::initializer_list<std::string_view> keys) {
@@ -65,10 +93,15 @@ bool is_smp_dictionary(const PythonValue& value) {
   });
 }
 
+void refuse_other(const JobSource& source, const YamlNode& root) {
+  const std::string other = other_format(source.text, root);
+  if (!other.empty()) throw ConfigError(fmt::format("{}: this is {}", source.path, other));
+}
+
 ForeignFormat json_format(const JobSource& source) {
   Diagnostics diagnostics;
-  const YamlTree tree =
-      parse_json(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
+  const YamlTree tree = parse_json(json_of_hjson(source.text),
+                                   diagnostics.add_source(source.path, source.text), diagnostics);
   if (!tree.complete) {
     // A dictionary as it stands in a script: 'x', True, or a comma too many.
     Diagnostics of_python;
@@ -80,6 +113,7 @@ ForeignFormat json_format(const JobSource& source) {
     diagnostics.raise_if_any();
   }
   const YamlNode& root = tree.root;
+  refuse_other(source, root);
   if (has_any(root, {"cells"}) && has_any(root, {"nbformat"})) {
     throw ConfigError(
         source.path +
@@ -152,17 +186,15 @@ ForeignFormat recognise(const JobSource& source) {
   if (is_sagemaker_script(source.text) && source.text.find('=') != std::string::npos) {
     return ForeignFormat::kSageMaker;
   }
-  for (const ShellWord& word : shell_words(source.text, 0)) {
-    if (!word.text.starts_with("--")) continue;
-    const std::string flag = word.text.substr(2, word.text.find('=') - 2);
-    if (std::ranges::any_of(megatron_keys(), [&](const auto& row) { return row.key == flag; })) {
-      return ForeignFormat::kMegatron;
-    }
+  if (const std::string program = python_program(source.text); !program.empty()) {
+    throw ConfigError(fmt::format("{}: this is {}", source.path, program));
   }
   Diagnostics diagnostics;
   const YamlTree tree =
       parse_yaml(source.text, diagnostics.add_source(source.path, source.text), diagnostics);
   const YamlNode& root = tree.root;
+  refuse_other(source, root);
+  if (has_megatron_flag(source.text)) return ForeignFormat::kMegatron;
   if (has_any(root, {"compute_environment", "distributed_type", "fsdp_config", "deepspeed_config",
                      "megatron_lm_config"})) {
     return ForeignFormat::kAccelerate;
@@ -193,9 +225,12 @@ Imported import_source(const JobSource& source, ForeignFormat format,
     diagnostics.raise_if_any();
     return out;
   }
-  const YamlTree tree = format == ForeignFormat::kAccelerate
-                            ? parse_yaml(source.text, number, diagnostics)
-                            : parse_json(source.text, number, diagnostics);
+  const YamlTree tree =
+      format == ForeignFormat::kAccelerate
+          ? parse_yaml(source.text, number, diagnostics)
+          : parse_json(
+                format == ForeignFormat::kDeepSpeed ? json_of_hjson(source.text) : source.text,
+                number, diagnostics);
   diagnostics.raise_if_any();
   switch (format) {
     case ForeignFormat::kHuggingFace: read_huggingface(tree.root, diagnostics, out); break;

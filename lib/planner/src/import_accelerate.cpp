@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "auto_values.h"
 #include "foreign_keys.h"
 #include "smp_dictionary.h"
 
@@ -76,6 +77,9 @@ class AccelerateFile {
 
   void precision() {
     const auto word = reader_.text("mixed_precision");
+    if (!word && reader_.boolean("fp16").value_or(false)) {
+      reader_.set_from("fp16", "training.precision", "fp16");
+    }
     if (word)
       reader_.set_from("mixed_precision", "training.precision", *word == "no" ? "fp32" : *word);
   }
@@ -151,7 +155,9 @@ class AccelerateFile {
                     "a HYBRID strategy shards over the processes of a host, and this file "
                     "has no num_processes");
     } else {
-      set_shard_over_all(reader_, sharding, known_, context_, tensor_, pipeline_, origin);
+      const bool offloads = reader_.boolean(joined(kFsdp, "offload_params")).value_or(false);
+      set_shard_over_all(reader_, sharding, known_, context_, tensor_, pipeline_, origin, {},
+                         offloads);
     }
   }
 
@@ -175,8 +181,15 @@ class AccelerateFile {
     static constexpr std::string_view kShardings[] = {"none", "optimizer_state", "gradients",
                                                       "parameters"};
     const int64_t stage = reader_.whole("deepspeed_config.zero_stage").value_or(2);
+    const bool offloads = reader_.text("deepspeed_config.offload_param_device") == "cpu";
+    if (offloads && stage != 3) {
+      reader_.error("deepspeed_config.offload_param_device",
+                    fmt::format("DeepSpeed moves parameters to the host in ZeRO stage 3 alone, not "
+                                "in stage {}",
+                                stage));
+    }
     set_shard_over_all(reader_, kShardings[stage], known_, 1, 1, 1,
-                       fmt::format("deepspeed_config.zero_stage = {}", stage));
+                       fmt::format("deepspeed_config.zero_stage = {}", stage), {}, offloads);
     for (const auto& [key, path] :
          {std::pair{"deepspeed_config.offload_optimizer_device", "parallel.offload_optimizer"},
           std::pair{"deepspeed_config.offload_param_device", "parallel.offload_parameters"}}) {
@@ -210,14 +223,32 @@ class AccelerateFile {
   int64_t pipeline_ = 1;
 };
 
+// accelerate puts "fsdp_" and "megatron_lm_" before keys of their maps that have it not
+// (commands/launch.py), and turns dynamo_backend and fp16 of older files into today's keys
+// (commands/config/config_args.py).
+YamlNode of_today(YamlNode root) {
+  for (YamlEntry& entry : root.entries) {
+    const std::string_view word = entry.key == "fsdp_config"          ? "fsdp"
+                                  : entry.key == "megatron_lm_config" ? "megatron_lm"
+                                                                      : "";
+    if (word.empty()) continue;
+    for (YamlEntry& inner : entry.value.entries) {
+      if (inner.key.find(word) == std::string::npos)
+        inner.key = fmt::format("{}_{}", word, inner.key);
+    }
+  }
+  return root;
+}
+
 }  // namespace
 
 void read_accelerate(const YamlNode& root, Diagnostics& diagnostics, const ImportContext& context,
                      Imported& out) {
   ForeignReader reader(accelerate_keys(), diagnostics, out);
   // accelerate itself refuses keys that it does not know.
-  reader.read(root, "", UnknownKeys::kError, true);
+  reader.read(of_today(root), "", UnknownKeys::kError, true);
   AccelerateFile(reader, context).read();
+  say_autos(reader, out);
 }
 
 }  // namespace smp

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "auto_values.h"
 #include "foreign_keys.h"
 #include "import_deepspeed_training.h"
 #include "smp_dictionary.h"
@@ -138,8 +141,17 @@ void read_sharding(ForeignReader& reader, const Layout& layout, const ImportCont
     }
     return;
   }
+  const bool offloads = reader.text(zero("offload_param.device")) == "cpu" ||
+                        reader.boolean(zero("cpu_offload_params")).value_or(false) ||
+                        reader.boolean(zero("cpu_offload_param")).value_or(false);
+  if (mics == 1 && offloads) {
+    reader.error(
+        zero("mics_shard_size"),
+        "mics_shard_size: 1 leaves parameters whole, and parameters are offloaded by shards");
+    return;
+  }
   set_shard_over_all(reader, mics == 1 ? "none" : sharding, context, 1, layout.tensor,
-                     layout.pipeline, origin);
+                     layout.pipeline, origin, {}, offloads);
 }
 
 void read_offload(ForeignReader& reader, const Layout& layout) {
@@ -231,6 +243,50 @@ void read_batch(ForeignReader& reader, const Layout& layout, const ImportContext
   }
 }
 
+// Sizes that count elements. The Trainer of transformers fills in "auto" by the model's width
+// (integrations/deepspeed.py, trainer_config_finalize).
+void read_sizes(ForeignReader& reader, const ImportContext& context) {
+  constexpr int64_t kGradientBytes = 4;
+  const auto width = context.hidden_size;
+  const std::string bucket = zero("reduce_bucket_size");
+  if (const auto elements = reader.whole(bucket)) {
+    reader.set_from(
+        bucket, "parallel.bucket_bytes",
+        fmt::format("{}", product_of({std::max<int64_t>(*elements, 1), kGradientBytes})));
+  } else if (reader.is_auto(bucket) && width) {
+    reader.set("parallel.bucket_bytes",
+               fmt::format("{}", product_of({*width, *width, kGradientBytes})),
+               fmt::format("{} = auto = hidden_size squared", bucket));
+  }
+  for (const std::string_view name :
+       {"param_persistence_threshold", "stage3_param_persistence_threshold"}) {
+    constexpr std::string_view kPath = "parallel.param_persistence_threshold";
+    const std::string key = zero(name);
+    if (const auto elements = reader.whole(key)) {
+      reader.set_from(key, std::string(kPath), fmt::format("{}", *elements));
+    } else if (reader.is_auto(key) && width) {
+      reader.set(std::string(kPath), fmt::format("{}", product_of({*width, 10})),
+                 fmt::format("{} = auto = 10 x hidden_size", key));
+    }
+  }
+  for (const std::string_view name : {"max_live_parameters", "stage3_max_live_parameters"}) {
+    const std::string key = zero(name);
+    if (const auto elements = reader.whole(key)) {
+      reader.set_from(key, "parallel.max_live_parameters",
+                      fmt::format("{}", std::max<int64_t>(*elements, 1)));
+    }
+  }
+}
+
+void say_loss_scale(ForeignReader& reader) {
+  if (reader.is_auto("fp16.enabled") && !reader.boolean("bf16.enabled").value_or(false) &&
+      (reader.has("fp16.loss_scale") || reader.has("fp16.initial_scale_power"))) {
+    reader.warn_of_file(
+        "fp16.enabled is \"auto\": what fp16 says of the loss scale is left out; it counts with "
+        "training.precision: fp16");
+  }
+}
+
 }  // namespace
 
 void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const ImportContext& context,
@@ -254,14 +310,13 @@ void read_deepspeed(const YamlNode& root, Diagnostics& diagnostics, const Import
   if (precision == "fp16" && !reader.has("torch_autocast.enabled")) {
     read_deepspeed_loss_scale(reader);
   }
-  if (const auto elements = reader.whole(zero("reduce_bucket_size"))) {
-    reader.set_from(zero("reduce_bucket_size"), "parallel.bucket_bytes",
-                    fmt::format("{}", *elements * 4));
-  }
+  read_sizes(reader, context);
   if (const auto type = reader.text("data_types.grad_accum_dtype")) {
     reader.set_from("data_types.grad_accum_dtype", "training.accumulate_gradients_in_fp32",
                     *type == "fp32" ? "true" : "false");
   }
+  say_autos(reader, out);
+  say_loss_scale(reader);
 }
 
 }  // namespace smp

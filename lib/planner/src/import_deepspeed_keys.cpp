@@ -8,8 +8,11 @@ namespace smp {
 const std::vector<ForeignKey>& deepspeed_keys() {
   constexpr std::string_view kBuckets = "when parameters are gathered; the profile's own";
   constexpr std::string_view kPersistence =
-      "the same; not given: 0 here, 100000 there; a tensor of just as many elements stays gathered "
+      "the same; auto = 10 x hidden size, as the Trainer has it; not given: 0 here, 100000 there; "
+      "a tensor of just as many elements stays gathered "
       "there only";
+  constexpr std::string_view kLive =
+      "the same; 0 keeps nothing gathered but the running layer there, which is 1 here";
   constexpr std::string_view kPersistent =
       "bounds the sum of what stays gathered; here all tensors below the threshold do";
   constexpr std::string_view kPrinting = "what is printed";
@@ -33,8 +36,9 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.zero_hpz_partition_size", Form::kWhole, Use::kRead,
        "parallel.sharded_data_parallel_degree",
        "the nearest that there is: hybrid shard. hpZ keeps a second copy of the 16-bit weights in "
-       "each group and the optimizer's state over all ranks, so the plan asks for more memory",
-       "", "", 1},
+       "each group and the optimizer's state over all ranks, so the plan asks for more memory; 0 = "
+       "1",
+       "", "", 0},
       {"zero_optimization.offload_optimizer.device", Form::kText, Use::kRead,
        "parallel.offload_optimizer", "cpu = true; nvme cannot be had", "", "none cpu nvme"},
       {"zero_optimization.offload_optimizer.ratio", Form::kNumber, Use::kRead, "",
@@ -55,24 +59,27 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"zero_optimization.cpu_offload_use_pin_memory", Form::kBool, Use::kIgnored, "",
        "how the host's memory is used"},
       {"zero_optimization.reduce_bucket_size", Form::kWhole, Use::kRead, "parallel.bucket_bytes",
-       "elements there, bytes here: x 4, gradients being fp32", "", "", 1},
+       "elements there, bytes here: x 4, gradients being fp32; 0 = 1; auto = hidden size squared, "
+       "as "
+       "the Trainer has it",
+       "", "", 0},
       {"zero_optimization.allgather_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.sub_group_size", Form::kWhole, Use::kIgnored, "",
        "parameters that one step of the optimizer takes"},
       {"zero_optimization.prefetch_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.stage3_prefetch_bucket_size", Form::kWhole, Use::kIgnored, "", kBuckets},
-      {"zero_optimization.param_persistence_threshold", Form::kWhole, Use::kCopied,
+      {"zero_optimization.param_persistence_threshold", Form::kWhole, Use::kRead,
        "parallel.param_persistence_threshold", kPersistence},
-      {"zero_optimization.stage3_param_persistence_threshold", Form::kWhole, Use::kCopied,
+      {"zero_optimization.stage3_param_persistence_threshold", Form::kWhole, Use::kRead,
        "parallel.param_persistence_threshold", kPersistence},
       {"zero_optimization.model_persistence_threshold", Form::kWhole, Use::kIgnored, "",
        kPersistent},
       {"zero_optimization.stage3_model_persistence_threshold", Form::kWhole, Use::kIgnored, "",
        kPersistent},
-      {"zero_optimization.max_live_parameters", Form::kWhole, Use::kCopied,
-       "parallel.max_live_parameters", "the same", "", "", 1},
-      {"zero_optimization.stage3_max_live_parameters", Form::kWhole, Use::kCopied,
-       "parallel.max_live_parameters", "the same", "", "", 1},
+      {"zero_optimization.max_live_parameters", Form::kWhole, Use::kRead,
+       "parallel.max_live_parameters", kLive},
+      {"zero_optimization.stage3_max_live_parameters", Form::kWhole, Use::kRead,
+       "parallel.max_live_parameters", kLive},
       {"zero_optimization.max_reuse_distance", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.stage3_max_reuse_distance", Form::kWhole, Use::kIgnored, "", kBuckets},
       {"zero_optimization.stage3_module_granularity_threshold", Form::kWhole, Use::kIgnored, "",
@@ -160,15 +167,23 @@ const std::vector<ForeignKey>& deepspeed_keys() {
       {"optimizer.type", Form::kText, Use::kRead, "training.optimizer.kind",
        "Adam and AdamW = adamw, SGD = sgd; others hold other state, and are refused"},
       {"optimizer.params.lr", Form::kNumber, Use::kCopied, "training.optimizer.learning_rate",
-       "the same"},
+       "the same; absent = 0.001"},
       {"optimizer.params.betas", Form::kList, Use::kRead,
-       "training.optimizer.beta1, training.optimizer.beta2", "the same"},
-      {"optimizer.params.eps", Form::kNumber, Use::kRead, "training.optimizer.epsilon", "the same"},
+       "training.optimizer.beta1, training.optimizer.beta2", "the same; absent = [0.9, 0.999]"},
+      {"optimizer.params.eps", Form::kNumber, Use::kRead, "training.optimizer.epsilon",
+       "the same; absent = 1e-8"},
+      {"optimizer.params.adam_w_mode", Form::kBool, Use::kRead, "",
+       "false beside type Adam adds weight_decay to the gradients (L2), which is refused unless "
+       "weight_decay is 0"},
+      {"optimizer.params.bias_correction", Form::kBool, Use::kRefused, "",
+       "moments without bias correction are not known here", "true"},
+      {"optimizer.params.amsgrad", Form::kBool, Use::kRefused, "",
+       "AMSGrad holds a third moment, which is not known here", "false"},
       {"optimizer.params.momentum", Form::kNumber, Use::kRead, "training.optimizer.momentum",
        "SGD; absent = 0"},
       {"optimizer.params.nesterov", Form::kBool, Use::kRead, "training.optimizer.nesterov", "SGD"},
       {"optimizer.params.weight_decay", Form::kNumber, Use::kCopied,
-       "training.optimizer.weight_decay", "the same"},
+       "training.optimizer.weight_decay", "the same; absent = 0"},
       {"optimizer.params.*", Form::kAny, Use::kIgnored, "", "how the step is computed"},
       {"optimizer.legacy_fusion", Form::kBool, Use::kIgnored, "", "how the step is computed"},
       {"scheduler.type", Form::kText, Use::kRead, "training.optimizer.schedule",

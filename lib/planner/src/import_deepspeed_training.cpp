@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "smp/plan/job_spec.h"
 #include "smp/plan/suggest.h"
 
 namespace smp {
@@ -14,16 +15,40 @@ constexpr std::string_view kParams = "scheduler.params.";
 
 std::string param(std::string_view key) { return std::string(kParams) + std::string(key); }
 
+// What DeepSpeed takes where a parameter of its optimizer is absent.
+void set_absent(ForeignReader& reader, std::string_view key, std::string path, std::string value) {
+  if (!reader.has("optimizer.type") || reader.has(key) || reader.is_auto(key)) return;
+  reader.set(std::move(path), std::move(value), fmt::format("no {}: DeepSpeed's default", key));
+}
+
 void read_betas(ForeignReader& reader) {
-  const YamlNode* betas = reader.node("optimizer.params.betas");
-  if (betas == nullptr) return;
+  constexpr std::string_view kBetas = "optimizer.params.betas";
+  const YamlNode* betas = reader.node(kBetas);
+  if (betas == nullptr) {
+    set_absent(reader, kBetas, "training.optimizer.beta1", "0.9");
+    set_absent(reader, kBetas, "training.optimizer.beta2", "0.999");
+    return;
+  }
   if (betas->items.size() != 2 || !number_value(betas->items[0].text) ||
       !number_value(betas->items[1].text)) {
-    reader.error("optimizer.params.betas", "optimizer.params.betas must be a list of two numbers");
+    reader.error(kBetas, "optimizer.params.betas must be a list of two numbers");
     return;
   }
   reader.set("training.optimizer.beta1", betas->items[0].text, "optimizer.params.betas");
   reader.set("training.optimizer.beta2", betas->items[1].text, "optimizer.params.betas");
+}
+
+// deepspeed/runtime/engine.py, _configure_basic_optimizer: AdamW's is always decoupled.
+void check_decay(ForeignReader& reader, const std::string& type) {
+  constexpr std::string_view kMode = "optimizer.params.adam_w_mode";
+  if (type != "adam" || reader.boolean(kMode).value_or(true)) return;
+  if (reader.number("optimizer.params.weight_decay").value_or(0) == 0 &&
+      !reader.is_auto("optimizer.params.weight_decay")) {
+    return;
+  }
+  reader.error(kMode,
+               "adam_w_mode: false adds weight_decay to the gradients (L2), and Adam decays the "
+               "weights themselves here (AdamW): write adam_w_mode: true, or weight_decay: 0");
 }
 
 void copy(ForeignReader& reader, std::string_view key, std::string_view path) {
@@ -57,11 +82,15 @@ void read_deepspeed_optimizer(ForeignReader& reader) {
   for (const char c : reader.text("optimizer.type").value_or("adam")) {
     folded += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
+  if (!reader.has("scheduler.params.warmup_max_lr")) {
+    set_absent(reader, "optimizer.params.lr", "training.optimizer.learning_rate", "0.001");
+  }
   if (folded == "sgd") {
     reader.set_from("optimizer.type", "training.optimizer.kind", "sgd");
     // torch.optim.SGD's own default.
     reader.set("training.optimizer.momentum",
                reader.text("optimizer.params.momentum").value_or("0"), "optimizer.params.momentum");
+    set_absent(reader, "optimizer.params.weight_decay", "training.optimizer.weight_decay", "0");
     copy(reader, "optimizer.params.nesterov", "training.optimizer.nesterov");
     return;
   }
@@ -71,7 +100,10 @@ void read_deepspeed_optimizer(ForeignReader& reader) {
                              "or SGD",
                              quoted_for_message(*reader.text("optimizer.type"))));
   }
+  check_decay(reader, folded);
   copy(reader, "optimizer.params.eps", "training.optimizer.epsilon");
+  set_absent(reader, "optimizer.params.eps", "training.optimizer.epsilon", "1e-8");
+  set_absent(reader, "optimizer.params.weight_decay", "training.optimizer.weight_decay", "0");
   read_betas(reader);
 }
 
@@ -100,14 +132,17 @@ void read_deepspeed_schedule(ForeignReader& reader) {
   }
   if (constant) return;
   copy(reader, param("total_num_steps"), "training.steps");
+  if (linear) {
+    reader.set("training.optimizer.min_learning_rate", "0", "WarmupDecayLR ends at 0");
+    return;
+  }
+  // WarmupCosineLR ends at a share of the rate, 0.0001 where it says none.
   const auto rate = reader.number("optimizer.params.lr");
   const auto high = rate ? rate : reader.number(param("warmup_max_lr"));
-  // WarmupDecayLR ends at 0; WarmupCosineLR at a share of the rate, 0.0001 where it says none.
-  const double share = linear ? 0 : reader.number(param("cos_min_ratio")).value_or(1e-4);
-  if (high) {
-    reader.set("training.optimizer.min_learning_rate", fmt::format("{:.12g}", share * *high),
-               linear ? "WarmupDecayLR ends at 0" : "scheduler.params.cos_min_ratio");
-  }
+  const double share = reader.number(param("cos_min_ratio")).value_or(1e-4);
+  reader.set("training.optimizer.min_learning_rate",
+             fmt::format("{:.12g}", share * high.value_or(OptimizerSpec{}.learning_rate)),
+             "scheduler.params.cos_min_ratio");
 }
 
 // deepspeed/runtime/fp16/loss_scaler.py; defaults of runtime/precision_config.py.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kSections = {
     "model", "cluster", "training", "training.optimizer", "training.loss_scale", "parallel"};
-constexpr std::array<std::string_view, 4> kSizes = {"model.num_layers", "model.hidden_size",
-                                                    "model.num_heads", "model.vocab_size"};
+constexpr std::array<std::string_view, 4> kModelSizes = {"model.num_layers", "model.hidden_size",
+                                                         "model.num_heads", "model.vocab_size"};
 
 // What stands in where no file gives it, to have the rest read: a model, and a cluster that has
 // every precision.
@@ -44,7 +44,7 @@ void check_agreement(const std::vector<Imported>& files) {
   }
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string listed_words(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) {
     if (!out.empty()) out += ", ";
@@ -100,7 +100,7 @@ std::string job_text(const std::vector<Imported>& files) {
   for (const Imported& file : files) {
     out += comment(fmt::format("from {} ({})", file.file, title_of(file.format)));
     for (const std::string& note : file.notes) out += comment("note: " + note);
-    if (!file.ignored.empty()) out += comment("left out: " + joined(file.ignored));
+    if (!file.ignored.empty()) out += comment("left out: " + listed_words(file.ignored));
   }
   for (const std::string_view section : kSections) {
     std::string text = section_text(files, section);
@@ -118,7 +118,7 @@ std::string job_text(const std::vector<Imported>& files) {
 
 void require_sizes(const std::vector<Imported>& files) {
   std::vector<std::string> missing;
-  for (const std::string_view path : kSizes) {
+  for (const std::string_view path : kModelSizes) {
     const bool given = std::ranges::any_of(
         files, [&](const Imported& file) { return file.find(path) != nullptr; });
     if (!given) missing.emplace_back(path.substr(path.find('.') + 1));
@@ -130,7 +130,63 @@ void require_sizes(const std::vector<Imported>& files) {
     advice = "a Megatron line leaves it to the tokenizer; add --vocab-size N";
   }
   throw ConfigError(
-      fmt::format("{}: the model lacks {}: {}", files.front().file, joined(missing), advice));
+      fmt::format("{}: the model lacks {}: {}", files.front().file, listed_words(missing), advice));
+}
+
+constexpr std::string_view kImportedJob = "the imported job";
+
+// A complaint about the job in terms of the files that it was made of, which alone the user sees.
+std::string in_terms_of(const std::vector<Imported>& files, std::string_view complaint,
+                        std::string_view text) {
+  const auto cut_line = [](std::string_view& rest) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    return line;
+  };
+  std::vector<std::string_view> lines;
+  while (!text.empty()) lines.push_back(cut_line(text));
+  std::string out;
+  const auto add = [&](std::string_view line) {
+    out += (out.empty() ? "" : "\n") + std::string(line);
+  };
+  const std::string head = fmt::format("{}:", kImportedJob);
+  while (!complaint.empty()) {
+    const std::string_view line = cut_line(complaint);
+    const size_t message = line.starts_with(head) ? line.find(": ") : line.npos;
+    const auto number = whole_value(
+        line.substr(0, line.rfind(':', message - 1)).substr(std::min(line.size(), head.size())));
+    if (message == line.npos || !number || *number < 1 ||
+        static_cast<size_t>(*number) > lines.size()) {
+      add(line);
+      continue;
+    }
+    const std::string_view at = lines[static_cast<size_t>(*number) - 1];
+    const std::string_view origin = at.substr(std::min(at.find("  # "), at.size()));
+    const auto sets = [&](const Imported& file) {
+      return std::ranges::any_of(file.keys, [&](const ImportedKey& key) {
+        return origin.substr(std::min<size_t>(4, origin.size())) == one_line(key.origin) &&
+               at.find(fmt::format("{}: {}", key.path.substr(key.path.rfind('.') + 1),
+                                   key.value)) != at.npos;
+      });
+    };
+    const auto file = std::ranges::find_if(files, sets);
+    if (file == files.end()) {
+      add(line);
+      continue;
+    }
+    add(fmt::format("{}: {}: {}", file->file, origin.substr(4), line.substr(message + 2)));
+    for (int shown = 0; shown < 2 && complaint.starts_with("  "); ++shown) cut_line(complaint);
+  }
+  return out;
+}
+
+void check_job(const std::vector<Imported>& files, std::vector<JobSource> sources) {
+  const std::string text = sources.back().text;
+  try {
+    read_job(sources);
+  } catch (const ConfigError& error) {
+    throw ConfigError(in_terms_of(files, error.what(), text));
+  }
 }
 
 }  // namespace
@@ -155,6 +211,7 @@ std::vector<Imported> import_sources(const std::vector<JobSource>& sources,
   for (const auto& [format, source] : ordered) {
     out.push_back(import_source(*source, format, known));
     learn(out.back(), "model.num_layers", known.num_layers);
+    learn(out.back(), "model.hidden_size", known.hidden_size);
     learn(out.back(), "cluster.hosts", known.hosts);
     learn(out.back(), "cluster.processes_per_host", known.processes_per_host);
   }
@@ -179,16 +236,17 @@ std::string imported_job_yaml(const std::vector<Imported>& files) {
   });
   if (has_model) {
     require_sizes(files);
-    read_job({{"a cluster", std::string(kClusterStandIn)}, {"the imported job", text}});
+    check_job(files,
+              {{"a cluster", std::string(kClusterStandIn)}, {std::string(kImportedJob), text}});
     return text;
   }
   const bool has_experts = std::ranges::any_of(files, [](const Imported& file) {
     return file.find("parallel.expert_parallel_degree") != nullptr;
   });
-  read_job({{"a cluster", std::string(kClusterStandIn)},
-            {"a model", std::string(kModelStandIn)},
-            {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
-            {"the imported job", text}});
+  check_job(files, {{"a cluster", std::string(kClusterStandIn)},
+                    {"a model", std::string(kModelStandIn)},
+                    {"its experts", std::string(has_experts ? kExpertsStandIn : kModelStandIn)},
+                    {std::string(kImportedJob), text}});
   return comment("There is no model in these files: add one here, as in") +
          "# model:\n#   hf_config: config.json\n" + text;
 }

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "megatron_flags.h"
 #include "megatron_line.h"
-#include "shell_words.h"
+#include "megatron_script.h"
+#include "shell_script.h"
 #include "smp_dictionary.h"
 
 // A Megatron-LM command line (or a script that holds one) as keys of a job file.
@@ -146,6 +148,17 @@ void MegatronLine::sharding() {
                                             : "none";
   } else if (has("use-distributed-optimizer")) {
     kind = "optimizer_state";
+  } else if (const auto stage = whole("zero-stage")) {
+    flag = "zero-stage";
+    constexpr std::array<const char*, 4> kStages = {"none", "optimizer_state", "gradients",
+                                                    "parameters"};
+    kind = kStages.at(static_cast<size_t>(*stage));
+  }
+  if (const auto file = reader_.text("deepspeed_config")) {
+    reader_.warn("deepspeed_config",
+                 fmt::format("what {} says is not in this command line: import it by itself, and "
+                             "compare",
+                             file->empty() ? "that file" : *file));
   }
   const std::string origin = has(flag) ? fmt::format("--{}", flag) : fmt::format("no --{}", flag);
   const int64_t instances = whole("num-distributed-optimizer-instances").value_or(1);
@@ -194,6 +207,8 @@ void MegatronLine::recompute() {
   const auto granularity = reader_.text("recompute-granularity");
   if (granularity) {
     set("recompute-granularity", "parallel.recompute", *granularity);
+  } else if (has("checkpoint-activations")) {
+    set("checkpoint-activations", "parallel.recompute", std::string("full"));
   } else {
     set("recompute-activations", "parallel.recompute",
         std::string(has("recompute-activations") ? "selective" : "none"));
@@ -249,8 +264,12 @@ void MegatronLine::rest() {
 
 void read_megatron(const JobSource& source, int number, Diagnostics& diagnostics,
                    const ImportContext& context, Imported& out) {
+  const ShellScript script = read_shell_script(source.text, number, diagnostics);
+  if (diagnostics.any()) return;
+  const std::vector<ShellWord> words = megatron_command(script, number, diagnostics, out);
+  if (diagnostics.any()) return;
   ForeignReader reader(megatron_keys(), diagnostics, out);
-  read_megatron_flags(shell_words(source.text, number), reader, diagnostics, out);
+  read_megatron_flags(words, context, reader, diagnostics, out);
   MegatronLine(reader, context).read();
 }
 

@@ -18,8 +18,10 @@ void MegatronLine::model() {
                   : has("squared-relu") ? "relu"
                                         : "gelu"));
   activation();
+  const std::string normalization = reader_.text("normalization").value_or("LayerNorm");
   set("normalization", "model.norm",
-      std::string(reader_.text("normalization") == "RMSNorm" ? "rmsnorm" : "layernorm"));
+      std::string(normalization == "RMSNorm" || normalization == "rmsnorm" ? "rmsnorm"
+                                                                           : "layernorm"));
   const bool bias = !has("disable-bias-linear");
   set(has("add-qkv-bias") ? "add-qkv-bias" : "disable-bias-linear", "model.qkv_bias",
       bias || has("add-qkv-bias"));
@@ -30,8 +32,7 @@ void MegatronLine::model() {
       !has("untie-embeddings-and-output-weights"));
   positions();
   sizes(swiglu);
-  set("make-vocab-size-divisible-by", "model.vocab_multiple_of",
-      whole("make-vocab-size-divisible-by").value_or(128));
+  vocabulary();
   for (const std::string_view kind : {"attention", "hidden"}) {
     const std::string flag = fmt::format("{}-dropout", kind);
     set(flag, fmt::format("model.{}_dropout", kind),
@@ -39,6 +40,17 @@ void MegatronLine::model() {
   }
   experts();
   latent_attention();
+}
+
+void MegatronLine::vocabulary() {
+  if (const auto rows = whole("pad-vocab-size-to")) {
+    set("pad-vocab-size-to", "model.vocab_size", *rows);
+    set("pad-vocab-size-to", "model.vocab_multiple_of", int64_t{1});
+    return;
+  }
+  if (has("vocab-size")) set("vocab-size", "model.vocab_size", *whole("vocab-size"));
+  set("make-vocab-size-divisible-by", "model.vocab_multiple_of",
+      whole("make-vocab-size-divisible-by").value_or(128));
 }
 
 // Its fused GELU is the tanh one and needs a bias (validate_args; mlp.py); the other is exact.
@@ -61,7 +73,7 @@ void MegatronLine::positions() {
   if (type == "yarn" || type == "mrope" || type == "relative") {
     reader_.error("position-embedding-type",
                   fmt::format("--position-embedding-type {} is not known here: "
-                              "learned_absolute, rope and none are",
+                              "learned_absolute, rope, alibi and none are",
                               type));
   }
   const bool rotary = type == "rope" || has("use-rotary-position-embeddings");
@@ -69,9 +81,15 @@ void MegatronLine::positions() {
   set(has("use-rotary-position-embeddings") ? "use-rotary-position-embeddings"
                                             : "position-embedding-type",
       "model.position_embedding",
-      std::string(rotary ? "rotary"
-                  : none ? "none"
-                         : "learned"));
+      std::string(rotary            ? "rotary"
+                  : none            ? "none"
+                  : type == "alibi" ? "alibi"
+                                    : "learned"));
+  if (has("embed-layernorm")) {
+    reader_.warn("embed-layernorm",
+                 "--embed-layernorm: the plan has no norm behind the embedding, of 2 x hidden "
+                 "parameters");
+  }
   if (rotary && has("rotary-base")) {
     set("rotary-base", "model.rope_theta", *reader_.text("rotary-base"));
   }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "megatron_line.h"
@@ -40,18 +41,56 @@ void MegatronLine::optimizer() {
   copy("adam-eps", "training.optimizer.epsilon");
 }
 
-// The steps that so many samples are, where each step has as many.
+// The steps that so many samples are. megatron/training/training.py: update_train_iters.
 std::optional<int64_t> MegatronLine::steps_of(std::string_view flag) {
   const auto samples = whole(flag);
   const auto batch = whole("global-batch-size");
   if (!samples) return std::nullopt;
-  if (!batch || has("rampup-batch-size")) {
-    reader_.error(flag, fmt::format("--{} is counted in steps here: it needs --global-batch-size, "
-                                    "and no --rampup-batch-size",
-                                    flag));
+  if (!batch) {
+    reader_.error(flag,
+                  fmt::format("--{} is counted in steps here: it needs --global-batch-size", flag));
     return std::nullopt;
   }
-  return *samples / *batch;
+  if (!has("rampup-batch-size")) return *samples / *batch;
+  const auto steps = ramped_steps(*samples, *batch);
+  if (!steps) {
+    reader_.error(
+        "rampup-batch-size",
+        fmt::format("--rampup-batch-size does not lead to --global-batch-size {} in whole "
+                    "increments",
+                    *batch));
+  }
+  return steps;
+}
+
+// While samples up to the ramp's third number are consumed, the batch grows by an increment with
+// each equal share of them. Nothing where the ramp does not reach the batch.
+std::optional<int64_t> MegatronLine::ramped_steps(int64_t samples, int64_t batch) const {
+  const YamlNode& ramp = *reader_.node("rampup-batch-size");
+  if (ramp.items.size() != 3) return 0;  // reported
+  const auto start = whole_value(ramp.items[0].text), increment = whole_value(ramp.items[1].text),
+             ramped = whole_value(ramp.items[2].text);
+  if (!start || !increment || !ramped || *start < 1 || *increment < 1 || *ramped < 1) return 0;
+  constexpr int64_t kMostIncrements = 1000000;
+  const int64_t increments = (batch - *start) / *increment;
+  if (*start > batch || (batch - *start) % *increment != 0 || increments > kMostIncrements) {
+    return std::nullopt;
+  }
+  if (increments == 0) return samples / batch;
+  const double share = static_cast<double>(*ramped) / static_cast<double>(increments);
+  int64_t consumed = 0, steps = 0;
+  while (consumed <= std::min(*ramped, samples)) {
+    const auto done = static_cast<int64_t>(static_cast<double>(consumed) / share);
+    const int64_t own = *start + std::min(done, increments) * *increment;
+    // As many steps as have this batch.
+    const auto end =
+        std::min({static_cast<int64_t>(std::ceil(share * static_cast<double>(done + 1))),
+                  *ramped + 1, samples + 1});
+    const int64_t more = std::max<int64_t>((end - consumed + own - 1) / own, 1);
+    steps += more;
+    consumed += more * own;
+  }
+  return steps + std::max<int64_t>(samples - consumed, 0) / batch;
 }
 
 void MegatronLine::learning_rate() {

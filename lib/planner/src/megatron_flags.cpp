@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "smp/plan/suggest.h"
 #include "smp_dictionary.h"
@@ -10,11 +12,24 @@
 namespace smp {
 namespace {
 
+// Python's int and float take 220_000_000.
+std::string without_underscores(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto digit = [&](size_t at) {
+      return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0;
+    };
+    if (text[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
+    out += text[i];
+  }
+  return number_value(out) ? out : text;
+}
+
 YamlNode scalar(const ShellWord& word) {
   YamlNode node;
   node.kind = YamlNode::Kind::kScalar;
   node.place = word.place;
-  node.text = word.text;
+  node.text = without_underscores(word.text);
   return node;
 }
 
@@ -25,65 +40,133 @@ const ForeignKey* row_of(std::string_view flag) {
   return nullptr;
 }
 
+// How many words behind a flag are surely its own, as far as that is known.
+size_t values_of(const std::string& flag, const ForeignKey* row, size_t given) {
+  if (row != nullptr && row->form == Form::kBool) return 0;
+  if (row != nullptr && row->form == Form::kList) return given;
+  constexpr std::array<std::string_view, 4> kSwitches = {"no-", "use-", "mock-", "async-"};
+  const bool is_switch =
+      row == nullptr &&
+      std::ranges::any_of(kSwitches, [&](std::string_view head) { return flag.starts_with(head); });
+  return is_switch ? 0 : std::min<size_t>(given, 1);
+}
+
+// torchrun's and deepspeed's flags by one name.
+std::string one_name(std::string flag) {
+  if (flag == "nproc_per_node" || flag == "num_gpus") return "nproc-per-node";
+  return flag == "num_nodes" ? "nnodes" : flag;
+}
+
 class FlagScan {
  public:
-  FlagScan(ForeignReader& reader, Diagnostics& diagnostics, Imported& out)
-      : reader_(reader), diagnostics_(diagnostics), out_(out) {}
+  FlagScan(const ImportContext& context, ForeignReader& reader, Diagnostics& diagnostics,
+           Imported& out)
+      : context_(context), reader_(reader), diagnostics_(diagnostics), out_(out) {}
 
   void scan(const std::vector<ShellWord>& words) {
     for (size_t i = 0; i < words.size(); ++i) {
-      if (!words[i].text.starts_with("--") || words[i].text.size() < 3) continue;
-      const Place place = words[i].place;
-      std::string flag = words[i].text.substr(2);
+      if (!words[i].text.starts_with("--") || words[i].text.size() < 3) {
+        check_stray(words[i]);
+        continue;
+      }
+      const ShellWord& word = words[i];
+      std::string flag = word.text.substr(2);
       std::vector<ShellWord> values;
-      if (const size_t equals = flag.find('='); equals != std::string::npos) {
-        ShellWord value = words[i];
+      const size_t equals = flag.find('=');
+      if (flag.substr(0, equals).find_first_of(" \t\n") != std::string::npos) {
+        diagnostics_.error(word.place,
+                           "quotes keep several flags together here, as one word: take them away");
+        continue;
+      }
+      if (equals != std::string::npos) {
+        ShellWord value = word;
         value.text = flag.substr(equals + 1);
         value.place.column += static_cast<int>(equals) + 3;
         values.push_back(value);
         flag.resize(equals);
-      } else {
-        while (i + 1 < words.size() && !words[i + 1].text.starts_with("--")) {
-          values.push_back(words[++i]);
-        }
       }
-      if (flag == "nproc_per_node") flag = "nproc-per-node";
-      take(flag, place, values);
+      while (i + 1 < words.size() && !words[i + 1].text.starts_with("--")) {
+        values.push_back(words[++i]);
+      }
+      flag = one_name(flag);
+      const ForeignKey* row = row_of(flag);
+      const size_t used = values_of(flag, row, values.size());
+      for (size_t rest = used; rest < values.size(); ++rest) check_stray(values[rest]);
+      if (word.only_if) {
+        if (row != nullptr && row->use != Use::kIgnored) refuse_choice(flag, *word.only_if, true);
+      } else if (row == nullptr) {
+        unknown(flag, word.place);
+      } else {
+        take(*row, flag, word.place, values, used);
+      }
     }
   }
 
  private:
-  void take(const std::string& flag, Place place, const std::vector<ShellWord>& values) {
-    const ForeignKey* row = row_of(flag);
-    if (row == nullptr) {
-      unknown(flag, place);
-      return;
+  // A word of which nothing is known may be flags.
+  void check_stray(const ShellWord& word) {
+    if (!word.alone) return;
+    const ShellReason& reason = *word.unknown;
+    if (reason.choice) {
+      diagnostics_.error(reason.place, fmt::format("the flags depend on {}: set it above, or leave "
+                                                   "one branch",
+                                                   reason.what));
+    } else if (!reason.unset) {
+      diagnostics_.error(word.place,
+                         fmt::format("flags may come from {}: write them there", reason.what));
+    } else {
+      out_.warnings.push_back(fmt::format("{}:{}:{}: flags that it may hold are not read: {}",
+                                          out_.file, word.place.line, word.place.column,
+                                          reason.what));
     }
+  }
+
+  void refuse_choice(const std::string& flag, const ShellReason& reason, bool whether) {
+    const std::string message = fmt::format(
+        "{} --{}{} depends on {}: set it above, or leave one branch",
+        whether ? "whether" : "the value of", flag, whether ? " is given" : "", reason.what);
+    if (std::ranges::count(refused_, message) > 0) return;
+    refused_.push_back(message);
+    diagnostics_.error(reason.place, message);
+  }
+
+  void take(const ForeignKey& row, const std::string& flag, Place place,
+            const std::vector<ShellWord>& values, size_t used) {
     YamlNode node;
-    if (row->form == Form::kBool) {
-      node = scalar({"true", place, ""});
+    if (row.form == Form::kBool) {
+      node = scalar({.text = "true", .place = place});
     } else if (values.empty()) {
       diagnostics_.error(place, fmt::format("--{} needs a value", flag));
       return;
-    } else if (row->form == Form::kList) {
+    } else if (row.form == Form::kList) {
       node.kind = YamlNode::Kind::kList;
       node.place = place;
       for (const ShellWord& value : values) node.items.push_back(scalar(value));
     } else {
       node = scalar(values.front());
     }
-    const size_t used = row->form == Form::kBool || row->use == Use::kIgnored ? 0
-                        : row->form == Form::kList                            ? values.size()
-                                                                              : 1;
-    for (size_t i = 0; i < used; ++i) {
-      if (values[i].unset.empty()) continue;
-      diagnostics_.error(values[i].place,
-                         fmt::format("the value of --{} is {}, which this text does not set", flag,
-                                     values[i].unset));
+    for (size_t i = 0; row.use != Use::kIgnored && i < used; ++i) {
+      const ShellWord& value = values[i];
+      const bool doubtful = value.only_if || value.unknown;
+      const bool hosts = flag == "nnodes", processes = flag == "nproc-per-node";
+      if (doubtful && ((hosts && context_.hosts) || (processes && context_.processes_per_host))) {
+        return;  // the call says it
+      }
+      if (flag == "deepspeed_config") continue;  // only a warning names it
+      if (value.only_if || (value.unknown && value.unknown->choice)) {
+        refuse_choice(flag, value.only_if ? *value.only_if : *value.unknown, false);
+        return;
+      }
+      if (!value.unknown) continue;
+      diagnostics_.error(value.place,
+                         fmt::format("the value of --{} is {}: {}", flag, value.unknown->what,
+                                     hosts       ? "give --hosts N"
+                                     : processes ? "give --processes-per-host N"
+                                                 : "write the value there"));
       return;
     }
     if (reader_.has(flag)) {
-      if (row->form != Form::kBool && reader_.text(flag) != node.text) {
+      if (row.form != Form::kBool && reader_.text(flag) != node.text) {
         diagnostics_.error(place, fmt::format("--{} is given twice, as {} and as {}", flag,
                                               reader_.text(flag).value_or(""), node.text));
       }
@@ -110,16 +193,18 @@ class FlagScan {
         fmt::format("{}:{}:{}: unknown flag '--{}'", out_.file, place.line, place.column, flag));
   }
 
+  const ImportContext& context_;
   ForeignReader& reader_;
   Diagnostics& diagnostics_;
   Imported& out_;
+  std::vector<std::string> refused_;
 };
 
 }  // namespace
 
-void read_megatron_flags(const std::vector<ShellWord>& words, ForeignReader& reader,
-                         Diagnostics& diagnostics, Imported& out) {
-  FlagScan(reader, diagnostics, out).scan(words);
+void read_megatron_flags(const std::vector<ShellWord>& words, const ImportContext& context,
+                         ForeignReader& reader, Diagnostics& diagnostics, Imported& out) {
+  FlagScan(context, reader, diagnostics, out).scan(words);
 }
 
 }  // namespace smp

@@ -28,6 +28,7 @@ class MegatronLine {
 
   void cluster();
   void model();
+  void vocabulary();
   void positions();
   void rotary_share(bool rotary);
   void rotary_scaling();
@@ -45,6 +46,7 @@ class MegatronLine {
   void recompute();
   void optimizer();
   std::optional<int64_t> steps_of(std::string_view flag);
+  std::optional<int64_t> ramped_steps(int64_t samples, int64_t batch) const;
   void learning_rate();
   void warm_up(std::optional<int64_t> steps);
   void loss_scale();

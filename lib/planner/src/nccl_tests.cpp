@@ -36,6 +36,30 @@ std::optional<T> number_of(const std::string& word) {
   return value;
 }
 
+// Lines that a launcher marks with their rank: "[1,0]<stdout>:" of mpirun --tag-output, "0: " of
+// srun --label, "[0] " of MPICH's mpiexec -l. Nothing for what is no output of the test: standard
+// error, and what NCCL_DEBUG prints.
+std::optional<std::string> own_text(const std::string& line) {
+  if (line.find(" NCCL INFO ") != line.npos || line.find(" NCCL WARN ") != line.npos) {
+    return std::nullopt;
+  }
+  const size_t begin = line.find_first_not_of(' ');
+  if (begin == line.npos) return line;
+  if (line[begin] == '[') {
+    if (line.find("]<stderr>") < line.find("]<stdout>")) return std::nullopt;
+    constexpr std::string_view kTag = "]<stdout>:";
+    if (const size_t tag = line.find(kTag); tag != line.npos) return line.substr(tag + kTag.size());
+    const size_t close = line.find_first_not_of("0123456789", begin + 1);
+    if (close != line.npos && close > begin + 1 && line.compare(close, 2, "] ") == 0)
+      return line.substr(close + 2);
+    return line;
+  }
+  const size_t end = line.find_first_not_of("0123456789", begin);
+  if (end != line.npos && end > begin && line.compare(end, 2, ": ") == 0)
+    return line.substr(end + 2);
+  return line;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string& path) {
@@ -45,7 +69,9 @@ class Reader {
 
   void read(const std::string& line) {
     ++line_;
-    const std::vector<std::string> words = words_of(line);
+    const std::optional<std::string> own = own_text(line);
+    if (!own) return;
+    const std::vector<std::string> words = words_of(*own);
     if (words.empty()) return;
     if (words[0][0] == '#') {
       comment(words);

@@ -112,7 +112,7 @@ void note_profile(ForeignReader& reader, std::string_view profile) {
 void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
                         const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
                         int64_t pipeline_degree, std::string_view origin,
-                        std::optional<int64_t> processes_per_host) {
+                        std::optional<int64_t> processes_per_host, bool offloads_parameters) {
   ImportContext known = context;
   if (processes_per_host) known.processes_per_host = processes_per_host;
   // Degrees that no job file takes: its reader says so.
@@ -139,9 +139,9 @@ void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
   const int64_t data = *world / model_ranks;
   const bool shards = sharding != "none";
   // With one data-parallel rank there is nothing to shard over, whatever the file says.
-  reader.set("parallel.sharding", shards && data > 1 ? std::string(sharding) : "none",
-             std::string(origin));
-  if (shards && data > 1) {
+  const bool keeps = shards && (data > 1 || (offloads_parameters && sharding == "parameters"));
+  reader.set("parallel.sharding", keeps ? std::string(sharding) : "none", std::string(origin));
+  if (keeps) {
     reader.set("parallel.sharded_data_parallel_degree", fmt::format("{}", data),
                fmt::format("all {} data-parallel ranks", data));
   }

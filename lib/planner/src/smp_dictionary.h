@@ -31,10 +31,11 @@ YamlNode refuse_other_version(const YamlNode& parameters, const std::vector<Fore
 void note_profile(ForeignReader& reader, std::string_view profile);
 
 // `sharding` over all data-parallel ranks: with their number where the world is known, else the
-// note that it is not. `model_ranks` = p x t.
+// note that it is not. Parameters are offloaded by shards, even where one rank has all of them.
 void set_shard_over_all(ForeignReader& reader, std::string_view sharding,
                         const ImportContext& context, int64_t context_degree, int64_t tensor_degree,
                         int64_t pipeline_degree, std::string_view origin,
-                        std::optional<int64_t> processes_per_host = {});
+                        std::optional<int64_t> processes_per_host = {},
+                        bool offloads_parameters = false);
 
 }  // namespace smp

@@ -52,6 +52,7 @@ struct Imported {
 // line.
 struct ImportContext {
   std::optional<int64_t> num_layers;
+  std::optional<int64_t> hidden_size;
   std::optional<int64_t> hosts;
   std::optional<int64_t> processes_per_host;
 
