@@ -127,7 +127,6 @@ PreparedJob prepare(const LaunchRequest& request) {
 int launch(const PreparedJob& prepared) {
   // A program that cannot be executed says so itself; a plan is checked before it costs anything.
   if (prepared.plan) {
-    hold_signals(prepared.request.watch.checkpoint_signals);
     for (const Check& check : checks_of(prepared)) {
       if (!check.ok) throw ConfigError(check.text);
     }
@@ -146,6 +145,7 @@ int launch(const PreparedJob& prepared) {
                                        : RunFolder::create(prepared.run_dir);
   if (folder && prepared.plan) copy_plan(prepared.request.plan, folder->plan());
   const ReservedPort port;
+  if (prepared.plan) hold_signals(prepared.request.watch.checkpoint_signals);
   return run_guarded(
       [&](int control_fd) {
         return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
