@@ -137,7 +137,6 @@ int launch(PreparedJob prepared) {
   }
   // A program that cannot be executed says so itself; a plan is checked before it costs anything.
   if (prepared.plan) {
-    hold_signals(prepared.request.watch.checkpoint_signals);
     for (const Check& check : checks_of(prepared)) {
       if (!check.ok) throw ConfigError(check.text);
     }
@@ -163,6 +162,7 @@ int launch(PreparedJob prepared) {
   if (folder && !folder->note().empty())
     std::fprintf(stderr, "smp-launch: %s\n", folder->note().c_str());
   const ReservedPort port;
+  if (prepared.plan) hold_signals(prepared.request.watch.checkpoint_signals);
   return run_guarded(
       [&](int control_fd) {
         return run_job(prepared, folder ? &*folder : nullptr, port, control_fd);
