@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <system_error>
 
 #include "job_shape.h"
 #include "smp/launcher/shell_words.h"
@@ -18,7 +21,10 @@ namespace {
 
 // Whose weights are whole in the folder; -1: nobody's.
 int64_t step_of_weights(const std::string& run_dir) {
-  std::ifstream file(run_dir + "/" + kWeightsState);
+  const std::string path = run_dir + "/" + kWeightsState;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return -1;
+  std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const Json json = Json::parse(text, nullptr, false);
   const bool tells =

@@ -68,9 +68,11 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
     if (whole.empty()) return std::nullopt;
     return whole.back();
   }
-  std::ifstream file(path, std::ios::binary);
   std::string name;
-  if (!fs::is_regular_file(path, error) || !std::getline(file, name)) name.clear();
+  if (fs::is_regular_file(path, error)) {  // a FIFO would be waited for
+    std::ifstream file(path, std::ios::binary);
+    if (!std::getline(file, name)) name.clear();
+  }
   if (std::find(whole.begin(), whole.end(), name) != whole.end()) return name;
   throw ConfigError(
       fmt::format("{}: {}{}", path,
