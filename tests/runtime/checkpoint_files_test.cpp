@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -183,6 +184,10 @@ TEST_CASE("latest that names no whole checkpoint is refused, with the one of the
   fs::remove(latest);
   SUBCASE("a link to the folder, as other programs make it") {
     fs::create_symlink("step-00000004", latest);
+    CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
+  }
+  SUBCASE("a FIFO, which is not waited for") {
+    REQUIRE(::mkfifo(latest.c_str(), 0600) == 0);
     CHECK(error_of([&] { saved.store.latest(); }) == unreadable);
   }
   SUBCASE("a link that leads nowhere") {

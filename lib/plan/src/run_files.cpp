@@ -69,7 +69,7 @@ std::optional<std::string> checkpoint_to_go_on_from(const std::string& folder) {
     return whole.back();
   }
   std::string name;
-  if (fs::is_regular_file(path, error)) {
+  if (fs::is_regular_file(path, error)) {  // a FIFO would be waited for
     std::ifstream file(path, std::ios::binary);
     if (!std::getline(file, name)) name.clear();
   }

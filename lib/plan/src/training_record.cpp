@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <system_error>
 
 #include "field_table.h"
 #include "smp/plan/data_files.h"
@@ -116,8 +115,8 @@ void add_data_changes(const std::vector<FileIdentity>& checkpoint,
 }  // namespace
 
 std::vector<FileIdentity> identify_data(const JobSpec& job) {
-  std::vector<std::string> paths = {job.training.data_path};
-  std::string folder;
+  std::string folder = job.training.data_path;
+  std::vector<std::string> paths = {folder};
   if (!is_list(job.model)) {
     const DataFiles files = find_data_files(job.training, sequences_per_sample(job.model));
     paths.clear();
@@ -125,11 +124,7 @@ std::vector<FileIdentity> identify_data(const JobSpec& job) {
     folder = files.path;
   }
   std::vector<FileIdentity> data;
-  try {
-    for (KnownFile& file : look_at_files(folder, paths)) data.push_back(std::move(file.identity));
-  } catch (const std::system_error& error) {
-    throw ConfigError(fmt::format("training.data.path: {}", error.what()));
-  }
+  for (KnownFile& file : look_at_files(folder, paths)) data.push_back(std::move(file.identity));
   return data;
 }
 

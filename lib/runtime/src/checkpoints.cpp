@@ -9,6 +9,7 @@
 #include <set>
 
 #include "agreement.h"
+#include "data_source.h"
 #include "host_copies.h"
 #include "smp/plan/check.h"
 #include "smp/plan/errors.h"
@@ -45,16 +46,17 @@ std::string text_of_first(std::string text, Communicator& world) {
 }  // namespace
 
 Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
-                         int64_t data_bytes)
+                         const DataSource& data)
     : plan_(plan),
       options_(options),
       model_(model),
       copies_(std::make_unique<HostCopies>(model.gpu.get())),
       start_(options.run_dir.empty() ? Start{} : agree(options, model.groups->world())),
       store_(folder_of_checkpoints(options.run_dir), start_.id),
+      training_(record_training(plan.job, data.files())),
       last_save_(std::chrono::steady_clock::now()) {
   counters_.seed = std::bit_cast<int64_t>(plan.job.training.seed);
-  counters_.data_bytes = data_bytes;
+  counters_.data_bytes = data.trained_size();
   counters_.has_loss_scale = model.loss_scale.guards();
   if (options_.run_dir.empty()) return;
   const CheckpointSpec& spec = plan.job.training.checkpoint;
@@ -67,8 +69,6 @@ Checkpoints::Checkpoints(const Plan& plan, const TrainOptions& options, Parallel
 Checkpoints::~Checkpoints() = default;
 
 int64_t Checkpoints::start() {
-  if (!options_.run_dir.empty() && model_.groups->world().rank() == 0)
-    training_ = record_training(plan_.job, identify_data(plan_.job));
   if (options_.resume) {
     SMP_CHECK(!options_.run_dir.empty());
     return resume();

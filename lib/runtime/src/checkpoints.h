@@ -18,15 +18,16 @@
 namespace smp {
 
 class Communicator;
+class DataSource;
 class HostCopies;
 struct ParallelModel;
 struct TrainOptions;
 
 class Checkpoints {
  public:
-  // Collective: the ranks agree on where they go on from. data_bytes: of the text.
+  // Collective: the ranks agree on where they go on from.
   Checkpoints(const Plan& plan, const TrainOptions& options, ParallelModel& model,
-              int64_t data_bytes);
+              const DataSource& data);
   ~Checkpoints();
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;
@@ -67,7 +68,7 @@ class Checkpoints {
   std::unique_ptr<HostCopies> copies_;  // of what is saved
   Start start_;
   CheckpointStore store_;
-  TrainingRecord training_;  // as it was at the start; on rank 0
+  TrainingRecord training_;
   TrainingCounters counters_;
   std::unique_ptr<CheckpointWriter> writer_;  // from the first save on, or from the start
   int64_t pending_ = 0;  // the step whose save is not known to be written by all ranks; 0 = none

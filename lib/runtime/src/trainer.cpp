@@ -383,7 +383,7 @@ RunResult train(const Plan& plan, Communicator& world, const TrainOptions& optio
     if (options.progress_post != nullptr) model.groups->post_progress(*options.progress_post);
     if (gpu) on_host.emplace(*model.host);
     const MemoryWatch::Show shown(options.memory_watch, ledger, *model.host);
-    checkpoints = std::make_unique<Checkpoints>(plan, options, model, data->trained_size());
+    checkpoints = std::make_unique<Checkpoints>(plan, options, model, *data);
     RunResult result;
     run_steps(plan, options, *data, model, *checkpoints, ledger, result);
     result.ranks = gather_rank_facts(result.mine, world);

@@ -20,8 +20,7 @@ struct TrainingRecord {
   std::vector<FileIdentity> data;  // in the order in which they are read
 };
 
-// The files that a job trains on. Throws ConfigError as find_data_files() does, and where one
-// cannot be read.
+// The files that a job trains on. Throws as find_data_files() and look_at_files() do.
 std::vector<FileIdentity> identify_data(const JobSpec& job);
 
 TrainingRecord record_training(const JobSpec& job, std::vector<FileIdentity> data);
