@@ -18,7 +18,7 @@ namespace smp {
 namespace {
 
 // The file's images are in memory; more should come in another form.
-constexpr uintmax_t kMostBytes = uintmax_t{4} << 30;
+constexpr uintmax_t kMostImageBytes = uintmax_t{4} << 30;
 
 [[noreturn]] void fail(const std::string& path, int64_t line, const std::string& what) {
   throw ConfigError(fmt::format("training.data.path: {} line {}: {}", path, line, what));
@@ -43,7 +43,7 @@ std::ifstream open(const std::string& path) {
                     "line each",
                     path));
   }
-  if (std::filesystem::file_size(path, error) > kMostBytes) {
+  if (std::filesystem::file_size(path, error) > kMostImageBytes) {
     throw ConfigError(
         fmt::format("training.data.path: {} is larger than 4 GiB, and images are held "
                     "in memory: give fewer or smaller ones",

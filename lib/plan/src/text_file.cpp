@@ -45,7 +45,7 @@ Inputs& inputs() {
 }  // namespace
 
 std::string read_text_file(const std::string& path, std::string_view what) {
-  constexpr size_t kMostBytes = size_t{256} << 20;
+  constexpr size_t kMostTextBytes = size_t{256} << 20;
   std::error_code unknown;
   if (fs::is_directory(path, unknown)) {
     throw ConfigError(fmt::format("{}: this is a folder; name the {} in it", path, what));
@@ -56,7 +56,7 @@ std::string read_text_file(const std::string& path, std::string_view what) {
   char block[65536];
   while (file.read(block, sizeof block) || file.gcount() > 0) {
     text.append(block, static_cast<size_t>(file.gcount()));
-    if (text.size() > kMostBytes) {
+    if (text.size() > kMostTextBytes) {
       throw ConfigError(fmt::format("{}: larger than 256 MiB; this is no {}", path, what));
     }
   }
