@@ -49,7 +49,8 @@ PythonValue* PythonExpressions::signed_value() {
   return value;
 }
 
-PythonValue* PythonExpressions::binary(PythonValue* left, std::string_view sign, PythonValue* right) {
+PythonValue* PythonExpressions::binary(PythonValue* left, std::string_view sign,
+                                       PythonValue* right) {
   for (PythonValue* side : {left, right}) {
     if (side->kind == Kind::kUnknown) return unknown(side->place, side->text);
   }
@@ -107,7 +108,8 @@ PythonValue* PythonExpressions::copy_of(const PythonValue* map, Place place) {
   return copy;
 }
 
-PythonValue* PythonExpressions::item_of(const PythonValue* value, const PythonValue* key, size_t begin) {
+PythonValue* PythonExpressions::item_of(const PythonValue* value, const PythonValue* key,
+                                        size_t begin) {
   if (value->kind == Kind::kUnknown) return unknown(value->place, value->text);
   PythonValue* found = nullptr;
   if (value->kind == Kind::kMap && key->kind == Kind::kText) found = value->find(key->text);
