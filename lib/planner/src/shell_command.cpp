@@ -40,9 +40,8 @@ void ShellReader::assign(const ShellWordSyntax& word, const ShellAssignment& to,
     std::ranges::move(items, std::back_inserter(now.items));
   } else {
     ShellWordSyntax value = word;
-    value.parts[0].text.erase(
-        value.parts[0].text.begin(),
-        value.parts[0].text.begin() + static_cast<std::ptrdiff_t>(to.length));
+    value.parts[0].text.erase(value.parts[0].text.begin(),
+                              value.parts[0].text.begin() + static_cast<std::ptrdiff_t>(to.length));
     if (value.parts[0].text.empty()) value.parts.erase(value.parts.begin());
     ShellText text = expansion_.value(value);
     ShellVariable& now = variables_[to.name];
@@ -62,7 +61,8 @@ void ShellReader::assign(const ShellWordSyntax& word, const ShellAssignment& to,
 }
 
 // export, readonly, local, declare, typeset.
-ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at, const std::string& builtin) {
+ShellVerdict ShellReader::declare(const ShellCommand& command, size_t at,
+                                  const std::string& builtin) {
   bool exports = builtin == "export";
   bool odd = false;
   for (size_t i = at + 1; i < command.words.size(); ++i) {
@@ -118,8 +118,8 @@ ShellVerdict ShellReader::exec_simple(const ShellCommand& command) {
                 : ShellVerdict::of(true);
   }
   const std::string builtin = bare_word(command.words[first]);
-  if (builtin == "export" || builtin == "readonly" || builtin == "local" ||
-      builtin == "declare" || builtin == "typeset") {
+  if (builtin == "export" || builtin == "readonly" || builtin == "local" || builtin == "declare" ||
+      builtin == "typeset") {
     return declare(command, first, builtin);
   }
   const std::vector<ShellWordSyntax> words(
@@ -137,7 +137,7 @@ ShellVerdict ShellReader::exec_simple(const ShellCommand& command) {
 
 // A=1 command: the command has it, and what stands behind the command has not.
 ShellVerdict ShellReader::with_prefix(const ShellCommand& command, size_t count,
-                         const std::function<ShellVerdict()>& run) {
+                                      const std::function<ShellVerdict()>& run) {
   std::map<std::string, std::optional<ShellVariable>> before;
   for (size_t i = 0; i < count; ++i) {
     const auto to = assignment_of(command.words[i]);
@@ -171,8 +171,8 @@ ShellVerdict ShellReader::exec_fields(const ShellCommand& command, std::vector<S
       doubt_in(fields[0].text) || fields[0].doubt >= 0 ? "" : plain_text(fields[0].text);
   if (const auto found = functions_.find(name); found != functions_.end()) {
     if (found->second == nullptr) {
-      throw ShellError{command.at, fmt::format("which {} this calls depends on a test that is not known",
-                                               name)};
+      throw ShellError{
+          command.at, fmt::format("which {} this calls depends on a test that is not known", name)};
     }
     return call(*found->second, fields, command.at);
   }
@@ -210,7 +210,8 @@ std::optional<ShellVerdict> ShellReader::exec_builtin(const std::string& name,
   if (name == "source" || name == ".") return sourced(fields, at);
   static const std::set<std::string> kSetters = {"read",    "mapfile", "readarray",
                                                  "getopts", "unset",   "let"};
-  const bool prints_to = name == "printf" && fields.size() > 2 && plain_text(fields[1].text) == "-v";
+  const bool prints_to =
+      name == "printf" && fields.size() > 2 && plain_text(fields[1].text) == "-v";
   if (kSetters.contains(name) || prints_to) return set_names(name, fields, shown, at);
   const bool sets = name == "set" && fields.size() > 1 && plain_text(fields[1].text) == "--";
   if (sets || name == "shift") {
@@ -283,8 +284,8 @@ const ShellText* ShellReader::script_of(const std::vector<ShellField>& fields) {
 void ShellReader::hide_what_is_not_exported() {
   for (auto& [name, variable] : variables_) {
     if (variable.exported) continue;
-    const int32_t doubt = expansion_.add_doubt(
-        fmt::format("${}, which this text sets and does not export", name), 0);
+    const int32_t doubt =
+        expansion_.add_doubt(fmt::format("${}, which this text sets and does not export", name), 0);
     variable = scalar_variable(unknown_text(doubt, 0));
   }
 }
@@ -310,9 +311,9 @@ ShellVerdict ShellReader::sourced(const std::vector<ShellField>& fields, uint32_
   return ShellVerdict::of(true);
 }
 
-ShellVerdict ShellReader::call(const ShellCommand& body, const std::vector<ShellField>& fields, uint32_t at) {
-  if (++depth_ > kMostNested)
-    throw ShellError{at, "functions call each other too deep to be read"};
+ShellVerdict ShellReader::call(const ShellCommand& body, const std::vector<ShellField>& fields,
+                               uint32_t at) {
+  if (++depth_ > kMostNested) throw ShellError{at, "functions call each other too deep to be read"};
   std::vector<ShellText> arguments;
   bool certain = true;
   for (size_t i = 1; i < fields.size(); ++i) {

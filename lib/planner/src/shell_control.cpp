@@ -57,7 +57,8 @@ void ShellReader::warn(uint32_t at, std::string message) {
   out_.warnings.emplace_back(place_of(at), std::move(message));
 }
 
-ShellVerdict ShellReader::forget(const std::set<std::string>& names, std::string what, uint32_t at) {
+ShellVerdict ShellReader::forget(const std::set<std::string>& names, std::string what,
+                                 uint32_t at) {
   const ShellVerdict verdict = unknown(std::move(what), at);
   for (const std::string& name : names)
     variables_[name] = scalar_variable(unknown_text(verdict.doubt, at));
@@ -104,7 +105,7 @@ ShellVerdict ShellReader::exec_pipeline(const ShellCommand& command) {
 
 // Both branches of a test that is not known, and what holds behind either.
 void ShellReader::fork(const ShellVerdict& verdict, uint32_t at, const std::function<void()>& yes,
-          const std::function<void()>& no) {
+                       const std::function<void()>& no) {
   if (++depth_ > kMostNested) throw ShellError{at, "nested too deep to be read"};
   const int32_t test = derived_doubt(doubts_, verdict.doubt);
   doubts_[static_cast<size_t>(test)].at = at;
@@ -176,7 +177,8 @@ ShellVerdict ShellReader::exec_case(const ShellCommand& command, size_t from) {
 ShellVerdict ShellReader::exec_loop(const ShellCommand& command) {
   std::set<std::string> names;
   if (!command.name.empty()) names.insert(command.name);
-  for (const ShellCommand& child : command.children) names_that_may_be_set(child, functions_, names);
+  for (const ShellCommand& child : command.children)
+    names_that_may_be_set(child, functions_, names);
   const std::string what =
       fmt::format("what the loop on line {} leaves, which is not run", place_of(command.at).line);
   const bool of_arguments = command.children.size() == 2 && reads_arguments(command.children[0]);
@@ -201,8 +203,7 @@ ShellVerdict ShellReader::exec_loop(const ShellCommand& command) {
   if (!of_arguments) {
     mark();
   } else if (!names.empty()) {
-    warn(command.at,
-         "this loop reads the script's arguments: what it sets from them is not read");
+    warn(command.at, "this loop reads the script's arguments: what it sets from them is not read");
   }
   return ShellVerdict::of(true);
 }

@@ -48,9 +48,9 @@ void names_set_in(const std::string& text, std::set<std::string>& names) {
     const char c = i < text.size() ? text[i] : ' ';
     const char next = i + 1 < text.size() ? text[i + 1] : ' ';
     const char last = i > 0 ? text[i - 1] : ' ';
-    assigns = assigns || (c == '+' && next == '+') || (c == '-' && next == '-') ||
-              (c == '=' && next != '=' &&
-               std::string_view("=!<>").find(last) == std::string_view::npos);
+    assigns =
+        assigns || (c == '+' && next == '+') || (c == '-' && next == '-') ||
+        (c == '=' && next != '=' && std::string_view("=!<>").find(last) == std::string_view::npos);
   }
   if (!assigns) return;
   for (const char c : text + " ") {
@@ -79,10 +79,12 @@ void names_that_may_be_set(const ShellCommand& command, const ShellFunctions& fu
       if (part.kind == ShellPart::Kind::kArithmetic) names_set_in(plain_text(part.text), names);
     }
   }
-  if (const auto found = functions.find(first); found != functions.end() && found->second != nullptr && calls < 8) {
+  if (const auto found = functions.find(first);
+      found != functions.end() && found->second != nullptr && calls < 8) {
     names_that_may_be_set(*found->second, functions, names, calls + 1);
   }
-  for (const ShellCommand& child : command.children) names_that_may_be_set(child, functions, names, calls);
+  for (const ShellCommand& child : command.children)
+    names_that_may_be_set(child, functions, names, calls);
 }
 
 bool reads_arguments(const ShellCommand& command) {
