@@ -163,6 +163,8 @@ TEST_CASE(
         "--a\n<unset A[0], which is not read>\n");
   CHECK(words_of("A=1\nssh host 'cd x && run --a $A'\n") ==
         "--a\n<$A, which this text sets and does not export>\n");
+  CHECK(words_of("if [ -n \"$X\" ]; then set -- 2; fi\nrun --a \"$1\"\n") ==
+        "--a\n<$1, an argument of the script>\n");
   CHECK(words_of("declare -A M=([a]=1)\nrun --a ${M[a]} --b ${M[@]}\n") ==
         "--a\n<${M[a]}, which is not read>\n--b\n<declare -A M=, which is not read>\n");
 }
@@ -179,6 +181,12 @@ TEST_CASE("what is outside the subset is an error with its line") {
   CHECK(words_of("run x \\\n # no \\\n --b\n")
             .starts_with("x.sh:3:2: a comment in a continued line"));
   CHECK(words_of("f() { f; }\nf\n").starts_with("x.sh:1:7: functions call each other too deep"));
+  CHECK(words_of("f() { A=1; }\nif [ -n \"$X\" ]; then\nf() { A=2; }\nfi\nf\n")
+            .starts_with("x.sh:5:1: which f this calls depends on a test that is not known"));
+  std::string arms = "case $1 in\n";
+  for (int i = 0; i < 100; ++i) arms += fmt::format("--o{0}) A=1; B{0}=2 ;;\n", i);
+  CHECK(words_of(arms + "*) A=1 ;;\nesac\nrun --a $A --b \"$B7\"\n") ==
+        "--a\n1\n--b\n<$1, an argument of the script>\n");
   std::string doubles = "A=xxxxxxxxxxxxxxxx\n";
   for (int i = 0; i < 30; ++i) doubles += "A=$A$A\n";
   CHECK(words_of(doubles).find("grows too long to be read") != std::string::npos);

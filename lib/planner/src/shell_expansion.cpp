@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMostProduced = size_t{1} << 22;  // cells, of all expansions of a script
 constexpr size_t kMostValue = size_t{1} << 17;
-constexpr int kMostNames = 16;    // of names that stand for names in arithmetic
-constexpr int kMostChoices = 64;  // of choices in choices
+constexpr int kMostNames = 16;     // of names that stand for names in arithmetic
+constexpr int kMostChoices = 256;  // of choices in choices
 
 bool is_all(const ShellPart& part) {
   return part.index == "@" || part.index == "*" || part.name == "@" || part.name == "*";
