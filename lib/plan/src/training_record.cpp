@@ -36,6 +36,8 @@ constexpr std::array kChangeable = {
     ChangeableKey{"training.init_from", "read before the first step alone"},
     ChangeableKey{"training.data.path", "the files themselves are compared"},
     ChangeableKey{"training.data.suffixes", "the files themselves are compared"},
+    ChangeableKey{"training.data.tokens", "bytes are tokens, said or not"},
+    ChangeableKey{"training.save_weights_as", "what is saved at the end"},
     ChangeableKey{"training.optimizer.schedule", "of the steps that come"},
     ChangeableKey{"training.optimizer.learning_rate", "of the steps that come"},
     ChangeableKey{"training.optimizer.min_learning_rate", "of the steps that come"},
