@@ -76,7 +76,10 @@ int main(int argc, char** argv) {
     }
     if (job.request.dry_run == smp::DryRun::kNo) return smp::launch(job);
     const smp::DryRunResult result = smp::dry_run(job);
-    return print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
+    const int printed =
+        print(result.text, result.ok ? smp::ExitCode::kOk : smp::ExitCode::kBadConfig);
+    std::fputs(result.checks.c_str(), stderr);
+    return printed;
   } catch (const smp::Information& information) {
     return print(information.text, smp::ExitCode::kOk);
   } catch (const smp::UsageError& error) {
