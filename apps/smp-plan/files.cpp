@@ -36,6 +36,8 @@ std::string head_of(const std::string& path) {
 
 }  // namespace
 
+bool is_plan_file(const std::string& path) { return is_plan(head_of(path)); }
+
 void write_file(const std::string& path, const std::string& text) {
   namespace fs = std::filesystem;
   std::error_code none;

@@ -18,6 +18,9 @@ class NoFeasiblePlan : public std::runtime_error {
 // written to as it is. Throws ConfigError with the reason.
 void write_file(const std::string& path, const std::string& text);
 
+// Whether the file says of itself that it is a plan.
+bool is_plan_file(const std::string& path);
+
 // The plan that the file holds, or that smp-plan chooses for it when it is a job file. Throws
 // ConfigError, or NoFeasiblePlan.
 Plan plan_of_file(const std::string& path);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kSections = {
     "model", "cluster", "training", "training.optimizer", "training.loss_scale", "parallel"};
-constexpr std::array<std::string_view, 4> kSizes = {"model.num_layers", "model.hidden_size",
-                                                    "model.num_heads", "model.vocab_size"};
+constexpr std::array<std::string_view, 4> kSizeKeys = {"model.num_layers", "model.hidden_size",
+                                                       "model.num_heads", "model.vocab_size"};
 
 // What stands in where no file gives it, to have the rest read: a model, and a cluster that has
 // every precision.
@@ -118,7 +118,7 @@ std::string job_text(const std::vector<Imported>& files) {
 
 void require_sizes(const std::vector<Imported>& files) {
   std::vector<std::string> missing;
-  for (const std::string_view path : kSizes) {
+  for (const std::string_view path : kSizeKeys) {
     const bool given = std::ranges::any_of(
         files, [&](const Imported& file) { return file.find(path) != nullptr; });
     if (!given) missing.emplace_back(path.substr(path.find('.') + 1));
